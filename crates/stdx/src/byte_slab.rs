@@ -1,0 +1,403 @@
+//! Byte strings of many lengths in one block of memory that never grows.
+//!
+//! A [`ByteSlab`] takes all its memory when it is made, and from then on neither allocates nor frees. Fresh memory is
+//! zeroed, which the operating system gives out page by page on first touch, so a large slab costs what it holds.
+//!
+//! **Size classes.** A value occupies the smallest power of two of bytes that holds it, at least 16. When a class has no
+//! free block, the next larger free block is halved until it fits; when a block and its other half are both free they are
+//! joined at once. So no class can starve another for good: memory freed by small values serves large ones again. The price
+//! is rounding up (less than half of a block above the smallest is unused), and a large value can be refused while enough
+//! small holes are free but not adjacent; [`SlabFull`] says how large the largest hole is. Every operation takes at most
+//! one step per class, of which there are 28, plus the copy.
+//!
+//! **Handles.** A [`ByteSlot`] names a value, not a place: it carries the slab it came from and the generation of its
+//! block, so a handle that outlived its value, or belongs to another slab, finds nothing rather than someone else's bytes.
+//!
+//! Besides the stored bytes a slab keeps five bytes per 16 for generations and block states. The links between free blocks
+//! lie in the free blocks themselves.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use core::fmt;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Byte strings of many lengths in one block of memory that never grows.
+///
+/// ```
+/// use tessera_stdx::ByteSlab;
+///
+/// let mut slab = ByteSlab::with_capacity(64);
+/// let key = slab.insert(b"key").unwrap();
+/// let longer = slab.replace(key, b"a longer key that moves").unwrap();
+/// assert_eq!(slab.get(key), None);
+/// assert_eq!(slab.get(longer), Some(&b"a longer key that moves"[..]));
+/// assert!(slab.insert(&[0; 64]).is_err());
+/// assert!(slab.remove(longer));
+/// assert!(slab.insert(&[0; 64]).is_ok());
+/// ```
+///
+/// A clone is a copy of the same slab: handles that were good before are good in both. Handles made after that belong to
+/// the copy that made them, but the two copies cannot tell them apart.
+#[derive(Clone)]
+pub struct ByteSlab {
+    storage: Box<[u8]>,
+    /// Per unit. What a block that starts here answers to; grows when its value goes.
+    generations: Box<[u32]>,
+    /// Per unit. Whether a block starts here, which class it has, and whether it is free.
+    states: Box<[BlockState]>,
+    /// Per class, the first free block, or [`NO_BLOCK`].
+    free_heads: [u32; CLASSES],
+    /// One bit per class that has a free block, so that the smallest that fits is found at once.
+    free_classes: u32,
+    slab: u32,
+    len: u32,
+    used_bytes: u32,
+    occupied_bytes: u32,
+}
+
+/// Names one value in one [`ByteSlab`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ByteSlot {
+    slab: u32,
+    unit: u32,
+    generation: u32,
+    length: u32,
+}
+
+/// No free block of the slab is large enough. Nothing was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlabFull {
+    /// How long the refused value is.
+    pub requested_bytes: usize,
+    /// The longest value that would have been taken.
+    pub available_bytes: usize,
+    /// The size of the slab.
+    pub capacity_bytes: usize,
+}
+
+impl ByteSlab {
+    /// A slab of `capacity_bytes`, rounded up to a multiple of 16 (or down, if that would not fit a `u32`).
+    ///
+    /// With a power of two, one value may fill the slab; otherwise the longest value is the largest power of two below.
+    pub fn with_capacity(capacity_bytes: u32) -> Self {
+        let units = capacity_bytes.div_ceil(UNIT_BYTES).min(u32::MAX / UNIT_BYTES);
+        let mut slab = Self {
+            storage: vec![0; units as usize * UNIT_BYTES as usize].into_boxed_slice(),
+            generations: vec![0; units as usize].into_boxed_slice(),
+            states: vec![INSIDE; units as usize].into_boxed_slice(),
+            free_heads: [NO_BLOCK; CLASSES],
+            free_classes: 0,
+            slab: next_slab_number(),
+            len: 0,
+            used_bytes: 0,
+            occupied_bytes: 0,
+        };
+        // The largest blocks first: each starts at a multiple of its own size, so its other half is found by one bit.
+        let mut unit = 0;
+        while unit < units {
+            let class = (units - unit).ilog2();
+            slab.push_free(unit, class);
+            unit += 1 << class;
+        }
+        slab
+    }
+
+    /// Stores a copy of `value`. An empty value takes no room and always succeeds.
+    pub fn insert(&mut self, value: &[u8]) -> Result<ByteSlot, SlabFull> {
+        if value.is_empty() {
+            return Ok(ByteSlot::EMPTY);
+        }
+        let unit = self.take_block(value.len())?;
+        self.len += 1;
+        Ok(self.fill(unit, value))
+    }
+
+    /// The value that `slot` names, or `None` if it was removed or replaced, or is another slab's.
+    pub fn get(&self, slot: ByteSlot) -> Option<&[u8]> {
+        if slot.is_empty() {
+            return Some(&[]);
+        }
+        self.class_of(slot)?;
+        Some(&self.storage[bytes_at(slot.unit, slot.length)])
+    }
+
+    /// Stores a copy of `value` in place of the one that `slot` names. The old handle is then stale.
+    ///
+    /// A value of the same class, or of a smaller one, is written where the old one was and cannot fail. A larger one
+    /// needs a block of its own before the old one is given back; if there is none, nothing changes and `slot` stays good.
+    ///
+    /// # Panics
+    ///
+    /// If `slot` names nothing here: who replaces a value must own it, so a stale handle is the caller's bug, and storing
+    /// the value beside the one it meant to replace would leak.
+    pub fn replace(&mut self, slot: ByteSlot, value: &[u8]) -> Result<ByteSlot, SlabFull> {
+        if slot.is_empty() {
+            return self.insert(value);
+        }
+        let class = self.class_of(slot).expect("the slot to replace names a value of this slab");
+        match class_for(value.len()) {
+            Some(class_new) if class_new <= class && !value.is_empty() => {
+                self.release(slot, class);
+                self.trim(slot.unit, class, class_new);
+                self.len += 1;
+                Ok(self.fill(slot.unit, value))
+            }
+            _ => {
+                let slot_new = self.insert(value)?;
+                self.remove(slot);
+                Ok(slot_new)
+            }
+        }
+    }
+
+    /// Gives back the room of the value that `slot` names. Returns whether it named one.
+    ///
+    /// The empty value has no room to give back and any number of owners, so for it the answer is always `true`.
+    pub fn remove(&mut self, slot: ByteSlot) -> bool {
+        if slot.is_empty() {
+            return true;
+        }
+        let Some(class) = self.class_of(slot) else { return false };
+        self.release(slot, class);
+        self.give_back(slot.unit, class);
+        true
+    }
+
+    /// How many values there are, not counting empty ones.
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether no value takes any room.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How long the stored values are together.
+    pub fn used_bytes(&self) -> usize {
+        self.used_bytes as usize
+    }
+
+    /// How much room the stored values take: what is left of the capacity is free, though maybe in pieces.
+    pub fn occupied_bytes(&self) -> usize {
+        self.occupied_bytes as usize
+    }
+
+    /// The longest value that [`insert`](Self::insert) would take now.
+    pub fn available_bytes(&self) -> usize {
+        self.free_classes.checked_ilog2().map_or(0, |class| class_bytes(class) as usize)
+    }
+
+    /// The size of the slab.
+    pub fn capacity_bytes(&self) -> usize {
+        self.storage.len()
+    }
+
+    /// The class of the block that `slot` names, if it still does.
+    fn class_of(&self, slot: ByteSlot) -> Option<u32> {
+        let unit = slot.unit as usize;
+        if slot.slab != self.slab || self.generations.get(unit) != Some(&slot.generation) {
+            return None;
+        }
+        taken_class(self.states[unit])
+    }
+
+    /// Finds a free block for `length` bytes and marks it taken.
+    fn take_block(&mut self, length: usize) -> Result<u32, SlabFull> {
+        let full = SlabFull {
+            requested_bytes: length,
+            available_bytes: self.available_bytes(),
+            capacity_bytes: self.capacity_bytes(),
+        };
+        let class = class_for(length).ok_or(full)?;
+        let fitting = self.free_classes & (u32::MAX << class);
+        if fitting == 0 {
+            return Err(full);
+        }
+        let class_found = fitting.trailing_zeros();
+        let unit = self.free_heads[class_found as usize];
+        self.unlink_free(unit, class_found);
+        self.trim(unit, class_found, class);
+        Ok(unit)
+    }
+
+    /// Writes `value` into a block that is taken and large enough.
+    fn fill(&mut self, unit: u32, value: &[u8]) -> ByteSlot {
+        let length = value.len() as u32; // It fits the block, and a block's size fits a u32.
+        self.storage[bytes_at(unit, length)].copy_from_slice(value);
+        self.used_bytes += length;
+        self.occupied_bytes += class_bytes(taken_class(self.states[unit as usize]).expect("the block was just taken"));
+        ByteSlot { slab: self.slab, unit, generation: self.generations[unit as usize], length }
+    }
+
+    /// Ends the life of the value that `slot` names, and leaves its block taken.
+    fn release(&mut self, slot: ByteSlot, class: u32) {
+        let generation = &mut self.generations[slot.unit as usize];
+        *generation = generation.wrapping_add(1);
+        self.len -= 1;
+        self.used_bytes -= slot.length;
+        self.occupied_bytes -= class_bytes(class);
+    }
+
+    /// Makes the block at `unit` a taken one of `class_new`; the halves it does not need become free.
+    fn trim(&mut self, unit: u32, class: u32, class_new: u32) {
+        for half in class_new..class {
+            self.push_free(unit + (1 << half), half);
+        }
+        self.states[unit as usize] = TAKEN | class_new as u8;
+    }
+
+    /// Makes the taken block at `unit` free, joined with its other half as often as that is free too.
+    fn give_back(&mut self, mut unit: u32, mut class: u32) {
+        loop {
+            let other = unit ^ (1 << class);
+            if self.states.get(other as usize) != Some(&(FREE | class as u8)) {
+                break;
+            }
+            self.unlink_free(other, class);
+            self.states[unit as usize] = INSIDE;
+            self.states[other as usize] = INSIDE;
+            unit = unit.min(other);
+            class += 1;
+        }
+        self.push_free(unit, class);
+    }
+
+    fn push_free(&mut self, unit: u32, class: u32) {
+        let head = self.free_heads[class as usize];
+        self.states[unit as usize] = FREE | class as u8;
+        self.set_link(unit, Link::Next, head);
+        self.set_link(unit, Link::Previous, NO_BLOCK);
+        if head != NO_BLOCK {
+            self.set_link(head, Link::Previous, unit);
+        }
+        self.free_heads[class as usize] = unit;
+        self.free_classes |= 1 << class;
+    }
+
+    fn unlink_free(&mut self, unit: u32, class: u32) {
+        let (previous, next) = (self.link(unit, Link::Previous), self.link(unit, Link::Next));
+        if next != NO_BLOCK {
+            self.set_link(next, Link::Previous, previous);
+        }
+        if previous != NO_BLOCK {
+            self.set_link(previous, Link::Next, next);
+            return;
+        }
+        self.free_heads[class as usize] = next;
+        if next == NO_BLOCK {
+            self.free_classes &= !(1 << class);
+        }
+    }
+
+    fn link(&self, unit: u32, link: Link) -> u32 {
+        let at = unit as usize * UNIT_BYTES as usize + link as usize;
+        let [a, b, c, d] = self.storage[at..at + 4] else { unreachable!("four bytes were taken") };
+        u32::from_le_bytes([a, b, c, d])
+    }
+
+    fn set_link(&mut self, unit: u32, link: Link, to: u32) {
+        let at = unit as usize * UNIT_BYTES as usize + link as usize;
+        self.storage[at..at + 4].copy_from_slice(&to.to_le_bytes());
+    }
+}
+
+impl ByteSlot {
+    /// The empty value. It takes no room, so it is good in every slab and never stale.
+    pub const EMPTY: Self = Self { slab: 0, unit: 0, generation: 0, length: 0 };
+
+    /// How long the value is.
+    pub const fn len(self) -> usize {
+        self.length as usize
+    }
+
+    /// Whether the value is the empty one.
+    pub const fn is_empty(self) -> bool {
+        self.length == 0
+    }
+}
+
+impl Default for ByteSlot {
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}
+
+/// Numbers only: the values may be customers' keys.
+impl fmt::Debug for ByteSlot {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "ByteSlot({} bytes at {}:{}.{})", self.length, self.slab, self.unit, self.generation)
+    }
+}
+
+/// Numbers only: the values may be customers' keys.
+impl fmt::Debug for ByteSlab {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("ByteSlab")
+            .field("len", &self.len)
+            .field("used_bytes", &self.used_bytes)
+            .field("occupied_bytes", &self.occupied_bytes)
+            .field("capacity_bytes", &self.capacity_bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for SlabFull {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { requested_bytes, available_bytes, capacity_bytes } = self;
+        write!(
+            formatter,
+            "no room for {requested_bytes} bytes: the largest free block of this {capacity_bytes}-byte slab holds \
+             {available_bytes}; remove values or make the slab larger"
+        )
+    }
+}
+
+impl core::error::Error for SlabFull {}
+
+/// The smallest block. Two links of a free block fit it.
+const UNIT_BYTES: u32 = 16;
+/// Classes from one unit up to the largest power of two of units whose bytes a `u32` counts.
+const CLASSES: usize = 28;
+const NO_BLOCK: u32 = u32::MAX;
+
+/// [`INSIDE`], or [`FREE`] or [`TAKEN`] with the class in the low bits.
+type BlockState = u8;
+/// No block starts at this unit. Zero, so that making a slab touches no memory.
+const INSIDE: BlockState = 0;
+const FREE: BlockState = 0x40;
+const TAKEN: BlockState = 0x80;
+
+#[derive(Clone, Copy)]
+enum Link {
+    Next = 0,
+    Previous = 4,
+}
+
+/// The class whose blocks are the smallest that hold `length` bytes. `None` if no slab is that large.
+fn class_for(length: usize) -> Option<u32> {
+    let units = length.div_ceil(UNIT_BYTES as usize).checked_next_power_of_two()?;
+    let class = units.ilog2();
+    ((class as usize) < CLASSES).then_some(class)
+}
+
+const fn class_bytes(class: u32) -> u32 {
+    UNIT_BYTES << class
+}
+
+fn taken_class(state: BlockState) -> Option<u32> {
+    (state & TAKEN != 0).then_some((state & !TAKEN) as u32)
+}
+
+fn bytes_at(unit: u32, length: u32) -> Range<usize> {
+    let start = unit as usize * UNIT_BYTES as usize;
+    start..start + length as usize
+}
+
+/// Numbers slabs so that each knows its own handles. Only equality matters, so the order in which threads draw does not.
+fn next_slab_number() -> u32 {
+    static SLABS: AtomicU32 = AtomicU32::new(0);
+    SLABS.fetch_add(1, Ordering::Relaxed)
+}
