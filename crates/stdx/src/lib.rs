@@ -13,6 +13,8 @@ extern crate std;
 
 pub mod byte_slab;
 pub mod ring_buffer;
+pub mod timing_wheel;
 
 pub use byte_slab::{ByteSlab, ByteSlot, SlabFull};
 pub use ring_buffer::RingBuffer;
+pub use timing_wheel::{TimerHandle, TimingWheel, WheelFull};
