@@ -11,10 +11,16 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod bounded_heap;
 pub mod byte_slab;
+pub mod ewma;
 pub mod ring_buffer;
 pub mod timing_wheel;
+pub mod token_bucket;
 
+pub use bounded_heap::BoundedHeap;
 pub use byte_slab::{ByteSlab, ByteSlot, SlabFull};
+pub use ewma::Ewma;
 pub use ring_buffer::RingBuffer;
 pub use timing_wheel::{TimerHandle, TimingWheel, WheelFull};
+pub use token_bucket::{Rate, TakeRefused, TokenBucket};
