@@ -1,0 +1,44 @@
+//! What a compiler does not see: leftovers, paths of somebody's machine, dead links, numbers that drifted, arrows that
+//! point the wrong way.
+
+mod arrows;
+mod leftovers;
+mod links;
+mod lock;
+mod numbers;
+
+use crate::coverage;
+use crate::repo::Repo;
+use crate::report::{Failure, Progress, Proof, StepResult};
+
+pub(crate) fn run(repo: &Repo, _: &Progress) -> StepResult {
+    let files = repo.files()?;
+    let mut problems = Vec::new();
+    for name in files.iter().filter(|name| is_text(name)) {
+        let text = repo.read(name)?;
+        problems.extend(leftovers::problems(name, &text));
+        if name.ends_with(".md") {
+            problems.extend(links::problems(repo, name, &text));
+            problems.extend(numbers::problems(repo, name, &text));
+        }
+        if name.ends_with("Cargo.lock") {
+            problems.extend(lock::problems(name, &text));
+        }
+        if let Some(krate) = name.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml")) {
+            problems.extend(arrows::problems(repo, krate, &text));
+        }
+    }
+    let (rows, wrong) = coverage::problems(repo)?;
+    problems.extend(wrong);
+    if problems.is_empty() {
+        let said = format!("{} files without leftovers; links, arrows and {rows} coverage rows are true", files.len());
+        Ok(Proof::of(said))
+    } else {
+        Err(Failure::of(format!("{} places to mend", problems.len()), problems.join("\n")))
+    }
+}
+
+fn is_text(name: &str) -> bool {
+    let known = [".rs", ".toml", ".md", ".txt", ".tla", ".cfg", ".sh", ".yml", ".yaml", ".json", ".lock"];
+    known.iter().any(|suffix| name.ends_with(suffix)) || name == ".ci/run"
+}

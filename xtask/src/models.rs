@@ -1,0 +1,237 @@
+//! TLC on the models below `specs/`.
+//!
+//! Every `specs/<name>/MC_*.cfg` is one run; `MC_large_*.cfg` only on demand. Comment lines of the configuration say what
+//! must come out, so that a model which can no longer fail is noticed as surely as one that fails:
+//!
+//! ```text
+//! \* module: Coordination.tla      which module to check; default: the same name as the cfg, else the only .tla here
+//! \* expect: pass                  or: violates NameOfProperty
+//! \* distinct: 2346                optional: the exact number of distinct states
+//! ```
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::command::Run;
+use crate::repo::Repo;
+use crate::report::{Failure, Progress, Proof, StepResult};
+use crate::setup::Tools;
+
+/// One configuration to check.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Config {
+    folder: String,
+    file: String,
+    module: String,
+    expect: Expect,
+    distinct: Option<u64>,
+    /// The temporal properties the configuration lists.
+    temporal: Vec<String>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Expect {
+    Pass,
+    Violates(String),
+}
+
+/// All configurations of the tree, in order.
+pub(crate) fn configs(repo: &Repo) -> Result<Vec<Config>, String> {
+    let files = repo.files()?;
+    let mut configs = Vec::new();
+    for path in files.iter().filter(|path| path.starts_with("specs/") && path.ends_with(".cfg")) {
+        let Some((folder, file)) = path.rsplit_once('/') else { continue };
+        if file.starts_with("MC_") {
+            let modules: Vec<&str> = files
+                .iter()
+                .filter_map(|other| other.strip_prefix(folder)?.strip_prefix('/'))
+                .filter(|name| name.ends_with(".tla") && !name.contains('/'))
+                .collect();
+            configs.push(Config::parse(folder, file, &repo.read(path)?, &modules)?);
+        }
+    }
+    Ok(configs)
+}
+
+/// Checks the configurations whose path contains one of `names` (all when empty).
+pub(crate) fn run(repo: &Repo, progress: &Progress, large: bool, names: &[&str]) -> StepResult {
+    let all = configs(repo)?;
+    let chosen: Vec<&Config> = all
+        .iter()
+        .filter(|config| large || !config.file.starts_with("MC_large_"))
+        .filter(|config| names.is_empty() || names.iter().any(|name| config.path().contains(name)))
+        .collect();
+    if chosen.is_empty() {
+        return Err("no model matches: models are specs/*/MC_*.cfg, MC_large_*.cfg with --large".to_string().into());
+    }
+    let tools = Tools::found(repo);
+    let (Some(java), Some(jar)) = (&tools.java, &tools.tla_jar) else {
+        return Err("TLC needs java and tla2tools.jar: run `cargo xtask setup`".to_string().into());
+    };
+    let mut states = 0;
+    for config in &chosen {
+        let metadir = repo.scratch("tlc")?;
+        let args: Vec<PathBuf> = ["-XX:+UseParallelGC", "-cp"]
+            .map(PathBuf::from)
+            .into_iter()
+            .chain([jar.clone()])
+            .chain(["tlc2.TLC", "-deadlock", "-cleanup", "-workers", "2", "-metadir"].map(PathBuf::from))
+            .chain([metadir.clone()])
+            .chain(["-config", &config.file, &config.module].map(PathBuf::from))
+            .collect();
+        progress.tick(&config.path());
+        let ended = Run::new(java, "tlc").args(&args).folder(repo.root.join(&config.folder)).end(repo, progress)?;
+        let _ = fs::remove_dir_all(&metadir);
+        states += config.judge(&ended.output).map_err(|said| {
+            Failure::of(
+                format!("{}: {said}", config.path()),
+                format!("{}\nagain: cargo xtask models --large {}", ended.output, config.path()),
+            )
+        })?;
+    }
+    let violated = chosen.iter().filter(|config| config.expect != Expect::Pass).count();
+    let said =
+        format!("{} models, {states} distinct states; {violated} of them broken on purpose and caught", chosen.len());
+    Ok(Proof { said, tests: chosen.len() as u64 })
+}
+
+impl Config {
+    fn parse(folder: &str, file: &str, text: &str, modules: &[&str]) -> Result<Self, String> {
+        let path = format!("{folder}/{file}");
+        let said = |name: &str| {
+            text.lines()
+                .filter_map(|line| line.trim().strip_prefix("\\*")?.trim().strip_prefix(name)?.strip_prefix(':'))
+                .map(|value| value.trim().to_string())
+                .next()
+        };
+        let own = file.replace(".cfg", ".tla");
+        let module = match said("module") {
+            Some(module) => module,
+            None if modules.contains(&own.as_str()) => own,
+            None if modules.len() == 1 => modules[0].to_string(),
+            None => {
+                return Err(format!("{path}: add a line `\\* module: NAME.tla`; the folder has {}", modules.join(", ")));
+            }
+        };
+        if !modules.contains(&module.as_str()) {
+            return Err(format!("{path}: its module {module} is not in {folder}"));
+        }
+        let expect = match said("expect").as_deref().map(|value| value.split_once(' ').unwrap_or((value, ""))) {
+            Some(("pass", "")) => Expect::Pass,
+            Some(("violates", property)) if !property.is_empty() => Expect::Violates(property.trim().to_string()),
+            _ => return Err(format!("{path}: add a line `\\* expect: pass` or `\\* expect: violates NAME`")),
+        };
+        let distinct = match said("distinct") {
+            None => None,
+            Some(number) => {
+                Some(number.parse().map_err(|_| format!("{path}: `distinct: {number}` is not a whole number"))?)
+            }
+        };
+        let temporal = temporal_properties(text);
+        Ok(Self { folder: folder.to_string(), file: file.to_string(), module, expect, distinct, temporal })
+    }
+
+    fn path(&self) -> String {
+        format!("{}/{}", self.folder, self.file)
+    }
+
+    /// TLC names violated invariants and action properties; of a temporal one it only says that there was one, which is
+    /// enough when no other is listed.
+    fn violates(&self, output: &str, property: &str) -> bool {
+        let named = output.lines().any(|line| {
+            let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+            line.contains("is violated") && words.any(|word| word == property)
+        });
+        named || self.temporal == [property] && output.contains("Temporal properties were violated")
+    }
+
+    /// The number of distinct states, or in what way the outcome is not the expected one.
+    fn judge(&self, output: &str) -> Result<u64, String> {
+        let distinct = distinct_states(output);
+        match &self.expect {
+            Expect::Pass if !output.contains("No error has been found") => Err("TLC found an error".to_string()),
+            Expect::Violates(property) if !self.violates(output, property) => {
+                Err(format!("expected a violation of {property} and saw none"))
+            }
+            _ => match (self.distinct, distinct) {
+                (Some(expected), found) if found != Some(expected) => {
+                    Err(format!("expected {expected} distinct states, found {}", found.unwrap_or_default()))
+                }
+                (_, found) => Ok(found.unwrap_or_default()),
+            },
+        }
+    }
+}
+
+/// The names under `PROPERTY` or `PROPERTIES`, up to the next section.
+fn temporal_properties(text: &str) -> Vec<String> {
+    let mut inside = false;
+    let mut names = Vec::new();
+    for line in text.lines() {
+        for word in line.split("\\*").next().unwrap_or_default().split_whitespace() {
+            if matches!(word, "PROPERTY" | "PROPERTIES") {
+                inside = true;
+            } else if word.chars().all(|c| c.is_ascii_uppercase() || c == '_') {
+                inside = false;
+            } else if inside {
+                names.push(word.to_string());
+            }
+        }
+    }
+    names
+}
+
+/// From TLC's `N states generated, M distinct states found, K states left on queue.`; the last such line counts.
+fn distinct_states(output: &str) -> Option<u64> {
+    let line = output.lines().rev().find(|line| line.contains(" distinct states found"))?;
+    let before = line.split(" distinct states found").next()?;
+    before.rsplit(' ').next()?.replace(',', "").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Result<Config, String> {
+        Config::parse("specs/x", "MC_a.cfg", text, &["X.tla"])
+    }
+
+    #[test]
+    fn a_config_says_what_must_come_out() {
+        let parsed = config("\\* expect: violates AtMostOnce\n\\* distinct: 12\nSPECIFICATION Spec\n").unwrap();
+        assert_eq!(parsed.expect, Expect::Violates("AtMostOnce".to_string()));
+        assert_eq!((parsed.module.as_str(), parsed.distinct), ("X.tla", Some(12)));
+    }
+
+    #[test]
+    fn a_config_without_expectation_or_with_a_missing_module_is_refused() {
+        assert!(config("SPECIFICATION Spec\n").unwrap_err().contains("expect: pass"));
+        assert!(config("\\* module: Y.tla\n\\* expect: pass\n").unwrap_err().contains("Y.tla is not in"));
+    }
+
+    #[test]
+    fn a_pass_with_another_number_of_states_is_not_a_pass() {
+        let output = "Model checking completed. No error has been found.\n\
+                      6,376 states generated, 2,346 distinct states found, 0 states left on queue.\n";
+        assert_eq!(config("\\* expect: pass\n\\* distinct: 2346\n").unwrap().judge(output), Ok(2346));
+        assert!(config("\\* expect: pass\n\\* distinct: 2347\n").unwrap().judge(output).is_err());
+        assert!(config("\\* expect: violates Safe\n").unwrap().judge(output).is_err());
+    }
+
+    #[test]
+    fn an_unnamed_temporal_violation_counts_only_for_the_one_listed_property() {
+        let output = "Error: Temporal properties were violated.\n";
+        let one = "\\* expect: violates Ends\nINVARIANT Safe\nPROPERTY Ends\nCONSTANT N = 1\n";
+        assert_eq!(config(one).unwrap().judge(output), Ok(0));
+        let two = "\\* expect: violates Ends\nPROPERTIES Ends\n  Starts\n";
+        assert!(config(two).unwrap().judge(output).is_err());
+    }
+
+    #[test]
+    fn the_violated_property_must_be_the_expected_one() {
+        let output = "Error: Invariant AtMostOnce is violated.\n10 states generated, 9 distinct states found, 1 left\n";
+        assert_eq!(config("\\* expect: violates AtMostOnce\n").unwrap().judge(output), Ok(9));
+        assert!(config("\\* expect: violates Once\n").unwrap().judge(output).is_err());
+        assert!(config("\\* expect: pass\n").unwrap().judge(output).is_err());
+    }
+}

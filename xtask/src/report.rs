@@ -1,0 +1,170 @@
+//! What the person sees: one line per step while it runs, a table at the end, noise only where something failed.
+
+use std::cell::Cell;
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// Lines of a failed step's output shown on the screen; the log has the rest.
+const OUTPUT_LINES_MAX: usize = 150;
+
+/// What a step that held has proved, in a few words, and how many tests stood behind it.
+#[derive(Debug, Default)]
+pub(crate) struct Proof {
+    pub(crate) said: String,
+    pub(crate) tests: u64,
+}
+
+impl Proof {
+    pub(crate) fn of(said: impl Into<String>) -> Self {
+        Self { said: said.into(), tests: 0 }
+    }
+}
+
+/// Why a step did not hold: one line for the table, and everything a person needs to act on it.
+#[derive(Debug, Default)]
+pub(crate) struct Failure {
+    pub(crate) said: String,
+    pub(crate) output: String,
+    pub(crate) tests_passed: u64,
+    pub(crate) tests_failed: u64,
+}
+
+impl Failure {
+    pub(crate) fn of(said: impl Into<String>, output: impl Into<String>) -> Self {
+        Self { said: said.into(), output: output.into(), tests_passed: 0, tests_failed: 0 }
+    }
+}
+
+/// An error of our own surroundings (a file we cannot write) is a failure of the step like any other.
+impl From<String> for Failure {
+    fn from(problem: String) -> Self {
+        Self::of(problem.lines().next().unwrap_or_default().to_string(), problem)
+    }
+}
+
+pub(crate) type StepResult = Result<Proof, Failure>;
+
+/// The line of the step that is running.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    name: &'static str,
+    head: String,
+    begun: Instant,
+    terminal: bool,
+    drawn: Cell<u64>,
+}
+
+impl Progress {
+    pub(crate) fn start(name: &'static str, number: usize, of: usize) -> Self {
+        let head = format!("[{number:>2}/{of}] {name:<11}");
+        let terminal = std::io::stdout().is_terminal();
+        print!("{head}");
+        let _ = std::io::stdout().flush();
+        Self { name, head, begun: Instant::now(), terminal, drawn: Cell::new(0) }
+    }
+
+    /// Redraws the elapsed seconds on a terminal, at most once a second; `doing` says what takes the time.
+    pub(crate) fn tick(&self, doing: &str) {
+        let seconds = self.begun.elapsed().as_secs();
+        if self.terminal && seconds > self.drawn.get() {
+            self.drawn.set(seconds);
+            let doing: String = doing.chars().take(60).collect();
+            print!("\r\x1b[K{} {seconds:>6} s  {doing}", self.head);
+            let _ = std::io::stdout().flush();
+        }
+    }
+
+    /// Ends the line, and shows what went wrong where something did.
+    pub(crate) fn finish(self, result: StepResult) -> StepResult {
+        let seconds = self.begun.elapsed();
+        let back = if self.terminal { "\r\x1b[K" } else { "" };
+        let head = if self.terminal { self.head.as_str() } else { "" };
+        match &result {
+            Ok(proof) => println!("{back}{head} ok     {:>7} s  {}", tenths(seconds), proof.said),
+            Err(failure) => {
+                println!("{back}{head} FAILED {:>7} s  {}", tenths(seconds), failure.said);
+                show(self.name, &failure.output);
+            }
+        }
+        result
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+}
+
+fn show(name: &str, output: &str) {
+    if output.trim().is_empty() {
+        return;
+    }
+    let lines: Vec<&str> = output.lines().collect();
+    println!("------ {name}: what it said ------");
+    if lines.len() > OUTPUT_LINES_MAX {
+        println!("({} lines before these are in the log)", lines.len() - OUTPUT_LINES_MAX);
+    }
+    for line in &lines[lines.len().saturating_sub(OUTPUT_LINES_MAX)..] {
+        println!("{line}");
+    }
+    println!("------ end of {name} ------");
+}
+
+/// One line of the final table.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) took: Duration,
+    pub(crate) result: StepResult,
+}
+
+/// The table and the sum. A step counts as one, and every test inside it as one.
+pub(crate) fn summary(rows: &[Row]) -> (String, bool) {
+    let mut text = format!("\n{:<11} {:<6} {:>8}  what it proved\n", "step", "result", "seconds");
+    let (mut passed, mut failed) = (0_u64, 0_u64);
+    for row in rows {
+        let (word, said) = match &row.result {
+            Ok(proof) => {
+                passed += 1 + proof.tests;
+                ("ok", &proof.said)
+            }
+            Err(failure) => {
+                passed += failure.tests_passed;
+                failed += 1 + failure.tests_failed;
+                ("FAILED", &failure.said)
+            }
+        };
+        text += &format!("{:<11} {word:<6} {:>8}  {said}\n", row.name, tenths(row.took));
+    }
+    let total: Duration = rows.iter().map(|row| row.took).sum();
+    text += &format!("{:<11} {:<6} {:>8}\n\n{passed} passed, {failed} failed\n", "total", "", tenths(total));
+    (text, failed == 0)
+}
+
+fn tenths(duration: Duration) -> String {
+    format!("{:.1}", duration.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(result: StepResult) -> Row {
+        Row { name: "step", took: Duration::from_millis(1500), result }
+    }
+
+    #[test]
+    fn the_last_line_sums_steps_and_their_tests() {
+        let tests = Proof { said: "12 tests".to_string(), tests: 12 };
+        let (text, held) = summary(&[row(Ok(Proof::of("formatted"))), row(Ok(tests))]);
+        assert!(held);
+        assert_eq!(text.lines().last(), Some("14 passed, 0 failed"));
+    }
+
+    #[test]
+    fn one_failed_test_fails_its_step_and_the_whole() {
+        let failure = Failure { tests_passed: 9, tests_failed: 2, ..Failure::of("2 tests failed", "") };
+        let (text, held) = summary(&[row(Ok(Proof::default())), row(Err(failure))]);
+        assert!(!held);
+        assert_eq!(text.lines().last(), Some("10 passed, 3 failed"));
+    }
+}

@@ -1,0 +1,111 @@
+//! Every test of the workspace: cargo-nextest where it is installed, cargo's own runner elsewhere; doctests after.
+//!
+//! The counts come from what the runners print, because an exit code of 0 is also what "no test was found" looks like.
+//! Tests that start a real server live in test programs named `real_*`, long ones in `slow_*`; `--quick` leaves both out.
+
+use crate::command::{Run, on_path};
+use crate::repo::Repo;
+use crate::report::{Failure, Progress, Proof, StepResult};
+use crate::setup::Tools;
+
+/// Unit and integration tests.
+pub(crate) fn run(repo: &Repo, progress: &Progress, quick: bool) -> StepResult {
+    let nextest = on_path("cargo-nextest").is_some();
+    let mut args = if nextest {
+        vec!["nextest", "run", "--workspace", "--locked", "--no-fail-fast", "--no-tests=pass", "--status-level=fail"]
+    } else {
+        vec!["test", "--workspace", "--locked", "--no-fail-fast"]
+    };
+    match (quick, nextest) {
+        (true, true) => args.extend(["-E", "not binary(/^(real|slow)_/)"]),
+        // Cargo's runner cannot leave programs out by name: the unit tests are the quick part.
+        (true, false) => args.extend(["--lib", "--bins"]),
+        (false, false) => args.extend(["--lib", "--bins", "--tests", "--examples"]),
+        (false, true) => {}
+    }
+    judge(repo, progress, Run::cargo("tests", &args), "tests", &args)
+}
+
+/// The examples in the documentation.
+pub(crate) fn doctests(repo: &Repo, progress: &Progress) -> StepResult {
+    let args = ["test", "--workspace", "--doc", "--locked", "--no-fail-fast"];
+    judge(repo, progress, Run::cargo("doctests", &args), "doctests", &args)
+}
+
+fn judge(repo: &Repo, progress: &Progress, mut run: Run, what: &str, args: &[&str]) -> StepResult {
+    let tools = Tools::found(repo);
+    for (name, path) in tools.env() {
+        run = run.env(name, path);
+    }
+    let ended = run.end(repo, progress)?;
+    let counts = Counts::of(&ended.output);
+    if ended.success && counts.failed == 0 {
+        let skipped = if counts.skipped == 0 { String::new() } else { format!(", {} left out", counts.skipped) };
+        return Ok(Proof { said: format!("{} {what}{skipped}", counts.passed), tests: counts.passed });
+    }
+    let failure = ended.failure(&format!("cargo {}", args.join(" ")));
+    let said = if counts.failed == 0 { failure.said } else { format!("{} {what} failed", counts.failed) };
+    Err(Failure { said, output: failure.output, tests_passed: counts.passed, tests_failed: counts.failed })
+}
+
+/// How many tests passed, failed and were left out, summed over all programs of a run.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+impl Counts {
+    /// Reads libtest's `test result:` lines and nextest's `Summary` line.
+    fn of(output: &str) -> Self {
+        let mut counts = Self::default();
+        for line in output.lines() {
+            let line = line.trim();
+            let result = line.strip_prefix("test result:").and_then(|rest| rest.split_once(". ").map(|(_, rest)| rest));
+            let summary =
+                line.starts_with("Summary").then(|| line.split_once(" run: ").map(|(_, rest)| rest)).flatten();
+            for part in result.or(summary).unwrap_or_default().split([';', ',', '(']) {
+                let Some((number, word)) = part.trim().split_once(' ') else { continue };
+                let Ok(number) = number.parse::<u64>() else { continue };
+                match word.split(' ').next().unwrap_or_default() {
+                    "passed" => counts.passed += number,
+                    "failed" | "timed" | "exec" => counts.failed += number,
+                    "ignored" | "skipped" => counts.skipped += number,
+                    _ => {}
+                }
+            }
+        }
+        counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libtest_results_are_summed_over_programs() {
+        let output = "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.00s\n\
+                      noise\n\
+                      test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s\n";
+        assert_eq!(Counts::of(output), Counts { passed: 7, failed: 2, skipped: 1 });
+    }
+
+    #[test]
+    fn a_nextest_summary_counts_time_outs_as_failures_and_slow_ones_once() {
+        let output =
+            "     Summary [   1.2s] 12 tests run: 9 passed (1 slow, 1 leaky), 2 failed, 1 timed out, 5 skipped\n";
+        assert_eq!(Counts::of(output), Counts { passed: 9, failed: 3, skipped: 5 });
+    }
+
+    #[test]
+    fn a_single_test_is_counted_too() {
+        assert_eq!(Counts::of("Summary [ 0.0s] 1 test run: 1 passed, 0 skipped").passed, 1);
+    }
+
+    #[test]
+    fn output_without_a_summary_counts_nothing() {
+        assert_eq!(Counts::of("error: could not compile `x`\n7 passed, 1 failed\n"), Counts::default());
+    }
+}
