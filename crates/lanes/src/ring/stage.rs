@@ -1,0 +1,118 @@
+//! Where messages wait when their ring is full: a few places at the producer, in which newer replaces older.
+//!
+//! A producer cannot take a message back out of a ring it shares with a consumer, so what "drop the oldest" and "coalesce"
+//! act on is kept here, before the ring. Memory is taken at construction and touched only under pressure.
+
+use crate::envelope::{Envelope, PAYLOAD_BYTES_MAX};
+
+/// What [`Stage::put`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Staged {
+    Added,
+    /// Took the place of an older one that said the same.
+    Replaced,
+    /// Added, and the oldest was dropped for it.
+    Displaced,
+}
+
+/// A bounded queue of messages with replacement.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    envelopes: Vec<Envelope>,
+    /// The place of each envelope's payload, in the order of `envelopes`.
+    places: Vec<u16>,
+    free: Vec<u16>,
+    payload: Box<[u8]>,
+}
+
+impl Stage {
+    pub(crate) fn new(messages_max: u16) -> Self {
+        let capacity = usize::from(messages_max);
+        Self {
+            envelopes: Vec::with_capacity(capacity),
+            places: Vec::with_capacity(capacity),
+            free: (0..messages_max).rev().collect(),
+            payload: vec![0; capacity * PAYLOAD_BYTES_MAX].into_boxed_slice(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.envelopes.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.envelopes.len()
+    }
+
+    /// Keeps the message: in the place of one that `same` calls the same, else at the end, else instead of the oldest.
+    pub(crate) fn put(&mut self, envelope: &Envelope, payload: &[u8], same: impl Fn(&Envelope) -> bool) -> Staged {
+        if let Some(at) = self.envelopes.iter().position(same) {
+            self.envelopes[at] = *envelope;
+            self.write(self.places[at], payload);
+            return Staged::Replaced;
+        }
+        let displaced = self.free.is_empty();
+        if displaced {
+            self.pop();
+        }
+        let place = self.free.pop().expect("popping the oldest freed a place");
+        self.envelopes.push(*envelope);
+        self.places.push(place);
+        self.write(place, payload);
+        if displaced { Staged::Displaced } else { Staged::Added }
+    }
+
+    /// The oldest message.
+    pub(crate) fn front(&self) -> Option<(&Envelope, &[u8])> {
+        let envelope = self.envelopes.first()?;
+        let start = usize::from(self.places[0]) * PAYLOAD_BYTES_MAX;
+        Some((envelope, &self.payload[start..start + usize::from(envelope.payload_len)]))
+    }
+
+    /// Forgets the oldest message.
+    pub(crate) fn pop(&mut self) {
+        if !self.envelopes.is_empty() {
+            self.envelopes.remove(0);
+            self.free.push(self.places.remove(0));
+        }
+    }
+
+    fn write(&mut self, place: u16, payload: &[u8]) {
+        let start = usize::from(place) * PAYLOAD_BYTES_MAX;
+        self.payload[start..start + payload.len()].copy_from_slice(payload);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::class::Class;
+    use crate::envelope::{Kind, LaneId};
+
+    fn envelope(prefix: u64, payload: &[u8]) -> Envelope {
+        Envelope {
+            key_prefix: prefix,
+            payload_len: payload.len() as u16,
+            ..Envelope::to_lane(LaneId(0), Class::Hints, Kind::new(1))
+        }
+    }
+
+    fn put(stage: &mut Stage, prefix: u64, payload: &[u8]) -> Staged {
+        stage.put(&envelope(prefix, payload), payload, |other| other.key_prefix == prefix)
+    }
+
+    #[test]
+    fn newest_says_it_and_oldest_gives_way() {
+        let mut stage = Stage::new(2);
+        assert_eq!(put(&mut stage, 1, b"one"), Staged::Added);
+        assert_eq!(put(&mut stage, 2, b"two"), Staged::Added);
+        assert_eq!(put(&mut stage, 1, b"one again"), Staged::Replaced);
+        assert_eq!(put(&mut stage, 3, b"three"), Staged::Displaced);
+        let mut seen = Vec::new();
+        while let Some((_, payload)) = stage.front() {
+            seen.push(payload.to_vec());
+            stage.pop();
+        }
+        assert_eq!(seen, [b"two".to_vec(), b"three".to_vec()]);
+    }
+}
