@@ -21,7 +21,10 @@ pub mod domain;
 mod hex;
 pub mod ids;
 pub mod limits;
+pub mod manifest;
 pub mod payload_hash;
+pub mod point;
+pub mod prefix_map;
 pub mod redact;
 pub mod shard_spec;
 
@@ -29,4 +32,5 @@ pub use canonical::{CanonicalBytes, CanonicalSink};
 pub use cursor::{Cursor, CursorUpdate};
 pub use ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
 pub use payload_hash::PayloadHash;
+pub use point::{ContentId, Distance, NodeId, Point};
 pub use shard_spec::{CursorSemantics, KeyRange, ShardSpec, ShardSpecRef};
