@@ -7,10 +7,14 @@
 //! \* module: Coordination.tla      which module to check; default: the same name as the cfg, else the only .tla here
 //! \* expect: pass                  or: violates NameOfProperty
 //! \* distinct: 2346                optional: the exact number of distinct states
+//! \* mutant: RuleA RuleB violates NameOfProperty
 //! ```
+//!
+//! Each `mutant` line is a run of its own: the same configuration with `Mutants = {"RuleA", "RuleB"}` and with that one
+//! property, which must catch it. A property that no mutant can break proves nothing.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::command::Run;
 use crate::repo::Repo;
@@ -27,6 +31,8 @@ pub(crate) struct Config {
     distinct: Option<u64>,
     /// The temporal properties the configuration lists.
     temporal: Vec<String>,
+    /// For a mutant: the rules it breaks and the configuration to write for it.
+    mutant: Option<(String, String)>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -47,7 +53,11 @@ pub(crate) fn configs(repo: &Repo) -> Result<Vec<Config>, String> {
                 .filter_map(|other| other.strip_prefix(folder)?.strip_prefix('/'))
                 .filter(|name| name.ends_with(".tla") && !name.contains('/'))
                 .collect();
-            configs.push(Config::parse(folder, file, &repo.read(path)?, &modules)?);
+            let text = repo.read(path)?;
+            let config = Config::parse(folder, file, &text, &modules)?;
+            let mutants = config.mutants(&text)?;
+            configs.push(config);
+            configs.extend(mutants);
         }
     }
     Ok(configs)
@@ -77,7 +87,7 @@ pub(crate) fn run(repo: &Repo, progress: &Progress, large: bool, names: &[&str])
             .chain([jar.clone()])
             .chain(["tlc2.TLC", "-deadlock", "-cleanup", "-workers", "2", "-metadir"].map(PathBuf::from))
             .chain([metadir.clone()])
-            .chain(["-config", &config.file, &config.module].map(PathBuf::from))
+            .chain([PathBuf::from("-config"), config.written(&metadir)?, PathBuf::from(&config.module)])
             .collect();
         progress.tick(&config.path());
         let ended = Run::new(java, "tlc").args(&args).folder(repo.root.join(&config.folder)).end(repo, progress)?;
@@ -110,7 +120,10 @@ impl Config {
             None if modules.contains(&own.as_str()) => own,
             None if modules.len() == 1 => modules[0].to_string(),
             None => {
-                return Err(format!("{path}: add a line `\\* module: NAME.tla`; the folder has {}", modules.join(", ")));
+                return Err(format!(
+                    "{path}: add a line `\\* module: NAME.tla`; the folder has {}",
+                    modules.join(", ")
+                ));
             }
         };
         if !modules.contains(&module.as_str()) {
@@ -128,11 +141,64 @@ impl Config {
             }
         };
         let temporal = temporal_properties(text);
-        Ok(Self { folder: folder.to_string(), file: file.to_string(), module, expect, distinct, temporal })
+        Ok(Self {
+            folder: folder.to_string(),
+            file: file.to_string(),
+            module,
+            expect,
+            distinct,
+            temporal,
+            mutant: None,
+        })
+    }
+
+    /// The deliberately broken variants that the configuration's `mutant` lines ask for.
+    fn mutants(&self, text: &str) -> Result<Vec<Self>, String> {
+        let lines = text.lines().filter_map(|line| line.trim().strip_prefix("\\*")?.trim().strip_prefix("mutant:"));
+        lines.map(|line| self.mutant(text, line.trim())).collect()
+    }
+
+    fn mutant(&self, text: &str, line: &str) -> Result<Self, String> {
+        let refused = |why: &str| format!("{}/{}: mutant `{line}`: {why}", self.folder, self.file);
+        let (rules, property) = line.split_once(" violates ").ok_or_else(|| refused("say `RULE violates PROPERTY`"))?;
+        if !text.contains("Mutants = {}") {
+            return Err(refused("the configuration has no line `Mutants = {}`"));
+        }
+        let section = text
+            .lines()
+            .filter(|line| line.starts_with("INVARIANT") || line.starts_with("PROPERT"))
+            .find(|line| line.split_whitespace().skip(1).any(|word| word == property))
+            .and_then(|line| line.split_whitespace().next())
+            .ok_or_else(|| refused("the configuration does not check that property"))?;
+        let quoted: Vec<String> = rules.split_whitespace().map(|rule| format!("\"{rule}\"")).collect();
+        let kept: Vec<&str> =
+            text.lines().filter(|line| !line.starts_with("INVARIANT") && !line.starts_with("PROPERT")).collect();
+        let broken = kept.join("\n").replace("Mutants = {}", &format!("Mutants = {{{}}}", quoted.join(", ")));
+        let temporal = if section.starts_with("PROPERT") { vec![property.to_string()] } else { Vec::new() };
+        Ok(Self {
+            folder: self.folder.clone(),
+            file: self.file.clone(),
+            module: self.module.clone(),
+            expect: Expect::Violates(property.to_string()),
+            distinct: None,
+            temporal,
+            mutant: Some((rules.to_string(), format!("{broken}\n{section} {property}\n"))),
+        })
+    }
+
+    /// Where TLC finds the configuration: the committed file, or a mutant's written into `scratch`.
+    fn written(&self, scratch: &Path) -> Result<PathBuf, String> {
+        let Some((_, text)) = &self.mutant else { return Ok(PathBuf::from(&self.file)) };
+        let path = scratch.join("mutant.cfg");
+        fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        Ok(path)
     }
 
     fn path(&self) -> String {
-        format!("{}/{}", self.folder, self.file)
+        match &self.mutant {
+            None => format!("{}/{}", self.folder, self.file),
+            Some((rules, _)) => format!("{}/{} with {rules}", self.folder, self.file),
+        }
     }
 
     /// TLC names violated invariants and action properties; of a temporal one it only says that there was one, which is
@@ -225,6 +291,19 @@ mod tests {
         assert_eq!(config(one).unwrap().judge(output), Ok(0));
         let two = "\\* expect: violates Ends\nPROPERTIES Ends\n  Starts\n";
         assert!(config(two).unwrap().judge(output).is_err());
+    }
+
+    #[test]
+    fn a_mutant_checks_the_one_property_that_must_catch_it() {
+        let text =
+            "\\* expect: pass\n\\* mutant: A B violates Safe\nMutants = {}\nINVARIANTS Typed Safe\nPROPERTIES Ends\n";
+        let mutants = config(text).unwrap().mutants(text).unwrap();
+        let (rules, written) = mutants[0].mutant.clone().unwrap();
+        assert_eq!((rules.as_str(), &mutants[0].expect), ("A B", &Expect::Violates("Safe".to_string())));
+        assert!(written.contains("Mutants = {\"A\", \"B\"}") && written.contains("INVARIANTS Safe"));
+        assert!(!written.contains("Typed") && !written.contains("Ends"));
+        let unchecked = text.replace("violates Safe", "violates Other");
+        assert!(config(&unchecked).unwrap().mutants(&unchecked).unwrap_err().contains("does not check"));
     }
 
     #[test]
