@@ -12,6 +12,8 @@
 //!
 //! **Handles.** A [`ByteSlot`] names a value, not a place: it carries the slab it came from and the generation of its
 //! block, so a handle that outlived its value, or belongs to another slab, finds nothing rather than someone else's bytes.
+//! Generations have 32 bits: only a handle kept while its block was reused exactly 2^32 times, or any multiple of it, would
+//! be mistaken for a good one.
 //!
 //! Besides the stored bytes a slab keeps five bytes per 16 for generations and block states. The links between free blocks
 //! lie in the free blocks themselves.
@@ -36,6 +38,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// assert!(slab.remove(longer));
 /// assert!(slab.insert(&[0; 64]).is_ok());
 /// ```
+///
+/// A value takes the smallest power of two of bytes that holds it, at least 16, and free neighbours are joined. Removed
+/// bytes are not wiped; they stay in memory until written over.
 ///
 /// A clone is a copy of the same slab: handles that were good before are good in both. Handles made after that belong to
 /// the copy that made them, but the two copies cannot tell them apart.
@@ -149,6 +154,13 @@ impl ByteSlab {
                 Ok(slot_new)
             }
         }
+    }
+
+    /// Whether [`replace`](Self::replace) of what `slot` names by `length` bytes needs no room that is not already its own.
+    ///
+    /// With this, several values can be changed together or not at all: first find room for those that need it.
+    pub fn replace_cannot_fail(&self, slot: ByteSlot, length: usize) -> bool {
+        length == 0 || matches!((class_for(length), self.class_of(slot)), (Some(new), Some(class)) if new <= class)
     }
 
     /// Gives back the room of the value that `slot` names. Returns whether it named one.
@@ -679,5 +691,16 @@ mod tests {
     #[test]
     fn a_slot_is_sixteen_bytes() {
         assert_eq!(size_of::<ByteSlot>(), 16);
+    }
+
+    #[test]
+    fn replacing_cannot_fail_up_to_the_size_of_the_block() {
+        let mut slab = ByteSlab::with_capacity(32);
+        let slot = slab.insert(&[1; 17]).expect("it fits exactly");
+        assert!(slab.replace_cannot_fail(slot, 0) && slab.replace_cannot_fail(slot, 1));
+        assert!(slab.replace_cannot_fail(slot, 32) && !slab.replace_cannot_fail(slot, 33));
+        assert!(slab.replace_cannot_fail(ByteSlot::EMPTY, 0) && !slab.replace_cannot_fail(ByteSlot::EMPTY, 1));
+        slab.replace(slot, &[2; 32]).expect("it was said not to fail");
+        assert!(!slab.replace_cannot_fail(slot, 1), "a stale handle promises nothing");
     }
 }
