@@ -47,6 +47,12 @@ impl<'a> CursorUpdate<'a> {
         }
     }
 
+    /// A cursor that was valid when it was stored.
+    pub(crate) fn stored(last_key: Option<&'a [u8]>, token: Option<&'a [u8]>) -> Self {
+        debug_assert!(Self::new(last_key, token).is_ok(), "only valid cursors are stored");
+        Self { last_key, token }
+    }
+
     /// The last key fully processed; never empty.
     pub const fn last_key(self) -> Option<&'a [u8]> {
         self.last_key

@@ -20,13 +20,16 @@ pub mod cursor;
 pub mod domain;
 mod hex;
 pub mod ids;
+pub mod keyspace;
 pub mod limits;
 pub mod manifest;
 pub mod payload_hash;
 pub mod point;
+pub mod pooled;
 pub mod prefix_map;
 pub mod redact;
 pub mod shard_spec;
+pub mod split;
 
 pub use canonical::{CanonicalBytes, CanonicalSink};
 pub use cursor::{Cursor, CursorUpdate};

@@ -39,6 +39,12 @@ impl<'a> KeyRange<'a> {
         Ok(Self { start, end })
     }
 
+    /// A range that was valid when it was stored.
+    pub(crate) fn stored(start: &'a [u8], end: &'a [u8]) -> Self {
+        debug_assert!(Self::new(start, end).is_ok(), "only valid ranges are stored");
+        Self { start, end }
+    }
+
     /// The first key that may be in the range; empty if there is no lower bound.
     pub const fn start(self) -> &'a [u8] {
         self.start
@@ -117,6 +123,12 @@ impl<'a> ShardSpecRef<'a> {
             return Err(SpecError::MetadataTooLong { len: metadata.len(), max: MAX_METADATA_SIZE });
         }
         Ok(Self { range, metadata })
+    }
+
+    /// A spec that was valid when it was stored.
+    pub(crate) fn stored(range: KeyRange<'a>, metadata: &'a [u8]) -> Self {
+        debug_assert!(Self::of_range(range, metadata).is_ok(), "only valid specs are stored");
+        Self { range, metadata }
     }
 
     /// The same metadata over another range.

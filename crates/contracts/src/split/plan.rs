@@ -1,0 +1,281 @@
+//! Plans, and where to cut.
+//!
+//! A worker that knows its keys cuts at them. One that knows nothing cuts the keyspace evenly, which is right for hashes
+//! and poor for names. One that has sampled keys, each standing for an equal amount of work, cuts at their quantiles.
+//!
+//! New shards inherit the parent's metadata. Every plan made here covers its parent exactly.
+
+use alloc::vec::Vec;
+
+use crate::canonical::{CanonicalBytes, CanonicalSink};
+use crate::cursor::check_in_range;
+use crate::keyspace::{Fraction, key_at_fraction, keys_evenly, shortest_separator};
+use crate::limits::{MAX_SPLIT_CHILDREN, MIN_SPLIT_CHILDREN};
+use crate::shard_spec::{KeyRange, ShardSpec, ShardSpecRef, SpecError};
+
+/// Children that are to replace their parent: 2 to 256, sorted by start.
+///
+/// Sorted, so that a retry that lists the same children in another order is the same operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SplitReplacePlan {
+    children: Vec<ShardSpec>,
+}
+
+impl SplitReplacePlan {
+    /// A plan with these children, in any order.
+    pub fn new(mut children: Vec<ShardSpec>) -> Result<Self, PlanError> {
+        check_child_count(children.len())?;
+        children.sort_by(|a, b| a.start().cmp(b.start()));
+        Ok(Self { children })
+    }
+
+    /// The children, by start key.
+    pub fn children(&self) -> &[ShardSpec] {
+        &self.children
+    }
+}
+
+impl CanonicalBytes for SplitReplacePlan {
+    fn write_canonical(&self, sink: &mut impl CanonicalSink) {
+        sink.sequence(self.children.iter());
+    }
+}
+
+/// What a shard is to keep, and what it gives away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SplitResidualPlan {
+    kept: ShardSpec,
+    residual: ShardSpec,
+}
+
+impl SplitResidualPlan {
+    /// A plan that shrinks the parent to `kept` and makes a new shard over `residual`.
+    pub const fn new(kept: ShardSpec, residual: ShardSpec) -> Self {
+        Self { kept, residual }
+    }
+
+    /// What the parent becomes.
+    pub const fn kept(&self) -> &ShardSpec {
+        &self.kept
+    }
+
+    /// The new shard.
+    pub const fn residual(&self) -> &ShardSpec {
+        &self.residual
+    }
+}
+
+impl CanonicalBytes for SplitResidualPlan {
+    fn write_canonical(&self, sink: &mut impl CanonicalSink) {
+        self.kept.write_canonical(sink);
+        self.residual.write_canonical(sink);
+    }
+}
+
+/// Cuts `parent` at `points`, which rise strictly and lie strictly inside.
+pub fn plan_split_replace(parent: ShardSpecRef<'_>, points: &[&[u8]]) -> Result<SplitReplacePlan, PlanError> {
+    check_child_count(points.len().saturating_add(1))?;
+    let mut children = Vec::with_capacity(points.len() + 1);
+    let mut start = parent.start();
+    for (index, &point) in points.iter().enumerate() {
+        if point <= parent.start() || !parent.range().reaches_up_to(point) {
+            return Err(PlanError::PointOutside { index, len: point.len() });
+        }
+        if point <= start {
+            return Err(PlanError::PointsOutOfOrder { index });
+        }
+        children.push(piece(parent, start, point)?);
+        start = point;
+    }
+    children.push(piece(parent, start, parent.end())?);
+    SplitReplacePlan::new(children)
+}
+
+/// Cuts `parent` into `children` parts of about equal width.
+pub fn plan_split_replace_evenly(parent: ShardSpecRef<'_>, children: usize) -> Result<SplitReplacePlan, PlanError> {
+    check_child_count(children)?;
+    let points = keys_evenly(parent.range(), children).ok_or(PlanError::TooNarrow { children })?;
+    plan_split_replace(parent, &as_slices(&points))
+}
+
+/// Cuts `parent` at `fractions` of its width, which rise strictly.
+pub fn plan_split_replace_at_fractions(
+    parent: ShardSpecRef<'_>,
+    fractions: &[Fraction],
+) -> Result<SplitReplacePlan, PlanError> {
+    let children = fractions.len().saturating_add(1);
+    check_child_count(children)?;
+    if let Some(before) = fractions.windows(2).position(|pair| pair[0] >= pair[1]) {
+        return Err(PlanError::PointsOutOfOrder { index: before + 1 });
+    }
+    let mut points: Vec<Vec<u8>> = Vec::with_capacity(fractions.len());
+    for &fraction in fractions {
+        let point = key_at_fraction(parent.range(), fraction).ok_or(PlanError::TooNarrow { children })?;
+        if points.last().is_some_and(|last| *last >= point) {
+            return Err(PlanError::TooNarrow { children });
+        }
+        points.push(point);
+    }
+    plan_split_replace(parent, &as_slices(&points))
+}
+
+/// Cuts `parent` into up to `children` parts with about equally many `samples` each.
+///
+/// Samples may come in any order and more than once; those outside the parent are ignored. Fewer parts come out where
+/// one sampled key outweighs a whole part, since a single key cannot be cut.
+pub fn plan_split_replace_by_samples(
+    parent: ShardSpecRef<'_>,
+    samples: &[&[u8]],
+    children: usize,
+) -> Result<SplitReplacePlan, PlanError> {
+    check_child_count(children)?;
+    let inside = sorted_inside(parent.range(), samples);
+    let mut points: Vec<Vec<u8>> = Vec::new();
+    for cut in 1..children {
+        let Some(point) = boundary_at(&inside, inside.len() * cut / children) else { continue };
+        if point.as_slice() > parent.start() && points.last().is_none_or(|last| *last < point) {
+            points.push(point);
+        }
+    }
+    if points.is_empty() {
+        return Err(PlanError::TooFewSamples { inside: inside.len() });
+    }
+    plan_split_replace(parent, &as_slices(&points))
+}
+
+/// Gives away everything from `at` on. `last_key` is how far the parent has come.
+pub fn plan_split_residual(
+    parent: ShardSpecRef<'_>,
+    last_key: Option<&[u8]>,
+    at: &[u8],
+) -> Result<SplitResidualPlan, PlanError> {
+    if at <= parent.start() || !parent.range().reaches_up_to(at) {
+        return Err(PlanError::PointOutside { index: 0, len: at.len() });
+    }
+    let kept = piece(parent, parent.start(), at)?;
+    if check_in_range(kept.range(), last_key).is_err() {
+        return Err(PlanError::AlreadyProcessed { len: at.len() });
+    }
+    Ok(SplitResidualPlan::new(kept, piece(parent, at, parent.end())?))
+}
+
+/// Keeps about `kept` of the width that remains after `last_key` and gives away the rest.
+pub fn plan_split_residual_at_fraction(
+    parent: ShardSpecRef<'_>,
+    last_key: Option<&[u8]>,
+    kept: Fraction,
+) -> Result<SplitResidualPlan, PlanError> {
+    let at = key_at_fraction(remaining(parent, last_key)?, kept).ok_or(PlanError::TooNarrow { children: 2 })?;
+    plan_split_residual(parent, last_key, &at)
+}
+
+/// Keeps about `kept` of the `samples` that lie after `last_key` and gives away the rest.
+///
+/// Samples may come in any order and more than once; those outside or already processed are ignored.
+pub fn plan_split_residual_by_samples(
+    parent: ShardSpecRef<'_>,
+    last_key: Option<&[u8]>,
+    samples: &[&[u8]],
+    kept: Fraction,
+) -> Result<SplitResidualPlan, PlanError> {
+    let mut ahead = sorted_inside(remaining(parent, last_key)?, samples);
+    ahead.retain(|sample| Some(*sample) != last_key);
+    let at = boundary_at(&ahead, kept.of(ahead.len()).max(1));
+    let at = at.ok_or(PlanError::TooFewSamples { inside: ahead.len() })?;
+    plan_split_residual(parent, last_key, &at)
+}
+
+/// Why a plan cannot be made. Points are counted from 0; keys are shown by length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// Fewer than two children.
+    #[error("a split makes at least {min} shards, not {count}")]
+    TooFewChildren {
+        /// Children asked for.
+        count: usize,
+        /// Fewest allowed.
+        min: usize,
+    },
+    /// More children than one split may make.
+    #[error("{count} children, over the limit of {max} in one split")]
+    TooManyChildren {
+        /// Children asked for.
+        count: usize,
+        /// Most allowed.
+        max: usize,
+    },
+    /// A cut that would leave nothing on one side.
+    #[error("cut {index} (a key of {len} bytes) is not strictly inside the shard")]
+    PointOutside {
+        /// Which cut.
+        index: usize,
+        /// Its length.
+        len: usize,
+    },
+    /// A cut that is not above the one before it.
+    #[error("cut {index} is not above the one before it")]
+    PointsOutOfOrder {
+        /// Which cut.
+        index: usize,
+    },
+    /// A cut below what is already processed.
+    #[error("the cut (a key of {len} bytes) is not above the parent's progress, which the parent must keep")]
+    AlreadyProcessed {
+        /// Its length.
+        len: usize,
+    },
+    /// No room for that many cuts.
+    #[error("the range is too narrow to be cut into {children}")]
+    TooNarrow {
+        /// Parts asked for.
+        children: usize,
+    },
+    /// Samples that give no place to cut.
+    #[error("{inside} sampled keys lie in the range; a cut needs two different ones")]
+    TooFewSamples {
+        /// Samples that could be used.
+        inside: usize,
+    },
+    /// The progress given does not belong to this shard.
+    #[error("the parent's progress lies outside its range")]
+    ProgressOutside,
+    /// A part that breaks the rules of a range.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+}
+
+fn check_child_count(count: usize) -> Result<(), PlanError> {
+    match count {
+        ..MIN_SPLIT_CHILDREN => Err(PlanError::TooFewChildren { count, min: MIN_SPLIT_CHILDREN }),
+        MIN_SPLIT_CHILDREN..=MAX_SPLIT_CHILDREN => Ok(()),
+        _ => Err(PlanError::TooManyChildren { count, max: MAX_SPLIT_CHILDREN }),
+    }
+}
+
+fn piece(parent: ShardSpecRef<'_>, start: &[u8], end: &[u8]) -> Result<ShardSpec, SpecError> {
+    ShardSpec::new(start, end, parent.metadata())
+}
+
+/// What lies ahead of `last_key`, which is itself the start of it.
+fn remaining<'a>(parent: ShardSpecRef<'a>, last_key: Option<&'a [u8]>) -> Result<KeyRange<'a>, PlanError> {
+    let Some(last_key) = last_key else { return Ok(parent.range()) };
+    check_in_range(parent.range(), Some(last_key)).map_err(|_| PlanError::ProgressOutside)?;
+    Ok(KeyRange::new(last_key, parent.end())?)
+}
+
+fn sorted_inside<'a>(range: KeyRange<'_>, samples: &[&'a [u8]]) -> Vec<&'a [u8]> {
+    let mut inside: Vec<_> = samples.iter().copied().filter(|sample| range.contains(sample)).collect();
+    inside.sort_unstable();
+    inside
+}
+
+/// The shortest key with `below` of the sorted samples under it, or the nearest such place above a run of equal ones.
+fn boundary_at(sorted: &[&[u8]], below: usize) -> Option<Vec<u8>> {
+    let last_below = sorted.get(below.checked_sub(1)?)?;
+    let first_above = sorted[below..].iter().find(|sample| *sample > last_below)?;
+    shortest_separator(last_below, first_above)
+}
+
+fn as_slices(keys: &[Vec<u8>]) -> Vec<&[u8]> {
+    keys.iter().map(Vec::as_slice).collect()
+}
