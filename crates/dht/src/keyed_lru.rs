@@ -1,0 +1,299 @@
+//! A map that forgets its least recently used entry when full: agreements, replay windows, rate limits and scores
+//! all live in one, because strangers choose how many keys there are.
+//!
+//! All memory is reserved at construction and nothing is allocated afterwards. Keys come from strangers too, so the
+//! hash is seeded: who does not know the seed cannot aim many keys at one chain.
+
+use alloc::vec::Vec;
+
+/// A key that can be hashed under a secret seed.
+pub trait LruKey: Copy + Eq {
+    /// Mixes the key with `seed`; equal keys give equal results under one seed.
+    fn mix(&self, seed: u64) -> u64;
+}
+
+/// Folds one word into a running hash: a full 64 x 64 multiplication, halves joined.
+fn fold(state: u64, word: u64) -> u64 {
+    let wide = u128::from(state ^ word) * u128::from(0x9e37_79b9_7f4a_7c15_u64 ^ state.rotate_left(23) | 1);
+    (wide as u64) ^ ((wide >> 64) as u64)
+}
+
+impl LruKey for u64 {
+    fn mix(&self, seed: u64) -> u64 {
+        fold(fold(seed, *self), seed.rotate_left(32))
+    }
+}
+
+impl LruKey for [u8; 32] {
+    fn mix(&self, seed: u64) -> u64 {
+        self.as_chunks::<8>().0.iter().fold(seed, |state, word| fold(state, u64::from_le_bytes(*word)))
+    }
+}
+
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug, Clone)]
+struct Entry<K, V> {
+    key: K,
+    /// `None` while the entry waits on the free list.
+    value: Option<V>,
+    /// Next entry with the same hash bucket, or next free entry.
+    chain: u32,
+    newer: u32,
+    older: u32,
+}
+
+/// A fixed-capacity map in order of use.
+#[derive(Debug, Clone)]
+pub struct KeyedLru<K, V> {
+    entries: Vec<Entry<K, V>>,
+    buckets: Vec<u32>,
+    capacity: usize,
+    len: usize,
+    seed: u64,
+    newest: u32,
+    oldest: u32,
+    free: u32,
+}
+
+impl<K: LruKey, V> KeyedLru<K, V> {
+    /// A map of at most `capacity` entries (at least one), hashing under `seed`.
+    #[must_use]
+    pub fn new(capacity: usize, seed: u64) -> Self {
+        let capacity = capacity.clamp(1, NONE as usize / 2);
+        Self {
+            entries: Vec::with_capacity(capacity),
+            buckets: alloc::vec![NONE; (capacity * 2).next_power_of_two()],
+            capacity,
+            len: 0,
+            seed,
+            newest: NONE,
+            oldest: NONE,
+            free: NONE,
+        }
+    }
+
+    /// How many entries are held.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing is held.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many entries fit.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// The value under `key`, without counting as a use.
+    #[must_use]
+    pub fn peek(&self, key: &K) -> Option<&V> {
+        self.find(key).and_then(|at| self.entries[at as usize].value.as_ref())
+    }
+
+    /// The value under `key`, which becomes the most recently used.
+    pub fn get(&mut self, key: &K) -> Option<&mut V> {
+        let at = self.find(key)?;
+        if self.newest != at {
+            self.unlink(at);
+            self.link_newest(at);
+        }
+        self.entries[at as usize].value.as_mut()
+    }
+
+    /// Puts `value` under `key` as the most recently used, and gives back what had to go: the old value of the same
+    /// key, or the least recently used entry of a full map.
+    pub fn insert(&mut self, key: K, value: V) -> Option<(K, V)> {
+        if let Some(slot) = self.get(&key) {
+            return Some((key, core::mem::replace(slot, value)));
+        }
+        let evicted = if self.len == self.capacity { self.pop_oldest() } else { None };
+        let bucket = self.bucket_of(&key);
+        let entry = Entry { key, value: Some(value), chain: self.buckets[bucket], newer: NONE, older: NONE };
+        let at = if self.free == NONE {
+            self.entries.push(entry);
+            (self.entries.len() - 1) as u32
+        } else {
+            let at = self.free;
+            self.free = self.entries[at as usize].chain;
+            self.entries[at as usize] = entry;
+            at
+        };
+        self.buckets[bucket] = at;
+        self.link_newest(at);
+        self.len += 1;
+        evicted
+    }
+
+    /// The value under `key`, made by `make` if it is not there yet.
+    pub fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
+        if self.find(&key).is_none() {
+            self.insert(key, make());
+        }
+        self.get(&key).expect("inserted above, and an insertion never evicts itself")
+    }
+
+    /// Takes `key` out.
+    pub fn remove(&mut self, key: &K) -> Option<V> {
+        let at = self.find(key)?;
+        self.take(at).map(|(_, value)| value)
+    }
+
+    /// Takes the least recently used entry out.
+    pub fn pop_oldest(&mut self) -> Option<(K, V)> {
+        if self.oldest == NONE { None } else { self.take(self.oldest) }
+    }
+
+    /// All entries, the most recently used first.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        let mut at = self.newest;
+        core::iter::from_fn(move || {
+            let entry = self.entries.get(at as usize)?;
+            at = entry.older;
+            entry.value.as_ref().map(|value| (&entry.key, value))
+        })
+    }
+
+    fn bucket_of(&self, key: &K) -> usize {
+        (key.mix(self.seed) as usize) & (self.buckets.len() - 1)
+    }
+
+    fn find(&self, key: &K) -> Option<u32> {
+        let mut at = self.buckets[self.bucket_of(key)];
+        while let Some(entry) = self.entries.get(at as usize) {
+            if entry.key == *key {
+                return Some(at);
+            }
+            at = entry.chain;
+        }
+        None
+    }
+
+    fn take(&mut self, at: u32) -> Option<(K, V)> {
+        let key = self.entries[at as usize].key;
+        let bucket = self.bucket_of(&key);
+        let next = self.entries[at as usize].chain;
+        if self.buckets[bucket] == at {
+            self.buckets[bucket] = next;
+        } else {
+            let mut before = self.buckets[bucket];
+            while self.entries[before as usize].chain != at {
+                before = self.entries[before as usize].chain;
+            }
+            self.entries[before as usize].chain = next;
+        }
+        self.unlink(at);
+        let entry = &mut self.entries[at as usize];
+        entry.chain = self.free;
+        let value = entry.value.take();
+        self.free = at;
+        self.len -= 1;
+        value.map(|value| (key, value))
+    }
+
+    fn unlink(&mut self, at: u32) {
+        let (newer, older) = (self.entries[at as usize].newer, self.entries[at as usize].older);
+        match self.entries.get_mut(newer as usize) {
+            Some(entry) => entry.older = older,
+            None => self.newest = older,
+        }
+        match self.entries.get_mut(older as usize) {
+            Some(entry) => entry.newer = newer,
+            None => self.oldest = newer,
+        }
+    }
+
+    fn link_newest(&mut self, at: u32) {
+        let older = self.newest;
+        let entry = &mut self.entries[at as usize];
+        entry.newer = NONE;
+        entry.older = older;
+        match self.entries.get_mut(older as usize) {
+            Some(entry) => entry.newer = at,
+            None => self.oldest = at,
+        }
+        self.newest = at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::VecDeque;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_full_map_forgets_what_was_used_longest_ago() {
+        let mut map = KeyedLru::new(2, 7);
+        map.insert(1_u64, 'a');
+        map.insert(2, 'b');
+        assert_eq!(map.get(&1), Some(&mut 'a'));
+        assert_eq!(map.insert(3, 'c'), Some((2, 'b')));
+        assert_eq!(map.peek(&2), None);
+        assert_eq!(map.iter().map(|(key, _)| *key).collect::<Vec<_>>(), [3, 1]);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Get(u64),
+        Peek(u64),
+        Insert(u64, u8),
+        Remove(u64),
+        Pop,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let key = 0..12_u64;
+        prop::collection::vec(
+            prop_oneof![
+                key.clone().prop_map(Step::Get),
+                key.clone().prop_map(Step::Peek),
+                (key.clone(), any::<u8>()).prop_map(|(k, v)| Step::Insert(k, v)),
+                key.prop_map(Step::Remove),
+                Just(Step::Pop),
+            ],
+            0..200,
+        )
+    }
+
+    proptest! {
+        /// The model is a deque, the most recently used in front.
+        #[test]
+        fn behaves_like_a_scanned_deque(capacity in 1..8_usize, seed: u64, steps in steps()) {
+            let mut map = KeyedLru::new(capacity, seed);
+            let mut model: VecDeque<(u64, u8)> = VecDeque::new();
+            for step in steps {
+                match step {
+                    Step::Get(k) => {
+                        let found = model.iter().position(|e| e.0 == k).and_then(|i| model.remove(i));
+                        if let Some(e) = found { model.push_front(e); }
+                        prop_assert_eq!(map.get(&k).copied(), found.map(|e| e.1));
+                    }
+                    Step::Peek(k) => prop_assert_eq!(map.peek(&k).copied(), model.iter().find(|e| e.0 == k).map(|e| e.1)),
+                    Step::Insert(k, v) => {
+                        let gone = match model.iter().position(|e| e.0 == k) {
+                            Some(i) => model.remove(i),
+                            None if model.len() == capacity => model.pop_back(),
+                            None => None,
+                        };
+                        model.push_front((k, v));
+                        prop_assert_eq!(map.insert(k, v), gone);
+                    }
+                    Step::Remove(k) => {
+                        let gone = model.iter().position(|e| e.0 == k).and_then(|i| model.remove(i));
+                        prop_assert_eq!(map.remove(&k), gone.map(|e| e.1));
+                    }
+                    Step::Pop => prop_assert_eq!(map.pop_oldest(), model.pop_back()),
+                }
+                prop_assert_eq!(map.len(), model.len());
+                prop_assert!(map.iter().map(|(k, v)| (*k, *v)).eq(model.iter().copied()));
+            }
+        }
+    }
+}

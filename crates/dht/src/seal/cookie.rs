@@ -1,0 +1,143 @@
+//! Proofs that cost nothing to keep: cookies for addresses, tokens for writes.
+//!
+//! A *cookie* proves that its bearer can receive at an address; until then an address is sent no more bytes than came
+//! from it. A *token* allows writes: it also names the asker, so that one node cannot spend another's. Both are keyed
+//! hashes over a period, so any lane checks what any lane issued, and nothing is stored. A cookie forged by guessing
+//! (2^64 datagrams) buys amplification only, so eight bytes are enough; a token is sixteen.
+
+use subtle::ConstantTimeEq;
+use tessera_contracts::domain::{COOKIE_V1, WRITE_TOKEN_V1};
+use tessera_contracts::point::{NodeId, Point as _};
+use zeroize::Zeroizing;
+
+use super::keys::{NetworkKey, period_at};
+use crate::addr::Addr;
+use crate::identity::Crypto;
+use crate::wire::message::{Cookie, Token};
+
+/// "I have no cookie of yours." Never issued.
+pub const NO_COOKIE: Cookie = [0; 8];
+
+/// Issues and checks cookies and tokens.
+#[derive(Clone)]
+pub struct Proofs {
+    cookie_key: Zeroizing<[u8; 32]>,
+    token_key: Zeroizing<[u8; 32]>,
+}
+
+impl Proofs {
+    /// The proofs of a node in a network.
+    #[must_use]
+    pub fn new(crypto: &impl Crypto, network: &NetworkKey) -> Self {
+        let in_network = |secret: [u8; 32]| Zeroizing::new(*blake3::keyed_hash(&secret, network.as_bytes()).as_bytes());
+        Self {
+            cookie_key: in_network(crypto.local_secret(&COOKIE_V1)),
+            token_key: in_network(crypto.local_secret(&WRITE_TOKEN_V1)),
+        }
+    }
+
+    /// The cookie for `addr` now.
+    #[must_use]
+    pub fn cookie(&self, addr: &Addr, unix_secs: u64) -> Cookie {
+        self.cookie_of(addr, period_at(unix_secs))
+    }
+
+    /// Whether `cookie` was issued to `addr` in this period or the one before.
+    #[must_use]
+    pub fn cookie_holds(&self, cookie: &Cookie, addr: &Addr, unix_secs: u64) -> bool {
+        // Both are compared whatever the first says: how long it takes tells nothing.
+        let now = period_at(unix_secs);
+        let current = self.cookie_of(addr, now).ct_eq(cookie);
+        let previous = self.cookie_of(addr, now.wrapping_sub(1)).ct_eq(cookie);
+        *cookie != NO_COOKIE && bool::from(current | previous)
+    }
+
+    /// The token with which `asker` at `addr` may write here.
+    #[must_use]
+    pub fn token(&self, addr: &Addr, asker: &NodeId, unix_secs: u64) -> Token {
+        self.token_of(addr, asker, period_at(unix_secs))
+    }
+
+    /// Whether `token` was issued to `asker` at `addr` in this period or the one before.
+    #[must_use]
+    pub fn token_holds(&self, token: &Token, addr: &Addr, asker: &NodeId, unix_secs: u64) -> bool {
+        let now = period_at(unix_secs);
+        let current = self.token_of(addr, asker, now).ct_eq(token);
+        let previous = self.token_of(addr, asker, now.wrapping_sub(1)).ct_eq(token);
+        bool::from(current | previous)
+    }
+
+    fn cookie_of(&self, addr: &Addr, period: u32) -> Cookie {
+        let mut material = [0; Addr::WIRE_BYTES + 4];
+        material[..Addr::WIRE_BYTES].copy_from_slice(&addr.to_wire());
+        material[Addr::WIRE_BYTES..].copy_from_slice(&period.to_le_bytes());
+        let mut cookie = NO_COOKIE;
+        cookie.copy_from_slice(&blake3::keyed_hash(&self.cookie_key, &material).as_bytes()[..8]);
+        if cookie == NO_COOKIE {
+            cookie[0] = 1;
+        }
+        cookie
+    }
+
+    fn token_of(&self, addr: &Addr, asker: &NodeId, period: u32) -> Token {
+        let mut material = [0; 32 + Addr::WIRE_BYTES + 4];
+        material[..32].copy_from_slice(asker.as_bytes());
+        material[32..50].copy_from_slice(&addr.to_wire());
+        material[50..].copy_from_slice(&period.to_le_bytes());
+        let mut token = [0; 16];
+        token.copy_from_slice(&blake3::keyed_hash(&self.token_key, &material).as_bytes()[..16]);
+        token
+    }
+}
+
+impl core::fmt::Debug for Proofs {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Proofs")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Identity;
+    use crate::seal::keys::PERIOD_SECS;
+
+    fn proofs(seed: u8, network: &str) -> Proofs {
+        Proofs::new(&Identity::from_seed(&[seed; 32]), &NetworkKey::of_name(network))
+    }
+
+    const ADDR: Addr = Addr::v4([192, 0, 2, 1], 7);
+
+    #[test]
+    fn a_cookie_holds_for_its_address_and_two_periods() {
+        let proofs = proofs(1, "net");
+        let at = 100 * PERIOD_SECS + 1;
+        let cookie = proofs.cookie(&ADDR, at);
+        assert!(proofs.cookie_holds(&cookie, &ADDR, at));
+        assert!(proofs.cookie_holds(&cookie, &ADDR, 102 * PERIOD_SECS - 1));
+        assert!(!proofs.cookie_holds(&cookie, &ADDR, 102 * PERIOD_SECS));
+        assert!(!proofs.cookie_holds(&cookie, &ADDR, 100 * PERIOD_SECS - 1));
+        assert!(!proofs.cookie_holds(&cookie, &Addr { port: 8, ..ADDR }, at));
+        assert!(!proofs.cookie_holds(&NO_COOKIE, &ADDR, at));
+    }
+
+    #[test]
+    fn a_token_holds_for_its_asker_address_and_two_periods() {
+        let proofs = proofs(1, "net");
+        let (asker, other) = (NodeId::from_bytes([1; 32]), NodeId::from_bytes([2; 32]));
+        let at = 100 * PERIOD_SECS;
+        let token = proofs.token(&ADDR, &asker, at);
+        assert!(proofs.token_holds(&token, &ADDR, &asker, at + 2 * PERIOD_SECS - 1));
+        assert!(!proofs.token_holds(&token, &ADDR, &asker, at + 2 * PERIOD_SECS));
+        assert!(!proofs.token_holds(&token, &ADDR, &other, at));
+        assert!(!proofs.token_holds(&token, &Addr { port: 8, ..ADDR }, &asker, at));
+    }
+
+    #[test]
+    fn a_restarted_node_honours_its_proofs_and_another_node_or_network_does_not() {
+        let cookie = proofs(1, "net").cookie(&ADDR, 0);
+        assert!(proofs(1, "net").cookie_holds(&cookie, &ADDR, 0));
+        assert!(!proofs(2, "net").cookie_holds(&cookie, &ADDR, 0));
+        assert!(!proofs(1, "other").cookie_holds(&cookie, &ADDR, 0));
+    }
+}

@@ -1,0 +1,52 @@
+//! The wire format: fixed layouts, read in place, little-endian throughout. `docs/WIRE.md` draws the boxes.
+//!
+//! [`header`] is the clear part of a datagram, [`message`] what the seal protects, [`codec`] the bounded reader and
+//! writer both lean on. Nothing here allocates, and every length is checked once, before the bytes are used.
+//! Not here: whether a datagram is authentic (`seal`), and whether a record is valid (`record`).
+
+pub mod codec;
+pub mod header;
+pub mod message;
+
+/// The wire version this code speaks.
+pub const VERSION: u8 = 1;
+
+/// The largest datagram sent or accepted: it crosses any path without fragmentation.
+pub const DATAGRAM_BYTES_MAX: usize = 1200;
+
+/// Bytes of the authentication tag at the end of a datagram.
+pub const TAG_BYTES: usize = 16;
+
+/// The largest sealed body.
+pub const BODY_BYTES_MAX: usize = DATAGRAM_BYTES_MAX - header::HEADER_BYTES - TAG_BYTES;
+
+/// The largest payload after the preamble.
+pub const PAYLOAD_BYTES_MAX: usize = BODY_BYTES_MAX - message::PREAMBLE_BYTES;
+
+/// The smallest datagram that can be anything at all.
+pub const DATAGRAM_BYTES_MIN: usize = header::HEADER_BYTES + message::PREAMBLE_BYTES + TAG_BYTES;
+
+/// Contacts in one FIND_NODE reply.
+pub const CONTACTS_MAX: usize = 16;
+
+/// Closer contacts beside a value or a page of providers.
+pub const CLOSER_CONTACTS_MAX: usize = 8;
+
+/// Providers in one page. The specification allows 32; a signed provider is 126 bytes, so a datagram decides.
+pub const PROVIDERS_PER_PAGE_MAX: usize = 8;
+
+/// Content ids in one ANNOUNCE.
+pub const ANNOUNCED_IDS_MAX: usize = 10;
+
+/// The largest value of a single record; larger ones are chunked under a manifest.
+pub const VALUE_BYTES_MAX: usize = 896;
+
+const _: () = {
+    use crate::record::RECORD_HEAD_BYTES_MAX;
+    use message::{CONTACT_BYTES, PROVIDER_BYTES};
+    // Every full message fits one datagram: token + length + the largest record + the contact count.
+    assert!(16 + 2 + RECORD_HEAD_BYTES_MAX + VALUE_BYTES_MAX + 1 <= PAYLOAD_BYTES_MAX);
+    assert!(16 + 1 + CONTACTS_MAX * CONTACT_BYTES <= PAYLOAD_BYTES_MAX);
+    assert!(16 + 8 + PROVIDERS_PER_PAGE_MAX * PROVIDER_BYTES + 1 <= PAYLOAD_BYTES_MAX);
+    assert!(message::ANNOUNCE_HEAD_BYTES + 16 + ANNOUNCED_IDS_MAX * message::ANNOUNCED_BYTES <= PAYLOAD_BYTES_MAX);
+};
