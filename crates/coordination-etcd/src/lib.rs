@@ -1,0 +1,8 @@
+#![forbid(unsafe_code)]
+//! The coordination protocol on etcd, for fleets.
+
+pub mod client;
+pub mod config;
+pub mod kv;
+pub mod random;
+pub mod sim_kv;
