@@ -119,8 +119,8 @@ impl<T, const N: usize> RingBuffer<T, N> {
     }
 
     /// The items from the oldest to the newest.
-    pub fn iter(&self) -> Iter<'_, T, N> {
-        Iter { ring: self, front: 0, back: self.len() }
+    pub fn iter(&self) -> RingBufferIter<'_, T, N> {
+        RingBufferIter { ring: self, front: 0, back: self.len() }
     }
 
     /// How many items there are.
@@ -200,21 +200,21 @@ impl<T: fmt::Debug, const N: usize> fmt::Debug for RingBuffer<T, N> {
 
 impl<'a, T, const N: usize> IntoIterator for &'a RingBuffer<T, N> {
     type Item = &'a T;
-    type IntoIter = Iter<'a, T, N>;
+    type IntoIter = RingBufferIter<'a, T, N>;
 
-    fn into_iter(self) -> Iter<'a, T, N> {
+    fn into_iter(self) -> RingBufferIter<'a, T, N> {
         self.iter()
     }
 }
 
 /// The items of a [`RingBuffer`] from the oldest to the newest.
-pub struct Iter<'a, T, const N: usize> {
+pub struct RingBufferIter<'a, T, const N: usize> {
     ring: &'a RingBuffer<T, N>,
     front: usize,
     back: usize,
 }
 
-impl<'a, T, const N: usize> Iterator for Iter<'a, T, N> {
+impl<'a, T, const N: usize> Iterator for RingBufferIter<'a, T, N> {
     type Item = &'a T;
 
     fn next(&mut self) -> Option<&'a T> {
@@ -230,7 +230,7 @@ impl<'a, T, const N: usize> Iterator for Iter<'a, T, N> {
     }
 }
 
-impl<T, const N: usize> DoubleEndedIterator for Iter<'_, T, N> {
+impl<T, const N: usize> DoubleEndedIterator for RingBufferIter<'_, T, N> {
     fn next_back(&mut self) -> Option<Self::Item> {
         if self.front == self.back {
             return None;
@@ -240,16 +240,16 @@ impl<T, const N: usize> DoubleEndedIterator for Iter<'_, T, N> {
     }
 }
 
-impl<T, const N: usize> ExactSizeIterator for Iter<'_, T, N> {}
-impl<T, const N: usize> FusedIterator for Iter<'_, T, N> {}
+impl<T, const N: usize> ExactSizeIterator for RingBufferIter<'_, T, N> {}
+impl<T, const N: usize> FusedIterator for RingBufferIter<'_, T, N> {}
 
-impl<T, const N: usize> Clone for Iter<'_, T, N> {
+impl<T, const N: usize> Clone for RingBufferIter<'_, T, N> {
     fn clone(&self) -> Self {
         Self { ring: self.ring, front: self.front, back: self.back }
     }
 }
 
-impl<T: fmt::Debug, const N: usize> fmt::Debug for Iter<'_, T, N> {
+impl<T: fmt::Debug, const N: usize> fmt::Debug for RingBufferIter<'_, T, N> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_list().entries(self.clone()).finish()
     }
@@ -458,6 +458,22 @@ mod tests {
         assert!(catch_unwind(AssertUnwindSafe(|| ring.clone())).is_err());
         assert_eq!(dropped.take(), [102, 103]);
         assert_eq!(ring.len(), 4);
+    }
+
+    #[test]
+    fn a_ring_equals_one_of_the_same_items_elsewhere_in_storage_but_not_one_that_it_begins_with() {
+        let mut wrapped: RingBuffer<u8, 4> = RingBuffer::new();
+        for item in 0..6 {
+            wrapped.push_back_overwrite(item);
+        }
+        let mut straight: RingBuffer<u8, 4> = RingBuffer::new();
+        for item in 2..5 {
+            assert_eq!(straight.push_back(item), Ok(()));
+            assert_ne!(straight, wrapped);
+            assert_ne!(wrapped, straight);
+        }
+        assert_eq!(straight.push_back(5), Ok(()));
+        assert_eq!(straight, wrapped);
     }
 
     #[test]

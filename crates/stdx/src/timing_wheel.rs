@@ -44,7 +44,8 @@ pub struct TimingWheel<T> {
     occupied: [u64; LEVELS],
 }
 
-/// Names one timer of one [`TimingWheel`], until it has fired or was cancelled.
+/// Names one timer of one [`TimingWheel`], until it has fired or was cancelled; after that it finds nothing, unless it is kept
+/// while its place is reused exactly 2^32 times. Whose wheel it is, the owner knows: another wheel would not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TimerHandle {
     index: u32,

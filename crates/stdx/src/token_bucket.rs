@@ -19,7 +19,7 @@ pub struct Rate {
 ///
 /// ```
 /// use std::num::NonZeroU32;
-/// use tessera_stdx::token_bucket::{Rate, TakeRefused, TokenBucket};
+/// use tessera_stdx::{Rate, TakeRefused, TokenBucket};
 ///
 /// let per_second = Rate { tokens: 3, ticks: NonZeroU32::new(1_000).unwrap() };
 /// let mut bucket = TokenBucket::full(per_second, 2, 0);
@@ -212,6 +212,13 @@ mod tests {
         assert_eq!(bucket.available(u64::MAX), u32::MAX);
         assert_eq!(bucket.take(u64::MAX, u32::MAX), Ok(()));
         assert!(bucket.take(u64::MAX, 1).is_err());
+    }
+
+    #[test]
+    fn a_pause_too_long_to_multiply_still_fills_the_bucket() {
+        let mut bucket = TokenBucket::full(rate(2, 1), 7, 0);
+        assert_eq!(bucket.take(0, 7), Ok(()));
+        assert_eq!(bucket.available(1 << 63), 7);
     }
 
     #[test]

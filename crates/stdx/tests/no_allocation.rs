@@ -2,8 +2,7 @@
 
 use alloc_counter::{CountingAllocator, count};
 use std::num::{NonZeroU32, NonZeroU64};
-use tessera_stdx::token_bucket::{Rate, TokenBucket};
-use tessera_stdx::{BoundedHeap, ByteSlab, ByteSlot, Ewma, RingBuffer, TimerHandle, TimingWheel};
+use tessera_stdx::{BoundedHeap, ByteSlab, ByteSlot, Ewma, Rate, RingBuffer, TimerHandle, TimingWheel, TokenBucket};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
