@@ -15,6 +15,7 @@
 
 extern crate alloc;
 
+pub mod arena;
 pub mod canonical;
 pub mod cursor;
 pub mod domain;
@@ -28,12 +29,17 @@ pub mod point;
 pub mod pooled;
 pub mod prefix_map;
 pub mod redact;
+pub mod restored_state;
 pub mod shard_spec;
+pub mod source_family;
 pub mod split;
 
+pub use arena::{ShardArena, ShardSpecHandle};
 pub use canonical::{CanonicalBytes, CanonicalSink};
 pub use cursor::{Cursor, CursorUpdate};
 pub use ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
 pub use payload_hash::PayloadHash;
 pub use point::{ContentId, Distance, NodeId, Point};
+pub use pooled::{PooledCursor, PooledShardSpec};
+pub use restored_state::RestoredShardState;
 pub use shard_spec::{CursorSemantics, KeyRange, ShardSpec, ShardSpecRef};

@@ -1,0 +1,215 @@
+//! The boundary between coordination and what is swept.
+//!
+//! Coordination deals in shards: a range of keys and a cursor. A *source family* turns one into items: files of a
+//! directory tree, objects of a repository. Whoever runs shards, one process or a fleet, does it through
+//! [`SourceFamily`], so both read the same way.
+//!
+//! The contract of a family: within a shard, items come in strictly rising key order, only keys of the shard, only keys
+//! after the cursor, in pages no larger than asked for. [`CheckedPages`] holds a family to it, because a cursor that
+//! moves past an item that comes late would lose that item without a trace.
+//!
+//! Reading is synchronous: a family that waits for a network is driven from a thread that may wait. Failures are sorted
+//! by who should act ([`SourceErrorClass`]), which is also how a shard is parked for them.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::cursor::{Cursor, CursorError, CursorUpdate};
+use crate::restored_state::RestoredShardState;
+
+/// Something that can be swept shard by shard.
+pub trait SourceFamily {
+    /// One thing to process.
+    type Item: SourceItem;
+    /// A shard being read.
+    type Pages<'f>: ItemPages<Item = Self::Item>
+    where
+        Self: 'f;
+
+    /// The name of the family in metadata, logs and reports.
+    fn name(&self) -> &'static str;
+
+    /// Starts reading where `state` says.
+    fn open<'f>(&'f self, state: &RestoredShardState) -> Result<Self::Pages<'f>, SourceError>;
+}
+
+/// Something with a place in the keyspace.
+pub trait SourceItem {
+    /// Its key; not empty.
+    fn key(&self) -> &[u8];
+
+    /// How much it counts against [`PageLimits::bytes_max`].
+    fn bytes(&self) -> u64;
+}
+
+/// A shard being read, page by page.
+pub trait ItemPages {
+    /// One thing to process.
+    type Item: SourceItem;
+
+    /// The next items in key order. A page without items and without an end may be followed by one with items.
+    fn next_page(&mut self, limits: PageLimits) -> Result<Page<Self::Item>, SourceError>;
+}
+
+/// How much a page may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageLimits {
+    /// Most items; at least 1.
+    pub items_max: usize,
+    /// Most bytes of items. A single item over it comes alone.
+    pub bytes_max: u64,
+}
+
+impl Default for PageLimits {
+    fn default() -> Self {
+        Self { items_max: 256, bytes_max: 8 << 20 }
+    }
+}
+
+/// Some items, in key order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page<I> {
+    /// The items; perhaps none.
+    pub items: Vec<I>,
+    /// How to go on after the last item of this page, for families that cannot seek by key alone.
+    pub token: Option<Box<[u8]>>,
+    /// Whether the shard has nothing after this page.
+    pub is_last: bool,
+}
+
+impl<I: SourceItem> Page<I> {
+    /// The cursor that says every item of this page is done; `None` if the page has no items.
+    pub fn cursor_after(&self) -> Option<Result<Cursor, CursorError>> {
+        self.items.last().map(|last| Cursor::new(Some(last.key()), self.token.as_deref()))
+    }
+}
+
+/// Pages of a family that are checked against its contract.
+#[derive(Debug)]
+pub struct CheckedPages<P> {
+    pages: P,
+    state: RestoredShardState,
+    last_key: Vec<u8>,
+    has_ended: bool,
+}
+
+impl<P: ItemPages> CheckedPages<P> {
+    /// Checks `pages`, which were opened with `state`.
+    pub fn new(pages: P, state: RestoredShardState) -> Self {
+        let last_key = state.cursor().last_key().unwrap_or_default().to_vec();
+        Self { pages, state, last_key, has_ended: false }
+    }
+
+    /// Says that the shard was narrowed, so that items it gave away are no longer read.
+    pub fn narrow(&mut self, state: RestoredShardState) {
+        self.state = state;
+    }
+}
+
+impl<P: ItemPages> ItemPages for CheckedPages<P> {
+    type Item = P::Item;
+
+    /// The next page, or `Poisoned` if the family breaks its contract. After the last page there are only empty ones.
+    ///
+    /// Items at or above the end of the shard are cut off and end it: the shard may have been narrowed since the family
+    /// opened it. A page that holds more than asked for is refused, since it was a promise about memory.
+    fn next_page(&mut self, limits: PageLimits) -> Result<Page<P::Item>, SourceError> {
+        if self.has_ended {
+            return Ok(Page { items: Vec::new(), token: None, is_last: true });
+        }
+        let mut page = self.pages.next_page(limits)?;
+        let bytes: u64 = page.items.iter().fold(0, |sum, item| sum.saturating_add(item.bytes()));
+        if page.items.len() > limits.items_max.max(1) || (bytes > limits.bytes_max && page.items.len() > 1) {
+            return Err(broken(Breach::PageTooLarge { items: page.items.len(), bytes }));
+        }
+        let range = self.state.spec().range();
+        if let Some(end) = page.items.iter().position(|item| !range.reaches_up_to(item.key())) {
+            page.items.truncate(end);
+            // The token belongs to an item that is no longer in the page.
+            page.token = None;
+            page.is_last = true;
+        }
+        for item in &page.items {
+            if item.key() <= self.last_key.as_slice() {
+                return Err(broken(Breach::KeyNotRising { len: item.key().len() }));
+            }
+            if !range.reaches_down_to(item.key()) {
+                return Err(broken(Breach::KeyBelowShard { len: item.key().len() }));
+            }
+            if let Err(error) = CursorUpdate::at_key(item.key()) {
+                return Err(broken(Breach::KeyInvalid(error)));
+            }
+            self.last_key.clear();
+            self.last_key.extend_from_slice(item.key());
+        }
+        self.has_ended = page.is_last;
+        Ok(page)
+    }
+}
+
+/// Why a shard cannot be read, sorted by who should act.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{class}: {detail}")]
+pub struct SourceError {
+    /// Who should act.
+    pub class: SourceErrorClass,
+    /// What failed and on what, for the operator of the scan; never contents or credentials.
+    pub detail: String,
+}
+
+impl SourceError {
+    /// An error of this class.
+    pub fn new(class: SourceErrorClass, detail: impl Into<String>) -> Self {
+        Self { class, detail: detail.into() }
+    }
+}
+
+/// Who should act on a [`SourceError`]. Each class has its park reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SourceErrorClass {
+    /// An operator grants access: park as `PermissionDenied`.
+    PermissionDenied,
+    /// The target is gone: park as `NotFound`.
+    NotFound,
+    /// Nobody, at first: try again, and park as `TooManyErrors` when trying did not help.
+    Transient,
+    /// A developer looks into it: park as `Poisoned`.
+    Poisoned,
+}
+
+impl SourceErrorClass {
+    /// Whether the same call may work a little later.
+    pub const fn is_retryable(self) -> bool {
+        matches!(self, Self::Transient)
+    }
+}
+
+impl fmt::Display for SourceErrorClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::PermissionDenied => "permission denied",
+            Self::NotFound => "not found",
+            Self::Transient => "temporary failure",
+            Self::Poisoned => "inconsistent source",
+        })
+    }
+}
+
+/// How a family broke its contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum Breach {
+    #[error("a page holds {items} items of {bytes} bytes, more than asked for")]
+    PageTooLarge { items: usize, bytes: u64 },
+    #[error("an item's key ({len} bytes) is not above the one before it")]
+    KeyNotRising { len: usize },
+    #[error("an item's key ({len} bytes) sorts before the start of the shard")]
+    KeyBelowShard { len: usize },
+    #[error("an item's key cannot be a cursor: {0}")]
+    KeyInvalid(CursorError),
+}
+
+fn broken(breach: Breach) -> SourceError {
+    SourceError::new(SourceErrorClass::Poisoned, alloc::format!("the source family broke its contract: {breach}"))
+}
