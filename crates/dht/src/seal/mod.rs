@@ -17,7 +17,7 @@ use core::fmt;
 use core::num::NonZeroU32;
 
 use tessera_contracts::point::NodeId;
-use tessera_stdx::token_bucket::{Rate, TokenBucket};
+use tessera_stdx::{Rate, TokenBucket};
 
 use crate::identity::{Crypto, PublicKey};
 use crate::keyed_lru::{KeyedLru, LruKey};
