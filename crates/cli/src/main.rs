@@ -1,2 +1,50 @@
-//! Placeholder.
-fn main() {}
+//! The `tessera` command: flags in, words and exit codes out. Every subcommand is a file in `commands/`.
+//!
+//! Exit codes: 0 done, 2 refused or failed. `scan` will add 1 (findings) and 3 (incomplete).
+
+#![forbid(unsafe_code)]
+
+mod commands;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Sweeps very large keyspaces with a fleet, and loses nothing on the way.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tessera",
+    version,
+    disable_help_subcommand = true,
+    after_help = "EXAMPLES
+  tessera scan ./my-repository          look for leaked secrets in a directory
+  tessera completions bash              print a completion script for a shell"
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Scan(commands::scan::Args),
+    Completions(commands::completions::Args),
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Scan(args) => commands::scan::run(&args),
+        Command::Completions(args) => commands::completions::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

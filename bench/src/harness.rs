@@ -1,0 +1,224 @@
+//! The harness: a figure is two bodies that answer the same question, run in turns.
+//!
+//! An area's file looks so:
+//!
+//! ```text
+//! pub(crate) fn figures() -> Vec<Figure> {
+//!     vec![Figure::cost("area/question", "what is compared with what", || {
+//!         let mut ours = Ours::new();
+//!         let mut reference = Reference::new();
+//!         Pair::new(
+//!             move |times| for _ in 0..times { black_box(ours.step()); },
+//!             move |times| for _ in 0..times { black_box(reference.step()); },
+//!         )
+//!     })]
+//! }
+//! ```
+//!
+//! Each sample is long enough for the clock, the order within a pair alternates, and the ratio is the median over the
+//! pairs, so that a machine that slows down in the middle of a run slows both sides.
+
+use std::time::Duration;
+
+use crate::clock::{Moment, Passed};
+use crate::statistics::Summary;
+
+/// One question with two answers.
+pub(crate) struct Figure {
+    /// `area/question`.
+    pub(crate) name: &'static str,
+    /// What is compared with what, in a line.
+    pub(crate) asks: &'static str,
+    pub(crate) unit: Unit,
+    /// At most this many of our instructions for one of the reference's, when counted.
+    pub(crate) gate: Option<f64>,
+    /// Makes both sides, outside the measured time.
+    pub(crate) setup: Box<dyn Fn() -> Pair>,
+}
+
+/// Both sides of a figure: each does so many operations.
+pub(crate) struct Pair {
+    pub(crate) ours: Body,
+    pub(crate) reference: Body,
+}
+
+/// Does that many operations.
+pub(crate) type Body = Box<dyn FnMut(u64)>;
+
+/// What is quoted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Unit {
+    /// CPU nanoseconds an operation; less is better.
+    NanosPerOperation,
+    /// Megabytes a CPU second, for operations over so many bytes each; more is better.
+    MegabytesPerSecond { bytes: u64 },
+}
+
+impl Figure {
+    /// A figure in CPU nanoseconds an operation.
+    pub(crate) fn cost(name: &'static str, asks: &'static str, setup: impl Fn() -> Pair + 'static) -> Self {
+        Self { name, asks, unit: Unit::NanosPerOperation, gate: None, setup: Box::new(setup) }
+    }
+
+    /// A figure in megabytes a CPU second, for operations over `bytes` each.
+    pub(crate) fn rate(name: &'static str, asks: &'static str, bytes: u64, setup: impl Fn() -> Pair + 'static) -> Self {
+        Self { unit: Unit::MegabytesPerSecond { bytes }, ..Self::cost(name, asks, setup) }
+    }
+
+    /// Sets the bound that `--instructions` holds the figure to.
+    pub(crate) fn gated(self, ratio_max: f64) -> Self {
+        Self { gate: Some(ratio_max), ..self }
+    }
+}
+
+impl Pair {
+    pub(crate) fn new(ours: impl FnMut(u64) + 'static, reference: impl FnMut(u64) + 'static) -> Self {
+        Self { ours: Box::new(ours), reference: Box::new(reference) }
+    }
+}
+
+impl Unit {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::NanosPerOperation => "ns/op",
+            Self::MegabytesPerSecond { .. } => "MB/CPU-s",
+        }
+    }
+
+    pub(crate) fn less_is_better(self) -> bool {
+        self == Self::NanosPerOperation
+    }
+
+    fn of(self, passed: Duration, times: u64) -> f64 {
+        // A clock that saw nothing pass would make the ratio infinite; a nanosecond is below what it can tell anyway.
+        let nanos = passed.max(Duration::from_nanos(1)).as_nanos() as f64;
+        match self {
+            Self::NanosPerOperation => nanos / times as f64,
+            Self::MegabytesPerSecond { bytes } => (bytes * times) as f64 / 1e6 / (nanos / 1e9),
+        }
+    }
+}
+
+/// How much time to spend on a figure.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Effort {
+    pairs: usize,
+    sample: Duration,
+}
+
+impl Effort {
+    pub(crate) const FULL: Self = Self { pairs: 25, sample: Duration::from_millis(15) };
+    pub(crate) const QUICK: Self = Self { pairs: 5, sample: Duration::from_millis(2) };
+}
+
+/// A figure, measured.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    pub(crate) name: &'static str,
+    pub(crate) unit: Unit,
+    pub(crate) ours: Side,
+    pub(crate) reference: Side,
+    /// Ours over the reference, pair by pair, of the CPU figure.
+    pub(crate) ratio: Summary,
+    pub(crate) pairs: usize,
+}
+
+/// One side, by both clocks.
+#[derive(Debug)]
+pub(crate) struct Side {
+    pub(crate) cpu: Summary,
+    pub(crate) wall: Summary,
+}
+
+/// Takes the samples of a figure.
+pub(crate) fn measure(figure: &Figure, effort: Effort) -> Measured {
+    let mut pair = (figure.setup)();
+    let times_ours = times_for(&mut pair.ours, effort.sample);
+    let times_reference = times_for(&mut pair.reference, effort.sample);
+    let (mut ours, mut reference) = (Vec::new(), Vec::new());
+    for index in 0..effort.pairs {
+        let ours_first = index % 2 == 0;
+        if ours_first {
+            ours.push(sample(&mut pair.ours, times_ours));
+        }
+        reference.push(sample(&mut pair.reference, times_reference));
+        if !ours_first {
+            ours.push(sample(&mut pair.ours, times_ours));
+        }
+    }
+    let side = |samples: &[Passed], times| Side {
+        cpu: Summary::of(&samples.iter().map(|passed| figure.unit.of(passed.cpu, times)).collect::<Vec<_>>()),
+        wall: Summary::of(&samples.iter().map(|passed| figure.unit.of(passed.wall, times)).collect::<Vec<_>>()),
+    };
+    let ratios: Vec<f64> = ours
+        .iter()
+        .zip(&reference)
+        .map(|(ours, reference)| figure.unit.of(ours.cpu, times_ours) / figure.unit.of(reference.cpu, times_reference))
+        .collect();
+    Measured {
+        name: figure.name,
+        unit: figure.unit,
+        ours: side(&ours, times_ours),
+        reference: side(&reference, times_reference),
+        ratio: Summary::of(&ratios),
+        pairs: effort.pairs,
+    }
+}
+
+fn sample(body: &mut Body, times: u64) -> Passed {
+    let begun = Moment::now();
+    body(times);
+    begun.passed()
+}
+
+/// How many operations fill a sample; also warms caches and branch predictors.
+fn times_for(body: &mut Body, sample_min: Duration) -> u64 {
+    let mut times = 1;
+    loop {
+        // The longer of both clocks: a body that sleeps would otherwise be given an endless number of operations.
+        let passed = sample(body, times);
+        if passed.cpu.max(passed.wall) >= sample_min || times >= 1 << 40 {
+            return times;
+        }
+        times *= 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_run_equally_often_and_in_turns() {
+        use std::cell::RefCell;
+        use std::rc::Rc;
+        let log: Rc<RefCell<String>> = Rc::default();
+        let figure = {
+            let log = log.clone();
+            Figure::cost("test/turns", "", move || {
+                let (ours, reference) = (log.clone(), log.clone());
+                let spin = || std::thread::sleep(Duration::from_millis(3));
+                Pair::new(
+                    move |_| {
+                        ours.borrow_mut().push('o');
+                        spin();
+                    },
+                    move |_| {
+                        reference.borrow_mut().push('r');
+                        spin();
+                    },
+                )
+            })
+        };
+        let measured = measure(&figure, Effort { pairs: 4, sample: Duration::from_millis(2) });
+        assert_eq!(log.borrow().as_str(), "or".to_string() + "orroorro");
+        assert_eq!(measured.pairs, 4);
+    }
+
+    #[test]
+    fn units_turn_time_into_cost_and_rate() {
+        let second = Duration::from_secs(1);
+        assert_eq!(Unit::NanosPerOperation.of(second, 1_000_000_000), 1.0);
+        assert_eq!(Unit::MegabytesPerSecond { bytes: 1_000_000 }.of(second, 150), 150.0);
+    }
+}
