@@ -16,7 +16,7 @@ use crate::shard_spec::KeyRange;
 /// A share of something, in millionths; more than none and less than all.
 ///
 /// Whole numbers, so that every machine cuts at the same place.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Fraction(u32);
 
 impl Fraction {
