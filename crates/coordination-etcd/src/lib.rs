@@ -6,3 +6,5 @@ pub mod config;
 pub mod kv;
 pub mod random;
 pub mod sim_kv;
+#[cfg(feature = "test-support")]
+pub mod test_support;
