@@ -18,6 +18,8 @@ const INSTRUMENT: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions=on -Dwarnings";
 
+const LOCK_IS_OLD: &str = "fuzz/Cargo.lock is old: run `cargo update --workspace --manifest-path fuzz/Cargo.toml`";
+
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Request {
@@ -126,7 +128,11 @@ fn build(repo: &Repo, progress: &Progress) -> Result<PathBuf, Failure> {
         .args([&target_dir])
         .folder(repo.root.join("fuzz"))
         .env("RUSTFLAGS", INSTRUMENT)
-        .must(repo, progress)?;
+        .must(repo, progress)
+        .map_err(|failure| match failure.output.contains("lock file") {
+            true => Failure { said: LOCK_IS_OLD.to_string(), ..failure },
+            false => failure,
+        })?;
     Ok(target_dir.join(host).join("debug"))
 }
 
