@@ -252,3 +252,161 @@ pub enum ManifestError {
         source: CursorViolation,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+    use alloc::string::ToString;
+    use alloc::vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::limits::{MAX_KEY_SIZE, MAX_METADATA_SIZE};
+
+    fn shard<'a>(id: u64, start: &'a [u8], end: &'a [u8]) -> InitialShardInput<'a> {
+        InitialShardInput::new(ShardId::new(id), start, end)
+    }
+
+    fn refused(inputs: &[InitialShardInput<'_>]) -> ManifestError {
+        validate_manifest(inputs).unwrap_err()
+    }
+
+    #[test]
+    fn shards_come_out_in_key_order_and_gaps_are_allowed() {
+        let inputs = [shard(2, b"m", b"z"), shard(1, b"a", b"c")];
+        let manifest = validate_manifest(&inputs).unwrap();
+        assert_eq!(manifest.shards().iter().map(|shard| shard.shard.get()).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(manifest, validate_manifest(&[inputs[1], inputs[0]]).unwrap());
+    }
+
+    #[test]
+    fn a_cursor_and_metadata_come_through() {
+        let input =
+            InitialShardInput { metadata: b"repo", last_key: Some(b"b"), token: Some(b"t"), ..shard(1, b"a", b"c") };
+        let manifest = validate_manifest(&[input]).unwrap();
+        let [only] = manifest.shards() else { panic!("one shard") };
+        assert_eq!(only.spec, ShardSpecRef::new(b"a", b"c", b"repo").unwrap());
+        assert_eq!(only.cursor, CursorUpdate::new(Some(b"b"), Some(b"t")).unwrap());
+    }
+
+    #[test]
+    fn no_shards_and_too_many_are_refused() {
+        assert_eq!(refused(&[]), ManifestError::NoShards);
+        let keys: Vec<[u8; 2]> = (0..=10_001_u16).map(u16::to_be_bytes).collect();
+        let inputs: Vec<_> = (1..=10_001).map(|id| shard(id as u64, &keys[id - 1], &keys[id])).collect();
+        assert!(validate_manifest(&inputs[..MAX_INITIAL_SHARDS]).is_ok());
+        assert_eq!(refused(&inputs), ManifestError::TooManyShards { count: 10_001, max: 10_000 });
+    }
+
+    #[test]
+    fn ids_that_are_no_root_names_are_refused() {
+        assert_eq!(refused(&[shard(0, b"a", b"b")]), ManifestError::UnassignedId { index: 0 });
+        let derived = ShardId::new(1 << 63);
+        assert_eq!(
+            refused(&[shard(1, b"a", b"b"), shard(1 << 63, b"b", b"c")]),
+            ManifestError::DerivedId { index: 1, shard: derived }
+        );
+        assert!(validate_manifest(&[shard((1 << 63) - 1, b"a", b"b")]).is_ok());
+        let twice = [shard(7, b"a", b"b"), shard(1, b"b", b"c"), shard(7, b"c", b"d")];
+        assert_eq!(refused(&twice), ManifestError::DuplicateId { shard: ShardId::new(7), first_index: 0, index: 2 });
+    }
+
+    #[test]
+    fn ranges_without_an_end_are_refused() {
+        let (index, id) = (0, ShardId::new(1));
+        assert_eq!(refused(&[shard(1, b"", b"b")]), ManifestError::Unbounded { index, shard: id, edge: Edge::Start });
+        assert_eq!(refused(&[shard(1, b"a", b"")]), ManifestError::Unbounded { index, shard: id, edge: Edge::End });
+    }
+
+    #[test]
+    fn specs_that_break_their_own_rules_name_the_shard() {
+        let long = vec![b'k'; MAX_KEY_SIZE + 1];
+        let metadata = vec![0; MAX_METADATA_SIZE + 1];
+        let cases = [
+            (shard(9, b"b", b"a"), SpecError::InvertedRange { start_len: 1, end_len: 1 }),
+            (shard(9, b"a", b"a"), SpecError::EmptyRange { len: 1 }),
+            (shard(9, &long, b"z"), SpecError::KeyTooLong { edge: Edge::Start, len: 4097, max: 4096 }),
+            (shard(9, b"a", &long), SpecError::KeyTooLong { edge: Edge::End, len: 4097, max: 4096 }),
+            (
+                InitialShardInput { metadata: &metadata, ..shard(9, b"a", b"b") },
+                SpecError::MetadataTooLong { len: 16385, max: 16384 },
+            ),
+        ];
+        for (input, source) in cases {
+            let expected = ManifestError::Spec { index: 1, shard: ShardId::new(9), source };
+            assert_eq!(refused(&[shard(1, b"A", b"B"), input]), expected);
+        }
+    }
+
+    #[test]
+    fn touching_ranges_pass_and_overlapping_ones_are_both_named() {
+        assert!(validate_manifest(&[shard(1, b"a", b"b"), shard(2, b"b", b"c")]).is_ok());
+        let expected =
+            ManifestError::Overlap { first_index: 1, first: ShardId::new(2), second_index: 0, second: ShardId::new(1) };
+        assert_eq!(refused(&[shard(1, b"b", b"c"), shard(2, b"a", b"b\0")]), expected);
+        // A range inside another, with an innocent one sorted before.
+        assert!(matches!(
+            refused(&[shard(3, b"A", b"B"), shard(1, b"a", b"z"), shard(2, b"m", b"n")]),
+            ManifestError::Overlap { first_index: 1, second_index: 2, .. }
+        ));
+    }
+
+    #[test]
+    fn cursors_that_do_not_belong_are_refused() {
+        let with = |last_key, token| InitialShardInput { last_key, token, ..shard(1, b"b", b"d") };
+        let (index, id) = (0, ShardId::new(1));
+        for (input, source) in
+            [(with(Some(b""), None), CursorError::EmptyKey), (with(None, Some(b"t")), CursorError::TokenWithoutKey)]
+        {
+            assert_eq!(refused(&[input]), ManifestError::Cursor { index, shard: id, source });
+        }
+        for (key, source) in
+            [(b"a", CursorViolation::BelowRange { len: 1 }), (b"d", CursorViolation::AboveRange { len: 1 })]
+        {
+            let expected = ManifestError::CursorOutOfRange { index, shard: id, source };
+            assert_eq!(refused(&[with(Some(key), None)]), expected);
+        }
+        assert!(validate_manifest(&[with(Some(b"b"), None)]).is_ok());
+    }
+
+    #[test]
+    fn errors_and_debug_name_shards_and_show_no_keys() {
+        let input = shard(0xab, b"customer-2", b"customer-1");
+        assert_eq!(
+            refused(&[input]).to_string(),
+            "shard 00000000000000ab at index 0: range is inverted: its start (10 bytes) sorts after its end (10 bytes) \
+             in lexicographic order"
+        );
+        assert!(!format!("{input:?}").contains("customer") && !format!("{:?}", refused(&[input])).contains("customer"));
+    }
+
+    proptest! {
+        /// Against the plain definition: every shard well formed, no id twice, no two ranges with a key in common.
+        #[test]
+        fn a_manifest_is_accepted_exactly_if_every_rule_holds(
+            shards in prop::collection::vec((0_u64..12, 0_u8..12, 0_u8..12, prop::option::of(0_u8..12)), 0..6),
+        ) {
+            // Letter 0 stands for the empty key.
+            let keys: Vec<Vec<u8>> = (0..12_u8).map(|letter| if letter == 0 { vec![] } else { vec![letter] }).collect();
+            let key = |letter: u8| keys[usize::from(letter)].as_slice();
+            let inputs: Vec<_> = shards
+                .iter()
+                .map(|&(id, start, end, last_key)| {
+                    // Id 11 plays a derived one.
+                    let id = if id == 11 { 1 << 63 } else { id };
+                    InitialShardInput { last_key: last_key.map(key), ..shard(id, key(start), key(end)) }
+                })
+                .collect();
+            let well_formed = |&(id, start, end, last_key): &(u64, u8, u8, Option<u8>)| {
+                id != 0 && id != 11 && start != 0 && start < end && last_key.is_none_or(|key| start <= key && key < end)
+            };
+            let apart = |a: &(u64, u8, u8, Option<u8>), b: &(u64, u8, u8, Option<u8>)| {
+                a.0 != b.0 && (1..12).all(|key| !((a.1..a.2).contains(&key) && (b.1..b.2).contains(&key)))
+            };
+            let mut pairs = shards.iter().enumerate().flat_map(|(i, a)| shards[i + 1..].iter().map(move |b| (a, b)));
+            let expected = !shards.is_empty() && shards.iter().all(well_formed) && pairs.all(|(a, b)| apart(a, b));
+            prop_assert_eq!(validate_manifest(&inputs).is_ok(), expected);
+        }
+    }
+}

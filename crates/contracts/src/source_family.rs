@@ -213,3 +213,134 @@ enum Breach {
 fn broken(breach: Breach) -> SourceError {
     SourceError::new(SourceErrorClass::Poisoned, alloc::format!("the source family broke its contract: {breach}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::VecDeque;
+    use alloc::string::ToString;
+    use alloc::vec;
+
+    use super::*;
+    use crate::limits::MAX_KEY_SIZE;
+    use crate::shard_spec::{CursorSemantics, ShardSpecRef};
+
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    struct Item(Vec<u8>, u64);
+
+    impl SourceItem for Item {
+        fn key(&self) -> &[u8] {
+            &self.0
+        }
+
+        fn bytes(&self) -> u64 {
+            self.1
+        }
+    }
+
+    /// Hands out prepared pages, whatever it is asked for.
+    struct Prepared(VecDeque<Page<Item>>);
+
+    impl ItemPages for Prepared {
+        type Item = Item;
+
+        fn next_page(&mut self, _: PageLimits) -> Result<Page<Item>, SourceError> {
+            self.0.pop_front().ok_or_else(|| SourceError::new(SourceErrorClass::Transient, "no more prepared"))
+        }
+    }
+
+    fn page(keys: &[&[u8]], is_last: bool) -> Page<Item> {
+        Page { items: keys.iter().map(|key| Item(key.to_vec(), 10)).collect(), token: Some(Box::from(*b"t")), is_last }
+    }
+
+    fn state(last_key: Option<&[u8]>) -> RestoredShardState {
+        let spec = ShardSpecRef::new(b"b", b"f", b"").unwrap();
+        RestoredShardState::new(spec, CursorUpdate::new(last_key, None).unwrap(), CursorSemantics::Completed).unwrap()
+    }
+
+    fn checked(last_key: Option<&[u8]>, pages: impl Into<VecDeque<Page<Item>>>) -> CheckedPages<Prepared> {
+        CheckedPages::new(Prepared(pages.into()), state(last_key))
+    }
+
+    const LIMITS: PageLimits = PageLimits { items_max: 3, bytes_max: 30 };
+
+    fn refusal(mut pages: CheckedPages<Prepared>) -> SourceError {
+        loop {
+            match pages.next_page(LIMITS) {
+                Ok(page) => assert!(!page.is_last, "this family should have been refused"),
+                Err(error) => return error,
+            }
+        }
+    }
+
+    #[test]
+    fn pages_in_order_come_through_and_the_last_one_ends() {
+        let mut pages = checked(Some(b"b"), [page(&[b"b\0", b"c"], false), page(&[], false), page(&[b"d"], true)]);
+        assert_eq!(pages.next_page(LIMITS), Ok(page(&[b"b\0", b"c"], false)));
+        assert_eq!(pages.next_page(LIMITS), Ok(page(&[], false)));
+        assert_eq!(pages.next_page(LIMITS), Ok(page(&[b"d"], true)));
+        // The family would fail now, but it is not asked again.
+        let after = pages.next_page(LIMITS).unwrap();
+        assert!(after.is_last && after.items.is_empty());
+    }
+
+    #[test]
+    fn keys_that_do_not_rise_are_refused_within_and_across_pages() {
+        let poisoned = |error: SourceError| error.class == SourceErrorClass::Poisoned;
+        assert!(poisoned(refusal(checked(None, [page(&[b"c", b"c"], true)]))));
+        assert!(poisoned(refusal(checked(None, [page(&[b"d"], false), page(&[b"c"], true)]))));
+        assert!(poisoned(refusal(checked(Some(b"c"), [page(&[b"c"], true)]))));
+        assert!(poisoned(refusal(checked(None, [page(&[b"a"], true)]))));
+        assert!(poisoned(refusal(checked(None, [page(&[b""], true)]))));
+        assert!(poisoned(refusal(checked(None, [page(&[&vec![b'c'; MAX_KEY_SIZE + 1]], true)]))));
+        assert!(checked(None, [page(&[&vec![b'c'; MAX_KEY_SIZE]], true)]).next_page(LIMITS).is_ok());
+    }
+
+    #[test]
+    fn items_past_the_end_are_cut_off_and_end_the_shard() {
+        let mut pages = checked(None, [page(&[b"e", b"f", b"g"], false)]);
+        let last = pages.next_page(LIMITS).unwrap();
+        assert_eq!((last.items, last.token, last.is_last), (vec![Item(b"e".to_vec(), 10)], None, true));
+    }
+
+    #[test]
+    fn a_narrowed_shard_ends_earlier() {
+        let mut pages = checked(None, [page(&[b"b"], false), page(&[b"c", b"d"], false)]);
+        pages.next_page(LIMITS).unwrap();
+        let mut narrowed = state(Some(b"b"));
+        narrowed.narrow(ShardSpecRef::new(b"b", b"d", b"").unwrap()).unwrap();
+        pages.narrow(narrowed);
+        let last = pages.next_page(LIMITS).unwrap();
+        assert_eq!((last.items.len(), last.is_last), (1, true));
+    }
+
+    #[test]
+    fn pages_larger_than_asked_for_are_refused_but_one_large_item_comes_alone() {
+        assert!(checked(None, [page(&[b"b", b"c", b"d"], true)]).next_page(LIMITS).is_ok());
+        let error = refusal(checked(None, [page(&[b"b", b"c", b"d", b"e"], true)]));
+        assert_eq!(
+            error.to_string(),
+            "inconsistent source: the source family broke its contract: a page holds 4 items of 40 bytes, more than asked for"
+        );
+        let large = |keys: &[&[u8]]| Page {
+            items: keys.iter().map(|key| Item(key.to_vec(), 31)).collect(),
+            token: None,
+            is_last: true,
+        };
+        assert!(checked(None, [large(&[b"b"])]).next_page(LIMITS).is_ok());
+        assert_eq!(refusal(checked(None, [large(&[b"b", b"c"])])).class, SourceErrorClass::Poisoned);
+    }
+
+    #[test]
+    fn failures_of_the_family_come_through_unchanged() {
+        let error = refusal(checked(None, []));
+        assert!(error.class.is_retryable());
+        assert_eq!(error.to_string(), "temporary failure: no more prepared");
+    }
+
+    #[test]
+    fn the_cursor_after_a_page_is_its_last_item_with_its_token() {
+        let cursor = page(&[b"b", b"c"], false).cursor_after().unwrap().unwrap();
+        assert_eq!((cursor.last_key(), cursor.token()), (Some(&b"c"[..]), Some(&b"t"[..])));
+        assert!(page(&[], false).cursor_after().is_none());
+    }
+}

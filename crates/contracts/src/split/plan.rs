@@ -279,3 +279,220 @@ fn boundary_at(sorted: &[&[u8]], below: usize) -> Option<Vec<u8>> {
 fn as_slices(keys: &[Vec<u8>]) -> Vec<&[u8]> {
     keys.iter().map(Vec::as_slice).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::split::{validate_residual_split, validate_split_coverage};
+
+    fn parent<'a>(start: &'a [u8], end: &'a [u8]) -> ShardSpecRef<'a> {
+        ShardSpecRef::new(start, end, b"meta").unwrap()
+    }
+
+    fn starts(plan: &SplitReplacePlan) -> Vec<&[u8]> {
+        plan.children().iter().map(ShardSpec::start).collect()
+    }
+
+    fn millionths(number: u32) -> Fraction {
+        Fraction::from_millionths(number).unwrap()
+    }
+
+    #[test]
+    fn children_inherit_the_metadata_and_meet_at_the_cuts() {
+        let plan = plan_split_replace(parent(b"a", b""), &[b"g", b"p"]).unwrap();
+        let expected: [(&[u8], &[u8]); 3] = [(b"a", b"g"), (b"g", b"p"), (b"p", b"")];
+        for (child, (start, end)) in plan.children().iter().zip(expected) {
+            assert_eq!(child.view(), ShardSpecRef::new(start, end, b"meta").unwrap());
+        }
+    }
+
+    #[test]
+    fn cuts_at_the_edges_or_out_of_order_are_refused() {
+        let cut = |points: &[&[u8]]| plan_split_replace(parent(b"b", b"f"), points).unwrap_err();
+        assert_eq!(cut(&[b"b"]), PlanError::PointOutside { index: 0, len: 1 });
+        assert_eq!(cut(&[b"c", b"f"]), PlanError::PointOutside { index: 1, len: 1 });
+        assert_eq!(cut(&[b"a"]), PlanError::PointOutside { index: 0, len: 1 });
+        assert_eq!(cut(&[b""]), PlanError::PointOutside { index: 0, len: 0 });
+        assert_eq!(cut(&[b"d", b"d"]), PlanError::PointsOutOfOrder { index: 1 });
+        assert_eq!(cut(&[b"d", b"c"]), PlanError::PointsOutOfOrder { index: 1 });
+        assert!(plan_split_replace(parent(b"b", b"f"), &[b"b\0"]).is_ok());
+    }
+
+    #[test]
+    fn two_to_256_children_are_allowed() {
+        let few = PlanError::TooFewChildren { count: 1, min: 2 };
+        let many = PlanError::TooManyChildren { count: 257, max: 256 };
+        assert_eq!(plan_split_replace(parent(b"", b""), &[]), Err(few));
+        assert_eq!(plan_split_replace_evenly(parent(b"", b""), 1), Err(few));
+        assert_eq!(plan_split_replace_evenly(parent(b"", b""), 257), Err(many));
+        assert_eq!(plan_split_replace_evenly(parent(b"", b""), 256).unwrap().children().len(), 256);
+        assert_eq!(plan_split_replace_at_fractions(parent(b"", b""), &[]), Err(few));
+        assert_eq!(plan_split_replace_by_samples(parent(b"", b""), &[], 257), Err(many));
+        let child = ShardSpec::new(b"a", b"b", b"").unwrap();
+        assert_eq!(SplitReplacePlan::new(vec![child.clone(); 257]), Err(many));
+        assert_eq!(SplitReplacePlan::new(vec![child]), Err(few));
+    }
+
+    #[test]
+    fn the_order_of_a_list_of_children_does_not_change_the_plan() {
+        let (low, high) = (ShardSpec::new(b"a", b"b", b"").unwrap(), ShardSpec::new(b"b", b"c", b"").unwrap());
+        let plan = SplitReplacePlan::new(vec![high.clone(), low.clone()]).unwrap();
+        assert_eq!(plan, SplitReplacePlan::new(vec![low, high]).unwrap());
+    }
+
+    #[test]
+    fn even_and_fractional_cuts_fall_where_asked() {
+        let even = plan_split_replace_evenly(parent(b"", b""), 4).unwrap();
+        assert_eq!(starts(&even), [&b""[..], b"\x40", b"\x80", b"\xc0"]);
+        let quarters = [millionths(250_000), millionths(750_000)];
+        let plan = plan_split_replace_at_fractions(parent(b"", b""), &quarters).unwrap();
+        assert_eq!(starts(&plan), [&b""[..], b"\x40", b"\xc0"]);
+        let wrong = [millionths(2), millionths(2)];
+        let refused = plan_split_replace_at_fractions(parent(b"", b""), &wrong);
+        assert_eq!(refused, Err(PlanError::PointsOutOfOrder { index: 1 }));
+    }
+
+    #[test]
+    fn a_range_of_one_key_cannot_be_cut() {
+        let narrow = parent(b"a", b"a\0");
+        assert_eq!(plan_split_replace_evenly(narrow, 2), Err(PlanError::TooNarrow { children: 2 }));
+        assert_eq!(
+            plan_split_replace_at_fractions(narrow, &[Fraction::HALF]),
+            Err(PlanError::TooNarrow { children: 2 })
+        );
+        assert_eq!(
+            plan_split_residual_at_fraction(narrow, None, Fraction::HALF),
+            Err(PlanError::TooNarrow { children: 2 })
+        );
+    }
+
+    #[test]
+    fn samples_put_the_cuts_where_the_work_is() {
+        let samples: Vec<&[u8]> = vec![b"src/d", b"src/a", b"src/b", b"src/c", b"outside"];
+        let plan = plan_split_replace_by_samples(parent(b"src/", b"src0"), &samples, 2).unwrap();
+        assert_eq!(starts(&plan), [&b"src/"[..], b"src/c"]);
+        // One key that outweighs everything: the cut goes after it, and there are fewer parts than asked for.
+        let heavy: Vec<&[u8]> = vec![b"a", b"a", b"a", b"a", b"a", b"b"];
+        let plan = plan_split_replace_by_samples(parent(b"", b""), &heavy, 4).unwrap();
+        assert_eq!(starts(&plan), [&b""[..], b"b"]);
+    }
+
+    #[test]
+    fn samples_that_show_no_place_to_cut_are_refused() {
+        let refused = |samples: &[&[u8]]| plan_split_replace_by_samples(parent(b"b", b"f"), samples, 2).unwrap_err();
+        assert_eq!(refused(&[]), PlanError::TooFewSamples { inside: 0 });
+        assert_eq!(refused(&[b"c", b"c", b"z"]), PlanError::TooFewSamples { inside: 2 });
+    }
+
+    #[test]
+    fn a_residual_split_leaves_progress_with_the_parent() {
+        let parent = parent(b"b", b"f");
+        let plan = plan_split_residual(parent, Some(b"c"), b"d").unwrap();
+        assert_eq!((plan.kept().start(), plan.kept().end()), (&b"b"[..], &b"d"[..]));
+        assert_eq!((plan.residual().start(), plan.residual().end()), (&b"d"[..], &b"f"[..]));
+        assert_eq!((plan.kept().metadata(), plan.residual().metadata()), (&b"meta"[..], &b"meta"[..]));
+        let cut = |last_key, at| plan_split_residual(parent, last_key, at).unwrap_err();
+        assert_eq!(cut(Some(b"d"), b"d"), PlanError::AlreadyProcessed { len: 1 });
+        assert_eq!(cut(Some(b"e"), b"d"), PlanError::AlreadyProcessed { len: 1 });
+        assert_eq!(cut(None, b"b"), PlanError::PointOutside { index: 0, len: 1 });
+        assert_eq!(cut(None, b"f"), PlanError::PointOutside { index: 0, len: 1 });
+    }
+
+    #[test]
+    fn a_fraction_is_taken_of_what_remains() {
+        let plan = plan_split_residual_at_fraction(parent(b"\x10", b"\x90"), Some(b"\x50"), Fraction::HALF).unwrap();
+        assert_eq!(plan.residual().start(), b"\x70");
+        let plan = plan_split_residual_at_fraction(parent(b"\x10", b"\x90"), None, Fraction::HALF).unwrap();
+        assert_eq!(plan.residual().start(), b"\x50");
+        let refused = plan_split_residual_at_fraction(parent(b"b", b"f"), Some(b"f"), Fraction::HALF);
+        assert_eq!(refused, Err(PlanError::ProgressOutside));
+    }
+
+    #[test]
+    fn samples_already_processed_do_not_count() {
+        let samples: Vec<&[u8]> = vec![b"b1", b"c1", b"c2", b"d1", b"d2", b"e1"];
+        let plan = plan_split_residual_by_samples(parent(b"b", b"f"), Some(b"c2"), &samples, Fraction::HALF).unwrap();
+        // Ahead are d1, d2 and e1; half of three, rounded down, is one.
+        assert_eq!(plan.residual().start(), b"d2");
+        let one: Vec<&[u8]> = vec![b"c2", b"d1"];
+        let refused = plan_split_residual_by_samples(parent(b"b", b"f"), Some(b"c2"), &one, Fraction::HALF);
+        assert_eq!(refused, Err(PlanError::TooFewSamples { inside: 1 }));
+        // A share too small for a sample still keeps one: giving everything away would be no split.
+        let plan = plan_split_residual_by_samples(parent(b"b", b"f"), None, &samples, millionths(1)).unwrap();
+        assert_eq!(plan.residual().start(), b"c");
+    }
+
+    fn key() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(prop::sample::select(vec![0, 1, 0x61, 0x62, 0xff]), 0..6)
+    }
+
+    /// Ranges bounded and not, some of them very narrow.
+    fn range() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
+        (key(), key()).prop_filter_map("a range", |(a, b)| {
+            KeyRange::new(&a, &b)
+                .is_ok()
+                .then_some((a.clone(), b.clone()))
+                .or_else(|| KeyRange::new(&b, &a).is_ok().then_some((b, a)))
+        })
+    }
+
+    fn fractions() -> impl Strategy<Value = Vec<Fraction>> {
+        prop::collection::btree_set(1_u32..1_000_000, 1..6).prop_map(|set| set.into_iter().map(millionths).collect())
+    }
+
+    proptest! {
+        #[test]
+        fn every_replacing_plan_made_here_covers_its_parent(
+            (start, end) in range(),
+            points in prop::collection::vec(key(), 0..6),
+            children in 2_usize..9,
+            fractions in fractions(),
+        ) {
+            let parent = parent(&start, &end);
+            let points = as_slices(&points);
+            for plan in [
+                plan_split_replace(parent, &points),
+                plan_split_replace_evenly(parent, children),
+                plan_split_replace_at_fractions(parent, &fractions),
+                plan_split_replace_by_samples(parent, &points, children),
+            ].into_iter().flatten() {
+                prop_assert_eq!(validate_split_coverage(parent.range(), &plan), Ok(()));
+            }
+        }
+
+        #[test]
+        fn every_residual_plan_made_here_covers_its_parent_and_keeps_its_progress(
+            (start, end) in range(), last_key in prop::option::of(key()), at in key(),
+            samples in prop::collection::vec(key(), 0..8), kept in 1_u32..1_000_000,
+        ) {
+            let parent = parent(&start, &end);
+            let last_key = last_key.as_deref().filter(|key| !key.is_empty());
+            let samples = as_slices(&samples);
+            for plan in [
+                plan_split_residual(parent, last_key, &at),
+                plan_split_residual_at_fraction(parent, last_key, millionths(kept)),
+                plan_split_residual_by_samples(parent, last_key, &samples, millionths(kept)),
+            ].into_iter().flatten() {
+                prop_assert_eq!(validate_residual_split(parent.range(), last_key, &plan), Ok(()));
+            }
+        }
+
+        #[test]
+        fn parts_by_samples_hold_about_equally_many_different_keys(
+            keys in prop::collection::btree_set(prop::collection::vec(any::<u8>(), 1..6), 16..200),
+            children in 2_usize..9,
+        ) {
+            let keys: Vec<Vec<u8>> = keys.into_iter().collect();
+            let plan = plan_split_replace_by_samples(parent(b"", b""), &as_slices(&keys), children).unwrap();
+            prop_assert_eq!(plan.children().len(), children);
+            for child in plan.children() {
+                let held = keys.iter().filter(|key| child.range().contains(key)).count();
+                prop_assert!(held == keys.len() / children || held == keys.len().div_ceil(children));
+            }
+        }
+    }
+}
