@@ -160,6 +160,23 @@ impl<K: LruKey, V> KeyedLru<K, V> {
         })
     }
 
+    /// All entries, the least recently used first.
+    pub fn iter_oldest(&self) -> impl Iterator<Item = (&K, &V)> {
+        let mut at = self.oldest;
+        core::iter::from_fn(move || {
+            let entry = self.entries.get(at as usize)?;
+            at = entry.newer;
+            entry.value.as_ref().map(|value| (&entry.key, value))
+        })
+    }
+
+    /// Up to `count` entries that lie side by side in memory from a place chosen by `random` on: a cheap draw.
+    pub fn sample(&self, random: u64, count: usize) -> impl Iterator<Item = (&K, &V)> {
+        let start = ((u128::from(random) * self.entries.len() as u128) >> 64) as usize;
+        let around = self.entries[start..].iter().chain(&self.entries[..start]);
+        around.filter_map(|entry| entry.value.as_ref().map(|value| (&entry.key, value))).take(count)
+    }
+
     fn bucket_of(&self, key: &K) -> usize {
         (key.mix(self.seed) as usize) & (self.buckets.len() - 1)
     }
@@ -293,6 +310,9 @@ mod tests {
                 }
                 prop_assert_eq!(map.len(), model.len());
                 prop_assert!(map.iter().map(|(k, v)| (*k, *v)).eq(model.iter().copied()));
+                prop_assert!(map.iter_oldest().map(|(k, v)| (*k, *v)).eq(model.iter().rev().copied()));
+                prop_assert_eq!(map.sample(seed, 3).count(), model.len().min(3));
+                prop_assert!(map.sample(seed, 3).all(|(k, v)| model.contains(&(*k, *v))));
             }
         }
     }

@@ -13,6 +13,8 @@ pub mod identity;
 pub mod keyed_lru;
 pub mod record;
 pub mod rng;
+pub mod routing;
 pub mod seal;
+pub mod store;
 pub mod time;
 pub mod wire;

@@ -1,0 +1,358 @@
+//! Providers by content id: who offers what, each signed by the one who offers.
+
+use alloc::vec::Vec;
+
+use tessera_contracts::point::{ContentId, Distance, NodeId, Point as _};
+use tessera_stdx::{TimerHandle, TimingWheel};
+
+use super::{EVICTION_SAMPLE, NotKept};
+use crate::identity::PublicKey;
+use crate::keyed_lru::KeyedLru;
+use crate::rng::LaneRng;
+use crate::time::Now;
+use crate::wire::message::SignedProvider;
+
+/// Bounds of a provider store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProviderLimits {
+    /// Entries in all.
+    pub entries_max: usize,
+    /// Providers of one id.
+    pub per_id_max: usize,
+    /// Ids of one provider.
+    pub per_provider_max: usize,
+}
+
+impl Default for ProviderLimits {
+    fn default() -> Self {
+        Self { entries_max: 131_072, per_id_max: 64, per_provider_max: 65_536 }
+    }
+}
+
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct Entry {
+    id: ContentId,
+    provider: SignedProvider,
+    timer: TimerHandle,
+    /// Next provider of the same id, or next free entry.
+    next: u32,
+    used: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct List {
+    first: u32,
+    len: u16,
+    distance: Distance,
+}
+
+/// The provider store of one lane.
+#[derive(Debug)]
+pub struct ProviderStore {
+    own: NodeId,
+    limits: ProviderLimits,
+    entries: Vec<Entry>,
+    free: u32,
+    len: usize,
+    lists: KeyedLru<[u8; 32], List>,
+    by_provider: KeyedLru<PublicKey, u32>,
+    expiries: TimingWheel<u32>,
+}
+
+impl ProviderStore {
+    /// An empty store for the node `own`.
+    #[must_use]
+    pub fn new(own: NodeId, limits: ProviderLimits, rng: &mut LaneRng, now: Now) -> Self {
+        let entries_max = limits.entries_max.clamp(1, 1 << 24);
+        let per_id_max = limits.per_id_max.clamp(1, usize::from(u16::MAX));
+        Self {
+            own,
+            limits: ProviderLimits { entries_max, per_id_max, ..limits },
+            entries: Vec::with_capacity(entries_max),
+            free: NONE,
+            len: 0,
+            lists: KeyedLru::new(entries_max, rng.u64()),
+            by_provider: KeyedLru::new(entries_max, rng.u64()),
+            expiries: TimingWheel::with_capacity(entries_max as u32, now.mono_ms),
+        }
+    }
+
+    /// How many entries there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many providers of `id` are held.
+    #[must_use]
+    pub fn count(&self, id: &ContentId) -> usize {
+        self.lists.peek(id.as_bytes()).map_or(0, |list| usize::from(list.len))
+    }
+
+    /// The providers of `id`, in the order they came.
+    pub fn of(&self, id: &ContentId) -> impl Iterator<Item = &SignedProvider> {
+        let mut at = self.lists.peek(id.as_bytes()).map_or(NONE, |list| list.first);
+        core::iter::from_fn(move || {
+            let entry = self.entries.get(at as usize)?;
+            at = entry.next;
+            Some(&entry.provider)
+        })
+    }
+
+    /// All entries, in no order worth naming.
+    pub fn iter(&self) -> impl Iterator<Item = (ContentId, &SignedProvider)> {
+        self.entries.iter().filter(|entry| entry.used).map(|entry| (entry.id, &entry.provider))
+    }
+
+    /// Whether `provider` says nothing new about `id`: then its signature need not be verified.
+    #[must_use]
+    pub fn holds_newer(&self, id: &ContentId, provider: &SignedProvider) -> bool {
+        self.of(id).any(|held| held.provider.key == provider.provider.key && held.issued_secs >= provider.issued_secs)
+    }
+
+    /// Keeps a valid provider of `id`; a newer statement of the same provider replaces its older one.
+    pub fn keep(
+        &mut self,
+        now: Now,
+        id: &ContentId,
+        provider: &SignedProvider,
+        rng: &mut LaneRng,
+    ) -> Result<(), NotKept> {
+        let expires_secs = provider.issued_secs.saturating_add(u64::from(provider.ttl_secs));
+        let expires_ms = now.mono_ms + expires_secs.saturating_sub(now.unix_secs()) * 1000;
+        let mut at = self.lists.peek(id.as_bytes()).map_or(NONE, |list| list.first);
+        while let Some(entry) = self.entries.get_mut(at as usize) {
+            if entry.provider.provider.key == provider.provider.key {
+                if provider.issued_secs > entry.provider.issued_secs {
+                    entry.provider = *provider;
+                    self.expiries.cancel(entry.timer);
+                    entry.timer =
+                        self.expiries.insert(expires_ms, at).unwrap_or_else(|_| unreachable!("one was just cancelled"));
+                }
+                return Ok(());
+            }
+            at = entry.next;
+        }
+        if self.by_provider.peek(&provider.provider.key).is_some_and(|n| *n as usize >= self.limits.per_provider_max) {
+            return Err(NotKept::GiverFull);
+        }
+        if self.count(id) == self.limits.per_id_max {
+            // Many provide it already: whoever would leave first makes way, if the newcomer stays longer.
+            let soonest = self.of(id).map(|held| held.issued_secs + u64::from(held.ttl_secs)).min();
+            if soonest.is_none_or(|soonest| soonest >= expires_secs) {
+                return Err(NotKept::Full);
+            }
+            let leaving = self.position(id, |held| Some(held.issued_secs + u64::from(held.ttl_secs)) == soonest);
+            self.remove_entry(leaving.expect("the soonest was found above"));
+        }
+        if self.len == self.limits.entries_max {
+            self.make_room(self.own.distance_to(id), rng)?;
+        }
+        self.insert(id, provider, expires_ms);
+        Ok(())
+    }
+
+    /// Drops all providers of `id`: it moved to another lane.
+    pub fn remove(&mut self, id: &ContentId) {
+        while let Some(list) = self.lists.peek(id.as_bytes()) {
+            self.remove_entry(list.first);
+        }
+    }
+
+    /// Drops what has expired at `now`.
+    pub fn expire(&mut self, now: Now) {
+        while let Some((_, at)) = self.expiries.pop_due(now.mono_ms) {
+            self.remove_entry(at);
+        }
+    }
+
+    /// When [`ProviderStore::expire`] has something to do next.
+    #[must_use]
+    pub fn next_expiry_ms(&self) -> Option<u64> {
+        self.expiries.next_wake()
+    }
+
+    fn insert(&mut self, id: &ContentId, provider: &SignedProvider, expires_ms: u64) {
+        let at = if self.free == NONE { self.entries.len() as u32 } else { self.free };
+        let timer =
+            self.expiries.insert(expires_ms, at).unwrap_or_else(|_| unreachable!("one timer per entry, with room"));
+        let entry = Entry { id: *id, provider: *provider, timer, next: NONE, used: true };
+        if at as usize == self.entries.len() {
+            self.entries.push(entry);
+        } else {
+            self.free = self.entries[at as usize].next;
+            self.entries[at as usize] = entry;
+        }
+        let distance = self.own.distance_to(id);
+        let list = self.lists.get_or_insert_with(*id.as_bytes(), || List { first: NONE, len: 0, distance });
+        list.len += 1;
+        if list.first == NONE {
+            list.first = at;
+        } else {
+            let mut last = list.first;
+            while self.entries[last as usize].next != NONE {
+                last = self.entries[last as usize].next;
+            }
+            self.entries[last as usize].next = at;
+        }
+        *self.by_provider.get_or_insert_with(provider.provider.key, || 0) += 1;
+        self.len += 1;
+    }
+
+    fn position(&self, id: &ContentId, mut wanted: impl FnMut(&SignedProvider) -> bool) -> Option<u32> {
+        let mut at = self.lists.peek(id.as_bytes())?.first;
+        while let Some(entry) = self.entries.get(at as usize) {
+            if wanted(&entry.provider) {
+                return Some(at);
+            }
+            at = entry.next;
+        }
+        None
+    }
+
+    fn make_room(&mut self, distance: Distance, rng: &mut LaneRng) -> Result<(), NotKept> {
+        let sample = self.lists.sample(rng.u64(), EVICTION_SAMPLE);
+        let farthest = sample.map(|(_, list)| list).max_by_key(|list| list.distance);
+        match farthest {
+            Some(list) if distance < list.distance => {
+                let first = list.first;
+                self.remove_entry(first);
+                Ok(())
+            }
+            _ => Err(NotKept::Full),
+        }
+    }
+
+    fn remove_entry(&mut self, at: u32) {
+        let Entry { id, provider, timer, next, .. } = &self.entries[at as usize];
+        let (id, key, timer, next) = (*id, provider.provider.key, *timer, *next);
+        self.expiries.cancel(timer);
+        let list = self.lists.get(id.as_bytes()).expect("every entry is in its id's list");
+        list.len -= 1;
+        if list.first == at {
+            list.first = next;
+        } else {
+            let mut before = list.first;
+            while self.entries[before as usize].next != at {
+                before = self.entries[before as usize].next;
+            }
+            self.entries[before as usize].next = next;
+        }
+        if list.len == 0 {
+            self.lists.remove(id.as_bytes());
+        }
+        let count = self.by_provider.get(&key).expect("every entry is counted for its provider");
+        *count -= 1;
+        if *count == 0 {
+            self.by_provider.remove(&key);
+        }
+        let entry = &mut self.entries[at as usize];
+        (entry.next, entry.used) = (self.free, false);
+        self.free = at;
+        self.len -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::addr::Addr;
+    use crate::contact::Contact;
+    use alloc::collections::BTreeMap;
+    use proptest::prelude::*;
+
+    const T: Now = Now { mono_ms: 1000, unix_ms: 1_000_000_000 };
+
+    fn provider(key: u8, issued_after: u64, ttl_secs: u32) -> SignedProvider {
+        SignedProvider {
+            provider: Contact { key: PublicKey([key; 32]), addr: Addr::v4([10, 0, 0, key], 1) },
+            issued_secs: T.unix_secs() + issued_after,
+            ttl_secs,
+            signature: [key; 64],
+        }
+    }
+
+    fn id(n: u8) -> ContentId {
+        ContentId::from_bytes([n; 32])
+    }
+
+    fn store(limits: ProviderLimits) -> (ProviderStore, LaneRng) {
+        let mut rng = LaneRng::new([1; 32]);
+        (ProviderStore::new(NodeId::from_bytes([0; 32]), limits, &mut rng, T), rng)
+    }
+
+    #[test]
+    fn a_newer_statement_replaces_and_an_older_one_does_not() {
+        let (mut store, mut rng) = store(ProviderLimits::default());
+        store.keep(T, &id(1), &provider(1, 10, 100), &mut rng).unwrap();
+        assert!(store.holds_newer(&id(1), &provider(1, 10, 100)));
+        store.keep(T, &id(1), &provider(1, 5, 900), &mut rng).unwrap();
+        assert_eq!(store.of(&id(1)).next().unwrap().ttl_secs, 100);
+        store.keep(T, &id(1), &provider(1, 20, 50), &mut rng).unwrap();
+        assert_eq!((store.count(&id(1)), store.of(&id(1)).next().unwrap().ttl_secs), (1, 50));
+    }
+
+    #[test]
+    fn entries_leave_when_their_time_is_over() {
+        let (mut store, mut rng) = store(ProviderLimits::default());
+        store.keep(T, &id(1), &provider(1, 0, 100), &mut rng).unwrap();
+        store.keep(T, &id(1), &provider(2, 0, 200), &mut rng).unwrap();
+        store.expire(Now { mono_ms: T.mono_ms + 100_000, ..T });
+        assert_eq!(store.of(&id(1)).map(|p| p.provider.key.0[0]).collect::<Vec<_>>(), [2]);
+        store.expire(Now { mono_ms: T.mono_ms + 200_000, ..T });
+        assert!(store.is_empty());
+    }
+
+    #[test]
+    fn caps_per_id_per_provider_and_in_all() {
+        let limits = ProviderLimits { entries_max: 5, per_id_max: 2, per_provider_max: 3 };
+        let (mut store, mut rng) = store(limits);
+        store.keep(T, &id(1), &provider(1, 0, 100), &mut rng).unwrap();
+        store.keep(T, &id(1), &provider(2, 0, 200), &mut rng).unwrap();
+        assert_eq!(store.keep(T, &id(1), &provider(3, 0, 100), &mut rng), Err(NotKept::Full));
+        store.keep(T, &id(1), &provider(3, 0, 101), &mut rng).unwrap();
+        assert_eq!(store.of(&id(1)).map(|p| p.provider.key.0[0]).collect::<Vec<_>>(), [2, 3]);
+        store.keep(T, &id(5), &provider(2, 0, 100), &mut rng).unwrap();
+        store.keep(T, &id(6), &provider(2, 0, 100), &mut rng).unwrap();
+        assert_eq!(store.keep(T, &id(7), &provider(2, 0, 100), &mut rng), Err(NotKept::GiverFull));
+        store.keep(T, &id(7), &provider(4, 0, 100), &mut rng).unwrap();
+        assert_eq!(store.keep(T, &id(200), &provider(5, 0, 100), &mut rng), Err(NotKept::Full), "far");
+        store.keep(T, &id(0), &provider(5, 0, 100), &mut rng).unwrap();
+        assert_eq!((store.len(), store.count(&id(7))), (5, 0), "the farthest made way");
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_map_of_maps(steps in prop::collection::vec((0..6_u8, 0..6_u8, 1..50_u32, any::<bool>()), 0..120)) {
+            let (mut store, mut rng) = store(ProviderLimits::default());
+            let mut model: BTreeMap<(u8, u8), u32> = BTreeMap::new();
+            let mut clock = 0;
+            for (i, k, ttl, advance) in steps {
+                if advance { clock += 7; }
+                let now = Now { mono_ms: T.mono_ms + clock * 1000, unix_ms: T.unix_ms + clock * 1000 };
+                store.expire(now);
+                model.retain(|_, until| u64::from(*until) > clock);
+                let until = clock as u32 + ttl;
+                let newer = !store.holds_newer(&id(i), &provider(k, clock, ttl));
+                store.keep(now, &id(i), &provider(k, clock, ttl), &mut rng).unwrap();
+                if newer { model.insert((i, k), until); }
+                prop_assert_eq!(store.len(), model.len());
+                for i in 0..6 {
+                    let mut held: Vec<_> = store.of(&id(i)).map(|p| p.provider.key.0[0]).collect();
+                    held.sort();
+                    let expected: Vec<_> = model.keys().filter(|key| key.0 == i).map(|key| key.1).collect();
+                    prop_assert_eq!(held, expected);
+                }
+                prop_assert_eq!(store.iter().count(), model.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! Records this lane holds: those given to it because it is near, and those it cached after a lookup.
+
+use core::fmt;
+
+use tessera_contracts::point::{ContentId, Distance, NodeId, Point as _};
+use tessera_stdx::{ByteSlab, ByteSlot, TimerHandle, TimingWheel};
+
+use super::{EVICTION_SAMPLE, NotKept};
+use crate::identity::PublicKey;
+use crate::keyed_lru::KeyedLru;
+use crate::record::RecordView;
+use crate::rng::LaneRng;
+use crate::time::Now;
+
+/// Bounds of a record store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordLimits {
+    /// Records in all.
+    pub records_max: usize,
+    /// Bytes of records in all.
+    pub bytes_max: u32,
+    /// Bytes one giver may occupy.
+    pub bytes_per_giver_max: u32,
+}
+
+impl Default for RecordLimits {
+    fn default() -> Self {
+        Self { records_max: 65_536, bytes_max: 32 << 20, bytes_per_giver_max: 4 << 20 }
+    }
+}
+
+/// How many of the least recently used records are searched for a copy to give up.
+const CACHED_SEARCH: usize = 64;
+
+/// Why a record is here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// It was given to us to hold.
+    Held,
+    /// It was found by a lookup or a hint and is kept for a while; the first to go.
+    Cached,
+}
+
+/// A record that is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Kept<'a> {
+    /// Its bytes.
+    pub bytes: &'a [u8],
+    /// Why it is here.
+    pub class: Class,
+    /// Seconds since 1970 when it goes.
+    pub expires_secs: u64,
+    /// Who gave it.
+    pub giver: PublicKey,
+}
+
+#[derive(Debug)]
+struct Entry {
+    slot: ByteSlot,
+    len: u32,
+    class: Class,
+    expires_secs: u64,
+    timer: TimerHandle,
+    giver: PublicKey,
+    sequence: u64,
+    distance: Distance,
+}
+
+/// The record store of one lane.
+pub struct RecordStore {
+    own: NodeId,
+    limits: RecordLimits,
+    values: ByteSlab,
+    entries: KeyedLru<[u8; 32], Entry>,
+    /// Bytes by giver; as many entries as records at most, so it never forgets one.
+    givers: KeyedLru<PublicKey, u32>,
+    expiries: TimingWheel<ContentId>,
+    cached: usize,
+}
+
+/// What keeping a record changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeping {
+    /// Nothing: it was there already.
+    AlreadyHeld,
+    /// It is new, or replaced an older one, or lives longer now.
+    Changed,
+}
+
+impl RecordStore {
+    /// An empty store for the node `own`.
+    #[must_use]
+    pub fn new(own: NodeId, limits: RecordLimits, rng: &mut LaneRng, now: Now) -> Self {
+        let records_max = limits.records_max.clamp(1, 1 << 24);
+        Self {
+            own,
+            limits: RecordLimits { records_max, ..limits },
+            values: ByteSlab::with_capacity(limits.bytes_max),
+            entries: KeyedLru::new(records_max, rng.u64()),
+            givers: KeyedLru::new(records_max, rng.u64()),
+            expiries: TimingWheel::with_capacity(records_max as u32, now.mono_ms),
+            cached: 0,
+        }
+    }
+
+    /// How many records there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes of all records.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.values.used_bytes()
+    }
+
+    /// The record of `id`; counts as a use.
+    pub fn get(&mut self, id: &ContentId) -> Option<Kept<'_>> {
+        let entry = self.entries.get(id.as_bytes())?;
+        let bytes = self.values.get(entry.slot)?;
+        Some(Kept { bytes, class: entry.class, expires_secs: entry.expires_secs, giver: entry.giver })
+    }
+
+    /// All records, the most recently used first.
+    pub fn iter(&self) -> impl Iterator<Item = (ContentId, Kept<'_>)> {
+        self.entries.iter().filter_map(|(id, entry)| {
+            let bytes = self.values.get(entry.slot)?;
+            let kept = Kept { bytes, class: entry.class, expires_secs: entry.expires_secs, giver: entry.giver };
+            Some((ContentId::from_bytes(*id), kept))
+        })
+    }
+
+    /// What [`RecordStore::keep`] would say about the sequence number, before anybody verifies a signature.
+    pub fn judge_sequence(&self, id: &ContentId, record: &RecordView<'_>) -> Result<Keeping, NotKept> {
+        let Some(entry) = self.entries.peek(id.as_bytes()) else { return Ok(Keeping::Changed) };
+        let held = self.values.get(entry.slot).and_then(|bytes| RecordView::read(bytes).ok());
+        let (Some(held), Some(new)) = (held, &record.mutable) else { return Ok(Keeping::Changed) };
+        let Some(old) = &held.mutable else { return Ok(Keeping::Changed) };
+        if new.sequence < old.sequence {
+            return Err(NotKept::Stale { held: old.sequence });
+        }
+        if new.sequence > old.sequence {
+            return Ok(Keeping::Changed);
+        }
+        if held.value != record.value || old.tombstone != new.tombstone {
+            return Err(NotKept::Equivocation);
+        }
+        // The owner signed the same again to make it last longer.
+        if new.issued_secs > old.issued_secs { Ok(Keeping::Changed) } else { Ok(Keeping::AlreadyHeld) }
+    }
+
+    /// Keeps a valid record under `id` until it expires, but not longer than `ttl_secs_max` from now.
+    pub fn keep(
+        &mut self,
+        now: Now,
+        id: &ContentId,
+        record: &RecordView<'_>,
+        class: Class,
+        ttl_secs_max: u32,
+        giver: PublicKey,
+        rng: &mut LaneRng,
+    ) -> Result<Keeping, NotKept> {
+        if self.judge_sequence(id, record)? == Keeping::AlreadyHeld {
+            return Ok(Keeping::AlreadyHeld);
+        }
+        let now_secs = now.unix_secs();
+        let expires_secs = record.expires_secs(now_secs).min(now_secs + u64::from(ttl_secs_max));
+        let expires_ms = now.mono_ms + (expires_secs.saturating_sub(now_secs)) * 1000;
+        let bytes = record.bytes;
+        if let Some(entry) = self.entries.peek(id.as_bytes()) {
+            let improves = entry.sequence < record.sequence()
+                || entry.class == Class::Cached && class == Class::Held
+                || entry.expires_secs < expires_secs;
+            if !improves {
+                return Ok(Keeping::AlreadyHeld);
+            }
+            // A cached copy must not demote what we hold for others.
+            let class = if entry.class == Class::Held { Class::Held } else { class };
+            let (old_giver, old_len) = (entry.giver, entry.len);
+            if self.giver_bytes(&giver) + bytes.len() as u32 - if old_giver == giver { old_len } else { 0 }
+                > self.limits.bytes_per_giver_max
+            {
+                return Err(NotKept::GiverFull);
+            }
+            let slot = entry.slot;
+            let slot = self.values.replace(slot, bytes).map_err(|_| NotKept::Full)?;
+            self.count_giver(&old_giver, -i64::from(old_len));
+            self.count_giver(&giver, bytes.len() as i64);
+            let entry = self.entries.get(id.as_bytes()).expect("peeked above");
+            self.cached -= usize::from(entry.class == Class::Cached);
+            self.cached += usize::from(class == Class::Cached);
+            self.expiries.cancel(entry.timer);
+            entry.timer =
+                self.expiries.insert(expires_ms, *id).unwrap_or_else(|_| unreachable!("one was just cancelled"));
+            (entry.slot, entry.len, entry.class) = (slot, bytes.len() as u32, class);
+            (entry.expires_secs, entry.giver, entry.sequence) = (expires_secs, giver, record.sequence());
+            return Ok(Keeping::Changed);
+        }
+        if self.giver_bytes(&giver) + bytes.len() as u32 > self.limits.bytes_per_giver_max {
+            return Err(NotKept::GiverFull);
+        }
+        let distance = self.own.distance_to(id);
+        let slot = loop {
+            if self.entries.len() < self.limits.records_max
+                && let Ok(slot) = self.values.insert(bytes)
+            {
+                break slot;
+            }
+            self.make_room(distance, class, rng)?;
+        };
+        let timer =
+            self.expiries.insert(expires_ms, *id).unwrap_or_else(|_| unreachable!("one timer per record, with room"));
+        self.count_giver(&giver, bytes.len() as i64);
+        self.cached += usize::from(class == Class::Cached);
+        let entry = Entry {
+            slot,
+            len: bytes.len() as u32,
+            class,
+            expires_secs,
+            timer,
+            giver,
+            sequence: record.sequence(),
+            distance,
+        };
+        self.entries.insert(*id.as_bytes(), entry);
+        Ok(Keeping::Changed)
+    }
+
+    /// Takes a record out: it moved to another lane.
+    pub fn remove(&mut self, id: &ContentId) -> bool {
+        let Some(entry) = self.entries.remove(id.as_bytes()) else { return false };
+        self.expiries.cancel(entry.timer);
+        self.forget(&entry);
+        true
+    }
+
+    /// Drops what has expired at `now` and tells `gone` each id.
+    pub fn expire(&mut self, now: Now, mut gone: impl FnMut(&ContentId)) {
+        while let Some((_, id)) = self.expiries.pop_due(now.mono_ms) {
+            if let Some(entry) = self.entries.remove(id.as_bytes()) {
+                self.forget(&entry);
+                gone(&id);
+            }
+        }
+    }
+
+    /// When [`RecordStore::expire`] has something to do next.
+    #[must_use]
+    pub fn next_expiry_ms(&self) -> Option<u64> {
+        self.expiries.next_wake()
+    }
+
+    fn make_room(&mut self, distance: Distance, class: Class, rng: &mut LaneRng) -> Result<(), NotKept> {
+        if self.cached > 0 {
+            // Copies are not touched by writes, so they sink: only the least recently used few are looked at.
+            let mut oldest = self.entries.iter_oldest().take(CACHED_SEARCH);
+            if let Some((id, _)) = oldest.find(|(_, entry)| entry.class == Class::Cached) {
+                let id = ContentId::from_bytes(*id);
+                self.remove(&id);
+                return Ok(());
+            }
+        }
+        if class == Class::Cached {
+            return Err(NotKept::Full);
+        }
+        let farthest = self
+            .entries
+            .sample(rng.u64(), EVICTION_SAMPLE)
+            .max_by_key(|(_, entry)| entry.distance)
+            .map(|(id, entry)| (*id, entry.distance));
+        match farthest {
+            Some((id, farthest)) if distance < farthest => {
+                self.remove(&ContentId::from_bytes(id));
+                Ok(())
+            }
+            _ => Err(NotKept::Full),
+        }
+    }
+
+    fn forget(&mut self, entry: &Entry) {
+        self.values.remove(entry.slot);
+        self.cached -= usize::from(entry.class == Class::Cached);
+        self.count_giver(&entry.giver, -i64::from(entry.len));
+    }
+
+    fn giver_bytes(&self, giver: &PublicKey) -> u32 {
+        self.givers.peek(giver).copied().unwrap_or(0)
+    }
+
+    fn count_giver(&mut self, giver: &PublicKey, by: i64) {
+        let bytes = self.givers.get_or_insert_with(*giver, || 0);
+        *bytes = u32::try_from(i64::from(*bytes) + by).expect("a giver gives back no more than it gave");
+        if *bytes == 0 {
+            self.givers.remove(giver);
+        }
+    }
+}
+
+impl fmt::Debug for RecordStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecordStore")
+            .field("records", &self.len())
+            .field("bytes", &self.bytes())
+            .field("cached", &self.cached)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Identity;
+    use crate::record::{MutableDraft, immutable_record, mutable_record};
+    use crate::seal::keys::NetworkKey;
+    use alloc::vec::Vec;
+
+    const T: Now = Now { mono_ms: 1000, unix_ms: 1_000_000_000 };
+
+    struct Fixture {
+        store: RecordStore,
+        rng: LaneRng,
+    }
+
+    impl Fixture {
+        fn new(limits: RecordLimits) -> Self {
+            let mut rng = LaneRng::new([1; 32]);
+            Self { store: RecordStore::new(NodeId::from_bytes([0; 32]), limits, &mut rng, T), rng }
+        }
+
+        fn keep(&mut self, now: Now, bytes: &[u8], class: Class, giver: u8) -> Result<Keeping, NotKept> {
+            let record = RecordView::read(bytes).unwrap();
+            self.store.keep(now, &record.id(), &record, class, u32::MAX, PublicKey([giver; 32]), &mut self.rng)
+        }
+    }
+
+    fn mutable(sequence: u64, value: Option<&[u8]>, issued_secs: u64) -> Vec<u8> {
+        let draft = MutableDraft { salt: [0; 32], sequence, issued_secs, ttl_secs: 100, value };
+        mutable_record(&draft, &Identity::from_seed(&[1; 32]), &NetworkKey::of_name("net")).unwrap()
+    }
+
+    fn value(n: u16) -> Vec<u8> {
+        immutable_record(&n.to_le_bytes(), 100).unwrap()
+    }
+
+    #[test]
+    fn a_sequence_never_goes_back_and_a_second_value_for_one_is_equivocation() {
+        let mut f = Fixture::new(RecordLimits::default());
+        let secs = T.unix_secs();
+        assert_eq!(f.keep(T, &mutable(5, Some(b"five"), secs), Class::Held, 1), Ok(Keeping::Changed));
+        assert_eq!(f.keep(T, &mutable(5, Some(b"five"), secs), Class::Held, 1), Ok(Keeping::AlreadyHeld));
+        assert_eq!(f.keep(T, &mutable(4, Some(b"four"), secs), Class::Held, 1), Err(NotKept::Stale { held: 5 }));
+        assert_eq!(f.keep(T, &mutable(5, Some(b"FIVE"), secs), Class::Held, 1), Err(NotKept::Equivocation));
+        assert_eq!(f.keep(T, &mutable(5, None, secs), Class::Held, 1), Err(NotKept::Equivocation));
+        assert_eq!(f.keep(T, &mutable(6, None, secs), Class::Held, 1), Ok(Keeping::Changed));
+        assert_eq!(f.keep(T, &mutable(5, Some(b"five"), secs), Class::Held, 1), Err(NotKept::Stale { held: 6 }));
+    }
+
+    #[test]
+    fn a_record_signed_again_lives_longer() {
+        let mut f = Fixture::new(RecordLimits::default());
+        let secs = T.unix_secs();
+        f.keep(T, &mutable(5, Some(b"v"), secs), Class::Held, 1).unwrap();
+        assert_eq!(f.keep(T, &mutable(5, Some(b"v"), secs + 50), Class::Held, 1), Ok(Keeping::Changed));
+        let mut gone = Vec::new();
+        f.store.expire(Now { mono_ms: T.mono_ms + 149_999, ..T }, |id| gone.push(*id));
+        assert!(gone.is_empty());
+        f.store.expire(Now { mono_ms: T.mono_ms + 150_000, ..T }, |id| gone.push(*id));
+        assert_eq!((gone.len(), f.store.len(), f.store.bytes()), (1, 0, 0));
+    }
+
+    #[test]
+    fn a_full_store_gives_up_cached_then_far_records_and_else_refuses() {
+        let mut f = Fixture::new(RecordLimits { records_max: 4, ..RecordLimits::default() });
+        let distance = |bytes: &[u8]| NodeId::from_bytes([0; 32]).distance_to(&RecordView::read(bytes).unwrap().id());
+        let mut all: Vec<_> = (0..6).map(value).collect();
+        all.sort_by_key(|bytes| distance(bytes));
+        let [nearest, second, third, fourth, fifth, farthest] = &all[..] else { unreachable!() };
+        f.keep(T, nearest, Class::Cached, 1).unwrap();
+        for bytes in [third, fourth, fifth] {
+            f.keep(T, bytes, Class::Held, 1).unwrap();
+        }
+        assert_eq!(f.keep(T, second, Class::Held, 1), Ok(Keeping::Changed), "the cached one goes, near as it is");
+        assert!(f.store.get(&RecordView::read(nearest).unwrap().id()).is_none());
+        assert_eq!(f.keep(T, farthest, Class::Held, 1), Err(NotKept::Full));
+        assert_eq!(f.keep(T, nearest, Class::Cached, 1), Err(NotKept::Full), "a copy displaces nothing held");
+        assert_eq!(f.keep(T, nearest, Class::Held, 1), Ok(Keeping::Changed));
+        assert!(f.store.get(&RecordView::read(fifth).unwrap().id()).is_none(), "the farthest went");
+    }
+
+    #[test]
+    fn one_giver_cannot_fill_the_store() {
+        let one = value(0).len() as u32;
+        let mut f = Fixture::new(RecordLimits { bytes_per_giver_max: 2 * one, ..RecordLimits::default() });
+        let results: Vec<_> = (0..3).map(|n| f.keep(T, &value(n), Class::Held, 7).is_ok()).collect();
+        assert_eq!(results, [true, true, false]);
+        assert!(f.keep(T, &value(2), Class::Held, 8).is_ok());
+        f.store.remove(&RecordView::read(&value(0)).unwrap().id());
+        assert!(f.keep(T, &value(3), Class::Held, 7).is_ok(), "what goes is given back");
+    }
+
+    #[test]
+    fn bytes_stay_within_their_cap() {
+        let mut f = Fixture::new(RecordLimits { bytes_max: 8192, ..RecordLimits::default() });
+        for n in 0..200_u16 {
+            let bytes = immutable_record(&[n as u8; 300], 100).unwrap();
+            let _ = f.keep(T, &bytes, Class::Held, n as u8);
+            assert!(f.store.bytes() <= 8192);
+        }
+        assert!(f.store.len() >= 8);
+    }
+
+    #[test]
+    fn a_copy_does_not_demote_what_is_held() {
+        let mut f = Fixture::new(RecordLimits::default());
+        f.keep(T, &value(1), Class::Held, 1).unwrap();
+        let later = Now { mono_ms: T.mono_ms + 10_000, unix_ms: T.unix_ms + 10_000 };
+        f.keep(later, &value(1), Class::Cached, 2).unwrap();
+        assert_eq!(f.store.get(&RecordView::read(&value(1)).unwrap().id()).unwrap().class, Class::Held);
+    }
+}
