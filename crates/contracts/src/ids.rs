@@ -311,7 +311,9 @@ fn parse_hex_u64(text: &str) -> Result<u64, ParseHexError> {
 #[cfg(test)]
 mod tests {
     use alloc::format;
-    use alloc::string::ToString;
+    use alloc::string::{String, ToString};
+
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -375,5 +377,31 @@ mod tests {
             "ab".parse::<TenantId>().unwrap_err().to_string(),
             "not a tenant id: expected 64 hex digits, got 2 characters"
         );
+    }
+
+    proptest! {
+        #[test]
+        fn every_id_survives_its_text(number: u64, bytes: [u8; 32]) {
+            prop_assert_eq!(ShardId::new(number).to_string().parse(), Ok(ShardId::new(number)));
+            prop_assert_eq!(LogicalTime::new(number).to_string().parse(), Ok(LogicalTime::new(number)));
+            prop_assert_eq!(TenantId::from_bytes(bytes).to_string().parse(), Ok(TenantId::from_bytes(bytes)));
+        }
+
+        #[test]
+        fn text_order_of_ids_is_their_order(a: u64, b: u64) {
+            prop_assert_eq!(RunId::new(a).to_string().cmp(&RunId::new(b).to_string()), a.cmp(&b));
+        }
+
+        /// Against the standard library, which takes a sign where we do not.
+        #[test]
+        fn any_text_is_an_id_or_an_error(text in prop_oneof![any::<String>(), "[0-9a-fA-FxX+-]{0,20}", "[0-9a-f]{64}"]) {
+            let is_signed = text.starts_with(['+', '-']);
+            let hex = u64::from_str_radix(&text, 16).ok().filter(|_| !is_signed && text.len() <= 16);
+            prop_assert_eq!(text.parse::<RunId>().ok().map(RunId::get), hex);
+            let decimal = text.parse().ok().filter(|_| !is_signed);
+            prop_assert_eq!(text.parse::<FenceEpoch>().ok().map(FenceEpoch::get), decimal);
+            let is_tenant = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+            prop_assert_eq!(text.parse::<TenantId>().is_ok(), is_tenant);
+        }
     }
 }

@@ -9,6 +9,25 @@
 //!   [`PrefixMap`](prefix_map::PrefixMap) says which lane owns them.
 //!
 //! A customer's key bytes never appear in a `Debug` or in an error: both show lengths.
+//!
+//! ```
+//! use tessera_contracts::ids::{OpId, RunId, ShardId};
+//! use tessera_contracts::keyspace::Fraction;
+//! use tessera_contracts::split::{self, DerivedShardKind};
+//! use tessera_contracts::{CursorUpdate, ShardSpec};
+//!
+//! // A worker has come to "src/lib.rs" and is asked to give away half of what remains.
+//! let shard = ShardSpec::new(b"src/", b"src0", b"repository 7")?;
+//! let cursor = CursorUpdate::at_key(b"src/lib.rs")?;
+//! let plan = split::plan_split_residual_at_fraction(shard.view(), cursor.last_key(), Fraction::HALF)?;
+//!
+//! // The coordinator does not trust the plan, and names the new shard as any retry would.
+//! split::validate_residual_split(shard.range(), cursor.last_key(), &plan)?;
+//! let op = OpId::new(0x5eed);
+//! let residual = split::derive_split_shard_id(RunId::new(1), ShardId::new(1), op, DerivedShardKind::Residual, 0);
+//! assert!(residual.is_derived());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![no_std]
 #![forbid(unsafe_code)]
