@@ -2,6 +2,7 @@
 //! point the wrong way.
 
 mod arrows;
+mod crate_map;
 mod leftovers;
 mod links;
 mod lock;
@@ -26,6 +27,7 @@ pub(crate) fn run(repo: &Repo, _: &Progress) -> StepResult {
         }
         if let Some(krate) = name.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml")) {
             problems.extend(arrows::problems(repo, krate, &text));
+            problems.extend(crate_map::problems(repo, krate));
         }
     }
     let (rows, wrong) = coverage::problems(repo)?;

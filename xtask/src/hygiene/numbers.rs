@@ -14,6 +14,9 @@ pub(super) fn problems(repo: &Repo, name: &str, text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     for (index, line) in text.lines().enumerate() {
         for (start, _) in line.match_indices(OPEN) {
+            if line[..start].matches('`').count() % 2 == 1 {
+                continue; // The mark itself is quoted: the document explains it.
+            }
             let at = format!("{name}:{}", index + 1);
             let said = line[..start].rsplit('`').nth(1).unwrap_or_default();
             let mark = line[start + OPEN.len()..].split("-->").next().unwrap_or_default();
