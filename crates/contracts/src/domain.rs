@@ -75,9 +75,6 @@ registry! {
     /// The version of a rule set, from everything that changes what it finds.
     RULE_SET_V1 = "tessera v1 scan rule set",
         "ea9c0358f671cab45242a76bbf8c1790523eda8c2f4343a245341c1aa45b8800";
-    /// The fleet's memory of what was found clean under which rules.
-    CLEAN_MEMORY_V1 = "tessera v1 scan clean memory",
-        "27dfd97855038736589350d5feebe7c1f7c643055f806beb53b9a5f572cb5be9";
 }
 
 /// One purpose of hashing.

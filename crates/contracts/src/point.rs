@@ -17,19 +17,13 @@ pub trait Point {
 
     /// How far `other` is from here.
     fn distance_to(&self, other: &impl Point) -> Distance {
-        Distance(core::array::from_fn(|word| self.word(word) ^ other.word(word)))
+        let (here, there) = (words(self.as_bytes()), words(other.as_bytes()));
+        Distance(core::array::from_fn(|word| here[word] ^ there[word]))
     }
 
     /// The first 64 bits: enough to sort or coalesce by, not to identify.
     fn prefix_u64(&self) -> u64 {
-        self.word(0)
-    }
-
-    /// 64 of the bits; word 0 has the most significant ones.
-    #[doc(hidden)]
-    fn word(&self, word: usize) -> u64 {
-        let bytes = self.as_bytes();
-        u64::from_be_bytes(core::array::from_fn(|byte| bytes[word * 8 + byte]))
+        words(self.as_bytes())[0]
     }
 }
 
@@ -170,6 +164,11 @@ impl fmt::Debug for Distance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Distance({self})")
     }
+}
+
+/// 256 bits as four numbers, the most significant first.
+fn words(bytes: &[u8; 32]) -> [u64; 4] {
+    core::array::from_fn(|word| u64::from_be_bytes(core::array::from_fn(|byte| bytes[word * 8 + byte])))
 }
 
 /// Why a text is not a point.

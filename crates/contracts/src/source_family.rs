@@ -216,9 +216,11 @@ fn broken(breach: Breach) -> SourceError {
 
 #[cfg(test)]
 mod tests {
-    use alloc::collections::VecDeque;
+    use alloc::collections::{BTreeSet, VecDeque};
     use alloc::string::ToString;
     use alloc::vec;
+
+    use proptest::prelude::*;
 
     use super::*;
     use crate::limits::MAX_KEY_SIZE;
@@ -342,5 +344,67 @@ mod tests {
         let cursor = page(&[b"b", b"c"], false).cursor_after().unwrap().unwrap();
         assert_eq!((cursor.last_key(), cursor.token()), (Some(&b"c"[..]), Some(&b"t"[..])));
         assert!(page(&[], false).cursor_after().is_none());
+    }
+
+    /// The simplest honest family: a set of keys.
+    struct Keys(BTreeSet<Vec<u8>>);
+
+    struct KeyPages<'f> {
+        ahead: VecDeque<&'f Vec<u8>>,
+    }
+
+    impl SourceFamily for Keys {
+        type Item = Item;
+        type Pages<'f> = KeyPages<'f>;
+
+        fn name(&self) -> &'static str {
+            "keys"
+        }
+
+        fn open<'f>(&'f self, state: &RestoredShardState) -> Result<KeyPages<'f>, SourceError> {
+            Ok(KeyPages { ahead: self.0.iter().filter(|key| state.is_ahead(key)).collect() })
+        }
+    }
+
+    impl ItemPages for KeyPages<'_> {
+        type Item = Item;
+
+        fn next_page(&mut self, limits: PageLimits) -> Result<Page<Item>, SourceError> {
+            let count = self.ahead.len().min(limits.items_max);
+            let items = self.ahead.drain(..count).map(|key| Item(key.clone(), 1)).collect();
+            Ok(Page { items, token: None, is_last: self.ahead.is_empty() })
+        }
+    }
+
+    proptest! {
+        /// A worker that dies after any page and is resumed from its cursor still sees every key of the shard once.
+        #[test]
+        fn a_shard_read_in_many_lives_is_read_once(
+            keys in prop::collection::btree_set(prop::collection::vec(b'a'..b'h', 1..4), 0..60),
+            lives in prop::collection::vec(1_usize..4, 1..40),
+            items_max in 1_usize..5,
+        ) {
+            let family = Keys(keys);
+            let limits = PageLimits { items_max, bytes_max: 100 };
+            let (mut cursor, mut seen, mut is_done) = (Cursor::initial(), Vec::new(), false);
+            for pages_to_live in lives.into_iter().chain(core::iter::repeat(4)) {
+                let spec = ShardSpecRef::new(b"b", b"f", b"").unwrap();
+                let state = RestoredShardState::new(spec, cursor.as_update(), CursorSemantics::Completed).unwrap();
+                let mut pages = CheckedPages::new(family.open(&state).unwrap(), state);
+                for _ in 0..pages_to_live {
+                    let page = pages.next_page(limits).unwrap();
+                    if let Some(after) = page.cursor_after() {
+                        cursor = after.unwrap();
+                    }
+                    is_done |= page.is_last;
+                    seen.extend(page.items.into_iter().map(|item| item.0));
+                }
+                if is_done {
+                    break;
+                }
+            }
+            let expected: Vec<_> = family.0.into_iter().filter(|key| (&b"b"[..]..b"f").contains(&key.as_slice())).collect();
+            prop_assert_eq!(seen, expected);
+        }
     }
 }
