@@ -136,6 +136,7 @@ fn unpack(repo: &Repo, progress: &Progress, package: &str, folder: &str) -> Resu
         .args(["-x".as_ref(), deb.as_os_str(), repo.tools().join(folder).as_os_str()])
         .must(repo, progress)
         .map_err(|failure| missing(package, &by_hand, failure))?;
+    let _ = fs::remove_dir_all(&download);
     Ok(())
 }
 
@@ -205,7 +206,7 @@ fn version(repo: &Repo, progress: &Progress, tool: &Path, flag: &str) -> Result<
 }
 
 fn missing(what: &str, by_hand: &str, cause: Failure) -> Failure {
-    Failure::of(format!("cannot get {what}"), format!("{}\nby hand: {by_hand}", cause.output))
+    Failure::of(format!("cannot get {what}: {}", cause.said), format!("{}\nby hand: {by_hand}", cause.output))
 }
 
 fn is_root(repo: &Repo, progress: &Progress) -> bool {
