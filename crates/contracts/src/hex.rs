@@ -1,4 +1,4 @@
-//! Lowercase hex for ids, without allocation.
+//! The text form of ids: lowercase hex, written and read without allocation.
 
 use core::fmt;
 

@@ -60,7 +60,7 @@ pub fn key_at_fraction(range: KeyRange<'_>, fraction: Fraction) -> Option<Vec<u8
     key_at(range, u64::from(fraction.0), u64::from(Fraction::WHOLE), 1_000)
 }
 
-/// `pieces - 1` keys that cut `range` into pieces of about equal width, in order, strictly inside.
+/// The `pieces - 1` keys that cut `range` into pieces of about equal width, in order, strictly inside.
 ///
 /// `None` if there are not that many keys to be found.
 pub fn keys_evenly(range: KeyRange<'_>, pieces: usize) -> Option<Vec<Vec<u8>>> {

@@ -38,7 +38,7 @@ pub mod arena;
 pub mod canonical;
 pub mod cursor;
 pub mod domain;
-mod hex;
+pub mod hex;
 pub mod ids;
 pub mod keyspace;
 pub mod limits;
