@@ -1,10 +1,14 @@
 #![forbid(unsafe_code)]
 //! The coordination protocol on etcd, for fleets.
 
+pub mod batch;
 pub mod client;
 pub mod config;
+pub mod keyspace;
 pub mod kv;
 pub mod random;
+pub mod retry;
+pub mod session;
 pub mod sim_kv;
 #[cfg(feature = "test-support")]
 pub mod test_support;

@@ -122,7 +122,12 @@ impl SimKv {
         let fault = {
             let mut sim = self.lock();
             sim.calls += 1;
-            sim.plan.next(kind)
+            let left = sim.now.until(deadline);
+            match sim.plan.next(kind) {
+                // A request that is on its way for longer than its caller waits is late.
+                Some(Fault::Delay(delay)) if delay >= left => Some(Fault::Late(delay - left)),
+                fault => fault,
+            }
         };
         if let Some(Fault::Delay(delay)) = fault {
             self.pause(delay).await;

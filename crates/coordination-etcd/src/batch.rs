@@ -1,0 +1,418 @@
+//! Group commit: many shards' operations in one request, each with its own compares and its own answer.
+//!
+//! While a request is under way, operations that arrive wait; the next request takes them all as nested transactions. So
+//! a lone operation is sent at once and alone, and a busy fleet pays for one round of the quorum per batch. A failed
+//! compare fails its own operation only.
+//!
+//! etcd's rules shape a batch: one subject (shard) at most once, since a key may be written once per transaction and
+//! compares do not see a sibling's writes; and no more operations or bytes than one request may carry.
+//!
+//! There is no task behind this. The first to arrive sends for the others and then appoints an heir among those who wait,
+//! so it runs under any executor. If a sender's future is dropped, the operations it had sent are ambiguous to their
+//! authors, those that still wait get a new sender, and nobody hangs.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use crate::config::EtcdConfig;
+use crate::kv::{Fate, Kv, KvError, KvErrorKind, Moment, Op, OpResponse, Txn, TxnResponse};
+
+/// What one batch may hold, and how many may be under way.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchLimits {
+    /// Operations of subjects in one batch.
+    pub ops_max: usize,
+    /// The server's `--max-txn-ops`.
+    pub txn_ops_max: usize,
+    /// Bytes in one request.
+    pub bytes_max: usize,
+    /// Batches under way at once.
+    pub in_flight_max: usize,
+}
+
+impl From<&EtcdConfig> for BatchLimits {
+    fn from(config: &EtcdConfig) -> Self {
+        Self {
+            ops_max: config.batch_ops_max,
+            txn_ops_max: config.txn_ops_max,
+            bytes_max: config.request_bytes_max,
+            in_flight_max: config.batches_in_flight_max,
+        }
+    }
+}
+
+/// Packs transactions of different subjects into shared requests.
+#[derive(Debug)]
+pub struct Batcher<K> {
+    kv: K,
+    limits: BatchLimits,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    next_ticket: u64,
+    waiting: VecDeque<Waiting>,
+    in_flight: usize,
+    /// Appointed to send the next batch, and not yet begun. It stands at the head of the queue, so it will send itself.
+    heir: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    ticket: u64,
+    subject: Bytes,
+    txn: Txn,
+    deadline: Moment,
+    tell: Option<oneshot::Sender<Told>>,
+}
+
+/// What a waiting author hears.
+#[derive(Debug)]
+enum Told {
+    /// Send the next batch yourself.
+    Lead,
+    /// Another sent yours; this is your answer.
+    Answer(Result<TxnResponse, KvError>),
+}
+
+impl<K: Kv> Batcher<K> {
+    /// A batcher over a store.
+    pub fn new(kv: K, limits: BatchLimits) -> Self {
+        Self { kv, limits, queue: Mutex::default() }
+    }
+
+    /// Runs `txn`, which is about `subject` alone, in some batch.
+    ///
+    /// # Errors
+    /// As the store's; an error of the batch is that of each of its operations.
+    pub async fn submit(&self, subject: Bytes, txn: Txn, deadline: Moment) -> Result<TxnResponse, KvError> {
+        let (tell, told) = oneshot::channel();
+        let (ticket, leads) = {
+            let mut queue = self.lock();
+            let ticket = queue.next_ticket;
+            queue.next_ticket += 1;
+            let leads = queue.waiting.is_empty() && queue.in_flight < self.limits.in_flight_max;
+            let tell = (!leads).then_some(tell);
+            if leads {
+                queue.in_flight += 1;
+                queue.heir = Some(ticket);
+            }
+            queue.waiting.push_back(Waiting { ticket, subject, txn, deadline, tell });
+            (ticket, leads)
+        };
+        let place = Place { batcher: self, ticket };
+        let answer = if leads {
+            self.lead(ticket).await
+        } else {
+            match told.await {
+                Ok(Told::Lead) => self.lead(ticket).await,
+                Ok(Told::Answer(answer)) => answer,
+                Err(_sender_gone) => Err(KvError::ambiguous(
+                    KvErrorKind::Transport,
+                    "the call that carried this operation was cancelled before its answer came",
+                )),
+            }
+        };
+        drop(place);
+        answer
+    }
+
+    /// Sends the batch at the head of the queue, hands out its answers, and returns that of `ticket`.
+    async fn lead(&self, ticket: u64) -> Result<TxnResponse, KvError> {
+        let slot = Slot { batcher: self };
+        let batch = self.take_batch();
+        let deadline = batch.iter().map(|one| one.deadline).min().unwrap_or_default();
+        let mut answers = self.send(&batch, deadline).await;
+        drop(slot);
+        let mut own = None;
+        for one in batch.into_iter().rev() {
+            let answer = answers.pop().unwrap_or_else(|| Err(missing_answer()));
+            match one.tell {
+                _ if one.ticket == ticket => own = Some(answer),
+                // An author that no longer waits has no use for its answer.
+                Some(tell) => drop(tell.send(Told::Answer(answer))),
+                None => {}
+            }
+        }
+        own.unwrap_or_else(|| Err(missing_answer()))
+    }
+
+    /// Takes what fits into one request from the head of the queue, each subject once, and appoints who sends the rest.
+    fn take_batch(&self) -> Vec<Waiting> {
+        let mut queue = self.lock();
+        queue.heir = None;
+        let mut batch: Vec<Waiting> = Vec::new();
+        let mut subjects: HashSet<Bytes> = HashSet::new();
+        let (mut largest, mut bytes) = (0, 0);
+        let mut index = 0;
+        while index < queue.waiting.len() && batch.len() < self.limits.ops_max {
+            let candidate = &queue.waiting[index];
+            let widest = largest.max(candidate.txn.ops_counted());
+            let total = bytes + candidate.txn.bytes_estimated();
+            let fits = batch.is_empty()
+                || (batch.len() + 1 + widest <= self.limits.txn_ops_max && total <= self.limits.bytes_max);
+            if !fits || !subjects.insert(candidate.subject.clone()) {
+                // Later operations of the same subject keep their order behind it; others may overtake.
+                subjects.insert(candidate.subject.clone());
+                index += 1;
+                continue;
+            }
+            (largest, bytes) = (widest, total);
+            if let Some(taken) = queue.waiting.remove(index) {
+                batch.push(taken);
+            }
+        }
+        self.appoint(&mut queue);
+        batch
+    }
+
+    async fn send(&self, batch: &[Waiting], deadline: Moment) -> Vec<Result<TxnResponse, KvError>> {
+        if let [one] = batch {
+            return vec![self.kv.txn(one.txn.clone(), deadline).await];
+        }
+        let nested = Txn::of(batch.iter().map(|one| Op::Txn(one.txn.clone())).collect());
+        match self.kv.txn(nested, deadline).await {
+            Ok(answer) => spread(answer, batch.len()),
+            // One operation that the store cannot take at all (a lease that is gone, a request too large) must not fail
+            // its neighbours: nothing was applied, so each is sent by itself.
+            Err(error) if error.fate == Fate::NotApplied && !error.is_transient() => {
+                let mut answers = Vec::with_capacity(batch.len());
+                for one in batch {
+                    answers.push(self.kv.txn(one.txn.clone(), one.deadline).await);
+                }
+                answers
+            }
+            Err(error) => batch.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    /// Appoints whoever waits longest to send the next batch, if there is room for one.
+    fn appoint(&self, queue: &mut Queue) {
+        while queue.heir.is_none() && queue.in_flight < self.limits.in_flight_max {
+            let Some(first) = queue.waiting.front_mut() else { return };
+            let ticket = first.ticket;
+            match first.tell.take().map(|tell| tell.send(Told::Lead)) {
+                Some(Ok(())) => {
+                    queue.heir = Some(ticket);
+                    queue.in_flight += 1;
+                }
+                // Its author has gone away; nothing was sent for it.
+                Some(Err(_)) | None => drop(queue.waiting.pop_front()),
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A batch under way. Dropping it, for whatever reason, makes room for the next.
+struct Slot<'b, K: Kv> {
+    batcher: &'b Batcher<K>,
+}
+
+impl<K: Kv> Drop for Slot<'_, K> {
+    fn drop(&mut self) {
+        let mut queue = self.batcher.lock();
+        queue.in_flight -= 1;
+        self.batcher.appoint(&mut queue);
+    }
+}
+
+/// An author's place in the queue. One that goes away while it waits, or while it was to send next, leaves no gap.
+struct Place<'b, K: Kv> {
+    batcher: &'b Batcher<K>,
+    ticket: u64,
+}
+
+impl<K: Kv> Drop for Place<'_, K> {
+    fn drop(&mut self) {
+        let mut queue = self.batcher.lock();
+        queue.waiting.retain(|waiting| waiting.ticket != self.ticket);
+        if queue.heir == Some(self.ticket) {
+            queue.heir = None;
+            queue.in_flight -= 1;
+            self.batcher.appoint(&mut queue);
+        }
+    }
+}
+
+/// One answer per operation, each with the revision of the whole.
+fn spread(answer: TxnResponse, expected: usize) -> Vec<Result<TxnResponse, KvError>> {
+    let revision = answer.revision;
+    let mut answers: Vec<Result<TxnResponse, KvError>> = answer
+        .responses
+        .into_iter()
+        .map(|response| match response {
+            OpResponse::Txn(own) => Ok(TxnResponse { revision, ..own }),
+            OpResponse::Range(_) | OpResponse::Put | OpResponse::Delete { .. } => Err(missing_answer()),
+        })
+        .collect();
+    answers.resize_with(expected, || Err(missing_answer()));
+    answers
+}
+
+fn missing_answer() -> KvError {
+    KvError::ambiguous(KvErrorKind::UnexpectedResponse, "a batch was answered without an answer for this operation")
+}
+
+#[cfg(test)]
+mod tests {
+    use core::future::Future;
+    use core::task::{Context, Poll, Waker};
+    use core::time::Duration;
+
+    use super::*;
+    use crate::kv::{Compare, EtcdLeaseId, RangeRequest};
+    use crate::sim_kv::faults::{CallKind, Fault};
+    use crate::sim_kv::{SimKv, block_on};
+
+    const FAR: Moment = Moment(Duration::from_secs(1_000));
+
+    fn batcher(in_flight_max: usize) -> (SimKv, Batcher<SimKv>) {
+        let kv = SimKv::new(1);
+        let limits = BatchLimits { ops_max: 64, txn_ops_max: 128, bytes_max: 1_000_000, in_flight_max };
+        (kv.clone(), Batcher::new(kv, limits))
+    }
+
+    fn put_once(key: &str) -> Txn {
+        Txn {
+            compares: vec![Compare::absent(key.to_owned())],
+            success: vec![Op::put(key.to_owned(), "v")],
+            failure: vec![Op::get(key.to_owned())],
+        }
+    }
+
+    /// Polls all futures in turn until each has ended.
+    fn run_all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
+        let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
+        let mut outputs: Vec<Option<T>> = futures.iter().map(|_| None).collect();
+        let mut context = Context::from_waker(Waker::noop());
+        for _ in 0..10_000 {
+            for (future, output) in futures.iter_mut().zip(&mut outputs) {
+                if output.is_none()
+                    && let Poll::Ready(ended) = future.as_mut().poll(&mut context)
+                {
+                    *output = Some(ended);
+                }
+            }
+            if outputs.iter().all(Option::is_some) {
+                return outputs.into_iter().flatten().collect();
+            }
+        }
+        panic!("some operations never ended");
+    }
+
+    #[test]
+    fn what_arrives_during_a_request_shares_the_next_one() {
+        let (kv, batcher) = batcher(1);
+        let keys: Vec<String> = (0..40).map(|n| format!("k{n}")).collect();
+        let calls = keys.iter().map(|key| batcher.submit(key.clone().into(), put_once(key), FAR)).collect();
+        let answers = run_all(calls);
+        assert!(answers.iter().all(|answer| answer.as_ref().is_ok_and(|answer| answer.succeeded)));
+        assert_eq!(kv.calls(), 2, "the first alone, the other 39 together");
+        assert_eq!(kv.inspect(|store| store.keys().count()), 40);
+    }
+
+    #[test]
+    fn each_operation_gets_its_own_answer() {
+        let (kv, batcher) = batcher(1);
+        block_on(kv.txn(Txn::of(vec![Op::put("taken", "x")]), FAR)).expect("written");
+        let keys = ["first", "a", "taken", "b"];
+        let calls =
+            keys.iter().map(|key| batcher.submit(Bytes::from_static(key.as_bytes()), put_once(key), FAR)).collect();
+        let succeeded: Vec<bool> =
+            run_all(calls).into_iter().map(|answer| answer.expect("answered").succeeded).collect();
+        assert_eq!(succeeded, [true, true, false, true]);
+    }
+
+    #[test]
+    fn a_subject_is_in_a_batch_once_and_in_order() {
+        let (kv, batcher) = batcher(1);
+        let put = |value: &'static str| Txn::of(vec![Op::put("same", value)]);
+        let calls = ["1", "2", "3"].map(|value| batcher.submit("same".into(), put(value), FAR));
+        assert!(run_all(calls.into()).iter().all(Result::is_ok));
+        let stored = kv.inspect(|store| store.range(&RangeRequest::one("same")).expect("read").into_one());
+        let stored = stored.expect("written");
+        assert_eq!((&stored.value[..], stored.version), (&b"3"[..], 3));
+    }
+
+    #[test]
+    fn one_impossible_operation_does_not_fail_its_neighbours() {
+        let (_, batcher) = batcher(1);
+        let lost = Txn::of(vec![Op::put_attached("own", "w", EtcdLeaseId(404))]);
+        let calls = vec![
+            batcher.submit("first".into(), put_once("first"), FAR),
+            batcher.submit("own".into(), lost, FAR),
+            batcher.submit("good".into(), put_once("good"), FAR),
+        ];
+        let answers = run_all(calls);
+        assert!(answers[0].is_ok() && answers[2].is_ok());
+        assert_eq!(answers[1].as_ref().expect_err("no such lease").kind, KvErrorKind::LeaseNotFound);
+    }
+
+    #[test]
+    fn a_lost_answer_is_ambiguous_to_every_author_in_the_batch() {
+        let (kv, batcher) = batcher(1);
+        kv.inject(CallKind::Write, 1, Fault::LoseAnswer);
+        let keys = ["a", "b", "c"];
+        let calls =
+            keys.iter().map(|key| batcher.submit(Bytes::from_static(key.as_bytes()), put_once(key), FAR)).collect();
+        let answers = run_all(calls);
+        assert!(answers[0].is_ok());
+        assert!(answers[1..].iter().all(|answer| answer.as_ref().is_err_and(|e| e.fate == Fate::Ambiguous)));
+    }
+
+    #[test]
+    fn authors_that_go_away_at_any_point_leave_nobody_hanging() {
+        // Every pattern of three callers of which some are dropped after some number of polls.
+        for pattern in 0..4u32.pow(3) {
+            let (_, batcher) = batcher(1);
+            let mut context = Context::from_waker(Waker::noop());
+            let keys: Vec<String> = (0..6).map(|n| format!("k{n}")).collect();
+            let mut calls: Vec<_> =
+                keys.iter().map(|key| Some(Box::pin(batcher.submit(key.clone().into(), put_once(key), FAR)))).collect();
+            for polls in 0..3 {
+                for (index, call) in calls.iter_mut().enumerate() {
+                    if index < 3 && pattern / 4u32.pow(index as u32) % 4 == polls {
+                        *call = None;
+                    }
+                    let ended = call.as_mut().is_some_and(|call| call.as_mut().poll(&mut context).is_ready());
+                    if ended {
+                        *call = None;
+                    }
+                }
+            }
+            let survivors: Vec<_> = calls.into_iter().flatten().collect();
+            let answers = run_all(survivors);
+            for answer in answers {
+                assert!(
+                    answer.is_ok() || answer.is_err_and(|error| error.fate == Fate::Ambiguous),
+                    "pattern {pattern}"
+                );
+            }
+            let queue = batcher.lock();
+            assert!(queue.waiting.is_empty() && queue.in_flight == 0 && queue.heir.is_none(), "pattern {pattern}");
+        }
+    }
+
+    #[test]
+    fn a_batch_stays_within_the_servers_limits() {
+        let (kv, batcher) = batcher(1);
+        // 30 reads each: three such operations fit under 128, a fourth... the count is per nested transaction.
+        let wide = |key: &str| {
+            let mut txn = put_once(key);
+            txn.failure = vec![Op::get("x"); 100];
+            txn
+        };
+        let keys: Vec<String> = (0..100).map(|n| format!("k{n}")).collect();
+        let calls = keys.iter().map(|key| batcher.submit(key.clone().into(), wide(key), FAR)).collect();
+        assert!(run_all(calls).iter().all(Result::is_ok));
+        assert!(kv.calls() >= 1 + 99 / 28, "{} requests", kv.calls());
+    }
+}

@@ -1,0 +1,514 @@
+//! Where everything lies: deterministic ASCII paths, typed by what they hold.
+//!
+//! ```text
+//! {namespace}/v1/run/{tenant}/{run}                 the run's record: small, read often, written seldom
+//!                roots/{tenant}/{run}               the ids of its roots: large, read by whoever asks for them
+//!                cold/{tenant}/{run}/{shard}        range, metadata, children: written by splits only
+//!                hot/{tenant}/{run}/{shard}         status, fence, cursor, op-log: written by every operation
+//!                owner/{tenant}/{run}/{place}       who holds it; attached to the worker's etcd lease
+//!                free/{tenant}/{run}/{place}        open, and nobody holds it
+//!                held/{tenant}/{run}/{place}        open, and somebody held it when last written
+//!                parked/{tenant}/{run}/{place}      halted
+//!                hatching/{tenant}/{run}/{shard}    split, with children that have yet to be published
+//!                open-run/{tenant}/{run}            run that may still change
+//!                new-run/{created}/{tenant}/{run}   run without shards, by age
+//!                old-run/{settled}/{tenant}/{run}   settled run, by age
+//!                count/all, count/of/{tenant}       how many shards there are
+//! ```
+//!
+//! An open shard is in exactly one of `free` and `held`, so a run is finished when both are empty. A *place* is the shard's
+//! id behind a hash of it: the shards of a run lie evenly over 65,536 points, so a reader can take a narrow window of
+//! about as many as it wants, which is the only kind of range etcd serves cheaply. Ids are fixed-width lowercase hex, so
+//! text order is numeric order; every segment but the namespace has a fixed alphabet without `/`, so no path can be
+//! another's prefix by accident (the tests below try).
+
+use bytes::Bytes;
+use tessera_contracts::{LogicalTime, RunId, ShardId, ShardKey, TenantId};
+
+use crate::kv::Keys;
+use crate::random::mix;
+
+/// The layout's version. A later layout lives beside this one, never on top of it.
+const LAYOUT: &str = "v1";
+/// Points over which the shards of a run are spread.
+pub const POINTS: u32 = 1 << 16;
+
+macro_rules! store_path {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        pub struct $name(Bytes);
+
+        impl From<$name> for Bytes {
+            fn from(path: $name) -> Self {
+                path.0
+            }
+        }
+
+        impl From<&$name> for Bytes {
+            fn from(path: &$name) -> Self {
+                path.0.clone()
+            }
+        }
+
+        impl $name {
+            /// The path's bytes.
+            #[must_use]
+            pub fn as_bytes(&self) -> &[u8] {
+                &self.0
+            }
+        }
+    )*};
+}
+
+store_path! {
+    /// A run's record.
+    RunPath,
+    /// The ids of a run's roots.
+    RootsPath,
+    /// A shard's range, metadata and children.
+    ColdPath,
+    /// A shard's status, fence, cursor and op-log.
+    HotPath,
+    /// Who holds a shard.
+    OwnerPath,
+    /// An entry of one of a run's indexes.
+    IndexPath,
+    /// An entry of one of the indexes of runs.
+    RunIndexPath,
+    /// A counter of shards.
+    CountPath,
+}
+
+/// A run's index of shards by what can be done with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ShardIndex {
+    /// Open, and nobody holds it.
+    Free,
+    /// Open, and somebody held it when last written.
+    Held,
+    /// Halted.
+    Parked,
+}
+
+impl ShardIndex {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Free, Self::Held, Self::Parked];
+
+    const fn segment(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Held => "held",
+            Self::Parked => "parked",
+        }
+    }
+}
+
+/// A part of the circle of points over which a run's shards are spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    start: u32,
+    end: u32,
+}
+
+impl Window {
+    /// All points.
+    pub const ALL: Self = Self { start: 0, end: POINTS };
+
+    /// A window that holds about `wanted` of `shards`, beginning near `point`. Everything, if there are no more than that.
+    #[must_use]
+    pub fn holding(wanted: u32, shards: u64, point: u16) -> Self {
+        if shards <= u64::from(wanted) {
+            return Self::ALL;
+        }
+        let width = (u64::from(POINTS) * u64::from(wanted)).div_ceil(shards);
+        let width = u32::try_from(width).unwrap_or(POINTS).clamp(1, POINTS);
+        let start = u32::from(point).min(POINTS - width);
+        Self { start, end: start + width }
+    }
+
+    /// The same width again, behind this one; begins anew after the last point.
+    #[must_use]
+    pub fn next(self) -> Self {
+        let width = self.end - self.start;
+        if self.end >= POINTS {
+            return Self { start: 0, end: width };
+        }
+        let start = self.end.min(POINTS - width);
+        Self { start, end: start + width }
+    }
+
+    /// How many such windows cover everything.
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        POINTS.div_ceil(self.end - self.start)
+    }
+
+    /// What to multiply a count in this window with to estimate the whole.
+    #[must_use]
+    pub fn scaled(self, count: u64) -> u64 {
+        (count * u64::from(POINTS)).div_ceil(u64::from(self.end - self.start))
+    }
+}
+
+/// Paths of one namespace.
+#[derive(Clone, Debug)]
+pub struct Keyspace {
+    root: String,
+}
+
+impl Keyspace {
+    /// The paths under `namespace`, which a validated configuration supplies.
+    #[must_use]
+    pub fn new(namespace: &str) -> Self {
+        Self { root: format!("{namespace}/{LAYOUT}") }
+    }
+
+    /// A run's record.
+    #[must_use]
+    pub fn run(&self, tenant: TenantId, run: RunId) -> RunPath {
+        RunPath(self.path(format_args!("run/{tenant}/{run}")))
+    }
+
+    /// The ids of a run's roots.
+    #[must_use]
+    pub fn roots(&self, tenant: TenantId, run: RunId) -> RootsPath {
+        RootsPath(self.path(format_args!("roots/{tenant}/{run}")))
+    }
+
+    /// A shard's cold part.
+    #[must_use]
+    pub fn cold(&self, tenant: TenantId, key: ShardKey) -> ColdPath {
+        ColdPath(self.path(format_args!("cold/{tenant}/{}/{}", key.run, key.shard)))
+    }
+
+    /// A shard's hot part.
+    #[must_use]
+    pub fn hot(&self, tenant: TenantId, key: ShardKey) -> HotPath {
+        HotPath(self.path(format_args!("hot/{tenant}/{}/{}", key.run, key.shard)))
+    }
+
+    /// Who holds a shard.
+    #[must_use]
+    pub fn owner(&self, tenant: TenantId, key: ShardKey) -> OwnerPath {
+        let ShardKey { run, shard } = key;
+        OwnerPath(self.path(format_args!("owner/{tenant}/{run}/{:04x}{shard}", point(shard))))
+    }
+
+    /// A shard's entry in an index of its run.
+    #[must_use]
+    pub fn index(&self, index: ShardIndex, tenant: TenantId, key: ShardKey) -> IndexPath {
+        let ShardKey { run, shard } = key;
+        IndexPath(self.path(format_args!("{}/{tenant}/{run}/{:04x}{shard}", index.segment(), point(shard))))
+    }
+
+    /// A split shard whose children have yet to be published.
+    #[must_use]
+    pub fn hatching(&self, tenant: TenantId, key: ShardKey) -> IndexPath {
+        IndexPath(self.path(format_args!("hatching/{tenant}/{}/{}", key.run, key.shard)))
+    }
+
+    /// The entry of a run that may still change.
+    #[must_use]
+    pub fn open_run(&self, tenant: TenantId, run: RunId) -> RunIndexPath {
+        RunIndexPath(self.path(format_args!("open-run/{tenant}/{run}")))
+    }
+
+    /// The entry of a run without shards, by when it was created.
+    #[must_use]
+    pub fn new_run(&self, created: LogicalTime, tenant: TenantId, run: RunId) -> RunIndexPath {
+        RunIndexPath(self.path(format_args!("new-run/{:016x}/{tenant}/{run}", created.get())))
+    }
+
+    /// The entry of a settled run, by when it was settled.
+    #[must_use]
+    pub fn old_run(&self, settled: LogicalTime, tenant: TenantId, run: RunId) -> RunIndexPath {
+        RunIndexPath(self.path(format_args!("old-run/{:016x}/{tenant}/{run}", settled.get())))
+    }
+
+    /// How many shards all tenants have.
+    #[must_use]
+    pub fn count_all(&self) -> CountPath {
+        CountPath(self.path(format_args!("count/all")))
+    }
+
+    /// How many shards a tenant has.
+    #[must_use]
+    pub fn count_of(&self, tenant: TenantId) -> CountPath {
+        CountPath(self.path(format_args!("count/of/{tenant}")))
+    }
+
+    /// The cold parts of a run's shards whose ids lie behind `after`, in the order of their ids.
+    #[must_use]
+    pub fn colds_after(&self, tenant: TenantId, run: RunId, after: Option<ShardId>) -> Keys {
+        self.shards_after("cold", tenant, run, after)
+    }
+
+    /// The split shards of a run whose children have yet to be published.
+    #[must_use]
+    pub fn all_hatching(&self, tenant: TenantId, run: RunId) -> Keys {
+        self.shards_after("hatching", tenant, run, None)
+    }
+
+    /// Everything under one heading that belongs to one run.
+    #[must_use]
+    pub fn hots(&self, tenant: TenantId, run: RunId) -> Keys {
+        self.shards_after("hot", tenant, run, None)
+    }
+
+    /// An index of a run, within a window.
+    #[must_use]
+    pub fn indexed(&self, index: ShardIndex, tenant: TenantId, run: RunId, window: Window) -> Keys {
+        self.windowed(index.segment(), tenant, run, window)
+    }
+
+    /// Who holds the shards of a run, within a window.
+    #[must_use]
+    pub fn owners(&self, tenant: TenantId, run: RunId, window: Window) -> Keys {
+        self.windowed("owner", tenant, run, window)
+    }
+
+    /// A tenant's open runs behind `after`, in the order of their ids.
+    #[must_use]
+    pub fn open_runs_after(&self, tenant: TenantId, after: Option<RunId>) -> Keys {
+        let all = format!("open-run/{tenant}/");
+        let start = match after {
+            None => self.path(format_args!("{all}")),
+            Some(after) => self.path(format_args!("{all}{after}0")),
+        };
+        Keys::Range { start, end: self.end_of(&all) }
+    }
+
+    /// Runs without shards that were created before `time`.
+    #[must_use]
+    pub fn new_runs_before(&self, time: LogicalTime) -> Keys {
+        self.runs_before("new-run", time)
+    }
+
+    /// Runs that were settled before `time`.
+    #[must_use]
+    pub fn old_runs_before(&self, time: LogicalTime) -> Keys {
+        self.runs_before("old-run", time)
+    }
+
+    fn shards_after(&self, heading: &str, tenant: TenantId, run: RunId, after: Option<ShardId>) -> Keys {
+        let all = format!("{heading}/{tenant}/{run}/");
+        let start = match after {
+            None => self.path(format_args!("{all}")),
+            // The first path behind one of fixed width is itself with anything appended.
+            Some(after) => self.path(format_args!("{all}{after}0")),
+        };
+        Keys::Range { start, end: self.end_of(&all) }
+    }
+
+    fn windowed(&self, heading: &str, tenant: TenantId, run: RunId, window: Window) -> Keys {
+        let all = format!("{heading}/{tenant}/{run}/");
+        let start = self.path(format_args!("{all}{:04x}", window.start));
+        let end =
+            if window.end >= POINTS { self.end_of(&all) } else { self.path(format_args!("{all}{:04x}", window.end)) };
+        Keys::Range { start, end }
+    }
+
+    fn runs_before(&self, heading: &str, time: LogicalTime) -> Keys {
+        let start = self.path(format_args!("{heading}/"));
+        Keys::Range { start, end: self.path(format_args!("{heading}/{:016x}", time.get())) }
+    }
+
+    fn path(&self, tail: core::fmt::Arguments<'_>) -> Bytes {
+        use core::fmt::Write;
+        let mut path = String::with_capacity(self.root.len() + 128);
+        // Writing to a string cannot fail.
+        let _ = write!(path, "{}/{tail}", self.root);
+        Bytes::from(path)
+    }
+
+    /// The end of everything under a heading that closes with `/`: the same with `0`, the next byte.
+    fn end_of(&self, heading: &str) -> Bytes {
+        let open = heading.strip_suffix('/').unwrap_or(heading);
+        self.path(format_args!("{open}0"))
+    }
+}
+
+/// The point a shard lies at: its place within the windows of its run.
+#[must_use]
+pub fn point(shard: ShardId) -> u16 {
+    let [high, low, ..] = mix(shard.get()).to_be_bytes();
+    u16::from_be_bytes([high, low])
+}
+
+/// The shard at the end of a path: every path of a shard ends in its id.
+#[must_use]
+pub fn shard_of(path: &[u8]) -> Option<ShardId> {
+    let start = path.len().checked_sub(16)?;
+    hex_u64(&path[start..]).map(ShardId::new)
+}
+
+/// Tenant and run at the end of a path: every path of a run ends in both.
+#[must_use]
+pub fn tenant_and_run_of(path: &[u8]) -> Option<(TenantId, RunId)> {
+    let text = core::str::from_utf8(path).ok()?;
+    let (rest, run) = text.rsplit_once('/')?;
+    let (_, tenant) = rest.rsplit_once('/')?;
+    Some((tenant.parse().ok()?, RunId::new(hex_u64(run.as_bytes()).filter(|_| run.len() == 16)?)))
+}
+
+fn hex_u64(digits: &[u8]) -> Option<u64> {
+    digits.iter().try_fold(0u64, |number, digit| {
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(number << 4 | u64::from(value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn tenant(byte: u8) -> TenantId {
+        TenantId::from_bytes([byte; 32])
+    }
+
+    /// Every exact path there is for one tenant, run, shard and time.
+    fn all_paths(space: &Keyspace, tenant: TenantId, run: RunId, shard: ShardId, time: LogicalTime) -> Vec<Bytes> {
+        let key = ShardKey::new(run, shard);
+        let mut paths = vec![
+            space.run(tenant, run).0,
+            space.roots(tenant, run).0,
+            space.cold(tenant, key).0,
+            space.hot(tenant, key).0,
+            space.owner(tenant, key).0,
+            space.hatching(tenant, key).0,
+            space.open_run(tenant, run).0,
+            space.new_run(time, tenant, run).0,
+            space.old_run(time, tenant, run).0,
+            space.count_all().0,
+            space.count_of(tenant).0,
+        ];
+        paths.extend(ShardIndex::ALL.map(|index| space.index(index, tenant, key).0));
+        paths
+    }
+
+    #[test]
+    fn the_layout_is_as_documented() {
+        let space = Keyspace::new("fleet");
+        let key = ShardKey::new(RunId::new(7), ShardId::new(0x1f));
+        let tenant = tenant(0xab);
+        let hex = "ab".repeat(32);
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("ASCII");
+        assert_eq!(text(space.run(tenant, key.run).as_bytes()), format!("fleet/v1/run/{hex}/0000000000000007"));
+        assert_eq!(
+            text(space.hot(tenant, key).as_bytes()),
+            format!("fleet/v1/hot/{hex}/0000000000000007/000000000000001f")
+        );
+        assert_eq!(
+            text(space.owner(tenant, key).as_bytes()),
+            format!("fleet/v1/owner/{hex}/0000000000000007/{:04x}000000000000001f", point(key.shard))
+        );
+    }
+
+    #[test]
+    fn windows_one_after_another_cover_every_point() {
+        for shards in [17, 100, 1_000, 65_536, 1_000_000] {
+            let mut window = Window::holding(16, shards, 40_000);
+            let mut seen = vec![false; POINTS as usize];
+            for _ in 0..=window.count() {
+                (window.start..window.end).for_each(|point| seen[point as usize] = true);
+                window = window.next();
+            }
+            assert!(seen.iter().all(|seen| *seen), "{shards} shards");
+        }
+    }
+
+    #[test]
+    fn a_small_run_is_one_window_and_its_counts_are_exact() {
+        let window = Window::holding(32, 32, 60_000);
+        assert_eq!(window, Window::ALL);
+        assert_eq!(window.scaled(5), 5);
+        assert_ne!(Window::holding(32, 33, 60_000), Window::ALL);
+    }
+
+    #[test]
+    fn shards_spread_evenly_over_the_points() {
+        let mut buckets = [0u32; 16];
+        (1..=16_000).for_each(|id| buckets[usize::from(point(ShardId::new(id)) >> 12)] += 1);
+        assert!(buckets.iter().all(|count| (850..1_150).contains(count)), "{buckets:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_is_a_prefix_of_another(
+            a in (any::<[u8; 32]>(), any::<u64>(), any::<u64>(), any::<u64>()),
+            b in (any::<[u8; 32]>(), any::<u64>(), any::<u64>(), any::<u64>()),
+            same in prop::collection::vec(any::<bool>(), 4),
+        ) {
+            let b = (
+                if same[0] { a.0 } else { b.0 },
+                if same[1] { a.1 } else { b.1 },
+                if same[2] { a.2 } else { b.2 },
+                if same[3] { a.3 } else { b.3 },
+            );
+            let space = Keyspace::new("ns");
+            let paths = |(tenant, run, shard, time)| {
+                all_paths(&space, TenantId::from_bytes(tenant), RunId::new(run), ShardId::new(shard), LogicalTime::new(time))
+            };
+            for one in paths(a) {
+                prop_assert!(one.is_ascii());
+                for other in paths(b) {
+                    prop_assert!(one == other || !other.starts_with(&one), "{one:?} begins {other:?}");
+                }
+            }
+        }
+
+        #[test]
+        fn one_namespace_never_reads_anothers_keys(one in "[a-z]{1,3}(/[a-z0-9]{1,3}){0,2}", other in "[a-z]{1,3}(/[a-z0-9]{1,3}){0,2}") {
+            prop_assume!(one != other);
+            let (one, other) = (Keyspace::new(&one), Keyspace::new(&other));
+            let (tenant, run) = (tenant(1), RunId::new(1));
+            let ranges = [
+                one.colds_after(tenant, run, None),
+                one.indexed(ShardIndex::Free, tenant, run, Window::ALL),
+                one.owners(tenant, run, Window::ALL),
+                one.open_runs_after(tenant, None),
+                one.old_runs_before(LogicalTime::MAX),
+            ];
+            for path in all_paths(&other, tenant, run, ShardId::new(1), LogicalTime::new(1)) {
+                prop_assert!(ranges.iter().all(|range| !range.contains(&path)), "{path:?}");
+            }
+        }
+
+        #[test]
+        fn a_range_holds_its_own_run_and_no_other(tenant_byte: u8, run: u64, shard: u64, after: u64, window_at: u16) {
+            let space = Keyspace::new("ns");
+            let (owner, run, shard) = (tenant(tenant_byte), RunId::new(run), ShardId::new(shard));
+            let key = ShardKey::new(run, shard);
+            prop_assert!(space.colds_after(owner, run, None).contains(space.cold(owner, key).as_bytes()));
+            prop_assert_eq!(
+                space.colds_after(owner, run, Some(ShardId::new(after))).contains(space.cold(owner, key).as_bytes()),
+                shard.get() > after
+            );
+            let window = Window::holding(16, 1_000, window_at);
+            let inside = (window.start..window.end).contains(&u32::from(point(shard)));
+            for index in ShardIndex::ALL {
+                let path = space.index(index, owner, key);
+                prop_assert_eq!(space.indexed(index, owner, run, window).contains(path.as_bytes()), inside);
+                prop_assert!(space.indexed(index, owner, run, Window::ALL).contains(path.as_bytes()));
+                let neighbour = RunId::new(run.get().wrapping_add(1));
+                prop_assert!(!space.indexed(index, owner, neighbour, Window::ALL).contains(path.as_bytes()));
+                prop_assert_eq!(shard_of(path.as_bytes()), Some(shard));
+            }
+            prop_assert_eq!(tenant_and_run_of(space.open_run(owner, run).as_bytes()), Some((owner, run)));
+        }
+
+        #[test]
+        fn runs_come_by_age(settled: u64, before: u64) {
+            let space = Keyspace::new("ns");
+            let path = space.old_run(LogicalTime::new(settled), tenant(1), RunId::new(1));
+            prop_assert_eq!(space.old_runs_before(LogicalTime::new(before)).contains(path.as_bytes()), settled < before);
+        }
+    }
+}

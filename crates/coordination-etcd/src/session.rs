@@ -1,0 +1,259 @@
+//! Worker sessions: one etcd lease per worker, kept alive by one heartbeat, whatever the number of shards it holds.
+//!
+//! Every owner key of a worker is attached to its session's etcd lease, so that when the worker dies etcd frees all its
+//! shards together. The other half of that bargain is here: a worker that cannot reach etcd must stop believing in its
+//! leases *before* etcd does. So a session is good until the last confirmed heartbeat was **sent**, plus the TTL, less a
+//! tenth for clocks that run at different speeds. etcd counts from when it received it, which is later.
+//!
+//! A lease length shorter than the configured TTL gets a session of its own length: a worker has one session per length
+//! it serves, and usually that is one.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tessera_contracts::WorkerId;
+
+use crate::config::SESSION_TTL_MIN;
+use crate::kv::{EtcdLeaseId, Kv, KvError, Moment};
+
+/// A worker's standing with the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// Whose it is.
+    pub worker: WorkerId,
+    /// The etcd lease its owner keys are attached to.
+    pub lease: EtcdLeaseId,
+    /// How long the store keeps it without a heartbeat.
+    pub ttl: Duration,
+    /// Until when the worker may believe in it.
+    pub good_until: Moment,
+}
+
+impl Session {
+    /// Whether the worker may still believe in it.
+    #[must_use]
+    pub fn is_good_at(&self, now: Moment) -> bool {
+        now < self.good_until
+    }
+}
+
+/// All sessions of a coordinator.
+#[derive(Debug)]
+pub struct Sessions<K> {
+    kv: K,
+    ttl_max: Duration,
+    /// How long one heartbeat may take before the next is due.
+    call_timeout: Duration,
+    open: Mutex<BTreeMap<(WorkerId, Duration), Session>>,
+    /// Held while a session is opened, so that a worker's first claims open one together.
+    opening: tokio::sync::Mutex<()>,
+}
+
+impl<K: Kv> Sessions<K> {
+    /// No session yet. `ttl_max` is the configured TTL.
+    pub fn new(kv: K, ttl_max: Duration, call_timeout: Duration) -> Self {
+        Self { kv, ttl_max, call_timeout, open: Mutex::default(), opening: tokio::sync::Mutex::new(()) }
+    }
+
+    /// The worker's session for leases of this length, opened if there is none that is still good.
+    ///
+    /// # Errors
+    /// If the store does not grant one by the deadline.
+    pub async fn open(&self, worker: WorkerId, lease_length: Duration, deadline: Moment) -> Result<Session, KvError> {
+        let ttl = self.ttl_for(lease_length);
+        if let Some(session) = self.good(worker, ttl) {
+            return Ok(session);
+        }
+        let _only_one = self.opening.lock().await;
+        if let Some(session) = self.good(worker, ttl) {
+            return Ok(session);
+        }
+        let lease = EtcdLeaseId::from_random(self.kv.random());
+        let sent = self.kv.now();
+        let granted = self.kv.lease_grant(lease, ttl, deadline).await?;
+        let session = Session { worker, lease, ttl: granted.ttl, good_until: good_until(sent, granted.ttl) };
+        self.lock().insert((worker, ttl), session);
+        Ok(session)
+    }
+
+    /// Whether this etcd lease belongs to one of our sessions that is no longer good: then its keys may still be there,
+    /// but the worker must not act on them. `None`: not one of ours, so the store alone knows.
+    #[must_use]
+    pub fn believes_in(&self, lease: EtcdLeaseId) -> Option<bool> {
+        let now = self.kv.now();
+        self.lock().values().find(|session| session.lease == lease).map(|session| session.is_good_at(now))
+    }
+
+    /// Until when the worker may work: the soonest end of its sessions. `None` if it has none.
+    #[must_use]
+    pub fn good_until(&self, worker: WorkerId) -> Option<Moment> {
+        self.lock().values().filter(|session| session.worker == worker).map(|session| session.good_until).min()
+    }
+
+    /// Sends one heartbeat for every session. One that the store has forgotten is ended here at once.
+    pub async fn beat(&self) {
+        let sessions: Vec<((WorkerId, Duration), Session)> =
+            self.lock().iter().map(|(key, session)| (*key, *session)).collect();
+        for (key, session) in sessions {
+            let sent = self.kv.now();
+            let deadline = sent.after(self.call_timeout).min(session.good_until.max(sent.after(session.ttl / 3)));
+            match self.kv.lease_keep_alive(session.lease, deadline).await {
+                Ok(Some(ttl)) => self.update(key, session.lease, good_until(sent, ttl)),
+                Ok(None) => self.update(key, session.lease, Moment::default()),
+                // Not confirmed: the session runs on towards its end, and the next beat may still save it.
+                Err(_unconfirmed) => {}
+            }
+        }
+    }
+
+    /// Beats for ever, three times per shortest TTL. Run it beside the coordinator; dropping it stops the heart.
+    pub async fn keep_beating(&self) {
+        loop {
+            let shortest = self.lock().values().map(|session| session.ttl).min().unwrap_or(self.ttl_max);
+            // Look often enough that a session opened meanwhile gets its first beat in time.
+            self.kv.pause((shortest / 3).min(SESSION_TTL_MIN / 3)).await;
+            let due = {
+                let now = self.kv.now();
+                self.lock().values().any(|session| now.until(session.good_until) < session.ttl * 2 / 3)
+            };
+            if due {
+                self.beat().await;
+            }
+        }
+    }
+
+    /// Ends all sessions of a worker: its owner keys go at once, so that its shards are free without waiting for a TTL.
+    ///
+    /// # Errors
+    /// If the store could not be told; the sessions have ended on this side all the same.
+    pub async fn close(&self, worker: WorkerId, deadline: Moment) -> Result<(), KvError> {
+        let ended: Vec<Session> = {
+            let mut open = self.lock();
+            let keys: Vec<_> = open.keys().filter(|(owner, _)| *owner == worker).copied().collect();
+            keys.iter().filter_map(|key| open.remove(key)).collect()
+        };
+        for session in ended {
+            match self.kv.lease_revoke(session.lease, deadline).await {
+                Ok(()) => {}
+                Err(error) if error.kind == crate::kv::KvErrorKind::LeaseNotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Which TTL serves leases of this length: as short as they are, within what etcd and the configuration allow.
+    fn ttl_for(&self, lease_length: Duration) -> Duration {
+        let whole_seconds = Duration::from_secs(lease_length.as_secs().saturating_add(1));
+        let rounded = if lease_length.subsec_nanos() == 0 { lease_length } else { whole_seconds };
+        rounded.clamp(SESSION_TTL_MIN, self.ttl_max)
+    }
+
+    fn good(&self, worker: WorkerId, ttl: Duration) -> Option<Session> {
+        let now = self.kv.now();
+        self.lock().get(&(worker, ttl)).copied().filter(|session| session.is_good_at(now))
+    }
+
+    fn update(&self, key: (WorkerId, Duration), lease: EtcdLeaseId, good_until: Moment) {
+        if let Some(session) = self.lock().get_mut(&key)
+            && session.lease == lease
+        {
+            session.good_until = good_until;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(WorkerId, Duration), Session>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn good_until(sent: Moment, ttl: Duration) -> Moment {
+    sent.after(ttl - ttl / 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::{Op, Txn};
+    use crate::sim_kv::faults::{CallKind, Fault};
+    use crate::sim_kv::{SimKv, block_on};
+
+    const WORKER: WorkerId = WorkerId::new(7);
+    const TTL: Duration = Duration::from_secs(15);
+    const FAR: Moment = Moment(Duration::from_secs(1_000_000));
+
+    fn sessions() -> (SimKv, Sessions<SimKv>) {
+        let kv = SimKv::new(2);
+        (kv.clone(), Sessions::new(kv, TTL, Duration::from_secs(2)))
+    }
+
+    #[test]
+    fn a_worker_has_one_session_however_often_it_asks() {
+        let (kv, sessions) = sessions();
+        let first = block_on(sessions.open(WORKER, TTL, FAR)).expect("opened");
+        let again = block_on(sessions.open(WORKER, Duration::from_secs(60), FAR)).expect("opened");
+        assert_eq!(first, again);
+        let short = block_on(sessions.open(WORKER, Duration::from_millis(4_200), FAR)).expect("opened");
+        assert_eq!(short.ttl, Duration::from_secs(5));
+        assert_eq!(kv.inspect(|store| store.lease_count()), 2);
+    }
+
+    #[test]
+    fn the_worker_stops_believing_before_the_store_does() {
+        let (kv, sessions) = sessions();
+        let session = block_on(sessions.open(WORKER, TTL, FAR)).expect("opened");
+        block_on(kv.txn(Txn::of(vec![Op::put_attached("owner", "w", session.lease)]), FAR)).expect("written");
+        let has_key = || kv.inspect(|store| store.keys().count() == 1);
+        for _ in 0..200 {
+            let believes = sessions.believes_in(session.lease) == Some(true);
+            assert!(!believes || has_key(), "believed at {} in a key that was gone", kv.now());
+            kv.advance(Duration::from_millis(100));
+        }
+        assert!(!has_key());
+        assert_eq!(sessions.believes_in(session.lease), Some(false));
+    }
+
+    #[test]
+    fn a_heartbeat_counts_from_when_it_was_sent() {
+        let (kv, sessions) = sessions();
+        block_on(sessions.open(WORKER, TTL, FAR)).expect("opened");
+        kv.advance(Duration::from_secs(5));
+        kv.inject(CallKind::KeepAlive, 0, Fault::Delay(Duration::from_secs(1)));
+        block_on(sessions.beat());
+        assert_eq!(kv.now(), Moment(Duration::from_secs(6)));
+        assert_eq!(sessions.good_until(WORKER), Some(Moment(Duration::from_millis(5_000 + 13_500))));
+    }
+
+    #[test]
+    fn a_session_the_store_has_forgotten_ends_at_the_next_beat() {
+        let (kv, sessions) = sessions();
+        let session = block_on(sessions.open(WORKER, TTL, FAR)).expect("opened");
+        kv.expire_lease(session.lease);
+        assert_eq!(sessions.believes_in(session.lease), Some(true));
+        block_on(sessions.beat());
+        assert_eq!(sessions.believes_in(session.lease), Some(false));
+        let reopened = block_on(sessions.open(WORKER, TTL, FAR)).expect("opened");
+        assert_ne!(reopened.lease, session.lease);
+    }
+
+    #[test]
+    fn an_unconfirmed_heartbeat_neither_ends_nor_extends_the_session() {
+        let (kv, sessions) = sessions();
+        let session = block_on(sessions.open(WORKER, TTL, FAR)).expect("opened");
+        kv.advance(Duration::from_secs(5));
+        kv.inject(CallKind::KeepAlive, 0, Fault::LoseAnswer);
+        block_on(sessions.beat());
+        assert_eq!(sessions.good_until(WORKER), Some(session.good_until));
+    }
+
+    #[test]
+    fn closing_frees_the_workers_keys_at_once() {
+        let (kv, sessions) = sessions();
+        let session = block_on(sessions.open(WORKER, TTL, FAR)).expect("opened");
+        block_on(kv.txn(Txn::of(vec![Op::put_attached("owner", "w", session.lease)]), FAR)).expect("written");
+        block_on(sessions.close(WORKER, FAR)).expect("closed");
+        assert_eq!(kv.inspect(|store| store.keys().count()), 0);
+        assert_eq!(sessions.good_until(WORKER), None);
+    }
+}
