@@ -7,10 +7,12 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod abuse;
 pub mod addr;
 pub mod contact;
 pub mod identity;
 pub mod keyed_lru;
+pub mod lookup;
 pub mod record;
 pub mod rng;
 pub mod routing;

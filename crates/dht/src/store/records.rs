@@ -261,9 +261,10 @@ impl RecordStore {
         if self.cached > 0 {
             // Copies are not touched by writes, so they sink: only the least recently used few are looked at.
             let mut oldest = self.entries.iter_oldest().take(CACHED_SEARCH);
-            if let Some((id, _)) = oldest.find(|(_, entry)| entry.class == Class::Cached) {
-                let id = ContentId::from_bytes(*id);
-                self.remove(&id);
+            let copy = oldest.find(|(_, entry)| entry.class == Class::Cached).map(|(id, _)| *id);
+            drop(oldest);
+            if let Some(id) = copy {
+                self.remove(&ContentId::from_bytes(id));
                 return Ok(());
             }
         }
