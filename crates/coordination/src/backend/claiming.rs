@@ -1,0 +1,78 @@
+//! Claiming: any shard of a run will do.
+
+use alloc::vec::Vec;
+
+use tessera_contracts::ids::{LogicalTime, RunId, ShardId, ShardKey, TenantId, WorkerId};
+
+use super::run_ops::RunManagement;
+use super::shard_ops::CoordinationBackend;
+use crate::decide::claim::{CLAIM_ATTEMPTS_MAX, after_failed_acquire, start_position};
+use crate::error::{ClaimError, GetRunError};
+use crate::events::{EventSink, NoEvents};
+use crate::record::snapshot::{AcquireResultView, AcquireScratch};
+
+/// Gives out whichever shard of a run can be had.
+pub trait ShardClaiming {
+    /// [`Self::claim_next_available`], telling `events`.
+    fn claim_next_available_with_events<'s>(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        worker: WorkerId,
+        scratch: &'s mut AcquireScratch,
+        events: &mut dyn EventSink,
+    ) -> Result<AcquireResultView<'s>, ClaimError>;
+
+    /// Grants the worker a shard of the run that can be claimed at `now`, and copies where to resume into `scratch`.
+    fn claim_next_available<'s>(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        worker: WorkerId,
+        scratch: &'s mut AcquireScratch,
+    ) -> Result<AcquireResultView<'s>, ClaimError> {
+        self.claim_next_available_with_events(now, tenant, run, worker, scratch, &mut NoEvents)
+    }
+}
+
+/// Everything a worker and an operator need from one backend.
+pub trait CoordinationFacade: CoordinationBackend + RunManagement + ShardClaiming {}
+
+impl<B: CoordinationBackend + RunManagement + ShardClaiming> CoordinationFacade for B {}
+
+/// A claim in two steps, for backends without an index of their own: list candidates, then acquire one after the other,
+/// beginning at a place that differs from worker to worker. Another may take a candidate in between; acquire notices.
+/// The caller has checked the run's status and the cooldown.
+pub fn claim_from_candidates<'s, B: CoordinationBackend + RunManagement>(
+    backend: &mut B,
+    now: LogicalTime,
+    tenant: TenantId,
+    run: RunId,
+    worker: WorkerId,
+    scratch: &'s mut AcquireScratch,
+    candidates: &mut Vec<ShardId>,
+    events: &mut dyn EventSink,
+) -> Result<AcquireResultView<'s>, ClaimError> {
+    let listed = backend.collect_claim_candidates_into(now, tenant, run, CLAIM_ATTEMPTS_MAX, candidates);
+    listed.map_err(|error| match error {
+        GetRunError::RunNotFound(missing) => ClaimError::RunNotFound(missing),
+        GetRunError::BackendError(error) => ClaimError::BackendError(error),
+    })?;
+    let start = start_position(worker, candidates.len());
+    let mut earliest_deadline: Option<LogicalTime> = None;
+    for step in 0..candidates.len() {
+        let key = ShardKey::new(run, candidates[(start + step) % candidates.len()]);
+        match backend.acquire_and_restore_into_with_events(now, tenant, key, worker, scratch, events) {
+            Ok(AcquireResultView { lease, capacity, .. }) => return Ok(scratch.granted(lease, capacity)),
+            Err(error) => {
+                if let crate::error::AcquireError::AlreadyLeased(held) = &error {
+                    earliest_deadline = Some(earliest_deadline.map_or(held.until, |soonest| soonest.min(held.until)));
+                }
+                after_failed_acquire(run, error)?;
+            }
+        }
+    }
+    Err(ClaimError::NoneAvailable { earliest_deadline })
+}

@@ -1,0 +1,72 @@
+//! Failures of the store, as opposed to answers of the protocol.
+
+use alloc::borrow::Cow;
+
+/// The store failed. Whether to try again is the one thing a caller needs to know.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InfraError {
+    /// A timeout, a lost connection, a race lost too often: the same call may work later. It may also have taken
+    /// effect already, which is what op ids are for.
+    #[error("{operation} failed for now: {message}; try again with the same operation id")]
+    Transient {
+        /// The failing step, such as `checkpoint.commit`.
+        operation: &'static str,
+        /// What happened.
+        message: Cow<'static, str>,
+    },
+    /// Stored bytes make no sense, or a record that must exist does not. Trying again will not help; a person must look.
+    #[error("{operation} found corrupt state: {message}; do not retry, inspect the store")]
+    Corruption {
+        /// The failing step, such as `acquire.load_shard`.
+        operation: &'static str,
+        /// What was found.
+        message: Cow<'static, str>,
+    },
+}
+
+impl InfraError {
+    /// A failure that may pass.
+    pub fn transient(operation: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::Transient { operation, message: message.into() }
+    }
+
+    /// A failure that will not.
+    pub fn corruption(operation: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::Corruption { operation, message: message.into() }
+    }
+
+    /// Whether the same call may succeed later.
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            Self::Transient { .. } => true,
+            Self::Corruption { .. } => false,
+        }
+    }
+
+    /// The failing step.
+    pub const fn operation(&self) -> &'static str {
+        match self {
+            Self::Transient { operation, .. } | Self::Corruption { operation, .. } => operation,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn only_a_transient_failure_invites_another_try() {
+        let transient = InfraError::transient("renew.txn", "timed out");
+        let corrupt = InfraError::corruption("acquire.load_shard", "unknown version 9");
+        assert!(transient.is_transient() && !corrupt.is_transient());
+        assert_eq!(transient.to_string(), "renew.txn failed for now: timed out; try again with the same operation id");
+        assert_eq!(
+            corrupt.to_string(),
+            "acquire.load_shard found corrupt state: unknown version 9; do not retry, inspect the store"
+        );
+        assert_eq!(corrupt.operation(), "acquire.load_shard");
+    }
+}

@@ -1,0 +1,67 @@
+//! Claiming in memory: the run's index names the next shard, and acquire decides.
+
+use tessera_contracts::ids::{LogicalTime, RunId, TenantId, WorkerId};
+
+use super::InMemoryCoordinator;
+use crate::backend::ShardClaiming;
+use crate::decide::claim::{CLAIM_ATTEMPTS_MAX, after_failed_acquire, check_cooldown, check_run};
+use crate::error::ClaimError;
+use crate::events::EventSink;
+use crate::record::snapshot::{AcquireResultView, AcquireScratch};
+
+/// Most workers of one tenant whose last claim is remembered. A cooldown is courtesy, not safety: beyond this, workers
+/// whose cooldown is over are forgotten, and if none is, the newcomer goes unthrottled.
+const COOLDOWN_WORKERS_MAX: usize = 65_536;
+
+impl ShardClaiming for InMemoryCoordinator {
+    fn claim_next_available_with_events<'s>(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        worker: WorkerId,
+        scratch: &'s mut AcquireScratch,
+        events: &mut dyn EventSink,
+    ) -> Result<AcquireResultView<'s>, ClaimError> {
+        let run_slot = self.locate_run(tenant, run)?;
+        check_run(run, &self.run(run_slot).record.gate(self.config.default_lease_duration))?;
+        let last = self.tenants.get(&tenant).and_then(|tenant| tenant.last_claims.get(&worker)).copied();
+        check_cooldown(last, self.config.claim_cooldown_interval, now)?;
+        for _ in 0..CLAIM_ATTEMPTS_MAX {
+            // Sorts expired leases in before a candidate is taken.
+            let before = self.capacity(run_slot, now);
+            let Some(slot) = self.run(run_slot).index.candidate() else {
+                return Err(ClaimError::NoneAvailable { earliest_deadline: before.earliest_deadline });
+            };
+            match self.acquire_slot(now, slot, worker, events) {
+                Ok(lease) => {
+                    self.remember_claim(now, tenant, worker);
+                    scratch.fill(&self.view(slot));
+                    let capacity = self.capacity(run_slot, now);
+                    return Ok(scratch.granted(lease, capacity));
+                }
+                // Used up its retries and is parked now; the next one may be better.
+                Err(error) => after_failed_acquire(run, error)?,
+            }
+        }
+        let earliest_deadline = self.capacity(run_slot, now).earliest_deadline;
+        Err(ClaimError::NoneAvailable { earliest_deadline })
+    }
+}
+
+impl InMemoryCoordinator {
+    fn remember_claim(&mut self, now: LogicalTime, tenant: TenantId, worker: WorkerId) {
+        let interval = self.config.claim_cooldown_interval;
+        if interval == 0 {
+            return;
+        }
+        let claims = &mut self.tenants.entry(tenant).or_default().last_claims;
+        if claims.len() >= COOLDOWN_WORKERS_MAX && !claims.contains_key(&worker) {
+            claims.retain(|_, last| now < last.saturating_add(interval));
+            if claims.len() >= COOLDOWN_WORKERS_MAX {
+                return;
+            }
+        }
+        claims.insert(worker, now);
+    }
+}

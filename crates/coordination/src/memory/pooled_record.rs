@@ -1,0 +1,125 @@
+//! A shard's record with its bytes in a shared slab: the in-memory form of
+//! [`ShardRecord`](crate::record::shard_record::ShardRecord).
+
+use alloc::vec::Vec;
+
+use tessera_contracts::ids::{ShardKey, TenantId};
+use tessera_contracts::pooled::{PooledCursor, PooledShardSpec};
+use tessera_stdx::{ByteSlab, ByteSlot, SlabFull};
+
+use crate::decide::Birth;
+use crate::record::invariants;
+use crate::record::shard_record::ShardRecord;
+use crate::record::state::{Change, DetailChange, ShardState, Spawned};
+use crate::record::view::{OwnerSignal, ShardView};
+use crate::run::status::RunGate;
+
+/// The number of a run in the coordinator.
+pub(super) type RunSlot = u32;
+
+#[derive(Debug)]
+pub(super) struct PooledRecord {
+    pub(super) state: ShardState,
+    cursor: PooledCursor,
+    spec: PooledShardSpec,
+    pub(super) run: RunSlot,
+    pub(super) key: ShardKey,
+    pub(super) tenant: TenantId,
+    pub(super) spawned: Vec<Spawned>,
+    park_detail: Option<ByteSlot>,
+}
+
+impl PooledRecord {
+    pub(super) fn newborn(
+        tenant: TenantId,
+        run: RunSlot,
+        birth: &Birth<'_>,
+        slab: &mut ByteSlab,
+    ) -> Result<Self, SlabFull> {
+        let spec = PooledShardSpec::from_spec(birth.spec, slab)?;
+        let cursor = match PooledCursor::from_update(birth.cursor, slab) {
+            Ok(cursor) => cursor,
+            Err(full) => {
+                spec.release(slab);
+                return Err(full);
+            }
+        };
+        Ok(Self {
+            state: ShardState::newborn(birth.cursor_semantics, birth.parent),
+            cursor,
+            spec,
+            run,
+            key: birth.key,
+            tenant,
+            spawned: Vec::new(),
+            park_detail: None,
+        })
+    }
+
+    pub(super) fn view<'a>(&'a self, gate: RunGate, slab: &'a ByteSlab) -> ShardView<'a> {
+        ShardView {
+            tenant: self.tenant,
+            key: self.key,
+            state: &self.state,
+            spec: self.spec.view(slab),
+            cursor: self.cursor.view(slab),
+            spawned: &self.spawned,
+            run: gate,
+            // There is no session to lose in one process: the deadline alone decides.
+            owner: OwnerSignal::Alive,
+        }
+    }
+
+    /// Carries out a decision. If the slab is full nothing has changed: no decision writes more than one byte field.
+    pub(super) fn apply(
+        &mut self,
+        change: &Change<'_>,
+        births: impl Iterator<Item = Spawned>,
+        slab: &mut ByteSlab,
+    ) -> Result<(), SlabFull> {
+        if let Some(cursor) = change.cursor {
+            self.cursor.replace(cursor, slab)?;
+        }
+        if let Some(spec) = change.spec {
+            self.spec.replace(spec, slab)?;
+        }
+        match change.park_detail {
+            DetailChange::Keep => {}
+            DetailChange::Clear => self.forget_detail(slab),
+            DetailChange::Set(detail) => {
+                let slot = slab.insert(detail.as_str().as_bytes())?;
+                self.forget_detail(slab);
+                self.park_detail = Some(slot);
+            }
+        }
+        self.spawned.extend(births);
+        self.state.apply(change);
+        invariants::assert_after(self.key, &self.state, &self.spawned, change);
+        Ok(())
+    }
+
+    pub(super) fn to_owned(&self, slab: &ByteSlab) -> ShardRecord {
+        let detail = self.park_detail.and_then(|slot| slab.get(slot)).and_then(|text| core::str::from_utf8(text).ok());
+        ShardRecord {
+            tenant: self.tenant,
+            key: self.key,
+            state: self.state.clone(),
+            spec: self.spec.view(slab).to_owned(),
+            cursor: self.cursor.view(slab).to_owned(),
+            spawned: self.spawned.clone(),
+            park_detail: detail.map(Into::into),
+        }
+    }
+
+    pub(super) fn release(mut self, slab: &mut ByteSlab) {
+        self.forget_detail(slab);
+        self.cursor.release(slab);
+        self.spec.release(slab);
+    }
+
+    fn forget_detail(&mut self, slab: &mut ByteSlab) {
+        if let Some(slot) = self.park_detail.take() {
+            slab.remove(slot);
+        }
+    }
+}

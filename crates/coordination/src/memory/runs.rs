@@ -1,0 +1,312 @@
+//! Runs, and what operators ask, in memory.
+
+use alloc::vec::Vec;
+use core::ops::Bound;
+
+use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::manifest::{InitialShardInput, validate_manifest};
+use tessera_contracts::redact::RedactedKey;
+
+use super::pooled_record::{PooledRecord, RunSlot};
+use super::{ClaimIndex, InMemoryCoordinator, Run};
+use crate::backend::RunManagement;
+use crate::decide::acquire::is_claimable;
+use crate::decide::claim::cooldown_until;
+use crate::decide::order::{self, OrderRequest};
+use crate::decide::settle_run::{self, Settlement};
+use crate::decide::{Verdict, create_run, register_shards, unpark};
+use crate::error::{
+    CreateRunError, GetRunError, GetShardError, IdempotentOutcome, InfraError, OrderError, RegisterShardsError,
+    RunTransitionError, UnparkError,
+};
+use crate::events::{EventKind, EventScope, EventSink};
+use crate::record::shard_record::ShardRecord;
+use crate::record::status::ShardStatus;
+use crate::run::config::RunConfig;
+use crate::run::explain::ClaimExplanation;
+use crate::run::progress::{RunProgress, ShardCounts};
+use crate::run::record::RunRecord;
+use crate::run::summary::{RunSummary, ShardFilter, ShardPage, ShardSummary};
+
+impl InMemoryCoordinator {
+    /// Takes in shards that were just made: names them, counts them, lets them be claimed.
+    pub(super) fn adopt(&mut self, tenant: TenantId, run_slot: RunSlot, records: Vec<PooledRecord>) {
+        let run = self.runs[run_slot as usize].as_mut().expect("a run slot in use holds a run");
+        let tenant = self.tenants.entry(tenant).or_default();
+        run.index.reserve(records.len());
+        for record in records {
+            let key = record.key;
+            let slot = self.arena.insert(record);
+            tenant.shards.insert(key, slot);
+            run.shards.insert(key.shard, slot);
+            run.counts.active += 1;
+            run.index.add_free(slot, &mut self.arena.places);
+            self.total_shard_count += 1;
+        }
+    }
+
+    fn forget_run(&mut self, tenant: TenantId, run: RunId) -> u32 {
+        let Ok(slot) = self.locate_run(tenant, run) else { return 0 };
+        let Some(mut gone) = self.runs[slot as usize].take() else { return 0 };
+        self.vacant_runs.push(slot);
+        let Some(tenant) = self.tenants.get_mut(&tenant) else { return 0 };
+        tenant.runs.remove(&run);
+        for (&shard, &slot) in &gone.shards {
+            gone.index.remove(slot, &mut self.arena.places);
+            tenant.shards.remove(&ShardKey::new(run, shard));
+            self.arena.remove(slot).release(&mut self.slab);
+            self.total_shard_count -= 1;
+        }
+        gone.shards.len() as u32
+    }
+
+    fn run_count(&self) -> usize {
+        self.runs.len() - self.vacant_runs.len()
+    }
+}
+
+impl RunManagement for InMemoryCoordinator {
+    fn create_run_with_events(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        config: RunConfig,
+        events: &mut dyn EventSink,
+    ) -> Result<(), CreateRunError> {
+        let exists = self.locate_run(tenant, run).is_ok();
+        let record = create_run::decide(exists, tenant, run, config, now)?;
+        if self.run_count() >= self.config.max_total_runs {
+            return Err(CreateRunError::TooManyRuns { held: self.run_count() });
+        }
+        let made =
+            Run { record, shards: Default::default(), counts: ShardCounts::default(), index: ClaimIndex::default() };
+        let slot = self.vacant_runs.pop().unwrap_or_else(|| {
+            self.runs.push(None);
+            (self.runs.len() - 1) as RunSlot
+        });
+        self.runs[slot as usize] = Some(made);
+        self.tenants.entry(tenant).or_default().runs.insert(run, slot);
+        EventScope { tenant, run, at: now }.emit(events, || Some(EventKind::RunCreated));
+        Ok(())
+    }
+
+    fn register_shards_with_events(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        shards: &[InitialShardInput<'_>],
+        op_id: OpId,
+        events: &mut dyn EventSink,
+    ) -> Result<IdempotentOutcome<u32>, RegisterShardsError> {
+        let slot = self.locate_run(tenant, run)?;
+        let manifest = validate_manifest(shards)?;
+        let registration =
+            match register_shards::decide(&self.run(slot).record, &manifest, op_id, &self.census(tenant), now)? {
+                Verdict::Replay(outcome) => return Ok(outcome),
+                Verdict::Execute(registration) => registration,
+            };
+        let mut records = Vec::with_capacity(registration.births.len());
+        for birth in &registration.births {
+            match PooledRecord::newborn(tenant, slot, birth, &mut self.slab) {
+                Ok(record) => records.push(record),
+                Err(full) => {
+                    records.into_iter().for_each(|record| record.release(&mut self.slab));
+                    return Err(full.into());
+                }
+            }
+        }
+        let shard_count = records.len() as u32;
+        let roots = registration.births.iter().map(|birth| birth.key.shard);
+        self.run_mut(slot).record.apply(&registration.change, roots);
+        self.adopt(tenant, slot, records);
+        EventScope { tenant, run, at: now }.emit(events, || Some(EventKind::RunActivated { shard_count }));
+        Ok(IdempotentOutcome::Executed(shard_count))
+    }
+
+    fn settle_run_with_events(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        settlement: Settlement,
+        op_id: OpId,
+        events: &mut dyn EventSink,
+    ) -> Result<IdempotentOutcome<()>, RunTransitionError> {
+        let slot = self.locate_run(tenant, run)?;
+        let Run { record, counts, .. } = self.run_mut(slot);
+        match settle_run::decide(record, settlement, counts, op_id, now)? {
+            Verdict::Replay(outcome) => Ok(outcome),
+            Verdict::Execute(change) => {
+                record.apply(&change, []);
+                EventScope { tenant, run, at: now }.emit(events, || Some(settlement.event()));
+                Ok(IdempotentOutcome::Executed(()))
+            }
+        }
+    }
+
+    fn unpark_shard_with_events(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        key: ShardKey,
+        expected_fence: FenceEpoch,
+        op_id: OpId,
+        events: &mut dyn EventSink,
+    ) -> Result<IdempotentOutcome<FenceEpoch>, UnparkError> {
+        let slot = self.locate(tenant, key)?;
+        match unpark::decide(&self.view(slot), expected_fence, op_id, now)? {
+            Verdict::Replay(outcome) => Ok(outcome),
+            Verdict::Execute(change) => {
+                self.commit(slot, &change, core::iter::empty())
+                    .map_err(|full| InfraError::transient("unpark.commit", alloc::format!("{full}")))?;
+                let scope = EventScope { tenant, run: key.run, at: now };
+                scope.emit(events, || EventKind::of_change(key.shard, &change));
+                Ok(IdempotentOutcome::Executed(change.head.fence))
+            }
+        }
+    }
+
+    fn order_with_events(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        key: ShardKey,
+        fence: FenceEpoch,
+        order: OrderRequest,
+        events: &mut dyn EventSink,
+    ) -> Result<(), OrderError> {
+        let slot = self.locate(tenant, key)?;
+        let change = order::decide(&self.view(slot), fence, order, now)?;
+        self.commit(slot, &change, core::iter::empty())
+            .map_err(|full| InfraError::transient("order.commit", alloc::format!("{full}")))?;
+        let scope = EventScope { tenant, run: key.run, at: now };
+        scope.emit(events, || Some(EventKind::ShardOrdered { shard: key.shard, order }));
+        Ok(())
+    }
+
+    fn retire_runs_with_events(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        settled_until: LogicalTime,
+        limit: usize,
+        events: &mut dyn EventSink,
+    ) -> Result<usize, GetRunError> {
+        let Some(held) = self.tenants.get(&tenant) else { return Ok(0) };
+        let is_due = |run: &RunRecord| run.completed_at.is_some_and(|settled| settled <= settled_until);
+        let due = held.runs.iter().filter(|(_, slot)| is_due(&self.run(**slot).record)).map(|(run, _)| *run);
+        let due: Vec<RunId> = due.take(limit).collect();
+        for &run in &due {
+            let shard_count = self.forget_run(tenant, run);
+            EventScope { tenant, run, at: now }.emit(events, || Some(EventKind::RunRetired { shard_count }));
+        }
+        Ok(due.len())
+    }
+
+    fn get_run(&mut self, tenant: TenantId, run: RunId) -> Result<RunRecord, GetRunError> {
+        let slot = self.locate_run(tenant, run)?;
+        Ok(self.run(slot).record.clone())
+    }
+
+    fn get_run_progress(&mut self, now: LogicalTime, tenant: TenantId, run: RunId) -> Result<RunProgress, GetRunError> {
+        let slot = self.locate_run(tenant, run)?;
+        let (mut leased, mut watermark) = (0, None);
+        for &shard in self.run(slot).shards.values() {
+            let view = self.view(shard);
+            if view.state.head.status != ShardStatus::Active {
+                continue;
+            }
+            leased += u32::from(view.state.head.lease_live_at(now).is_some());
+            watermark = match (watermark, view.cursor.last_key()) {
+                (Some(least), Some(key)) => Some(key.min(least)),
+                (least, key) => least.or(key),
+            };
+        }
+        Ok(RunProgress { counts: self.run(slot).counts, leased, watermark: RedactedKey::new(watermark) })
+    }
+
+    fn list_runs_into(
+        &mut self,
+        tenant: TenantId,
+        after: Option<RunId>,
+        limit: usize,
+        runs: &mut Vec<RunSummary>,
+    ) -> Result<(), GetRunError> {
+        runs.clear();
+        let Some(held) = self.tenants.get(&tenant) else { return Ok(()) };
+        let above = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        runs.extend(held.runs.range(above).take(limit).map(|(_, slot)| {
+            let RunRecord { run, status, created_at, completed_at, .. } = self.run(*slot).record;
+            RunSummary { run, status, created_at, completed_at }
+        }));
+        Ok(())
+    }
+
+    fn list_shards_into(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        filter: &ShardFilter,
+        page: ShardPage,
+        shards: &mut Vec<ShardSummary>,
+    ) -> Result<Option<ShardPage>, GetRunError> {
+        shards.clear();
+        let slot = self.locate_run(tenant, run)?;
+        let above = (page.after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        for (&shard, &slot) in self.run(slot).shards.range(above) {
+            let view = self.view(slot);
+            if !filter.admits(&view, is_claimable(&view, now, self.config.clock_skew_allowance)) {
+                continue;
+            }
+            shards.push(ShardSummary::of(&view));
+            if shards.len() >= page.effective_limit() {
+                return Ok(Some(ShardPage { after: Some(shard), ..page }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn get_shard(&mut self, tenant: TenantId, key: ShardKey) -> Result<ShardRecord, GetShardError> {
+        let slot = self.locate(tenant, key)?;
+        Ok(self.arena.get(slot).to_owned(&self.slab))
+    }
+
+    fn collect_claim_candidates_into(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        limit: usize,
+        candidates: &mut Vec<ShardId>,
+    ) -> Result<(), GetRunError> {
+        candidates.clear();
+        let slot = self.locate_run(tenant, run)?;
+        // Sorts expired leases in, and answers nothing for a run that gives out no work.
+        if self.capacity(slot, now).available_count > 0 {
+            let found = self.run(slot).index.candidates(&self.arena.places).take(limit);
+            candidates.extend(found.map(|slot| self.arena.get(slot).key.shard));
+        }
+        Ok(())
+    }
+
+    fn explain_claim(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        worker: WorkerId,
+    ) -> Result<ClaimExplanation, GetRunError> {
+        let slot = self.locate_run(tenant, run)?;
+        let mut explanation = ClaimExplanation::new(self.run(slot).record.status);
+        for &shard in self.run(slot).shards.values() {
+            let view = self.view(shard);
+            explanation.add(&view, is_claimable(&view, now, self.config.clock_skew_allowance));
+        }
+        let last = self.tenants.get(&tenant).and_then(|tenant| tenant.last_claims.get(&worker)).copied();
+        explanation.cooldown_until = cooldown_until(last, self.config.claim_cooldown_interval, now);
+        Ok(explanation)
+    }
+}

@@ -1,0 +1,108 @@
+//! The lease: what a worker shows to be let in, and what the record remembers of it.
+//!
+//! A [`Lease`] is a capability. Only an acquire decision makes one, its fields are private, and every lease-gated
+//! operation demands it. A worker that was taken over still holds an old one; the fence epoch tells it apart.
+
+use tessera_contracts::ids::{FenceEpoch, LogicalTime, RunId, ShardId, ShardKey, TenantId, WorkerId};
+
+use crate::error::AccessRefused;
+
+/// The right to work on one shard, as handed to a worker.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Lease {
+    tenant: TenantId,
+    key: ShardKey,
+    owner: WorkerId,
+    fence: FenceEpoch,
+    deadline: LogicalTime,
+}
+
+impl Lease {
+    pub(crate) const fn new(
+        tenant: TenantId,
+        key: ShardKey,
+        owner: WorkerId,
+        fence: FenceEpoch,
+        deadline: LogicalTime,
+    ) -> Self {
+        Self { tenant, key, owner, fence, deadline }
+    }
+
+    /// The tenant the shard belongs to.
+    pub const fn tenant(&self) -> TenantId {
+        self.tenant
+    }
+
+    /// The run the shard belongs to.
+    pub const fn run(&self) -> RunId {
+        self.key.run
+    }
+
+    /// The shard.
+    pub const fn shard(&self) -> ShardId {
+        self.key.shard
+    }
+
+    /// Run and shard together.
+    pub const fn key(&self) -> ShardKey {
+        self.key
+    }
+
+    /// The worker it was granted to.
+    pub const fn owner(&self) -> WorkerId {
+        self.owner
+    }
+
+    /// The fencing token: whatever this worker writes elsewhere should carry it, so that the sink can refuse an older one.
+    pub const fn fence(&self) -> FenceEpoch {
+        self.fence
+    }
+
+    /// From this time on the lease opens nothing, as far as its holder knows.
+    pub const fn deadline(&self) -> LogicalTime {
+        self.deadline
+    }
+
+    /// The same lease with the deadline a renewal gave it.
+    #[must_use]
+    pub const fn extended_to(self, deadline: LogicalTime) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// Presents this lease in the name of `tenant`. This is the first check of every lease-gated operation, and it comes
+    /// before the shard is looked up: whoever shows another tenant's lease learns nothing of what is stored.
+    pub fn presented_by(&self, tenant: TenantId) -> Result<Presented<'_>, AccessRefused> {
+        if self.tenant == tenant {
+            Ok(Presented(self))
+        } else {
+            Err(AccessRefused::TenantMismatch { expected: tenant })
+        }
+    }
+}
+
+/// A lease whose tenant was checked; decisions accept no other.
+#[derive(Clone, Copy, Debug)]
+pub struct Presented<'l>(&'l Lease);
+
+impl<'l> Presented<'l> {
+    /// The lease itself.
+    pub const fn lease(self) -> &'l Lease {
+        self.0
+    }
+}
+
+/// Owner and deadline as the record stores them: both or neither.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct LeaseHolder {
+    /// Who holds the shard.
+    pub owner: WorkerId,
+    /// When the hold ends; at this very time it has ended.
+    pub deadline: LogicalTime,
+}
+
+impl LeaseHolder {
+    /// Whether the deadline has come.
+    pub fn is_past(&self, now: LogicalTime) -> bool {
+        now >= self.deadline
+    }
+}

@@ -1,0 +1,249 @@
+//! Bounded idempotency: the last operations on a shard and what they answered.
+//!
+//! Small and inline, so that a record is stored whole and a retry costs no allocation. A retry the log has forgotten is
+//! caught by status, cursor or fence; a residual split also looks for the child it made. Not here: what a replay means
+//! for each operation, which is in [`validation`](crate::validation).
+
+use core::hash::{Hash, Hasher};
+
+use tessera_contracts::PayloadHash;
+use tessera_contracts::ids::{LogicalTime, OpId};
+use tessera_stdx::RingBuffer;
+
+/// How many operations a shard remembers.
+pub const OP_LOG_CAP: usize = 16;
+
+/// Which operation an entry stands for. Stored by number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum OpKind {
+    /// `checkpoint`
+    Checkpoint = 0,
+    /// `complete`
+    Complete = 1,
+    /// `park_shard`
+    Park = 2,
+    /// `split_replace`
+    SplitReplace = 3,
+    /// `split_residual`
+    SplitResidual = 4,
+    /// `unpark_shard`
+    Unpark = 5,
+    /// `release`
+    Release = 6,
+}
+
+/// What became of a remembered operation. Stored by number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum OpResult {
+    /// It took effect, and the effect stands as far as this operation is concerned.
+    Completed = 0,
+    /// Reserved: a refused operation changes nothing and so is not remembered. The number is kept free for a backend
+    /// that must remember a failure; nothing writes it today, and a decoder accepts it.
+    Error = 1,
+    /// It took effect and was undone since: a park, after the shard was unparked. A replay says so.
+    Superseded = 2,
+}
+
+const _: () = {
+    assert!(OpKind::Checkpoint as u8 == 0);
+    assert!(OpKind::Complete as u8 == 1);
+    assert!(OpKind::Park as u8 == 2);
+    assert!(OpKind::SplitReplace as u8 == 3);
+    assert!(OpKind::SplitResidual as u8 == 4);
+    assert!(OpKind::Unpark as u8 == 5);
+    assert!(OpKind::Release as u8 == 6);
+    assert!(OpResult::Completed as u8 == 0);
+    assert!(OpResult::Error as u8 == 1);
+    assert!(OpResult::Superseded as u8 == 2);
+};
+
+impl OpKind {
+    /// All kinds, by number.
+    pub const ALL: [Self; 7] = [
+        Self::Checkpoint,
+        Self::Complete,
+        Self::Park,
+        Self::SplitReplace,
+        Self::SplitResidual,
+        Self::Unpark,
+        Self::Release,
+    ];
+
+    /// The stored number.
+    pub const fn as_u8(self) -> u8 {
+        self as u8
+    }
+
+    /// The kind with this stored number, if there is one.
+    pub fn from_u8(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+}
+
+impl OpResult {
+    /// All results, by number.
+    pub const ALL: [Self; 3] = [Self::Completed, Self::Error, Self::Superseded];
+
+    /// The stored number.
+    pub const fn as_u8(self) -> u8 {
+        self as u8
+    }
+
+    /// The result with this stored number, if there is one.
+    pub fn from_u8(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+}
+
+/// One remembered operation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct OpLogEntry {
+    /// The caller's idempotency key.
+    pub op_id: OpId,
+    /// Fingerprint of the parameters.
+    pub payload_hash: PayloadHash,
+    /// When it first took effect.
+    pub executed_at: LogicalTime,
+    /// Which operation it was.
+    pub kind: OpKind,
+    /// What became of it.
+    pub result: OpResult,
+}
+
+/// The last `N` operations, oldest first.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct OpLog<const N: usize = OP_LOG_CAP> {
+    entries: RingBuffer<OpLogEntry, N>,
+}
+
+impl<const N: usize> OpLog<N> {
+    /// An empty log.
+    pub const fn new() -> Self {
+        Self { entries: RingBuffer::new() }
+    }
+
+    /// What is remembered of `op_id`.
+    pub fn find(&self, op_id: OpId) -> Option<&OpLogEntry> {
+        self.entries.iter().find(|entry| entry.op_id == op_id)
+    }
+
+    /// Remembers an operation and forgets the oldest if the log is full.
+    pub fn record(&mut self, entry: OpLogEntry) {
+        debug_assert!(self.find(entry.op_id).is_none(), "a remembered operation is replayed, not recorded again");
+        self.entries.push_back_overwrite(entry);
+    }
+
+    /// Marks the park that stands as undone, if it is still remembered.
+    pub fn supersede_park(&mut self) {
+        for index in 0..self.entries.len() {
+            if let Some(entry) = self.entries.get_mut(index)
+                && entry.kind == OpKind::Park
+                && entry.result == OpResult::Completed
+            {
+                entry.result = OpResult::Superseded;
+            }
+        }
+    }
+
+    /// Remembered operations, oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &OpLogEntry> + ExactSizeIterator {
+        self.entries.iter()
+    }
+
+    /// How many are remembered.
+    pub const fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing is remembered.
+    pub const fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The first op id that is remembered twice, which none ever should be.
+    pub(crate) fn duplicate(&self) -> Option<OpId> {
+        self.entries
+            .iter()
+            .enumerate()
+            .find(|(index, entry)| self.entries.iter().take(*index).any(|earlier| earlier.op_id == entry.op_id))
+            .map(|(_, entry)| entry.op_id)
+    }
+}
+
+impl<const N: usize> Hash for OpLog<N> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_usize(self.len());
+        for entry in self.iter() {
+            entry.hash(state);
+        }
+    }
+}
+
+impl<const N: usize> FromIterator<OpLogEntry> for OpLog<N> {
+    /// Rebuilds a log from stored entries, oldest first; of more than `N` the last `N` stay.
+    fn from_iter<I: IntoIterator<Item = OpLogEntry>>(entries: I) -> Self {
+        let mut log = Self::new();
+        for entry in entries {
+            log.entries.push_back_overwrite(entry);
+        }
+        log
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(op_id: u64, kind: OpKind) -> OpLogEntry {
+        OpLogEntry {
+            op_id: OpId::new(op_id),
+            payload_hash: PayloadHash::from_stored(op_id + 1).unwrap(),
+            executed_at: LogicalTime::new(op_id),
+            kind,
+            result: OpResult::Completed,
+        }
+    }
+
+    #[test]
+    fn the_seventeenth_operation_pushes_out_the_first_and_no_other() {
+        let mut log = OpLog::<OP_LOG_CAP>::new();
+        for id in 1..=16 {
+            log.record(entry(id, OpKind::Checkpoint));
+        }
+        assert!(log.find(OpId::new(1)).is_some());
+        log.record(entry(17, OpKind::Checkpoint));
+        assert!(log.find(OpId::new(1)).is_none());
+        assert!(log.find(OpId::new(2)).is_some());
+        assert_eq!(log.len(), 16);
+    }
+
+    #[test]
+    fn superseding_touches_parks_only() {
+        let mut log: OpLog<4> = [entry(1, OpKind::Checkpoint), entry(2, OpKind::Park)].into_iter().collect();
+        log.supersede_park();
+        assert_eq!(log.find(OpId::new(1)).unwrap().result, OpResult::Completed);
+        assert_eq!(log.find(OpId::new(2)).unwrap().result, OpResult::Superseded);
+    }
+
+    #[test]
+    fn a_duplicate_id_is_found_wherever_it_stands() {
+        let log: OpLog<4> = [1, 2, 3].map(|id| entry(id, OpKind::Checkpoint)).into_iter().collect();
+        assert_eq!(log.duplicate(), None);
+        let log: OpLog<4> = [1, 2, 1].map(|id| entry(id, OpKind::Checkpoint)).into_iter().collect();
+        assert_eq!(log.duplicate(), Some(OpId::new(1)));
+    }
+
+    #[test]
+    fn stored_numbers_round_trip_and_others_are_refused() {
+        for kind in OpKind::ALL {
+            assert_eq!(OpKind::from_u8(kind.as_u8()), Some(kind));
+        }
+        for result in OpResult::ALL {
+            assert_eq!(OpResult::from_u8(result.as_u8()), Some(result));
+        }
+        assert_eq!(OpKind::from_u8(7), None);
+        assert_eq!(OpResult::from_u8(3), None);
+    }
+}

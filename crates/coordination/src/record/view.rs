@@ -1,0 +1,38 @@
+//! What a decision sees: a shard's record, borrowed from wherever a backend keeps it, and the little it must know besides.
+
+use tessera_contracts::ids::{ShardKey, TenantId};
+use tessera_contracts::{CursorUpdate, ShardSpecRef};
+
+use super::op_log::OP_LOG_CAP;
+use super::state::{ShardState, Spawned};
+use crate::run::status::RunGate;
+
+/// Everything a decision about one shard may depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct ShardView<'a, const LOG: usize = OP_LOG_CAP> {
+    /// Whose shard it is.
+    pub tenant: TenantId,
+    /// Which shard it is.
+    pub key: ShardKey,
+    /// The fixed-size part of the record.
+    pub state: &'a ShardState<LOG>,
+    /// Range and metadata.
+    pub spec: ShardSpecRef<'a>,
+    /// Progress recorded so far.
+    pub cursor: CursorUpdate<'a>,
+    /// Children and residuals, oldest first.
+    pub spawned: &'a [Spawned],
+    /// What the run says.
+    pub run: RunGate,
+    /// Whether the store still hears from the holder.
+    pub owner: OwnerSignal,
+}
+
+/// The store's own sign of life of a shard's holder, beside the deadline. Both must be there for a lease to be live.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum OwnerSignal {
+    /// The holder's session with the store stands, or the store has no such thing.
+    Alive,
+    /// The holder's session is gone.
+    Gone,
+}

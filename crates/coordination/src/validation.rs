@@ -1,0 +1,115 @@
+//! The checks that operations share, in the order in which they are made.
+//!
+//! Tenant, then op-log, then run, then lease. The tenant comes first, before the shard is even looked up
+//! ([`Lease::presented_by`](crate::record::lease::Lease::presented_by)). The op-log comes before the lease so that a retry
+//! is answered although the lease has expired, the shard is settled or the run is over; a zombie can thereby learn the
+//! result of its own exact past operation and nothing else. [`admit`] is that order, written once.
+
+use tessera_contracts::cursor::{check_advance, check_in_range};
+use tessera_contracts::ids::{LogicalTime, OpId};
+use tessera_contracts::{CursorUpdate, PayloadHash};
+
+use crate::error::{AccessRefused, CursorRefused, ExpiredBecause, LeaseRefused, OpIdConflict};
+use crate::record::lease::{LeaseHolder, Presented};
+use crate::record::op_log::{OpKind, OpLog, OpLogEntry, OpResult};
+use crate::record::view::{OwnerSignal, ShardView};
+
+/// An operation with an op id, as the op-log will remember it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Operation {
+    /// The caller's idempotency key.
+    pub op_id: OpId,
+    /// Which operation.
+    pub kind: OpKind,
+    /// Fingerprint of its parameters.
+    pub payload_hash: PayloadHash,
+}
+
+impl Operation {
+    /// The entry to remember if the operation takes effect at `now`.
+    pub const fn executed_at(self, now: LogicalTime) -> OpLogEntry {
+        let Self { op_id, kind, payload_hash } = self;
+        OpLogEntry { op_id, payload_hash, executed_at: now, kind, result: OpResult::Completed }
+    }
+}
+
+/// What the checks found an operation to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// New, and the lease is good: carry it out.
+    Fresh(LeaseHolder),
+    /// Remembered: answer as the first time.
+    Replay(OpResult),
+}
+
+/// Op-log, run, lease: the checks of every lease-gated operation that has an op id.
+pub fn admit<E, const LOG: usize>(
+    view: &ShardView<'_, LOG>,
+    lease: Presented<'_>,
+    operation: &Operation,
+    now: LogicalTime,
+) -> Result<Admission, E>
+where
+    E: From<OpIdConflict> + From<AccessRefused> + From<LeaseRefused>,
+{
+    if let Some(result) = check_op_idempotency(&view.state.op_log, operation)? {
+        return Ok(Admission::Replay(result));
+    }
+    view.run.check_active(view.key.run)?;
+    Ok(Admission::Fresh(validate_lease(view, lease, now)?))
+}
+
+/// Looks the operation up in the op-log: its remembered result if it is a retry, nothing if it is new, a conflict if its
+/// id belongs to something else.
+pub fn check_op_idempotency<const LOG: usize>(
+    op_log: &OpLog<LOG>,
+    operation: &Operation,
+) -> Result<Option<OpResult>, OpIdConflict> {
+    match op_log.find(operation.op_id) {
+        None => Ok(None),
+        Some(entry) if entry.payload_hash == operation.payload_hash && entry.kind == operation.kind => {
+            Ok(Some(entry.result))
+        }
+        Some(entry) => Err(OpIdConflict::new(operation.op_id, entry.payload_hash, operation.payload_hash)),
+    }
+}
+
+/// Whether the presented lease opens the shard at `now`: the shard is not settled, the fence is current, both signs of
+/// life are there, and the holder is who the lease says. The tenant was checked when the lease was presented.
+pub fn validate_lease<const LOG: usize>(
+    view: &ShardView<'_, LOG>,
+    lease: Presented<'_>,
+    now: LogicalTime,
+) -> Result<LeaseHolder, LeaseRefused> {
+    let lease = lease.lease();
+    debug_assert!(lease.tenant() == view.tenant && lease.key() == view.key, "the view is of the leased shard");
+    let head = &view.state.head;
+    if head.status.is_terminal() {
+        return Err(LeaseRefused::Terminal { status: head.status });
+    }
+    if lease.fence() != head.fence {
+        return Err(LeaseRefused::StaleFence { presented: lease.fence(), current: head.fence });
+    }
+    let diverged = LeaseRefused::OwnerDivergence { presented: lease.owner() };
+    let holder = head.lease.ok_or(diverged)?;
+    if holder.is_past(now) {
+        return Err(LeaseRefused::Expired { deadline: holder.deadline, now, because: ExpiredBecause::Deadline });
+    }
+    if view.owner == OwnerSignal::Gone {
+        return Err(LeaseRefused::Expired { deadline: holder.deadline, now, because: ExpiredBecause::SessionLost });
+    }
+    if holder.owner != lease.owner() {
+        return Err(diverged);
+    }
+    Ok(holder)
+}
+
+/// Whether the reported progress may follow the recorded one: it does not go back, and it lies in the shard's range.
+pub fn validate_cursor_update<const LOG: usize>(
+    view: &ShardView<'_, LOG>,
+    update: CursorUpdate<'_>,
+) -> Result<(), CursorRefused> {
+    check_advance(view.cursor.last_key(), update.last_key())?;
+    check_in_range(view.spec.range(), update.last_key())?;
+    Ok(())
+}
