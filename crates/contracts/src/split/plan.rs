@@ -133,7 +133,7 @@ pub fn plan_split_replace_by_samples(
     let mut points: Vec<Vec<u8>> = Vec::new();
     for cut in 1..children {
         let Some(point) = boundary_at(&inside, inside.len() * cut / children) else { continue };
-        if point.as_slice() > parent.start() && points.last().is_none_or(|last| *last < point) {
+        if points.last().is_none_or(|last| *last < point) {
             points.push(point);
         }
     }
