@@ -3,6 +3,8 @@
 //! The header carries all that routing, coalescing, telemetry and acknowledgement need, so that none of them looks into a
 //! payload. It never leaves the process, so it has no byte order and no version; what is wrong in it is our own bug.
 
+use tessera_contracts::prefix_map::{LaneIndex, Slot};
+
 use crate::class::Class;
 
 /// The longest payload of one message. Larger data goes through the network, the bulk ring, or is reduced to ids.
@@ -11,35 +13,6 @@ pub const PAYLOAD_BYTES_MAX: usize = 512;
 /// Hops a message may take before it is dropped, unless its sender asks for fewer: the first enqueue is free, each forward
 /// and each retry costs one. Two map changes in flight at once are the worst we plan for.
 pub const TTL_DEFAULT: u8 = 3;
-
-/// A pinned event loop with its socket, timers and state; lanes are numbered from zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(transparent)]
-pub struct LaneId(pub u8);
-
-impl LaneId {
-    /// The lane's number as an index.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-
-    /// The lane at `index`.
-    ///
-    /// # Panics
-    /// If `index` is above 255, the largest lane number: a table of lanes is never longer than 256.
-    #[must_use]
-    pub const fn from_index(index: usize) -> Self {
-        assert!(index <= u8::MAX as usize, "a runtime has at most 256 lanes");
-        Self(index as u8)
-    }
-}
-
-impl core::fmt::Display for LaneId {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// What a message means to the handler. The top sixteen kinds belong to the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,7 +50,7 @@ pub struct Flags(u8);
 impl Flags {
     /// Nothing special.
     pub const NONE: Self = Self(0);
-    /// Addressed to whoever owns `key_prefix`, so it is forwarded when that lane has changed.
+    /// Addressed to whoever owns `slot`, so it is forwarded when that lane has changed.
     pub const KEYED: Self = Self(1);
     /// The sender waits for an acknowledgement and retries without one.
     pub const ACK_WANTED: Self = Self(2);
@@ -112,17 +85,19 @@ pub struct Envelope {
     /// What the message means.
     pub kind: Kind,
     /// Who sent it first; forwarding keeps it.
-    pub src: LaneId,
+    pub src: LaneIndex,
     /// Whom it is for.
-    pub dst: LaneId,
+    pub dst: LaneIndex,
     /// How it is queued, drained and dropped.
     pub class: Class,
     /// Hops left; a message that would need one more than it has is dropped, which is why nothing can circle.
     pub ttl: u8,
     /// What the runtime shall do with it.
     pub flags: Flags,
+    /// The group of ids the message is about, if [`Flags::KEYED`].
+    pub slot: Slot,
     /// Zero; keeps the size at 32 without hidden padding.
-    pub reserved: [u8; 2],
+    pub reserved: u8,
 }
 
 const _: () = assert!(size_of::<Envelope>() == 32, "the envelope is half a cache line");
@@ -130,9 +105,15 @@ const _: () = assert!(align_of::<Envelope>() == 8, "the envelope is 8-byte align
 const _: () = assert!(PAYLOAD_BYTES_MAX <= u16::MAX as usize);
 
 impl Envelope {
-    /// A header for `lane`, with the default time to live and no flags.
+    /// A header for a message to whichever lane owns `slot` when it arrives.
     #[must_use]
-    pub const fn to_lane(dst: LaneId, class: Class, kind: Kind) -> Self {
+    pub const fn to_slot(slot: Slot, class: Class, kind: Kind) -> Self {
+        Self { slot, flags: Flags::KEYED, ..Self::to_lane(LaneIndex(0), class, kind) }
+    }
+
+    /// A header for a message to lane `dst`, with the default time to live and no flags.
+    #[must_use]
+    pub const fn to_lane(dst: LaneIndex, class: Class, kind: Kind) -> Self {
         Self {
             correlation_id: 0,
             key_prefix: 0,
@@ -140,12 +121,13 @@ impl Envelope {
             map_version: 0,
             payload_len: 0,
             kind,
-            src: LaneId(0),
+            src: LaneIndex(0),
             dst,
             class,
             ttl: TTL_DEFAULT,
             flags: Flags::NONE,
-            reserved: [0; 2],
+            slot: Slot(0),
+            reserved: 0,
         }
     }
 
@@ -165,13 +147,13 @@ mod tests {
 
     #[test]
     fn every_byte_of_the_envelope_is_a_named_field() {
-        let named = 8 + 8 + 4 + 2 + 2 + 1 + 1 + 1 + 1 + 1 + 1 + 2;
+        let named = 8 + 8 + 4 + 2 + 2 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1;
         assert_eq!(named, size_of::<Envelope>());
     }
 
     #[test]
     fn messages_without_identity_are_never_duplicates() {
-        let anonymous = Envelope::to_lane(LaneId(1), Class::Coordination, Kind::new(3));
+        let anonymous = Envelope::to_lane(LaneIndex(1), Class::Coordination, Kind::new(3));
         assert!(!anonymous.is_duplicate_of(&anonymous));
         let named = Envelope { correlation_id: 9, ..anonymous };
         assert!(named.is_duplicate_of(&named));

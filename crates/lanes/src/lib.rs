@@ -2,8 +2,26 @@
 //! state; lanes share no lock and talk by bounded messages. (Texts on sharded servers often call this a shard or a core.)
 #![deny(unsafe_code)]
 
+mod ack;
+pub mod arena;
 pub mod class;
+pub mod config;
+pub mod context;
 pub mod drain;
 pub mod envelope;
+pub mod handler;
+mod handoff;
+mod lane;
+mod net_queue;
 mod ring;
+pub mod simulated;
+pub mod telemetry;
 pub mod time;
+pub mod wal;
+
+pub use class::{Class, DropReason, Enqueue};
+pub use context::Context;
+pub use envelope::{Envelope, Kind};
+pub use handler::Handler;
+pub use net_queue::SendRefused;
+pub use time::LaneTime;

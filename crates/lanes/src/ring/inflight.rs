@@ -155,10 +155,10 @@ mod tests {
 
     use super::*;
     use crate::class::Class;
-    use crate::envelope::LaneId;
+    use tessera_contracts::prefix_map::LaneIndex;
 
     fn envelope(id: u64) -> Envelope {
-        Envelope { correlation_id: id, ..Envelope::to_lane(LaneId(0), Class::Coordination, Kind::new(1)) }
+        Envelope { correlation_id: id, ..Envelope::to_lane(LaneIndex(0), Class::Coordination, Kind::new(1)) }
     }
 
     proptest! {

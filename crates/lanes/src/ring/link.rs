@@ -12,8 +12,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use tessera_contracts::prefix_map::LaneIndex;
+
 use crate::class::{Class, DropCause, RingSizes};
-use crate::envelope::{Envelope, LaneId, PAYLOAD_BYTES_MAX};
+use crate::envelope::{Envelope, PAYLOAD_BYTES_MAX};
 use crate::ring::bulk::{BulkConsumer, BulkProducer, bulk_ring};
 use crate::ring::inflight::Inflight;
 use crate::ring::message::{MessageConsumer, MessageProducer, message_ring};
@@ -38,8 +40,8 @@ pub(crate) enum Sent {
 
 /// Both ends of a new link to a lane that sleeps in `bed` under `pressure`.
 pub(crate) fn link(
-    src: LaneId,
-    dst: LaneId,
+    src: LaneIndex,
+    dst: LaneIndex,
     sizes: &RingSizes,
     bed: Arc<Bed>,
     pressure: Arc<Pressure>,
@@ -64,14 +66,21 @@ pub(crate) fn link(
         bed,
         touched: false,
     };
-    let inlet = Inlet { src, classes: [control_out, coordination_out, hints_out], skip, bulk: bulk_out };
+    let inlet = Inlet {
+        src,
+        classes: [control_out, coordination_out, hints_out],
+        messages_max: Class::ALL.map(|class| sizes.of(class).messages_max.max(1)),
+        skip,
+        bulk: bulk_out,
+        replaced: false,
+    };
     (link, inlet)
 }
 
 /// The sending end.
 #[derive(Debug)]
 pub(crate) struct Link {
-    dst: LaneId,
+    dst: LaneIndex,
     control: MessageProducer,
     control_stage: Stage,
     coordination: MessageProducer,
@@ -88,7 +97,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn dst(&self) -> LaneId {
+    pub(crate) fn dst(&self) -> LaneIndex {
         self.dst
     }
 
@@ -215,13 +224,21 @@ fn flush(stage: &mut Stage, ring: &mut MessageProducer) {
 /// The receiving end.
 #[derive(Debug)]
 pub(crate) struct Inlet {
-    pub(crate) src: LaneId,
+    pub(crate) src: LaneIndex,
     pub(crate) classes: [MessageConsumer; 3],
+    pub(crate) messages_max: [usize; 3],
     skip: Arc<AtomicU32>,
     pub(crate) bulk: BulkConsumer,
+    /// The lane at the other end has a newer link; this one is emptied and then closed.
+    pub(crate) replaced: bool,
 }
 
 impl Inlet {
+    /// Whether nothing is left here and nothing can come any more.
+    pub(crate) fn is_finished(&self) -> bool {
+        (self.replaced || self.bulk.is_abandoned()) && self.is_empty()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.classes.iter().all(MessageConsumer::is_empty) && self.bulk.is_empty()
     }
@@ -229,13 +246,13 @@ impl Inlet {
     /// Skips the oldest hints that the producer gave up for newer ones, and says how many.
     ///
     /// Only while the ring is more than half full: if we caught up meanwhile, there is room for all.
-    pub(crate) fn skip_stale_hints(&mut self, messages_max: usize, scratch: &mut [u8; PAYLOAD_BYTES_MAX]) -> usize {
+    pub(crate) fn skip_stale_hints(&mut self, scratch: &mut [u8; PAYLOAD_BYTES_MAX]) -> usize {
         if self.skip.load(Ordering::Relaxed) == 0 {
             return 0;
         }
         let asked = self.skip.swap(0, Ordering::Relaxed) as usize;
         let hints = &mut self.classes[Class::Hints.index()];
-        let spare = hints.depth().saturating_sub(messages_max / 2);
+        let spare = hints.depth().saturating_sub(self.messages_max[Class::Hints.index()] / 2);
         let skipped = asked.min(spare);
         for _ in 0..skipped {
             let _ = hints.pop_with(scratch, |_, _| ());
@@ -256,7 +273,7 @@ mod tests {
 
     fn pair() -> (Link, Inlet, Arc<Pressure>) {
         let pressure = Arc::new(Pressure::default());
-        let (link, inlet) = link(LaneId(0), LaneId(1), &tiny(), Bed::never_sleeps(), pressure.clone());
+        let (link, inlet) = link(LaneIndex(0), LaneIndex(1), &tiny(), Bed::never_sleeps(), pressure.clone());
         (link, inlet, pressure)
     }
 
@@ -265,7 +282,7 @@ mod tests {
             correlation_id: id,
             key_prefix: prefix,
             payload_len: payload.len() as u16,
-            ..Envelope::to_lane(LaneId(1), class, Kind::new(kind))
+            ..Envelope::to_lane(LaneIndex(1), class, Kind::new(kind))
         }
     }
 
@@ -357,7 +374,7 @@ mod tests {
         }
         assert_eq!(link.send(&message(Class::Hints, 1, 0, 70, b"newer"), b"newer"), Sent::Coalesced);
         // The ring's two oldest are skipped (down to half), the three oldest of the stage were displaced.
-        assert_eq!(inlet.skip_stale_hints(4, &mut [0; PAYLOAD_BYTES_MAX]), 2);
+        assert_eq!(inlet.skip_stale_hints(&mut [0; PAYLOAD_BYTES_MAX]), 2);
         let mut seen = Vec::new();
         loop {
             let batch = drain(&mut inlet, Class::Hints);
@@ -381,7 +398,7 @@ mod tests {
         }
         assert_eq!(drain(&mut inlet, Class::Hints).len(), 4);
         link.flush();
-        assert_eq!(inlet.skip_stale_hints(4, &mut [0; PAYLOAD_BYTES_MAX]), 0);
+        assert_eq!(inlet.skip_stale_hints(&mut [0; PAYLOAD_BYTES_MAX]), 0);
         assert_eq!(drain(&mut inlet, Class::Hints).len(), 2);
     }
 }

@@ -108,13 +108,14 @@ mod tests {
 
     use super::*;
     use crate::class::Class;
-    use crate::envelope::{Kind, LaneId};
+    use crate::envelope::Kind;
+    use tessera_contracts::prefix_map::LaneIndex;
 
     fn envelope(id: u64, len: usize) -> Envelope {
         Envelope {
             correlation_id: id,
             payload_len: len as u16,
-            ..Envelope::to_lane(LaneId(1), Class::Coordination, Kind::new(1))
+            ..Envelope::to_lane(LaneIndex(1), Class::Coordination, Kind::new(1))
         }
     }
 

@@ -87,13 +87,14 @@ impl Stage {
 mod tests {
     use super::*;
     use crate::class::Class;
-    use crate::envelope::{Kind, LaneId};
+    use crate::envelope::Kind;
+    use tessera_contracts::prefix_map::LaneIndex;
 
     fn envelope(prefix: u64, payload: &[u8]) -> Envelope {
         Envelope {
             key_prefix: prefix,
             payload_len: payload.len() as u16,
-            ..Envelope::to_lane(LaneId(0), Class::Hints, Kind::new(1))
+            ..Envelope::to_lane(LaneIndex(0), Class::Hints, Kind::new(1))
         }
     }
 

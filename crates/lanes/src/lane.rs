@@ -1,0 +1,544 @@
+//! One lane without its thread: a handler, its rings, its timers, and the turn of its loop.
+//!
+//! A real runtime turns it on a thread of its own with a socket; [`simulated`](crate::simulated) turns many on one thread.
+//! Both run exactly this code.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tessera_contracts::prefix_map::{LaneIndex, MapVersion, PrefixMap, Slot};
+
+use crate::ack::Overdue;
+use crate::class::{Class, DropCause};
+use crate::context::{Context, Timer, link_to};
+use crate::drain::Drain;
+use crate::envelope::{Envelope, Flags, Kind, PAYLOAD_BYTES_MAX};
+use crate::handler::{Datagram, Handler, Message, Notice, Record, RecordSink, Walk};
+use crate::handoff::{ExportStep, Handoffs, Import};
+use crate::ring::bulk::{BULK_BODY_BYTES_MAX, Frame};
+use crate::ring::link::{Inlet, Link};
+use crate::telemetry::trace::TraceWhat;
+use crate::time::LaneTime;
+use crate::wal::queue::Entry;
+use crate::wal::{Importance, LogRefused, Lsn};
+
+/// Frames taken from one bulk ring in a turn.
+const BULK_FRAMES_PER_TURN: usize = 32;
+/// Timers fired in a turn; the rest are due in the next, at once.
+const TIMERS_PER_TURN: usize = 256;
+/// How soon a lane looks again at something only another lane can move on: a full ring, a slow hand-over.
+const RETRY_DELAY: Duration = Duration::from_millis(1);
+
+/// What the supervisor tells a lane. It comes in order.
+#[derive(Debug)]
+pub(crate) enum Mail {
+    /// A way to another lane, new or in place of one to its dead predecessor.
+    Link(Box<Link>),
+    /// The way from another lane.
+    Inlet(Box<Inlet>),
+    /// The lane is gone for good.
+    Unlink(LaneIndex),
+    /// Slots are owned like this from now on.
+    Map(Arc<PrefixMap>),
+    /// Finish what is in the rings and stop.
+    Retire,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum SnapshotStep {
+    Writing(u64),
+    Ending,
+}
+
+/// A lane.
+#[derive(Debug)]
+pub(crate) struct Lane<H> {
+    handler: H,
+    pub(crate) cx: Context,
+    inlets: Vec<Box<Inlet>>,
+    drain: Drain,
+    handoffs: Handoffs,
+    /// How far the running snapshot has come.
+    snapshot: Option<SnapshotStep>,
+    durable_seen: Lsn,
+    log_failure_told: bool,
+    scratch: Box<[u8; PAYLOAD_BYTES_MAX]>,
+    bulk_body: Box<[u8]>,
+    retiring: bool,
+    /// Something is kept back that only another lane can make room for.
+    blocked: bool,
+}
+
+impl<H: Handler> Lane<H> {
+    pub(crate) fn new(handler: H, cx: Context) -> Self {
+        cx.counters.incarnations.add(1);
+        Self {
+            handler,
+            cx,
+            inlets: Vec::new(),
+            drain: Drain::default(),
+            handoffs: Handoffs::default(),
+            snapshot: None,
+            durable_seen: Lsn(0),
+            log_failure_told: false,
+            scratch: Box::new([0; PAYLOAD_BYTES_MAX]),
+            bulk_body: vec![0; BULK_BODY_BYTES_MAX].into_boxed_slice(),
+            retiring: false,
+            blocked: false,
+        }
+    }
+
+    /// Hands the handler what its log remembers. Slots that belong to other lanes by now are handed to them after the start.
+    ///
+    /// A lane that is `restarted` may have died while it handed slots over. It cannot know which, so it hands over every slot
+    /// that is not its own, most of them empty: their new owners then know that nothing more will come.
+    pub(crate) fn recover<'r>(&mut self, records: impl IntoIterator<Item = Record<'r>>, restarted: bool) {
+        let mut foreign = [restarted; 256];
+        for record in records {
+            foreign[usize::from(record.slot.0)] = true;
+            self.handler.on_recovered(record);
+        }
+        for slot in (0..=u8::MAX).map(Slot).filter(|slot| foreign[usize::from(slot.0)]) {
+            let owner = self.cx.owner(slot);
+            if owner != self.cx.lane {
+                self.handoffs.export(slot, owner);
+            }
+        }
+        self.publish_handoffs();
+    }
+
+    pub(crate) fn handler(&self) -> &H {
+        &self.handler
+    }
+
+    /// A record of a lane that no longer exists, whose slot is ours.
+    pub(crate) fn import(&mut self, now: LaneTime, record: Record<'_>) {
+        self.enter(now);
+        self.handler.on_import(&mut self.cx, record);
+    }
+
+    pub(crate) fn start(&mut self, now: LaneTime) {
+        self.enter(now);
+        self.handler.on_start(&mut self.cx);
+    }
+
+    pub(crate) fn stop(&mut self, now: LaneTime) {
+        self.enter(now);
+        self.handler.on_notice(&mut self.cx, Notice::Stopping);
+        self.flush();
+    }
+
+    fn enter(&mut self, now: LaneTime) {
+        self.cx.now = self.cx.now.max(now);
+        self.cx.arena.reset();
+    }
+
+    /// A datagram from the socket, or from a virtual network.
+    pub(crate) fn datagram(&mut self, now: LaneTime, from: SocketAddr, bytes: &mut [u8]) {
+        self.enter(now);
+        self.cx.counters.datagrams_in.add(1);
+        handle_datagram(&mut self.handler, &mut self.cx, from, bytes, 0);
+    }
+
+    pub(crate) fn command(&mut self, now: LaneTime, command: H::Command) {
+        self.enter(now);
+        self.cx.counters.commands.add(1);
+        self.handler.on_command(&mut self.cx, command);
+    }
+
+    pub(crate) fn mail(&mut self, now: LaneTime, mail: Mail) {
+        self.enter(now);
+        match mail {
+            Mail::Link(link) => self.install_link(link),
+            Mail::Inlet(inlet) => {
+                for old in self.inlets.iter_mut().filter(|old| old.src == inlet.src) {
+                    old.replaced = true;
+                }
+                self.inlets.push(inlet);
+            }
+            Mail::Unlink(lane) => {
+                if let Some(link) = self.cx.links.get_mut(usize::from(lane.0)).and_then(Option::take) {
+                    let lost = self.count_lost(&link);
+                    self.handler.on_notice(&mut self.cx, Notice::LaneDown { lane, lost });
+                }
+            }
+            Mail::Map(map) => self.adopt(map),
+            Mail::Retire => self.retiring = true,
+        }
+    }
+
+    fn install_link(&mut self, link: Box<Link>) {
+        let lane = link.dst();
+        let index = usize::from(lane.0);
+        if self.cx.links.len() <= index {
+            self.cx.links.resize_with(index + 1, || None);
+        }
+        if let Some(old) = self.cx.links[index].replace(link) {
+            let lost = self.count_lost(&old);
+            self.handoffs.lane_died(lane);
+            self.handler.on_notice(&mut self.cx, Notice::LaneDown { lane, lost });
+        }
+        if lane != self.cx.lane {
+            self.handler.on_notice(&mut self.cx, Notice::LaneUp { lane });
+        }
+    }
+
+    /// Counts what died in a link, by class, and returns the total.
+    fn count_lost(&self, link: &Link) -> u64 {
+        Class::ALL
+            .into_iter()
+            .map(|class| {
+                let lost = link.depth(class) as u64;
+                self.cx.counters.class(class).dropped[DropCause::LaneDown as usize].add(lost);
+                lost
+            })
+            .sum()
+    }
+
+    fn adopt(&mut self, map: Arc<PrefixMap>) {
+        if !map.version().is_after(self.cx.map.version()) {
+            return; // Mail is in order, so this is the map we started with.
+        }
+        let me = self.cx.lane;
+        let old = std::mem::replace(&mut self.cx.map, map);
+        for moved in old.moves_to(&self.cx.map) {
+            if moved.from == me {
+                self.cx.arriving[usize::from(moved.slot.0)] = false;
+                self.handoffs.export(moved.slot, moved.to);
+            } else if moved.to == me {
+                // If it comes back before it was all gone, what we have is still whole.
+                self.handoffs.cancel(moved.slot);
+                self.cx.arriving[usize::from(moved.slot.0)] = true;
+            } else if let Some(export) = self.handoffs.exports.iter().find(|export| export.slot == moved.slot) {
+                let slot = export.slot;
+                self.handoffs.export(slot, moved.to);
+            }
+        }
+        let version = self.cx.map.version();
+        self.publish_handoffs();
+        self.cx.counters.map_version.set(u64::from(version.0));
+        self.handler.on_notice(&mut self.cx, Notice::MapChanged { version });
+    }
+
+    fn publish_handoffs(&self) {
+        let arriving = self.cx.arriving.iter().filter(|arriving| **arriving).count();
+        self.cx.counters.handoffs_pending.set((self.handoffs.exports.len() + arriving) as u64);
+    }
+
+    /// One round over everything that is not the socket. Says whether there was anything to do.
+    pub(crate) fn turn(&mut self, now: LaneTime) -> bool {
+        self.enter(now);
+        self.cx.counters.turns.add(1);
+        let mut busy = self.take_messages();
+        busy |= self.take_bulk();
+        busy |= self.fire_timers();
+        busy |= self.watch_log();
+        busy |= self.hand_over();
+        busy |= self.step_snapshot();
+        self.inlets.retain(|inlet| !inlet.is_finished());
+        self.flush();
+        busy
+    }
+
+    fn take_messages(&mut self) -> bool {
+        let mut taken = [0; 3];
+        for class in Class::ALL {
+            let counters = &self.cx.counters.classes[class.index()];
+            let (mut depth, mut fullest) = (0, 0);
+            for inlet in &self.inlets {
+                let waiting = inlet.classes[class.index()].depth();
+                depth += waiting;
+                fullest = fullest.max(waiting * 1000 / inlet.messages_max[class.index()]);
+            }
+            counters.depth.set(depth as u64);
+            counters.depth_high_water.raise(depth as u64);
+            counters.fullest_permille.set(fullest as u64);
+            if depth == 0 {
+                continue;
+            }
+            if class == Class::Hints {
+                for inlet in &mut self.inlets {
+                    let skipped = inlet.skip_stale_hints(&mut self.scratch);
+                    counters.dropped[DropCause::Superseded as usize].add(skipped as u64);
+                }
+            }
+            let Self { handler, cx, inlets, drain, scratch, .. } = self;
+            taken[class.index()] = drain.drain_class(class, inlets.len(), |producer, most| {
+                let ring = &mut inlets[producer].classes[class.index()];
+                let mut count = 0;
+                while count < most
+                    && ring
+                        .pop_with(scratch, |envelope, payload| handle_message(handler, cx, envelope, payload))
+                        .is_some()
+                {
+                    count += 1;
+                }
+                count
+            });
+            self.cx.counters.classes[class.index()].drained.add(taken[class.index()] as u64);
+        }
+        self.drain.adapt(taken);
+        taken != [0; 3]
+    }
+
+    fn take_bulk(&mut self) -> bool {
+        let mut busy = false;
+        for at in 0..self.inlets.len() {
+            for _ in 0..BULK_FRAMES_PER_TURN {
+                let Some((frame, len)) = self.inlets[at].bulk.pop(&mut self.bulk_body) else { break };
+                busy = true;
+                let src = self.inlets[at].src;
+                self.cx.arena.reset();
+                match frame {
+                    Frame::Datagram { from, hops } => {
+                        let bytes = &mut self.bulk_body[..len];
+                        handle_datagram(&mut self.handler, &mut self.cx, from, bytes, hops);
+                    }
+                    Frame::Record { kind, slot } => {
+                        let record = Record { kind, slot: Slot(slot), payload: &self.bulk_body[..len] };
+                        self.handler.on_import(&mut self.cx, record);
+                    }
+                    Frame::SlotDone { slot } => {
+                        let safe_at = self.cx.log.as_ref().map_or(Lsn(0), |log| log.last());
+                        self.handoffs.imports.push(Import { slot: Slot(slot), from: src, safe_at });
+                    }
+                    Frame::SlotSafe { slot } => self.slot_left(Slot(slot), src),
+                }
+            }
+        }
+        busy
+    }
+
+    fn slot_left(&mut self, slot: Slot, to: LaneIndex) {
+        if !self.handoffs.acked(slot, to) {
+            return;
+        }
+        if let Some(log) = &mut self.cx.log {
+            // If there is no room, a restart hands the slot over once more: dearer, not wrong.
+            let _ = log.push(Entry::Released { slot }, &[], Importance::Hard);
+        }
+        self.publish_handoffs();
+        self.handler.on_notice(&mut self.cx, Notice::SlotLeft { slot });
+    }
+
+    fn fire_timers(&mut self) -> bool {
+        let tick = self.cx.now.millis();
+        for fired in 0..TIMERS_PER_TURN {
+            let Some((_, timer)) = self.cx.timers.pop_due(tick) else { return fired > 0 };
+            self.cx.arena.reset();
+            match timer {
+                Timer::Handler(token) => {
+                    self.cx.counters.timers_fired.add(1);
+                    self.handler.on_timer(&mut self.cx, token);
+                }
+                Timer::Ack(place) => match self.cx.acks.overdue(place) {
+                    Some(Overdue::Retry(envelope)) => self.cx.retry_acked(place, envelope),
+                    Some(Overdue::GiveUp(envelope)) => {
+                        self.cx.counters.acks_given_up.add(1);
+                        let (correlation_id, dst) = (envelope.correlation_id, envelope.dst);
+                        self.handler.on_notice(&mut self.cx, Notice::AckGivenUp { correlation_id, dst });
+                    }
+                    None => {}
+                },
+            }
+        }
+        true
+    }
+
+    fn watch_log(&mut self) -> bool {
+        let Some(log) = &self.cx.log else { return self.settle_imports() };
+        let (durable, failed) = (log.progress.durable(), log.progress.has_failed());
+        if self.snapshot.is_none() && log.progress.take_snapshot_wanted() {
+            self.begin_snapshot();
+        }
+        let mut busy = false;
+        if durable > self.durable_seen {
+            self.durable_seen = durable;
+            self.cx.counters.log_durable.set(durable.0);
+            self.handler.on_notice(&mut self.cx, Notice::Durable { upto: durable });
+            busy = true;
+        }
+        if failed && !self.log_failure_told {
+            self.log_failure_told = true;
+            self.handler.on_notice(&mut self.cx, Notice::LogFailed);
+        }
+        self.settle_imports() || busy
+    }
+
+    /// Tells former owners which slots are safe here.
+    fn settle_imports(&mut self) -> bool {
+        let mut busy = false;
+        let mut at = 0;
+        while at < self.handoffs.imports.len() {
+            let import = self.handoffs.imports[at];
+            let told = import.safe_at <= self.durable_seen
+                && link_to(&mut self.cx.links, import.from).is_some_and(|link| {
+                    link.touch();
+                    link.bulk.try_push(Frame::SlotSafe { slot: import.slot.0 }, &[])
+                });
+            if !told {
+                at += 1;
+                continue;
+            }
+            self.handoffs.imports.swap_remove(at);
+            self.cx.arriving[usize::from(import.slot.0)] = false;
+            self.publish_handoffs();
+            self.handler.on_notice(&mut self.cx, Notice::SlotArrived { slot: import.slot });
+            busy = true;
+        }
+        busy
+    }
+
+    /// Sends as much of the slot being handed over as its bulk ring takes.
+    fn hand_over(&mut self) -> bool {
+        let Some(export) = self.handoffs.active() else { return false };
+        let Some(link) = link_to(&mut self.cx.links, export.to) else { return false };
+        link.touch();
+        let mut sent = 0;
+        if let ExportStep::Sending(from) = export.step {
+            let bulk = &mut link.bulk;
+            let mut put = |record: Record<'_>| {
+                // A record that can never fit would stop the hand-over for ever; the log has the same bound, so it cannot be.
+                assert!(bulk.can_ever_fit(record.payload.len()), "an exported record fits the bulk ring");
+                let taken = bulk.try_push(Frame::Record { kind: record.kind, slot: record.slot.0 }, record.payload);
+                sent += usize::from(taken);
+                taken
+            };
+            export.step = match self.handler.on_export(export.slot, from, &mut RecordSink { put: &mut put }) {
+                Walk::More(next) => ExportStep::Sending(next),
+                Walk::Done => ExportStep::Closing,
+            };
+        }
+        if export.step == ExportStep::Closing && link.bulk.try_push(Frame::SlotDone { slot: export.slot.0 }, &[]) {
+            export.step = ExportStep::AwaitingAck;
+            sent += 1;
+        }
+        sent > 0
+    }
+
+    fn begin_snapshot(&mut self) {
+        if let Some(log) = &mut self.cx.log
+            && log.push(Entry::SnapshotBegin, &[], Importance::Hard).is_ok()
+        {
+            self.snapshot = Some(SnapshotStep::Writing(0));
+        }
+    }
+
+    /// Writes as much of a running snapshot as the log's queue takes without crowding out what happens meanwhile.
+    fn step_snapshot(&mut self) -> bool {
+        let (Some(step), Some(log)) = (self.snapshot, &mut self.cx.log) else { return false };
+        let mut sent = 0;
+        let mut unavailable = false;
+        let mut next = step;
+        if let SnapshotStep::Writing(from) = step {
+            let mut put = |record: Record<'_>| {
+                let entry = Entry::SnapshotRecord { kind: record.kind, slot: record.slot };
+                // Soft, so that half of the queue stays free for the lane's new records.
+                match log.push(entry, record.payload, Importance::Soft) {
+                    Ok(_) => sent += 1,
+                    Err(LogRefused::Lagging) => return false,
+                    Err(_) => unavailable = true,
+                }
+                true
+            };
+            next = match self.handler.on_snapshot(from, &mut RecordSink { put: &mut put }) {
+                Walk::More(place) => SnapshotStep::Writing(place),
+                Walk::Done => SnapshotStep::Ending,
+            };
+        }
+        let ended = matches!(next, SnapshotStep::Ending) && log.push(Entry::SnapshotEnd, &[], Importance::Hard).is_ok();
+        self.snapshot = if ended || unavailable { None } else { Some(next) };
+        sent > 0 || ended
+    }
+
+    /// Moves on what was kept back, and wakes every lane that got something.
+    fn flush(&mut self) {
+        self.blocked = self.handoffs.exports.iter().any(|export| export.step != ExportStep::AwaitingAck);
+        self.blocked |= self.snapshot.is_some() || !self.handoffs.imports.is_empty();
+        for link in self.cx.links.iter_mut().flatten() {
+            self.blocked |= !link.flush();
+            if link.wake_if_touched() {
+                self.cx.counters.wakes.add(1);
+            }
+        }
+        if let Some(log) = &mut self.cx.log {
+            log.wake_if_touched();
+        }
+    }
+
+    /// Whether something waits that a turn would take: the second look before sleeping.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.inlets.iter().any(|inlet| !inlet.is_empty())
+            || self.cx.log.as_ref().is_some_and(|log| log.progress.durable() > self.durable_seen)
+            || self.cx.timers.next_wake().is_some_and(|tick| tick <= self.cx.now.millis())
+    }
+
+    /// When the lane must turn again though nothing comes in; `None` for never.
+    pub(crate) fn next_wake(&self) -> Option<LaneTime> {
+        let timer = self.cx.timers.next_wake().map(|tick| LaneTime(tick.saturating_mul(1000)));
+        let retry = self.blocked.then(|| self.cx.now.after(RETRY_DELAY));
+        [timer, retry].into_iter().flatten().min()
+    }
+
+    /// Whether a lane told to retire has nothing left: every slot handed over, every ring empty both ways.
+    pub(crate) fn is_retired(&self) -> bool {
+        let me = self.cx.lane;
+        self.retiring
+            && self.handoffs.is_empty()
+            && self.inlets.iter().all(|inlet| inlet.is_empty())
+            && self
+                .cx
+                .links
+                .iter()
+                .flatten()
+                .filter(|link| link.dst() != me)
+                .all(|link| link.is_drained() || link.is_abandoned())
+    }
+}
+
+fn handle_datagram<H: Handler>(handler: &mut H, cx: &mut Context, from: SocketAddr, bytes: &mut [u8], hops: u8) {
+    // The slot byte is a hint for speed: it spares the wrong lane a decryption. It is believed once, and only for that.
+    if hops == 0
+        && let Some(offset) = cx.steer_offset
+        && let Some(&byte) = bytes.get(usize::from(offset))
+        && !cx.owns(Slot(byte))
+    {
+        let owner = cx.owner(Slot(byte));
+        let _ = cx.pass_on(owner, from, bytes, hops);
+        return;
+    }
+    if cx.tracer.samples() {
+        cx.trace(TraceWhat::Datagram { bytes: bytes.len() as u32 });
+    }
+    handler.on_datagram(cx, Datagram { from, bytes, hops });
+}
+
+fn handle_message<H: Handler>(handler: &mut H, cx: &mut Context, envelope: &Envelope, payload: &[u8]) {
+    cx.arena.reset();
+    let waited = cx.now.stamp().wrapping_sub(envelope.queued_at);
+    // A sender's clock read may be a moment after ours: that is no wait of 71 minutes.
+    let waited = if waited > u32::MAX / 2 { 0 } else { waited };
+    cx.counters.class(envelope.class).latency.record(waited);
+    if envelope.kind == Kind::ACK {
+        if let Some(timer) = cx.acks.acked(envelope.correlation_id) {
+            timer.map(|timer| cx.cancel_timer(timer));
+            handler.on_notice(cx, Notice::Acked { correlation_id: envelope.correlation_id });
+        }
+        return;
+    }
+    // A sender with a newer map than ours knows better than we do that the slot is ours.
+    let newer = MapVersion(envelope.map_version).is_after(cx.map.version());
+    if envelope.flags.has(Flags::KEYED) && !newer && !cx.owns(envelope.slot) {
+        let _ = cx.forward(envelope, payload);
+        return;
+    }
+    if cx.tracer.samples() {
+        let (class, kind, src) = (envelope.class, envelope.kind.get(), envelope.src);
+        cx.trace(TraceWhat::Message { class, kind, src, waited });
+    }
+    handler.on_message(cx, Message { envelope, payload });
+    if envelope.flags.has(Flags::ACK_WANTED) {
+        cx.acknowledge(envelope);
+    }
+}

@@ -1,0 +1,534 @@
+//! The same lanes on one thread, with virtual time, a virtual network and a disk that can lose power: deterministic by seed.
+//!
+//! A [`VirtualNode`] has S lanes and their logs; a [`VirtualNetwork`] has nodes and carries datagrams between them with delay,
+//! loss and duplication. Rings, classes, timers, hand-overs and the log are the very code of the real runtime; what is
+//! replaced is the thread, the clock, the socket and the file system. In which order lanes take their turns is part of the
+//! seed.
+
+use std::collections::{BTreeMap, BinaryHeap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chacha20::ChaCha8Rng;
+use chacha20::rand_core::{Rng, SeedableRng};
+use tessera_contracts::prefix_map::{LaneIndex, MapError, PrefixMap, Selector, Slot};
+
+use crate::config::LaneConfig;
+use crate::context::Context;
+use crate::handler::Handler;
+use crate::lane::{Lane, Mail};
+use crate::ring::link::link;
+use crate::ring::park::Bed;
+use crate::ring::pressure::Pressure;
+use crate::telemetry::counters::LaneCounters;
+use crate::time::{LaneTime, micros};
+use crate::wal::LogConfig;
+use crate::wal::faulty::FaultyDirectory;
+use crate::wal::log::{Finding, Wal, lanes_with_files, remove_lane};
+use crate::wal::queue::log_queue;
+use crate::wal::writer::Writer;
+
+/// What a virtual node is made of.
+#[derive(Clone, Debug)]
+pub struct VirtualConfig {
+    /// How many lanes it starts with.
+    pub lanes: usize,
+    /// The bounds of each.
+    pub lane: LaneConfig,
+    /// How it logs; `None` for not at all.
+    pub log: Option<LogConfig>,
+    /// Everything that is random follows from this.
+    pub seed: u64,
+}
+
+/// A node of a virtual network: lanes that take their turns on the caller's thread.
+pub struct VirtualNode<H: Handler> {
+    config: VirtualConfig,
+    make: Box<dyn FnMut(LaneIndex) -> H>,
+    lanes: Vec<Option<VirtualLane<H>>>,
+    /// Slots by lane; also what a real node's packet filter would know.
+    map: Arc<PrefixMap>,
+    disk: FaultyDirectory,
+    now: LaneTime,
+    rng: ChaCha8Rng,
+    outgoing: Vec<(SocketAddr, Vec<u8>)>,
+    findings: Vec<Finding>,
+    /// Of a thousand datagrams, how many reach a lane at random instead of the one their slot byte names.
+    pub misroute_permille: u32,
+}
+
+struct VirtualLane<H> {
+    lane: Lane<H>,
+    writer: Option<Writer<FaultyDirectory>>,
+    bed: Arc<Bed>,
+    pressure: Arc<Pressure>,
+    counters: Arc<LaneCounters>,
+    stalled_until: LaneTime,
+}
+
+impl<H: Handler> std::fmt::Debug for VirtualNode<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VirtualNode").field("lanes", &self.lanes.len()).field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+impl<H: Handler> VirtualNode<H> {
+    /// A node whose lanes run what `make` makes, started at time zero on an empty disk.
+    pub fn new(config: VirtualConfig, make: impl FnMut(LaneIndex) -> H + 'static) -> Result<Self, MapError> {
+        Self::on_disk(config, FaultyDirectory::default(), LaneTime(0), make)
+    }
+
+    /// A node started on what a disk already holds, perhaps written by more or fewer lanes.
+    pub fn on_disk(
+        config: VirtualConfig,
+        disk: FaultyDirectory,
+        now: LaneTime,
+        make: impl FnMut(LaneIndex) -> H + 'static,
+    ) -> Result<Self, MapError> {
+        let mut node = Self {
+            map: Arc::new(PrefixMap::new(Selector::default(), config.lanes)?),
+            rng: ChaCha8Rng::seed_from_u64(config.seed),
+            make: Box::new(make),
+            lanes: Vec::new(),
+            disk,
+            now,
+            outgoing: Vec::new(),
+            findings: Vec::new(),
+            misroute_permille: 0,
+            config,
+        };
+        for lane in 0..node.config.lanes {
+            node.start_lane(LaneIndex(lane as u8), false);
+        }
+        node.adopt_orphans();
+        Ok(node)
+    }
+
+    /// Starts a lane, new or in place of a dead one, and links it with all others.
+    fn start_lane(&mut self, index: LaneIndex, restarted: bool) {
+        let place = usize::from(index.0);
+        if self.lanes.len() <= place {
+            self.lanes.resize_with(place + 1, || None);
+        }
+        let counters =
+            self.lanes[place].as_ref().map_or_else(|| Arc::new(LaneCounters::default()), |old| old.counters.clone());
+        self.lanes[place] = None;
+        let (bed, pressure) = (Bed::never_sleeps(), Arc::new(Pressure::default()));
+        let mut seed = [0; 32];
+        self.rng.fill_bytes(&mut seed);
+        let mut cx = Context::new(index, &self.config.lane, self.map.clone(), seed, self.now, counters.clone());
+        let mut writer = None;
+        let mut recovered = None;
+        if let Some(log) = self.config.log {
+            let (wal, found) = Wal::open(self.disk.clone(), index, self.rng.next_u64())
+                .expect("a virtual disk fails only when told to, and its node is then crashed as a whole");
+            self.findings.extend(found.findings.iter().cloned());
+            let (sender, receiver) = log_queue(log.queue_bytes_max, Bed::never_sleeps());
+            writer = Some(Writer::new(wal, receiver, log, bed.clone(), self.rng.next_u64()));
+            cx.log = Some(sender);
+            recovered = Some(found);
+        }
+        let mut lane = Lane::new((self.make)(index), cx);
+        if let Some(found) = &recovered {
+            lane.recover(found.records(), restarted);
+        }
+        let sizes = self.config.lane.rings;
+        for other in self.lanes.iter_mut().flatten() {
+            let there = other.lane.cx.lane;
+            let (out, inlet) = link(index, there, &sizes, other.bed.clone(), other.pressure.clone());
+            lane.mail(self.now, Mail::Link(Box::new(out)));
+            other.lane.mail(self.now, Mail::Inlet(Box::new(inlet)));
+            let (out, inlet) = link(there, index, &sizes, bed.clone(), pressure.clone());
+            other.lane.mail(self.now, Mail::Link(Box::new(out)));
+            lane.mail(self.now, Mail::Inlet(Box::new(inlet)));
+        }
+        let (out, inlet) = link(index, index, &sizes, bed.clone(), pressure.clone());
+        lane.mail(self.now, Mail::Link(Box::new(out)));
+        lane.mail(self.now, Mail::Inlet(Box::new(inlet)));
+        lane.start(self.now);
+        let stalled_until = LaneTime(0);
+        self.lanes[place] = Some(VirtualLane { lane, writer, bed, pressure, counters, stalled_until });
+    }
+
+    /// Gives the records of lanes that no longer exist to lanes that do.
+    fn adopt_orphans(&mut self) {
+        let Some(_) = self.config.log else { return };
+        let orphans = lanes_with_files(&self.disk).expect("a virtual disk can be listed");
+        let lanes = self.config.lanes;
+        for orphan in orphans.into_iter().filter(|lane| usize::from(lane.0) >= lanes) {
+            let (wal, found) =
+                Wal::open(self.disk.clone(), orphan, self.rng.next_u64()).expect("a virtual disk can be read");
+            drop(wal);
+            self.findings.extend(found.findings.iter().cloned());
+            for record in found.records() {
+                let owner = usize::from(self.map.lane_of_slot(record.slot).0);
+                if let Some(owner) = &mut self.lanes[owner] {
+                    owner.lane.import(self.now, record);
+                }
+            }
+            self.run_until_idle();
+            self.sync();
+            remove_lane(&self.disk, orphan).expect("a virtual disk can be written");
+        }
+    }
+
+    /// The time of the node.
+    #[must_use]
+    pub fn now(&self) -> LaneTime {
+        self.now
+    }
+
+    /// The map the lanes have been told of.
+    #[must_use]
+    pub fn map(&self) -> &PrefixMap {
+        &self.map
+    }
+
+    /// The counters of a lane.
+    #[must_use]
+    pub fn counters(&self, lane: LaneIndex) -> Option<&LaneCounters> {
+        self.lanes.get(usize::from(lane.0))?.as_ref().map(|lane| &*lane.counters)
+    }
+
+    /// The handler of a lane, to look into it.
+    #[must_use]
+    pub fn handler(&self, lane: LaneIndex) -> Option<&H> {
+        self.lanes.get(usize::from(lane.0))?.as_ref().map(|lane| lane.lane.handler())
+    }
+
+    /// How many lanes run.
+    #[must_use]
+    pub fn lanes(&self) -> usize {
+        self.lanes.iter().flatten().count()
+    }
+
+    /// The disk, to damage it.
+    #[must_use]
+    pub fn disk(&self) -> &FaultyDirectory {
+        &self.disk
+    }
+
+    /// What recoveries found besides good records, so far.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// Asks something of a lane; false if there is no such lane.
+    pub fn command(&mut self, lane: LaneIndex, command: H::Command) -> bool {
+        let now = self.now;
+        match self.lanes.get_mut(usize::from(lane.0)).and_then(Option::as_mut) {
+            Some(lane) => {
+                lane.lane.command(now, command);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A datagram from the network: to the lane its slot byte names, as the packet filter would, or to one at random.
+    pub fn datagram(&mut self, from: SocketAddr, bytes: &mut [u8]) {
+        let steered = self
+            .config
+            .lane
+            .steer_offset
+            .and_then(|offset| bytes.get(usize::from(offset)))
+            .map(|byte| self.map.lane_of_slot(Slot(*byte)));
+        let astray = self.rng.next_u64() % 1000 < u64::from(self.misroute_permille);
+        let lane = match steered {
+            Some(lane) if !astray => usize::from(lane.0),
+            _ => self.rng.next_u64() as usize % self.lanes.len().max(1),
+        };
+        let now = self.now;
+        if let Some(lane) = self.lanes.get_mut(lane).and_then(Option::as_mut) {
+            lane.lane.datagram(now, from, bytes);
+        }
+    }
+
+    /// One turn of every lane, in an order drawn from the seed. Says whether any had something to do.
+    pub fn turn(&mut self) -> bool {
+        let mut order: Vec<usize> = (0..self.lanes.len()).collect();
+        for at in (1..order.len()).rev() {
+            order.swap(at, self.rng.next_u64() as usize % (at + 1));
+        }
+        let mut busy = false;
+        for at in order {
+            let Some(lane) = &mut self.lanes[at] else { continue };
+            if lane.stalled_until <= self.now {
+                busy |= lane.lane.turn(self.now);
+            }
+            while let Some((to, bytes)) = lane.lane.cx.sends.get(0) {
+                self.outgoing.push((to, bytes.to_vec()));
+                lane.lane.cx.sends.advance(1);
+                lane.counters.datagrams_out.add(1);
+                busy = true;
+            }
+            if let Some(writer) = &mut lane.writer {
+                // A failed writer has told its lane; whoever made the disk fail crashes the node.
+                let _ = writer.turn(self.now);
+            }
+        }
+        busy
+    }
+
+    /// Turns until nobody has anything to do at this time.
+    pub fn run_until_idle(&mut self) {
+        while self.turn() {}
+    }
+
+    /// When something will happen though nothing comes in.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<LaneTime> {
+        let lanes = self.lanes.iter().flatten();
+        lanes.filter_map(|lane| lane.lane.next_wake().map(|wake| wake.max(lane.stalled_until))).min()
+    }
+
+    /// Lets time pass until `until`, stopping at every moment at which a lane has something to do.
+    pub fn run_until(&mut self, until: LaneTime) {
+        loop {
+            self.run_until_idle();
+            let step = self.now.after(Duration::from_millis(1)); // The log's writer is looked at every millisecond.
+            let next = self.next_wake().map_or(until, |wake| wake.max(LaneTime(self.now.0 + 1)));
+            let writers_wait =
+                self.lanes.iter().flatten().any(|lane| lane.writer.as_ref().is_some_and(|w| w.is_waiting()));
+            let next = if writers_wait { next.min(step) } else { next };
+            if self.now >= until {
+                break;
+            }
+            self.now = next.min(until);
+        }
+    }
+
+    /// Datagrams the node has sent since this was last called.
+    pub fn take_outgoing(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
+        std::mem::take(&mut self.outgoing)
+    }
+
+    /// A lane panics: its state is gone, its log is not. It is started again at once, the others are told.
+    pub fn crash_lane(&mut self, lane: LaneIndex) {
+        if let Some(Some(dying)) = self.lanes.get_mut(usize::from(lane.0))
+            && let Some(writer) = &mut dying.writer
+        {
+            // What the lane queued is the writer's, and the writer lives.
+            let _ = writer.turn(self.now).and_then(|_| writer.sync());
+        }
+        self.start_lane(lane, true);
+    }
+
+    /// A lane takes no turns until `until`; its messages and datagrams wait.
+    pub fn stall_lane(&mut self, lane: LaneIndex, until: LaneTime) {
+        if let Some(Some(lane)) = self.lanes.get_mut(usize::from(lane.0)) {
+            lane.stalled_until = until;
+        }
+    }
+
+    /// Puts everything logged on disk.
+    pub fn sync(&mut self) {
+        for writer in self.lanes.iter_mut().flatten().filter_map(|lane| lane.writer.as_mut()) {
+            let _ = writer.turn(self.now).and_then(|_| writer.sync());
+        }
+    }
+
+    /// The power fails: all lanes are gone, and of what was not synced, the disk keeps what the seed decides. The disk that is
+    /// left can be given to [`VirtualNode::on_disk`].
+    #[must_use]
+    pub fn power_failure(mut self) -> FaultyDirectory {
+        let disk = self.disk.clone();
+        disk.crash(|| self.rng.next_u64());
+        disk
+    }
+
+    /// Changes the number of lanes. New lanes start at once; lanes that go hand over their slots first, as time passes.
+    pub fn resize(&mut self, lanes: usize) -> Result<(), MapError> {
+        let map = self.map.resized(lanes)?;
+        for lane in self.lanes.len()..lanes {
+            self.start_lane(LaneIndex(lane as u8), false);
+        }
+        self.set_map(map);
+        Ok(())
+    }
+
+    /// Lends a slot to another lane, to relieve its own.
+    pub fn lend(&mut self, slot: Slot, helper: LaneIndex) -> Result<(), MapError> {
+        let map = self.map.lent(slot, helper)?;
+        self.set_map(map);
+        Ok(())
+    }
+
+    /// Takes every lent slot back.
+    pub fn return_all(&mut self) {
+        self.set_map(self.map.all_returned());
+    }
+
+    fn set_map(&mut self, map: PrefixMap) {
+        self.map = Arc::new(map);
+        for lane in self.lanes.iter_mut().flatten() {
+            lane.lane.mail(self.now, Mail::Map(self.map.clone()));
+        }
+    }
+
+    /// Removes lanes that own nothing by the map once they have handed everything over. Says whether any are left to remove.
+    pub fn retire_idle_lanes(&mut self) -> bool {
+        let keep = self.map.lanes();
+        let mut left = false;
+        for at in keep..self.lanes.len() {
+            let Some(lane) = &mut self.lanes[at] else { continue };
+            lane.lane.mail(self.now, Mail::Retire);
+            if !lane.lane.is_retired() {
+                left = true;
+                continue;
+            }
+            lane.lane.stop(self.now);
+            if let Some(writer) = &mut lane.writer {
+                let _ = writer.turn(self.now).and_then(|_| writer.sync());
+            }
+            self.lanes[at] = None;
+            for other in self.lanes.iter_mut().flatten() {
+                other.lane.mail(self.now, Mail::Unlink(LaneIndex(at as u8)));
+            }
+            if self.config.log.is_some() {
+                remove_lane(&self.disk, LaneIndex(at as u8)).expect("a virtual disk can be written");
+            }
+        }
+        left
+    }
+}
+
+/// How a virtual network treats datagrams.
+#[derive(Clone, Copy, Debug)]
+pub struct NetworkConfig {
+    /// The shortest way.
+    pub delay_min: Duration,
+    /// The longest way.
+    pub delay_max: Duration,
+    /// Of a thousand datagrams, how many are lost.
+    pub loss_permille: u32,
+    /// Of a thousand datagrams, how many arrive twice.
+    pub duplicate_permille: u32,
+    /// Everything that is random follows from this.
+    pub seed: u64,
+}
+
+impl Default for NetworkConfig {
+    fn default() -> Self {
+        Self {
+            delay_min: Duration::from_millis(1),
+            delay_max: Duration::from_millis(20),
+            loss_permille: 0,
+            duplicate_permille: 0,
+            seed: 0,
+        }
+    }
+}
+
+/// Nodes, and datagrams on their way between them.
+pub struct VirtualNetwork<H: Handler> {
+    config: NetworkConfig,
+    nodes: BTreeMap<SocketAddr, VirtualNode<H>>,
+    flying: BinaryHeap<std::cmp::Reverse<Flying>>,
+    rng: ChaCha8Rng,
+    sent: u64,
+    now: LaneTime,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Flying {
+    arrives: LaneTime,
+    sequence: u64,
+    from: SocketAddr,
+    to: SocketAddr,
+    bytes: Vec<u8>,
+}
+
+impl<H: Handler> std::fmt::Debug for VirtualNetwork<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VirtualNetwork")
+            .field("nodes", &self.nodes.len())
+            .field("now", &self.now)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<H: Handler> VirtualNetwork<H> {
+    /// An empty network.
+    #[must_use]
+    pub fn new(config: NetworkConfig) -> Self {
+        let rng = ChaCha8Rng::seed_from_u64(config.seed);
+        Self { config, nodes: BTreeMap::new(), flying: BinaryHeap::new(), rng, sent: 0, now: LaneTime(0) }
+    }
+
+    /// Puts a node at an address, in place of the one that was there.
+    pub fn insert(&mut self, at: SocketAddr, node: VirtualNode<H>) -> Option<VirtualNode<H>> {
+        self.nodes.insert(at, node)
+    }
+
+    /// Takes a node off the network.
+    pub fn remove(&mut self, at: SocketAddr) -> Option<VirtualNode<H>> {
+        self.nodes.remove(&at)
+    }
+
+    /// The node at an address.
+    pub fn node(&mut self, at: SocketAddr) -> Option<&mut VirtualNode<H>> {
+        self.nodes.get_mut(&at)
+    }
+
+    /// The time of the network.
+    #[must_use]
+    pub fn now(&self) -> LaneTime {
+        self.now
+    }
+
+    /// Datagrams sent so far, lost ones included.
+    #[must_use]
+    pub fn datagrams_sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Lets time pass until `until`.
+    pub fn run_until(&mut self, until: LaneTime) {
+        loop {
+            let next_arrival = self.flying.peek().map(|flying| flying.0.arrives);
+            let next_wake = self.nodes.values().filter_map(VirtualNode::next_wake).min();
+            let step = LaneTime(self.now.0 + 1000);
+            let next = [next_arrival, next_wake, Some(step)].into_iter().flatten().min().unwrap_or(step);
+            self.now = next.max(self.now).min(until);
+            while self.flying.peek().is_some_and(|flying| flying.0.arrives <= self.now) {
+                let Some(std::cmp::Reverse(mut flying)) = self.flying.pop() else { break };
+                if let Some(node) = self.nodes.get_mut(&flying.to) {
+                    node.now = node.now.max(self.now);
+                    node.datagram(flying.from, &mut flying.bytes);
+                }
+            }
+            let now = self.now;
+            let mut sent = Vec::new();
+            for (address, node) in &mut self.nodes {
+                node.run_until(now);
+                sent.extend(node.take_outgoing().into_iter().map(|(to, bytes)| (*address, to, bytes)));
+            }
+            for (from, to, bytes) in sent {
+                self.fly(from, to, bytes);
+            }
+            if self.now >= until {
+                break;
+            }
+        }
+    }
+
+    fn fly(&mut self, from: SocketAddr, to: SocketAddr, bytes: Vec<u8>) {
+        self.sent += 1;
+        let mut copies = 1;
+        if self.rng.next_u64() % 1000 < u64::from(self.config.loss_permille) {
+            copies = 0;
+        } else if self.rng.next_u64() % 1000 < u64::from(self.config.duplicate_permille) {
+            copies = 2;
+        }
+        let spread = micros(self.config.delay_max.saturating_sub(self.config.delay_min)) + 1;
+        for _ in 0..copies {
+            let delay = micros(self.config.delay_min) + self.rng.next_u64() % spread;
+            let arrives = LaneTime(self.now.0 + delay);
+            let sequence = self.rng.next_u64();
+            self.flying.push(std::cmp::Reverse(Flying { arrives, sequence, from, to, bytes: bytes.clone() }));
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The counters of one lane. The lane writes, anybody reads.
+//!
+//! Adding is a load and a store, not a locked instruction: there is one writer. A reader may see two counters of one event
+//! a moment apart, which no rate or percentile minds.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::class::{Class, DropCause};
+use crate::envelope::Kind;
+use crate::telemetry::histogram::Histogram;
+
+/// A number with one writer.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `n`; only the owner may.
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// Sets the value; only the owner may.
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Raises the value to `value` if it is lower; only the owner may.
+    pub fn raise(&self, value: u64) {
+        if value > self.get() {
+            self.set(value);
+        }
+    }
+
+    /// The value now.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What a lane knows of one class. Sending counts at the producer, draining and depth at the consumer.
+#[derive(Debug, Default)]
+pub struct ClassCounters {
+    /// Messages this lane sent that were accepted as they are.
+    pub enqueued: Counter,
+    /// Messages this lane sent that another already said, or now says.
+    pub coalesced: Counter,
+    /// Messages this lane sent, or held for another, that were dropped, by cause.
+    pub dropped: [Counter; DropCause::ALL.len()],
+    /// Messages this lane took from its rings.
+    pub drained: Counter,
+    /// Messages waiting for this lane at its last turn.
+    pub depth: Counter,
+    /// The most that ever waited.
+    pub depth_high_water: Counter,
+    /// How full the fullest single ring to this lane was at its last turn, in thousandths.
+    pub fullest_permille: Counter,
+    /// Microseconds from send to handling.
+    pub latency: Histogram,
+}
+
+/// The counters of one lane, over all its incarnations.
+#[derive(Debug)]
+pub struct LaneCounters {
+    /// Per class, by [`Class::index`].
+    pub classes: [ClassCounters; 3],
+    /// Messages sent, by kind.
+    pub kind_sent: [Counter; 256],
+    /// Messages dropped, by kind.
+    pub kind_dropped: [Counter; 256],
+    /// Datagrams taken from the socket.
+    pub datagrams_in: Counter,
+    /// Datagrams given to the socket.
+    pub datagrams_out: Counter,
+    /// Datagrams not sent: the queue was full or the kernel refused.
+    pub datagrams_out_dropped: Counter,
+    /// Calls that receive a batch.
+    pub receive_calls: Counter,
+    /// Calls that send a batch.
+    pub send_calls: Counter,
+    /// Datagrams of other lanes that this lane got and passed on.
+    pub misrouted: Counter,
+    /// Datagrams of other lanes that found no room in the bulk ring, or had been passed on too often.
+    pub misrouted_dropped: Counter,
+    /// Messages passed on because their slot had moved.
+    pub forwarded: Counter,
+    /// Commands handled.
+    pub commands: Counter,
+    /// Timers that fired.
+    pub timers_fired: Counter,
+    /// Timers refused because the wheel was full.
+    pub timers_refused: Counter,
+    /// Turns of the loop.
+    pub turns: Counter,
+    /// Times the lane went to sleep.
+    pub sleeps: Counter,
+    /// Sleeping lanes this lane woke.
+    pub wakes: Counter,
+    /// Acknowledgements that never came.
+    pub acks_given_up: Counter,
+    /// Records accepted by the log.
+    pub log_records: Counter,
+    /// Soft records dropped because the writer lags.
+    pub log_soft_dropped: Counter,
+    /// Hard records refused because the log's ring was full or the log had failed.
+    pub log_refused: Counter,
+    /// Records known durable.
+    pub log_durable: Counter,
+    /// Slots being handed to other lanes.
+    pub handoffs_pending: Counter,
+    /// The version of the map the lane works by.
+    pub map_version: Counter,
+    /// How often the lane was started.
+    pub incarnations: Counter,
+    /// Trace events lost because the reader lags.
+    pub traces_dropped: Counter,
+}
+
+impl Default for LaneCounters {
+    fn default() -> Self {
+        Self {
+            classes: Default::default(),
+            kind_sent: [const { Counter(AtomicU64::new(0)) }; 256],
+            kind_dropped: [const { Counter(AtomicU64::new(0)) }; 256],
+            datagrams_in: Counter::default(),
+            datagrams_out: Counter::default(),
+            datagrams_out_dropped: Counter::default(),
+            receive_calls: Counter::default(),
+            send_calls: Counter::default(),
+            misrouted: Counter::default(),
+            misrouted_dropped: Counter::default(),
+            forwarded: Counter::default(),
+            commands: Counter::default(),
+            timers_fired: Counter::default(),
+            timers_refused: Counter::default(),
+            turns: Counter::default(),
+            sleeps: Counter::default(),
+            wakes: Counter::default(),
+            acks_given_up: Counter::default(),
+            log_records: Counter::default(),
+            log_soft_dropped: Counter::default(),
+            log_refused: Counter::default(),
+            log_durable: Counter::default(),
+            handoffs_pending: Counter::default(),
+            map_version: Counter::default(),
+            incarnations: Counter::default(),
+            traces_dropped: Counter::default(),
+        }
+    }
+}
+
+impl LaneCounters {
+    /// The counters of `class`.
+    #[must_use]
+    pub fn class(&self, class: Class) -> &ClassCounters {
+        &self.classes[class.index()]
+    }
+
+    pub(crate) fn dropped(&self, class: Class, kind: Kind, cause: DropCause, n: u64) {
+        self.class(class).dropped[cause as usize].add(n);
+        self.kind_dropped[usize::from(kind.get())].add(n);
+    }
+}

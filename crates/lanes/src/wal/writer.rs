@@ -1,0 +1,160 @@
+//! The writer of one lane's log: takes what the lane queued, writes it in one go, syncs when the durability says so, and
+//! reports how far it has come.
+//!
+//! It is turned by a thread of its own, or by a simulation. It never makes the lane wait: the lane looks at its progress.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::ring::park::Bed;
+use crate::time::LaneTime;
+use crate::wal::log::Wal;
+use crate::wal::queue::{Entry, LogReceiver};
+use crate::wal::record::RecordType;
+use crate::wal::storage::Storage;
+use crate::wal::{Durability, LogConfig, Lsn};
+
+/// Bytes written in one go.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// The writer.
+#[derive(Debug)]
+pub(crate) struct Writer<S: Storage> {
+    wal: Wal<S>,
+    receiver: LogReceiver,
+    config: LogConfig,
+    lane_bed: Arc<Bed>,
+    /// Random numbers for new segments, in place of a source of them: a salt need only differ from its predecessor's.
+    salt: u64,
+    batch: Vec<u8>,
+    payload: Vec<u8>,
+    written: Lsn,
+    unsynced_since: Option<LaneTime>,
+    snapshot_asked: bool,
+}
+
+impl<S: Storage> Writer<S> {
+    pub(crate) fn new(wal: Wal<S>, receiver: LogReceiver, config: LogConfig, lane_bed: Arc<Bed>, salt: u64) -> Self {
+        Self {
+            wal,
+            receiver,
+            config,
+            lane_bed,
+            salt,
+            batch: Vec::with_capacity(BATCH_BYTES_MAX + (64 << 10)),
+            payload: Vec::with_capacity(64 << 10),
+            written: Lsn(0),
+            unsynced_since: None,
+            snapshot_asked: false,
+        }
+    }
+
+    /// Whether the lane is gone and everything it queued is dealt with.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.receiver.is_abandoned() && self.receiver.is_empty()
+    }
+
+    /// Whether something is queued, or written and not yet synced.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.receiver.is_empty() || self.unsynced_since.is_some()
+    }
+
+    /// Works off the queue. Returns when to call again though nothing comes, or `None` for never. A failure is final: the lane
+    /// is told, and nothing more is written.
+    pub(crate) fn turn(&mut self, now: LaneTime) -> io::Result<Option<LaneTime>> {
+        let result = self.try_turn(now);
+        if result.is_err() {
+            self.receiver.progress.fail();
+            self.lane_bed.wake();
+        }
+        result
+    }
+
+    fn try_turn(&mut self, now: LaneTime) -> io::Result<Option<LaneTime>> {
+        let before = self.written;
+        while !self.receiver.is_empty() {
+            self.batch.clear();
+            let wrote_to = self.gather()?;
+            if !self.batch.is_empty() {
+                self.wal.append(&self.batch)?;
+                self.unsynced_since.get_or_insert(now);
+            }
+            self.written = self.written.max(wrote_to);
+            if self.batch.len() >= BATCH_BYTES_MAX {
+                break; // Long enough: sync, then come back.
+            }
+        }
+        let deadline = self.unsynced_since.map(|since| match self.config.durability {
+            Durability::Strict => since,
+            Durability::Group { delay } => since.after(delay),
+            Durability::Async { interval } => since.after(interval),
+        });
+        if matches!(self.config.durability, Durability::Async { .. }) && self.written > before {
+            self.report(self.written);
+        }
+        if deadline.is_some_and(|deadline| deadline <= now) {
+            self.sync()?;
+        }
+        self.ask_for_snapshot();
+        Ok(if self.receiver.is_empty() { self.unsynced_since.and(deadline) } else { Some(now) })
+    }
+
+    /// Fills the batch from the queue until it is large, the queue is empty, or a snapshot begins or ends.
+    fn gather(&mut self) -> io::Result<Lsn> {
+        let mut last = self.written;
+        while self.batch.len() < BATCH_BYTES_MAX {
+            let Some((entry, lsn)) = self.receiver.pop(&mut self.payload) else { break };
+            match entry {
+                Entry::Record { kind, slot } => {
+                    self.wal.encode(&mut self.batch, RecordType::State, kind, slot, &self.payload);
+                    last = lsn;
+                }
+                Entry::Released { slot } => {
+                    self.wal.encode(&mut self.batch, RecordType::Released, 0, slot, &[]);
+                    last = lsn;
+                }
+                Entry::SnapshotBegin => {
+                    // What is in the batch was encoded for the old log.
+                    let batch = std::mem::take(&mut self.batch);
+                    self.wal.append(&batch)?;
+                    self.batch = batch;
+                    self.batch.clear();
+                    self.salt =
+                        self.salt.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    self.wal.begin_snapshot(self.salt)?;
+                }
+                Entry::SnapshotRecord { kind, slot } => self.wal.snapshot_record(kind, slot, &self.payload)?,
+                Entry::SnapshotEnd => {
+                    self.wal.end_snapshot()?;
+                    self.snapshot_asked = false;
+                }
+            }
+        }
+        Ok(last)
+    }
+
+    /// Puts everything written on disk, whatever the durability.
+    pub(crate) fn sync(&mut self) -> io::Result<()> {
+        self.wal.sync()?;
+        self.unsynced_since = None;
+        self.report(self.written);
+        Ok(())
+    }
+
+    fn report(&self, lsn: Lsn) {
+        if lsn > self.receiver.progress.durable() {
+            self.receiver.progress.set_durable(lsn);
+            self.lane_bed.wake();
+        }
+    }
+
+    fn ask_for_snapshot(&mut self) {
+        let (log, snapshot) = self.wal.sizes();
+        let due = log >= self.config.compact_bytes_min && log >= 2 * snapshot;
+        if (due || self.wal.is_damaged()) && !self.snapshot_asked {
+            self.snapshot_asked = true;
+            self.receiver.progress.want_snapshot();
+            self.lane_bed.wake();
+        }
+    }
+}
