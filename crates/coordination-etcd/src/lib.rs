@@ -3,6 +3,7 @@
 
 pub mod batch;
 pub mod client;
+pub mod codec;
 pub mod config;
 pub mod keyspace;
 pub mod kv;
