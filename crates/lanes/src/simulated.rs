@@ -342,8 +342,10 @@ impl<H: Handler> VirtualNode<H> {
     /// Changes the number of lanes. New lanes start at once; lanes that go hand over their slots first, as time passes.
     pub fn resize(&mut self, lanes: usize) -> Result<(), MapError> {
         let map = self.map.resized(lanes)?;
-        for lane in self.lanes.len()..lanes {
-            self.start_lane(LaneIndex(lane as u8), false);
+        for lane in 0..lanes {
+            if self.lanes.get(lane).is_none_or(Option::is_none) {
+                self.start_lane(LaneIndex(lane as u8), false);
+            }
         }
         self.set_map(map);
         Ok(())

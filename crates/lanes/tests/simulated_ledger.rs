@@ -1,0 +1,336 @@
+//! The ledger on simulated lanes: crashes, power failures, changes of the number of lanes, all by seed.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use support::{Ledger, Order, slot_of};
+use tessera_contracts::prefix_map::{LaneIndex, Slot};
+use tessera_lanes::LaneTime;
+use tessera_lanes::class::Class;
+use tessera_lanes::config::LaneConfig;
+use tessera_lanes::handler::Notice;
+use tessera_lanes::simulated::{NetworkConfig, VirtualConfig, VirtualNetwork, VirtualNode};
+use tessera_lanes::wal::{Durability, LogConfig};
+
+fn config(lanes: usize, seed: u64) -> VirtualConfig {
+    let log = LogConfig {
+        durability: Durability::Group { delay: Duration::from_millis(2) },
+        compact_bytes_min: 4096,
+        ..LogConfig::default()
+    };
+    VirtualConfig { lanes, lane: LaneConfig::default(), log: Some(log), seed }
+}
+
+fn node(lanes: usize, seed: u64) -> VirtualNode<Ledger> {
+    VirtualNode::new(config(lanes, seed), |_| Ledger::default()).unwrap()
+}
+
+struct Client {
+    done: Sender<(u64, u64)>,
+    answers: Receiver<(u64, u64)>,
+    acked: BTreeMap<u64, u64>,
+    asked: BTreeMap<u64, u64>,
+    random: u64,
+}
+
+impl Client {
+    fn new(seed: u64) -> Self {
+        let (done, answers) = channel();
+        Self { done, answers, acked: BTreeMap::new(), asked: BTreeMap::new(), random: seed | 1 }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn ask(&mut self, node: &mut VirtualNode<Ledger>, orders: usize) {
+        for _ in 0..orders {
+            let key = self.next() % 2000;
+            let version = self.asked.get(&key).copied().unwrap_or(0) + 1;
+            let lane = LaneIndex((self.next() % node.lanes() as u64) as u8);
+            self.asked.insert(key, version);
+            node.command(lane, Order::Raise { key, version, done: self.done.clone() });
+        }
+    }
+
+    fn collect(&mut self) {
+        while let Ok((key, version)) = self.answers.try_recv() {
+            let held = self.acked.entry(key).or_insert(version);
+            *held = (*held).max(version);
+        }
+    }
+
+    /// Every answered order is with the owner of its slot, and nothing is there that was not asked for.
+    fn check(&mut self, node: &VirtualNode<Ledger>, at: &str) {
+        self.collect();
+        let mut held = BTreeMap::new();
+        for lane in 0..node.map().lanes() {
+            let lane = LaneIndex(lane as u8);
+            let ledger = node.handler(lane).unwrap();
+            held.extend(ledger.versions.iter().filter(|(key, _)| node.map().lane_of_slot(slot_of(**key)) == lane));
+        }
+        for (key, version) in &self.acked {
+            let have = held.get(key).copied().unwrap_or(0);
+            assert!(have >= *version, "{at}: key {key} was answered at version {version}, its owner has {have}");
+        }
+        for (key, version) in held {
+            assert!(
+                self.asked.get(&key).is_some_and(|asked| version <= *asked),
+                "{at}: key {key} at {version} was never asked for"
+            );
+        }
+    }
+}
+
+fn pass(node: &mut VirtualNode<Ledger>, millis: u64) {
+    let until = node.now().after(Duration::from_millis(millis));
+    node.run_until(until);
+}
+
+#[test]
+fn a_quiet_node_answers_every_order() {
+    let mut node = node(4, 1);
+    let mut client = Client::new(1);
+    client.ask(&mut node, 500);
+    pass(&mut node, 20);
+    client.check(&node, "quiet");
+    assert_eq!(client.acked, client.asked);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history() {
+    let history = |seed| {
+        let mut node = node(3, seed);
+        let mut client = Client::new(7);
+        for round in 0..20 {
+            client.ask(&mut node, 50);
+            pass(&mut node, 1);
+            if round == 9 {
+                node.crash_lane(LaneIndex(1));
+            }
+        }
+        client.collect();
+        (client.acked.clone(), node.disk().operations(), node.counters(LaneIndex(0)).unwrap().turns.get())
+    };
+    assert_eq!(history(5), history(5));
+}
+
+#[test]
+fn a_lane_that_dies_comes_back_with_everything_it_had_acknowledged() {
+    for seed in 0..20 {
+        let mut node = node(4, seed);
+        let mut client = Client::new(seed);
+        for round in 0..30u64 {
+            client.ask(&mut node, 40);
+            for _ in 0..client.next() % 4 {
+                node.turn();
+            }
+            if round % 5 == 4 {
+                node.crash_lane(LaneIndex((client.next() % 4) as u8));
+            }
+            pass(&mut node, round % 3);
+            client.check(&node, &format!("seed {seed}, round {round}"));
+        }
+        let told = node.handler(LaneIndex(0)).unwrap().notices.iter().any(|n| matches!(n, Notice::LaneDown { .. }))
+            || node.counters(LaneIndex(0)).unwrap().incarnations.get() > 1;
+        assert!(told, "the other lanes are told");
+    }
+}
+
+#[test]
+fn after_a_power_failure_everything_acknowledged_is_there_whatever_the_number_of_lanes() {
+    for seed in 0..20 {
+        let mut client = Client::new(seed);
+        let mut running = node(1 + seed as usize % 5, seed);
+        for life in 0..4u64 {
+            for _ in 0..10 {
+                client.ask(&mut running, 30);
+                let millis = client.next() % 4;
+                pass(&mut running, millis);
+            }
+            client.collect();
+            let now = running.now();
+            let disk = running.power_failure();
+            let lanes = 1 + (client.next() % 6) as usize;
+            running = VirtualNode::on_disk(config(lanes, seed * 100 + life), disk, now, |_| Ledger::default()).unwrap();
+            pass(&mut running, 50);
+            client.check(&running, &format!("seed {seed}, life {life}, {lanes} lanes"));
+        }
+    }
+}
+
+#[test]
+fn lanes_come_and_go_under_load_and_nothing_is_lost() {
+    for seed in 0..20 {
+        let mut node = node(2, seed);
+        let mut client = Client::new(seed);
+        for round in 0..12u64 {
+            client.ask(&mut node, 60);
+            for _ in 0..client.next() % 3 {
+                node.turn();
+            }
+            let lanes = 1 + (client.next() % 6) as usize;
+            node.resize(lanes).unwrap();
+            client.ask(&mut node, 60);
+            if round % 4 == 3 {
+                node.crash_lane(LaneIndex((client.next() % lanes as u64) as u8));
+            }
+            let mut left = true;
+            for _ in 0..200 {
+                pass(&mut node, 5);
+                left = node.retire_idle_lanes();
+                if !left {
+                    break;
+                }
+            }
+            assert!(!left, "seed {seed}, round {round}: lanes that own nothing go");
+            pass(&mut node, 50);
+            client.check(&node, &format!("seed {seed}, round {round}, {lanes} lanes"));
+            for lane in 0..lanes {
+                assert_eq!(
+                    node.counters(LaneIndex(lane as u8)).unwrap().handoffs_pending.get(),
+                    0,
+                    "seed {seed} round {round}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn without_crashes_a_change_of_lanes_loses_no_order_at_all() {
+    for seed in 0..10 {
+        let mut node = node(3, seed);
+        let mut client = Client::new(seed);
+        for lanes in [5, 2, 4, 1, 3] {
+            client.ask(&mut node, 80);
+            node.turn();
+            node.resize(lanes).unwrap();
+            client.ask(&mut node, 80);
+            while {
+                pass(&mut node, 5);
+                node.retire_idle_lanes()
+            } {}
+            pass(&mut node, 20);
+        }
+        client.check(&node, &format!("seed {seed}"));
+        // An order whose origin lane was retired cannot be answered; all others are.
+        let held: usize = (0..3).map(|lane| node.handler(LaneIndex(lane)).unwrap().versions.len()).sum();
+        assert_eq!(held, client.asked.len(), "seed {seed}: every order arrived, none twice");
+    }
+}
+
+#[test]
+fn a_hot_slot_is_lent_to_a_helper_and_comes_back() {
+    let mut node = node(2, 3);
+    let mut client = Client::new(3);
+    client.ask(&mut node, 800);
+    pass(&mut node, 20);
+    let slot = Slot(5);
+    let home = node.map().lane_of_slot(slot);
+    let helper = LaneIndex(1 - home.0);
+    let there = |node: &VirtualNode<Ledger>, lane| {
+        node.handler(lane).unwrap().versions.keys().filter(|key| slot_of(**key) == slot).count()
+    };
+    let keys = there(&node, home);
+    assert!(keys > 0);
+    node.lend(slot, helper).unwrap();
+    pass(&mut node, 20);
+    assert_eq!((there(&node, home), there(&node, helper)), (0, keys));
+    client.ask(&mut node, 200);
+    pass(&mut node, 20);
+    let keys = there(&node, helper);
+    node.return_all();
+    pass(&mut node, 20);
+    assert_eq!((there(&node, home), there(&node, helper)), (keys, 0));
+    client.check(&node, "lent and returned");
+    assert_eq!(client.acked, client.asked);
+}
+
+#[test]
+fn a_message_sent_by_an_old_map_is_forwarded_once_and_never_circles() {
+    let mut node = node(4, 9);
+    let mut client = Client::new(9);
+    client.ask(&mut node, 300);
+    // The messages are in their rings, routed by the old map; now every slot moves on by one lane, twice.
+    for _ in 0..2 {
+        for slot in 0..=255 {
+            let owner = node.map().lane_of_slot(Slot(slot));
+            node.lend(Slot(slot), LaneIndex((owner.0 + 1) % 4)).unwrap();
+        }
+    }
+    pass(&mut node, 200);
+    client.check(&node, "twice moved");
+    assert_eq!(client.acked, client.asked);
+    let forwarded: u64 = (0..4).map(|lane| node.counters(LaneIndex(lane)).unwrap().forwarded.get()).sum();
+    assert!(forwarded > 0 && forwarded <= 300 * 3, "{forwarded} forwards");
+}
+
+#[test]
+fn a_datagram_reaches_its_owner_however_wrong_its_slot_byte_is() {
+    let mut steered = config(4, 5);
+    steered.lane.steer_offset = Some(0);
+    let client = "10.0.0.2:2".parse().unwrap();
+    for misroute_permille in [0, 1000] {
+        let mut node = VirtualNode::new(steered.clone(), |_| Ledger::default()).unwrap();
+        node.misroute_permille = misroute_permille;
+        let mut answers = Vec::new();
+        for slot in 0..=255u8 {
+            for claimed in [slot, slot ^ 0x80] {
+                node.datagram(client, &mut [claimed, slot, 7]);
+                node.run_until_idle();
+                answers.extend(node.take_outgoing());
+            }
+        }
+        assert_eq!(answers.len(), 512);
+        for (to, bytes) in &answers {
+            assert_eq!(*to, client);
+            assert_eq!(LaneIndex(bytes[3]), node.map().lane_of_slot(Slot(bytes[1])), "answered by the owner");
+            assert!(bytes[4] <= 2, "at most two forwards");
+        }
+        let misrouted: u64 = (0..4).map(|lane| node.counters(LaneIndex(lane)).unwrap().misrouted.get()).sum();
+        let lies = answers.iter().filter(|(_, bytes)| bytes[0] != bytes[1]).count() as u64;
+        assert!(if misroute_permille == 0 { misrouted == lies } else { misrouted > lies + 100 }, "{misrouted}");
+    }
+}
+
+#[test]
+fn two_nodes_talk_over_a_network_that_loses_and_repeats() {
+    let run = |seed| {
+        let mut network = VirtualNetwork::new(NetworkConfig {
+            loss_permille: 100,
+            duplicate_permille: 100,
+            seed,
+            ..NetworkConfig::default()
+        });
+        let here = "10.0.0.1:1".parse().unwrap();
+        let there = "10.0.0.2:1".parse().unwrap();
+        network.insert(here, VirtualNode::new(config(2, 1), |_| Ledger::default()).unwrap());
+        network.insert(there, VirtualNode::new(config(3, 2), |_| Ledger::default()).unwrap());
+        // Each echo makes the datagram two bytes longer; the exchange ends when one is lost.
+        network.node(here).unwrap().datagram(there, &mut [0, 7]);
+        network.run_until(LaneTime(2_000_000));
+        network.datagrams_sent()
+    };
+    assert_eq!(run(1), run(1), "the same seed, the same fate");
+    assert!((1..20).any(|seed| run(seed) > 5));
+}
+
+#[test]
+fn messages_to_a_dead_lane_are_counted_as_lost_and_their_senders_told() {
+    let mut node = node(2, 1);
+    node.stall_lane(LaneIndex(1), LaneTime(u64::MAX));
+    node.command(LaneIndex(0), Order::Chatter(100));
+    node.turn();
+    node.crash_lane(LaneIndex(1));
+    let ledger = node.handler(LaneIndex(0)).unwrap();
+    assert!(ledger.notices.contains(&Notice::LaneDown { lane: LaneIndex(1), lost: 100 }), "{:?}", ledger.notices);
+    let dropped = &node.counters(LaneIndex(0)).unwrap().class(Class::Hints).dropped;
+    assert_eq!(dropped[tessera_lanes::class::DropCause::LaneDown as usize].get(), 100);
+}
