@@ -1,4 +1,62 @@
-//! The shard coordination protocol.
+//! Who may work on what: shards of a keyspace, leased to workers, checkpointed, split, and never lost.
+//!
+//! The protocol is written once, as pure functions in [`decide`], and every backend runs it: the
+//! [`InMemoryCoordinator`] here, a file or etcd elsewhere, a simulator in tests. Time comes in as an argument; nothing here
+//! names a clock, a socket, a thread or a randomly ordered map.
+//!
+//! # For workers
+//!
+//! [`session::WorkerSession`] holds one shard: claim, checkpoint, renew, complete. [`CoordinationBackend`],
+//! [`RunManagement`] and [`ShardClaiming`] are what it is built on.
+//!
+//! ```
+//! use tessera_contracts::manifest::InitialShardInput;
+//! use tessera_contracts::{CursorUpdate, LogicalTime, OpId, RunId, ShardId, TenantId, WorkerId};
+//! use tessera_coordination::run::config::RunConfig;
+//! use tessera_coordination::session::WorkerSession;
+//! use tessera_coordination::{InMemoryCoordinator, RunManagement};
+//!
+//! let (tenant, run, now) = (TenantId::from_name("acme"), RunId::new(1), LogicalTime::new(1));
+//! let mut coordinator = InMemoryCoordinator::default();
+//! let shards = [InitialShardInput::new(ShardId::new(1), b"a", b"z")];
+//! coordinator.create_run_with_shards(now, tenant, run, RunConfig::default(), &shards, OpId::new(1))?;
+//!
+//! let mut session = WorkerSession::claim(&mut coordinator, now, tenant, run, WorkerId::new(7))?;
+//! session.checkpoint(now, CursorUpdate::at_key(b"k")?, OpId::new(2))?;
+//! session.complete(now, CursorUpdate::at_key(b"y")?, OpId::new(3)).map_err(|failure| failure.error().clone())?;
+//! coordinator.complete_run(now, tenant, run, OpId::new(4))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # For authors of a backend
+//!
+//! A backend stores [`ShardRecord`](record::shard_record::ShardRecord)s and [`RunRecord`](run::record::RunRecord)s, in
+//! whatever shape, and contains no rule of the protocol. For every operation on a shard it does this:
+//!
+//! 1. *Present.* [`Lease::presented_by`] checks the tenant before anything is looked up. Decisions accept nothing else.
+//! 2. *Load.* Find the shard under the tenant, or answer `ShardNotFound`. Make a [`ShardView`](record::view::ShardView) of it:
+//!    its [`ShardState`](record::state::ShardState), borrowed bytes, the run's [`RunGate`](run::status::RunGate), and whether the
+//!    store still hears from the holder ([`OwnerSignal`](record::view::OwnerSignal)).
+//! 3. *Ask.* Call the operation's function in [`decide`]. A refusal is the answer. A
+//!    [`Verdict::Replay`](decide::Verdict::Replay) is the answer, with nothing to store.
+//! 4. *Store.* A [`Change`](record::state::Change) says what the record becomes: carry it out with
+//!    [`ShardRecord::apply`](record::shard_record::ShardRecord::apply) (or, for a store with its own layout of bytes,
+//!    [`ShardState::apply`](record::state::ShardState::apply) and the byte fields) and commit on the condition that nobody
+//!    wrote in between. If somebody did, go back to 2. Children of a split, and the shards of a registration, are stored in
+//!    the same step as their parent, or staged so that readers see all or none.
+//! 5. *Tell.* Emit the event ([`EventKind::of_change`](events::EventKind::of_change),
+//!    [`EventKind::of_split`](events::EventKind::of_split), or the one the decision carries), and answer.
+//!
+//! An acquire may change the record and still refuse (a shard that used up its retries is parked): store its change either
+//! way, then give its outcome. A renewal in a settled run has nothing to store. A store error is an
+//! [`InfraError`](error::InfraError), transient or not; after an ambiguous one, the op-log tells on the next attempt whether
+//! the operation took effect. [`memory`] is the shortest example; the conformance suite tells whether a backend is right.
+//!
+//! # Map
+//!
+//! [`record`] is what is stored of a shard, [`run`] of a run. [`validation`] has the checks in their order, [`payload`] the
+//! fingerprints that recognise a retry, [`shard_limits`] the ceilings. [`error`] says who should act, [`events`] what happened.
+
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -14,11 +72,16 @@ pub mod memory;
 pub mod payload;
 pub mod record;
 pub mod run;
+pub mod session;
 pub mod shard_limits;
 pub mod validation;
 
-pub use backend::{CoordinationBackend, CoordinationFacade, RunManagement, ShardClaiming};
+pub use backend::{
+    AsyncCoordinationBackend, AsyncRunManagement, AsyncShardClaiming, CoordinationBackend, CoordinationFacade,
+    RunManagement, ShardClaiming,
+};
 pub use error::IdempotentOutcome;
 pub use memory::{CoordinatorRuntimeConfig, InMemoryCoordinator};
 pub use record::lease::Lease;
 pub use record::snapshot::AcquireScratch;
+pub use session::{AsyncWorkerSession, WorkerSession};

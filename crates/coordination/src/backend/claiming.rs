@@ -45,6 +45,7 @@ impl<B: CoordinationBackend + RunManagement + ShardClaiming> CoordinationFacade 
 /// A claim in two steps, for backends without an index of their own: list candidates, then acquire one after the other,
 /// beginning at a place that differs from worker to worker. Another may take a candidate in between; acquire notices.
 /// The caller has checked the run's status and the cooldown.
+#[expect(clippy::too_many_arguments, reason = "the protocol's arguments, each with its own type")]
 pub fn claim_from_candidates<'s, B: CoordinationBackend + RunManagement>(
     backend: &mut B,
     now: LogicalTime,

@@ -173,12 +173,9 @@ pub trait RunManagement {
     ) -> Result<IdempotentOutcome<u32>, RegisterShardsError> {
         match self.create_run(now, tenant, run, config) {
             Ok(()) => {}
-            Err(CreateRunError::AlreadyExists { run }) => match self.get_run(tenant, run) {
-                Ok(record) if record.config == config => {}
-                Ok(_) => return Err(RegisterShardsError::ConfigMismatch { run }),
-                Err(GetRunError::RunNotFound(missing)) => return Err(missing.into()),
-                Err(GetRunError::BackendError(error)) => return Err(error.into()),
-            },
+            Err(CreateRunError::AlreadyExists { run }) => {
+                after_existing_run(run, config, self.get_run(tenant, run))?;
+            }
             Err(error) => return Err(error.into()),
         }
         self.register_shards(now, tenant, run, shards, op_id)
@@ -261,5 +258,19 @@ pub trait RunManagement {
         limit: usize,
     ) -> Result<usize, GetRunError> {
         self.retire_runs_with_events(now, tenant, settled_until, limit, &mut NoEvents)
+    }
+}
+
+/// Whether a run that was found to exist is the one that was to be created.
+pub(super) fn after_existing_run(
+    run: RunId,
+    config: RunConfig,
+    found: Result<RunRecord, GetRunError>,
+) -> Result<(), RegisterShardsError> {
+    match found {
+        Ok(record) if record.config == config => Ok(()),
+        Ok(_) => Err(RegisterShardsError::ConfigMismatch { run }),
+        Err(GetRunError::RunNotFound(missing)) => Err(missing.into()),
+        Err(GetRunError::BackendError(error)) => Err(error.into()),
     }
 }

@@ -1,0 +1,97 @@
+//! A call that was to end a session and did not.
+
+use alloc::boxed::Box;
+use core::fmt;
+
+use crate::error::{OperationError, Refusal, ReleaseError, SplitError};
+
+/// Why a session-ending call failed, and what became of the session.
+pub enum SessionFailure<S, E> {
+    /// The hold stands: the store failed for now, or the request was wrong. Try again, or do something else with it.
+    Kept {
+        /// The session.
+        session: Box<S>,
+        /// What went wrong.
+        error: E,
+    },
+    /// The hold is gone: the shard was taken over or settled, the lease ran out, or the run is over.
+    Lost {
+        /// How that showed.
+        error: E,
+    },
+}
+
+impl<S, E: OperationError> SessionFailure<S, E> {
+    pub(super) fn sort(session: S, error: E) -> Self {
+        if error.ends_session() { Self::Lost { error } } else { Self::Kept { session: Box::new(session), error } }
+    }
+}
+
+impl<S, E> SessionFailure<S, E> {
+    /// What went wrong.
+    pub const fn error(&self) -> &E {
+        match self {
+            Self::Kept { error, .. } | Self::Lost { error } => error,
+        }
+    }
+
+    /// The session, if the hold stands.
+    pub fn into_session(self) -> Option<S> {
+        match self {
+            Self::Kept { session, .. } => Some(*session),
+            Self::Lost { .. } => None,
+        }
+    }
+
+    /// Whether the hold stands.
+    pub const fn is_kept(&self) -> bool {
+        matches!(self, Self::Kept { .. })
+    }
+}
+
+impl<S, E: fmt::Debug> fmt::Debug for SessionFailure<S, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = if self.is_kept() { "Kept" } else { "Lost" };
+        f.debug_struct(name).field("error", self.error()).finish_non_exhaustive()
+    }
+}
+
+impl<S, E: fmt::Display> fmt::Display for SessionFailure<S, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let outcome = if self.is_kept() { "the session stands" } else { "the session is over" };
+        write!(f, "{}; {outcome}", self.error())
+    }
+}
+
+impl<S, E: core::error::Error + 'static> core::error::Error for SessionFailure<S, E> {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        Some(self.error())
+    }
+}
+
+/// Answering an order failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SafePointError {
+    /// Giving the shard back failed.
+    #[error(transparent)]
+    Release(#[from] ReleaseError),
+    /// Splitting off the rest failed.
+    #[error(transparent)]
+    Split(#[from] SplitError),
+}
+
+impl OperationError for SafePointError {
+    fn refusal(&self) -> Option<Refusal> {
+        match self {
+            Self::Release(error) => error.refusal(),
+            Self::Split(error) => error.refusal(),
+        }
+    }
+
+    fn is_transient(&self) -> bool {
+        match self {
+            Self::Release(error) => error.is_transient(),
+            Self::Split(error) => error.is_transient(),
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! A worker's hold on one shard: the lease, what it covers, and what is asked of its holder.
+//!
+//! A session threads tenant and lease through every call, so that they cannot be mixed up. Calls that end the hold
+//! (complete, park, split_replace, release) consume the session; using it again does not compile. If such a call fails
+//! while the hold stands, the session comes back inside the error, to be tried again with the same op id. Nothing renews by
+//! itself: the worker calls [`WorkerSession::renew`].
+//!
+//! What a session knows is in [`SessionState`] and changes only there; [`WorkerSession`] and [`AsyncWorkerSession`] differ
+//! in how they wait, not in what they do.
+
+mod async_worker;
+mod failure;
+mod state;
+mod worker;
+
+pub use async_worker::AsyncWorkerSession;
+pub use failure::{SafePointError, SessionFailure};
+pub use state::{AfterSafePoint, SafePointAction, SessionState};
+pub use worker::WorkerSession;
