@@ -12,7 +12,7 @@
 //! | `<<lownum 8>>`, `<<upnum 8>>` | letters of one case and digits |
 //! | `<<alnum 36>>` | letters and digits |
 //! | `<<url64 40>>`, `<<b64 40>>` | the two base64 alphabets |
-//! | `<<base32 16>>` | `A-Z2-7` |
+//! | `<<base32 16>>`, `<<bech32 58>>` | `A-Z2-7`; the alphabet of age keys |
 //! | `<<uuid>>` | a random UUID |
 //! | `<<github 30>>` | that many random characters and their CRC-32 in base 62 (GitHub, npm) |
 //! | `<<aws 16>>` | base32 that spells a possible account number |
@@ -118,6 +118,7 @@ fn recipe(body: &str, seed: &mut Seed, out: &mut String) -> Result<(), BadRecipe
         "url64" => draw(out, URL64, count()?, seed),
         "b64" => draw(out, B64, count()?, seed),
         "base32" => draw(out, BASE32, count()?, seed),
+        "bech32" => draw(out, b"QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L", count()?, seed),
         "nl" => out.push('\n'),
         "uuid" => {
             for (i, width) in [8, 4, 4, 4, 12].into_iter().enumerate() {
