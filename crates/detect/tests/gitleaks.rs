@@ -1,0 +1,158 @@
+//! The gitleaks format: what is read, what is refused, and that it means what it means there.
+
+use tessera_detect::{Detector, RuleSet, Source, gitleaks};
+
+fn read(text: &str) -> Result<RuleSet, String> {
+    gitleaks::read(text, &mut |path| match path {
+        "base.toml" => Ok(BASE.into()),
+        "loop.toml" => Ok("[extend]\npath = 'loop.toml'\n".into()),
+        _ => Err("no such file".into()),
+    })
+    .map_err(|error| error.to_string())
+}
+
+const BASE: &str = r#"
+title = "base"
+[[rules]]
+id = "acme"
+description = "Acme token"
+regex = '''(?i)acme[_-]?key\s*=\s*["']?([a-z0-9]{16})'''
+keywords = ["acme"]
+entropy = 2.5
+secretGroup = 1
+
+[[rules]]
+id = "other"
+description = "Other token"
+regex = 'other_[0-9]{8}'
+keywords = ["other_"]
+"#;
+
+fn found(rules: &RuleSet, path: &str, commit: Option<&str>, text: &str) -> Vec<(String, String)> {
+    let mut detector = Detector::new(rules).expect("consistent");
+    let mut found = Vec::new();
+    let source = Source { path: Some(path.as_bytes()), commit };
+    detector.scan_bytes(source, text.as_bytes(), |finding| {
+        found.push((finding.rule.id.clone(), String::from_utf8_lossy(finding.secret.expose()).into_owned()));
+    });
+    found
+}
+
+fn ids(rules: &RuleSet, path: &str, text: &str) -> Vec<String> {
+    found(rules, path, None, text).into_iter().map(|(id, _)| id).collect()
+}
+
+const ACME: &str = "acme_key = 'q7w3e9r1t5y2u8i4'\n";
+
+#[test]
+fn regex_group_keywords_and_entropy_are_honoured() {
+    let rules = read(BASE).unwrap();
+    assert_eq!(found(&rules, "a.py", None, ACME), [("acme".to_string(), "q7w3e9r1t5y2u8i4".to_string())]);
+    assert!(ids(&rules, "a.py", "acme_key = 'aaaaaaaaaaaaaaaa'").is_empty(), "too little entropy");
+    assert!(rules.warnings().is_empty(), "{:?}", rules.warnings());
+}
+
+#[test]
+fn a_keyword_may_stand_elsewhere_in_the_file() {
+    let text = "[[rules]]\nid='k'\nregex='[0-9]{6}-[0-9]{6}'\nkeywords=['acme']\n";
+    let rules = read(text).unwrap();
+    assert_eq!(ids(&rules, "a", "# acme settings\n\n\n123456-123456"), ["k"]);
+    assert!(ids(&rules, "a", "# other settings\n123456-123456").is_empty());
+}
+
+#[test]
+fn a_rule_without_keywords_looks_everywhere() {
+    let rules = read("[[rules]]\nid='k'\nregex='[0-9]{6}-[0-9]{6}'\n").unwrap();
+    assert_eq!(ids(&rules, "a", &format!("{}123456-123456", "x\n".repeat(200_000))), ["k"]);
+}
+
+#[test]
+fn paths_restrict_rules_and_alone_are_findings() {
+    let rules = read("[[rules]]\nid='k'\nregex='key[0-9]{4}'\npath='\\.env$'\n[[rules]]\nid='p'\npath='\\.p12$'\n").unwrap();
+    assert_eq!(ids(&rules, "x/.env", "key1234"), ["k"]);
+    assert!(ids(&rules, "x/main.c", "key1234").is_empty());
+    assert_eq!(ids(&rules, "certs/a.p12", ""), ["p"]);
+}
+
+#[test]
+fn both_forms_of_allowlist_work_on_every_target() {
+    for list in [
+        "[rules.allowlist]\nregexes = ['q7w3']\n",
+        "[[rules.allowlists]]\nregexes = ['q7w3']\n",
+        "[[rules.allowlists]]\nstopwords = ['W3E9']\n",
+        "[[rules.allowlists]]\npaths = ['^tests/']\n",
+        "[[rules.allowlists]]\ncommits = ['ABC123']\n",
+        "[[rules.allowlists]]\nregexTarget = 'match'\nregexes = ['^acme_key = .q7']\n",
+        "[[rules.allowlists]]\nregexTarget = 'line'\nregexes = ['harmless']\n",
+        "[[rules.allowlists]]\ncondition = 'AND'\npaths = ['^tests/']\nstopwords = ['w3e9']\n",
+    ] {
+        let (first, second) = BASE.split_at(BASE.rfind("[[rules]]").unwrap());
+        let rules = read(&format!("{first}{list}{second}")).unwrap_or_else(|error| panic!("{list}: {error}"));
+        let text = "acme_key = 'q7w3e9r1t5y2u8i4' # harmless\n";
+        assert!(found(&rules, "tests/a.py", Some("abc123"), text).is_empty(), "{list}");
+        assert_eq!(ids(&rules, "src/a.py", "acme_key = 'z7x3c9v1b5n2m8k4'"), ["acme"], "{list}");
+    }
+    let both_parts = "[[allowlists]]\ncondition = 'AND'\npaths = ['^tests/']\nstopwords = ['nothing-like-it']\n";
+    assert_eq!(ids(&read(&format!("{BASE}{both_parts}")).unwrap(), "tests/a.py", ACME), ["acme"]);
+}
+
+#[test]
+fn global_allowlists_speak_for_all_rules_or_for_those_they_name() {
+    let text = format!("{ACME}other_12345678\n");
+    let all = read(&format!("{BASE}[allowlist]\npaths = ['vendor/']\n")).unwrap();
+    assert!(ids(&all, "vendor/x", &text).is_empty());
+    assert_eq!(ids(&all, "src/x", &text).len(), 2);
+    let some = read(&format!("{BASE}[[allowlists]]\ntargetRules = ['acme']\npaths = ['vendor/']\n")).unwrap();
+    assert_eq!(ids(&some, "vendor/x", &text), ["other"]);
+    assert!(read(&format!("{BASE}[[allowlists]]\ntargetRules = ['acne']\npaths = ['x']\n")).unwrap_err().contains("acne"));
+}
+
+#[test]
+fn extend_merges_completes_and_disables() {
+    let rules = read("[extend]\npath = 'base.toml'\ndisabledRules = ['other', 'nope']\n[[rules]]\nid = 'acme'\n[[rules.allowlists]]\nstopwords = ['q7w3']\n").unwrap();
+    assert_eq!(rules.rules().len(), 1);
+    assert!(ids(&rules, "a", ACME).is_empty(), "the extended rule carries the new allowlist");
+    assert_eq!(ids(&rules, "a", "acme_key = 'z7x3c9v1b5n2m8k4'"), ["acme"], "and the old expression");
+    assert!(rules.warnings().iter().any(|warning| warning.contains("nope")));
+    let rules = read("[extend]\nuseDefault = true\ndisabledRules = ['github-pat']\n[[rules]]\nid='mine'\nregex='mine[0-9]{5}'\n").unwrap();
+    assert_eq!(rules.rules().len(), RuleSet::builtin().rules().len());
+    assert!(rules.get("github-pat").is_none() && rules.get("mine").is_some() && rules.get("npm-token").is_some());
+}
+
+#[test]
+fn composite_rules_wait_for_their_parts() {
+    let text = "[[rules]]\nid='pair'\nregex='user=[a-z]{4}'\n[[rules.required]]\nid='part'\nwithinLines=2\n\
+                [[rules]]\nid='part'\nregex='pass=[a-z]{4}'\nskipReport=true\n";
+    let rules = read(text).unwrap();
+    assert_eq!(ids(&rules, "a", "user=abcd\npass=efgh\n"), ["pair"]);
+    assert_eq!(ids(&rules, "a", "pass=efgh\n\nuser=abcd\n"), ["pair"]);
+    assert!(ids(&rules, "a", "user=abcd\n\n\n\npass=efgh\n").is_empty());
+    assert!(ids(&rules, "a", "user=abcd\n").is_empty());
+    assert!(read(&text.replace("id='part'\nwithin", "id='gone'\nwithin")).unwrap_err().contains("gone"));
+}
+
+#[test]
+fn errors_say_what_where_and_why() {
+    for (text, message) in [
+        ("[[rules]]\nid='k'\nregex='(a{1000}){1000}x'\nkeywords=['a']", "compiles to more than"),
+        ("[[rules]]\nid='k'\nregex='a(?=b)'", "look-around"),
+        ("[[rules]]\nid='k'\nregex='a*'", "matches the empty string"),
+        ("[[rules]]\nid='k'\nregex='a'\nsecretGroup=2", "secretGroup is 2 but the regular expression has 0 groups"),
+        ("[[rules]]\nid='k'", "field `regex` is missing"),
+        ("[[rules]]\nregex='a'", "line 1: field `id` is missing"),
+        ("\n\n[[rules]]\nid='k'\nregex=7", "line 5: rule \"k\": field `regex` must be a string, not integer"),
+        ("[extend]\npath='nowhere.toml'", "no such file"),
+        ("[extend]\npath='loop.toml'", "files extend one another"),
+        ("[[rules]]\nid='k'\nregex='a'\n[rules.allowlist]\ndescription='x'", "needs at least one of"),
+        ("not toml at all", "line 1"),
+    ] {
+        let error = read(text).unwrap_err();
+        assert!(error.contains(message), "{text}\n{error}");
+    }
+}
+
+#[test]
+fn unknown_fields_are_warned_about_not_refused() {
+    let rules = read("colour = 'red'\n[[rules]]\nid='k'\nregex='abc[0-9]'\nflavour='sweet'\n").unwrap();
+    assert_eq!(rules.warnings().len(), 2, "{:?}", rules.warnings());
+}
