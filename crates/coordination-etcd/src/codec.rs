@@ -16,9 +16,9 @@ mod run;
 
 use core::fmt;
 
+use tessera_contracts::LogicalTime;
 use tessera_contracts::cursor::Cursor;
 use tessera_contracts::limits::{MAX_KEY_SIZE, MAX_TOKEN_SIZE};
-use tessera_contracts::LogicalTime;
 
 pub use cold::ColdPart;
 pub use hot::HotPart;
@@ -72,11 +72,11 @@ impl fmt::Display for CodecError {
 
 impl std::error::Error for CodecError {}
 
-/// A shard counter's value.
+/// A shard counter's value. Big-endian, alone of all numbers: etcd compares values as bytes, and counts are compared.
 #[must_use]
 pub fn encode_count(count: u64) -> Vec<u8> {
     let mut writer = Writer::new(Kind::Count, 10);
-    writer.u64(count);
+    writer.bytes.extend_from_slice(&count.to_be_bytes());
     writer.finish()
 }
 
@@ -86,7 +86,7 @@ pub fn encode_count(count: u64) -> Vec<u8> {
 /// If the bytes are not one.
 pub fn decode_count(bytes: &[u8]) -> Result<u64, CodecError> {
     let mut reader = Reader::new(Kind::Count, bytes)?;
-    let count = reader.u64("count")?;
+    let count = reader.array("count").map(u64::from_be_bytes)?;
     reader.finish()?;
     Ok(count)
 }

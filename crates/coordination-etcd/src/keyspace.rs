@@ -12,8 +12,8 @@
 //!                hatching/{tenant}/{run}/{shard}    split, with children that have yet to be published
 //!                open-run/{tenant}/{run}            run that may still change
 //!                new-run/{created}/{tenant}/{run}   run without shards, by age
-//!                old-run/{settled}/{tenant}/{run}   settled run, by age
-//!                count/all, count/of/{tenant}       how many shards there are
+//!                count/all/{stripe}                 how many shards there are: the sum over all stripes
+//!                count/of/{tenant}/{stripe}         and how many of them a tenant has
 //! ```
 //!
 //! An open shard is in exactly one of `free` and `held`, so a run is finished when both are empty. A *place* is the shard's
@@ -220,22 +220,16 @@ impl Keyspace {
         RunIndexPath(self.path(format_args!("new-run/{:016x}/{tenant}/{run}", created.get())))
     }
 
-    /// The entry of a settled run, by when it was settled.
+    /// One of the stripes over which the count of all shards is spread.
     #[must_use]
-    pub fn old_run(&self, settled: LogicalTime, tenant: TenantId, run: RunId) -> RunIndexPath {
-        RunIndexPath(self.path(format_args!("old-run/{:016x}/{tenant}/{run}", settled.get())))
+    pub fn count_all(&self, stripe: usize) -> CountPath {
+        CountPath(self.path(format_args!("count/all/{stripe:02x}")))
     }
 
-    /// How many shards all tenants have.
+    /// One of the stripes over which the count of a tenant's shards is spread.
     #[must_use]
-    pub fn count_all(&self) -> CountPath {
-        CountPath(self.path(format_args!("count/all")))
-    }
-
-    /// How many shards a tenant has.
-    #[must_use]
-    pub fn count_of(&self, tenant: TenantId) -> CountPath {
-        CountPath(self.path(format_args!("count/of/{tenant}")))
+    pub fn count_of(&self, tenant: TenantId, stripe: usize) -> CountPath {
+        CountPath(self.path(format_args!("count/of/{tenant}/{stripe:02x}")))
     }
 
     /// The cold parts of a run's shards whose ids lie behind `after`, in the order of their ids.
@@ -244,13 +238,25 @@ impl Keyspace {
         self.shards_after("cold", tenant, run, after)
     }
 
+    /// The cold parts of a run's shards with ids from `first` to `last`, both included.
+    #[must_use]
+    pub fn colds_between(&self, tenant: TenantId, run: RunId, first: ShardId, last: ShardId) -> Keys {
+        self.shards_between("cold", tenant, run, first, last)
+    }
+
+    /// The hot parts of a run's shards with ids from `first` to `last`, both included.
+    #[must_use]
+    pub fn hots_between(&self, tenant: TenantId, run: RunId, first: ShardId, last: ShardId) -> Keys {
+        self.shards_between("hot", tenant, run, first, last)
+    }
+
     /// The split shards of a run whose children have yet to be published.
     #[must_use]
     pub fn all_hatching(&self, tenant: TenantId, run: RunId) -> Keys {
         self.shards_after("hatching", tenant, run, None)
     }
 
-    /// Everything under one heading that belongs to one run.
+    /// The hot parts of all of a run's shards.
     #[must_use]
     pub fn hots(&self, tenant: TenantId, run: RunId) -> Keys {
         self.shards_after("hot", tenant, run, None)
@@ -271,24 +277,20 @@ impl Keyspace {
     /// A tenant's open runs behind `after`, in the order of their ids.
     #[must_use]
     pub fn open_runs_after(&self, tenant: TenantId, after: Option<RunId>) -> Keys {
-        let all = format!("open-run/{tenant}/");
-        let start = match after {
-            None => self.path(format_args!("{all}")),
-            Some(after) => self.path(format_args!("{all}{after}0")),
-        };
-        Keys::Range { start, end: self.end_of(&all) }
+        self.of_tenant_after("open-run", tenant, after)
     }
 
     /// Runs without shards that were created before `time`.
     #[must_use]
     pub fn new_runs_before(&self, time: LogicalTime) -> Keys {
-        self.runs_before("new-run", time)
+        let start = self.path(format_args!("new-run/"));
+        Keys::Range { start, end: self.path(format_args!("new-run/{:016x}", time.get())) }
     }
 
-    /// Runs that were settled before `time`.
+    /// A tenant's runs behind `after`, in the order of their ids.
     #[must_use]
-    pub fn old_runs_before(&self, time: LogicalTime) -> Keys {
-        self.runs_before("old-run", time)
+    pub fn runs_after(&self, tenant: TenantId, after: Option<RunId>) -> Keys {
+        self.of_tenant_after("run", tenant, after)
     }
 
     fn shards_after(&self, heading: &str, tenant: TenantId, run: RunId, after: Option<ShardId>) -> Keys {
@@ -301,6 +303,11 @@ impl Keyspace {
         Keys::Range { start, end: self.end_of(&all) }
     }
 
+    fn shards_between(&self, heading: &str, tenant: TenantId, run: RunId, first: ShardId, last: ShardId) -> Keys {
+        let start = self.path(format_args!("{heading}/{tenant}/{run}/{first}"));
+        Keys::Range { start, end: self.path(format_args!("{heading}/{tenant}/{run}/{last}0")) }
+    }
+
     fn windowed(&self, heading: &str, tenant: TenantId, run: RunId, window: Window) -> Keys {
         let all = format!("{heading}/{tenant}/{run}/");
         let start = self.path(format_args!("{all}{:04x}", window.start));
@@ -309,9 +316,13 @@ impl Keyspace {
         Keys::Range { start, end }
     }
 
-    fn runs_before(&self, heading: &str, time: LogicalTime) -> Keys {
-        let start = self.path(format_args!("{heading}/"));
-        Keys::Range { start, end: self.path(format_args!("{heading}/{:016x}", time.get())) }
+    fn of_tenant_after(&self, heading: &str, tenant: TenantId, after: Option<RunId>) -> Keys {
+        let all = format!("{heading}/{tenant}/");
+        let start = match after {
+            None => self.path(format_args!("{all}")),
+            Some(after) => self.path(format_args!("{all}{after}0")),
+        };
+        Keys::Range { start, end: self.end_of(&all) }
     }
 
     fn path(&self, tail: core::fmt::Arguments<'_>) -> Bytes {
@@ -385,9 +396,8 @@ mod tests {
             space.hatching(tenant, key).0,
             space.open_run(tenant, run).0,
             space.new_run(time, tenant, run).0,
-            space.old_run(time, tenant, run).0,
-            space.count_all().0,
-            space.count_of(tenant).0,
+            space.count_all(3).0,
+            space.count_of(tenant, 3).0,
         ];
         paths.extend(ShardIndex::ALL.map(|index| space.index(index, tenant, key).0));
         paths
@@ -474,7 +484,7 @@ mod tests {
                 one.indexed(ShardIndex::Free, tenant, run, Window::ALL),
                 one.owners(tenant, run, Window::ALL),
                 one.open_runs_after(tenant, None),
-                one.old_runs_before(LogicalTime::MAX),
+                one.new_runs_before(LogicalTime::MAX),
             ];
             for path in all_paths(&other, tenant, run, ShardId::new(1), LogicalTime::new(1)) {
                 prop_assert!(ranges.iter().all(|range| !range.contains(&path)), "{path:?}");
@@ -505,10 +515,21 @@ mod tests {
         }
 
         #[test]
-        fn runs_come_by_age(settled: u64, before: u64) {
+        fn new_runs_come_by_age(created: u64, before: u64) {
             let space = Keyspace::new("ns");
-            let path = space.old_run(LogicalTime::new(settled), tenant(1), RunId::new(1));
-            prop_assert_eq!(space.old_runs_before(LogicalTime::new(before)).contains(path.as_bytes()), settled < before);
+            let path = space.new_run(LogicalTime::new(created), tenant(1), RunId::new(1));
+            prop_assert_eq!(space.new_runs_before(LogicalTime::new(before)).contains(path.as_bytes()), created < before);
+        }
+
+        #[test]
+        fn a_span_of_ids_holds_both_its_ends_and_nothing_outside(first: u64, width in 0..1_000u64, shard: u64) {
+            let space = Keyspace::new("ns");
+            let last = first.saturating_add(width);
+            let keys = space.colds_between(tenant(1), RunId::new(1), ShardId::new(first), ShardId::new(last));
+            for id in [first, last, shard, first.wrapping_sub(1), last.wrapping_add(1)] {
+                let path = space.cold(tenant(1), ShardKey::new(RunId::new(1), ShardId::new(id)));
+                prop_assert_eq!(keys.contains(path.as_bytes()), (first..=last).contains(&id));
+            }
         }
     }
 }
