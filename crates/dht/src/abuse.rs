@@ -122,7 +122,8 @@ impl Abuse {
 
     /// Lets a request pass, or says after how many milliseconds to ask again.
     pub fn admit(&mut self, now_ms: u64, peer: &PublicKey, prefix: AddrPrefix, cost: u32) -> Result<(), u32> {
-        let (per_peer, per_prefix) = (self.share(self.limits.per_peer_per_sec), self.share(self.limits.per_prefix_per_sec));
+        let (per_peer, per_prefix) =
+            (self.share(self.limits.per_peer_per_sec), self.share(self.limits.per_prefix_per_sec));
         let burst = self.limits.burst_secs.max(1);
         let bucket = |per_sec: u32| move || bucket(per_sec, per_sec.saturating_mul(burst), now_ms);
         let by_peer = self.peers.get_or_insert_with(*peer, bucket(per_peer)).take(now_ms, cost);
@@ -169,8 +170,7 @@ impl Abuse {
 
     fn score_of(&mut self, peer: &PublicKey) -> &mut Score {
         let half_life = NonZeroU64::new(self.limits.score_half_life_ms).unwrap_or(NonZeroU64::MIN);
-        self.scores
-            .get_or_insert_with(*peer, || Score { own: Ewma::new(half_life), hearsay: Ewma::new(half_life) })
+        self.scores.get_or_insert_with(*peer, || Score { own: Ewma::new(half_life), hearsay: Ewma::new(half_life) })
     }
 }
 

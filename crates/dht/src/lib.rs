@@ -13,6 +13,7 @@ pub mod contact;
 pub mod identity;
 pub mod keyed_lru;
 pub mod lookup;
+pub mod node;
 pub mod record;
 pub mod rng;
 pub mod routing;

@@ -144,6 +144,8 @@ pub struct Ask {
     pub contact: Contact,
     /// Which page of providers.
     pub page: u32,
+    /// Whether it comes from our own table and is asked for the first time: a leg that a relay may take.
+    pub first_leg: bool,
 }
 
 /// Why a lookup ended.
@@ -285,7 +287,7 @@ impl Lookup {
     }
 
     /// Whom to ask now, if anybody. `may_ask` is the caller's say: a peer may have too much in flight, or be in quarantine.
-    pub fn next(&mut self, now_ms: u64, mut may_ask: impl FnMut(&NodeId) -> bool) -> Option<Ask> {
+    pub fn next(&mut self, now_ms: u64, mut may_ask: impl FnMut(&Candidate) -> bool) -> Option<Ask> {
         if self.in_flight >= self.alpha.max(self.config.paths) || self.stats.requests >= self.config.requests_max {
             return None;
         }
@@ -302,7 +304,12 @@ impl Lookup {
         candidate.standing = Standing::Asked;
         candidate.asked_ms = now_ms;
         candidate.attempts += 1;
-        let ask = Ask { id: candidate.id, contact: candidate.contact, page: candidate.page };
+        let ask = Ask {
+            id: candidate.id,
+            contact: candidate.contact,
+            page: candidate.page,
+            first_leg: candidate.hops == 1 && candidate.attempts == 1,
+        };
         self.in_flight += 1;
         self.stats.requests += 1;
         Some(ask)
@@ -425,6 +432,15 @@ impl Lookup {
         }
     }
 
+    /// The request to `from` failed for no fault of its own (a relay, a missing cookie): it is asked once more.
+    pub fn requeue(&mut self, from: &NodeId) {
+        if let Some(at) = self.waiting(from) {
+            self.in_flight -= 1;
+            let candidate = &mut self.frontier[at];
+            candidate.standing = if candidate.attempts < 2 { Standing::Fresh } else { Standing::Dead };
+        }
+    }
+
     /// The caller gave up.
     pub fn cancel(&mut self) {
         self.cancelled = true;
@@ -515,7 +531,7 @@ impl Lookup {
 
     /// Nearest candidate of `path` that is wanted, could be asked at `now`, and may be. Among equals in distance (the
     /// same number of leading zeros) of the first few, the one with the shortest known round trip.
-    fn best_of_path(&self, path: u8, now_ms: u64, may_ask: &mut impl FnMut(&NodeId) -> bool) -> Option<usize> {
+    fn best_of_path(&self, path: u8, now_ms: u64, may_ask: &mut impl FnMut(&Candidate) -> bool) -> Option<usize> {
         let mut best: Option<usize> = None;
         let mut looked = 0;
         for at in self.wanted(path) {
@@ -523,7 +539,7 @@ impl Lookup {
             if candidate.standing == Standing::Silent && now_ms < candidate.asked_ms + self.config.retry_cooldown_ms {
                 continue;
             }
-            if !may_ask(&candidate.id) {
+            if !may_ask(candidate) {
                 continue;
             }
             match best {
@@ -884,7 +900,7 @@ mod tests {
         }
         assert_eq!((lookup.providers().len(), lookup.providers()[0].issued_secs), (1, 9));
         lookup.more_pages(&id, 6);
-        assert_eq!(lookup.next(2, |other| *other == id).map(|ask| ask.page), Some(6));
+        assert_eq!(lookup.next(2, |other| other.id == id).map(|ask| ask.page), Some(6));
         lookup.found_provider(&id, &provider(2, 1));
         assert_eq!(lookup.finished(2), Some(Finish::Found));
     }

@@ -1,0 +1,270 @@
+//! Requests in flight: sending them, matching replies, and noticing silence.
+
+use tessera_contracts::point::{ContentId, NodeId, Point as _};
+use tessera_stdx::TimerHandle;
+
+use super::outbox::{Outbox, message_kind};
+use super::{LaneNode, steering_slot};
+use crate::addr::Addr;
+use crate::contact::Contact;
+use crate::identity::{Crypto, PublicKey};
+use crate::routing::Placed;
+use crate::seal::cookie::NO_COOKIE;
+use crate::time::Now;
+use crate::wire::BODY_BYTES_MAX;
+use crate::wire::header::HEADER_BYTES;
+use crate::wire::message::{Envelope, ErrorCode, Message, flag};
+
+/// What a timer is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Timer {
+    Request(u64),
+    Operation { at: u16, generation: u32 },
+    Tick,
+}
+
+/// Why a request was sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Purpose {
+    /// A step of a lookup.
+    Lookup { at: u16, generation: u32, peer: NodeId },
+    /// A write of an operation, to its `target`-th holder.
+    Write { at: u16, generation: u32, target: u8, batch: u32, attempt: u8 },
+    /// Is it there, and what can it do?
+    Verify,
+    /// On behalf of somebody else's request.
+    Relay(RelayedFor),
+    /// An announcement of ours was handed to a stem.
+    Stem(ContentId),
+    /// Somebody else's announcement was handed on.
+    StemOn,
+}
+
+/// Whose request is being relayed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RelayedFor {
+    pub(super) key: PublicKey,
+    pub(super) addr: Addr,
+    pub(super) correlation: u64,
+    pub(super) flags: u8,
+}
+
+/// A request in flight.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request {
+    pub(super) to: Contact,
+    pub(super) id: NodeId,
+    pub(super) sent_ms: u64,
+    pub(super) timer: TimerHandle,
+    pub(super) purpose: Purpose,
+}
+
+/// Bounds on how long a reply is waited for.
+const TIMEOUT_MS_MIN: u64 = 50;
+const TIMEOUT_MS_MAX: u64 = 600;
+
+impl<C: Crypto> LaneNode<C> {
+    /// Sends `message` about the point `about` to a peer. False if it cannot be sent now.
+    pub(super) fn request(
+        &mut self,
+        now: Now,
+        to: Contact,
+        id: NodeId,
+        about: &[u8; 32],
+        message: &Message<'_>,
+        purpose: Purpose,
+        out: &mut impl Outbox,
+    ) -> bool {
+        if self.requests.len() == self.requests.capacity() || !to.addr.is_dialable() {
+            return false;
+        }
+        let correlation = self.rng.u64() & !0xff | u64::from(self.home_slot.0);
+        // A relay asks somebody else in turn: it is given the time of both.
+        let legs = if matches!(message, Message::Relay { .. }) { 2 } else { 1 };
+        let timeout = self.timeout_ms(&id) * legs;
+        let Ok(timer) = self.timers.insert(now.mono_ms + timeout, Timer::Request(correlation)) else { return false };
+        let slot = if self.config.any_slot { self.rng.u64() as u8 } else { steering_slot(&id, about) };
+        if !self.send_sealed(now, &to, slot, correlation, message, out) {
+            self.timers.cancel(timer);
+            return false;
+        }
+        self.counters.requests_sent += 1;
+        self.requests.insert(correlation, Request { to, id, sent_ms: now.mono_ms, timer, purpose });
+        *self.outstanding.get_or_insert_with(*id.as_bytes(), || 0) += 1;
+        true
+    }
+
+    /// Sends a request that nobody answers.
+    pub(super) fn notify(
+        &mut self,
+        now: Now,
+        to: Contact,
+        id: &NodeId,
+        about: &[u8; 32],
+        message: &Message<'_>,
+        out: &mut impl Outbox,
+    ) {
+        self.send_sealed(now, &to, steering_slot(id, about), 0, message, out);
+    }
+
+    fn send_sealed(
+        &mut self,
+        now: Now,
+        to: &Contact,
+        slot: u8,
+        correlation: u64,
+        message: &Message<'_>,
+        out: &mut impl Outbox,
+    ) -> bool {
+        let cookie = self.sealer.cookie_of(now, &to.key);
+        let mut flags = 0;
+        if self.config.client {
+            flags |= flag::CLIENT;
+        }
+        if self.config.any_slot {
+            flags |= flag::ANY_SLOT;
+        }
+        let envelope = Envelope { flags, correlation, cookie, message: *message };
+        let body = &mut self.buffer[HEADER_BYTES..HEADER_BYTES + BODY_BYTES_MAX];
+        let Ok(mut len) = envelope.write(body) else { return false };
+        if cookie == NO_COOKIE {
+            // They will answer no more bytes than we send until we have shown that we are where we seem to be.
+            body[len..].fill(0);
+            len = BODY_BYTES_MAX;
+        }
+        match self.sealer.seal(now, &to.key, slot, &mut self.buffer[..], len) {
+            Ok(len) => {
+                self.transmit(to.addr, len, out);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Sends the first `len` bytes of the buffer.
+    pub(super) fn transmit(&mut self, to: Addr, len: usize, out: &mut impl Outbox) {
+        self.counters.datagrams_out += 1;
+        self.counters.bytes_out += len as u64;
+        out.send(to, &self.buffer[..len]);
+    }
+
+    /// Takes a request out of flight.
+    fn settle(&mut self, correlation: u64) -> Option<Request> {
+        let request = self.requests.remove(&correlation)?;
+        self.timers.cancel(request.timer);
+        if let Some(count) = self.outstanding.get(request.id.as_bytes()) {
+            *count -= 1;
+            if *count == 0 {
+                self.outstanding.remove(request.id.as_bytes());
+            }
+        }
+        Some(request)
+    }
+
+    /// Requests in flight to one peer.
+    pub(super) fn in_flight_to(&self, id: &NodeId) -> usize {
+        self.outstanding.peek(id.as_bytes()).map_or(0, |count| usize::from(*count))
+    }
+
+    fn timeout_ms(&mut self, id: &NodeId) -> u64 {
+        let known = self.table.get(id).and_then(|peer| peer.round_trip.srtt_ms()).map(|ms| ms * 2);
+        let timeout = known.or_else(|| self.round_trip.slow_ms()).unwrap_or(TIMEOUT_MS_MAX);
+        let timeout = timeout.clamp(TIMEOUT_MS_MIN, TIMEOUT_MS_MAX);
+        timeout + self.rng.below(timeout / 8 + 1)
+    }
+
+    pub(super) fn on_reply(
+        &mut self,
+        now: Now,
+        from: Addr,
+        sender: PublicKey,
+        envelope: &Envelope<'_>,
+        out: &mut impl Outbox,
+    ) {
+        let expected = self.requests.peek(&envelope.correlation);
+        let Some(request) = expected.copied().filter(|r| r.to.key == sender && r.to.addr == from) else {
+            self.counters.replies_unexpected += 1;
+            return;
+        };
+        self.settle(envelope.correlation);
+        self.last_answer_ms = now.mono_ms;
+        self.sealer.keep_cookie(now, &sender, envelope.cookie);
+        let rtt_ms = now.mono_ms.saturating_sub(request.sent_ms);
+        if !matches!(envelope.message, Message::Relayed { .. }) {
+            self.round_trip.record(rtt_ms);
+        }
+        if envelope.flags & flag::CLIENT == 0 && !self.abuse.is_quarantined(now.mono_ms, &sender) {
+            self.note_answer(now, request.id, request.to, rtt_ms, out);
+        }
+        match &envelope.message {
+            Message::Pong { observed } => self.note_observed(observed),
+            Message::Negotiated { capabilities, observed } => {
+                self.note_observed(observed);
+                if let Some(peer) = self.table.get_mut(&request.id) {
+                    peer.capabilities = capabilities.bits;
+                }
+            }
+            _ => {}
+        }
+        match request.purpose {
+            Purpose::Lookup { at, generation, peer } => {
+                self.on_lookup_reply(now, at, generation, &peer, &request, &envelope.message, out);
+            }
+            Purpose::Write { at, generation, target, batch, attempt } => {
+                self.on_write_reply(now, at, generation, target, batch, attempt, &envelope.message, out);
+            }
+            Purpose::Relay(asker) => self.on_relayed_reply(now, asker, &envelope.message, out),
+            Purpose::Stem(id) => self.on_stem_answer(now, &id, matches!(envelope.message, Message::StemTaken)),
+            Purpose::Verify | Purpose::StemOn => {}
+        }
+    }
+
+    pub(super) fn on_request_timeout(&mut self, now: Now, correlation: u64, out: &mut impl Outbox) {
+        let Some(request) = self.settle(correlation) else { return };
+        self.counters.request_timeouts += 1;
+        if self.table.silent(&request.id) {
+            self.tell_lanes(message_kind::SILENT, request.id.prefix_u64(), request.id.as_bytes(), out);
+        }
+        match request.purpose {
+            Purpose::Lookup { at, generation, peer } => self.on_lookup_timeout(now, at, generation, &peer, out),
+            Purpose::Write { at, generation, target, batch, attempt } => {
+                self.on_write_timeout(now, at, generation, target, batch, attempt, out);
+            }
+            Purpose::Relay(asker) => {
+                self.relays -= 1;
+                let refusal = Message::Error { code: ErrorCode::RelayFailed, retry_after_ms: 0 };
+                self.reply_to(now, &asker, &refusal, out);
+            }
+            Purpose::Stem(id) => self.on_stem_answer(now, &id, false),
+            Purpose::Verify | Purpose::StemOn => {}
+        }
+    }
+
+    /// A peer answered: it deserves its place in the table, and the other lanes may hear of it.
+    fn note_answer(&mut self, now: Now, id: NodeId, contact: Contact, rtt_ms: u64, out: &mut impl Outbox) {
+        let placed = self.table.answered(now.mono_ms, id, contact, Some(rtt_ms));
+        if matches!(placed, Placed::Added | Placed::Replaced) {
+            self.log_contact(&id, &contact, out);
+        }
+        // News go to all; the owner's pings keep the others' tables fresh too.
+        if matches!(placed, Placed::Added | Placed::Replaced) || self.map.lane(&self.own, &id) == self.lane {
+            let mut payload = [0; 54];
+            payload[..50].copy_from_slice(&contact.to_wire());
+            payload[50..].copy_from_slice(&(rtt_ms as u32).to_le_bytes());
+            self.tell_lanes(message_kind::CONTACT, id.prefix_u64(), &payload, out);
+        }
+        if let Placed::Spare(Some(oldest)) = placed {
+            let oldest_id = self.sealer.node_id(&oldest.key);
+            if self.in_flight_to(&oldest_id) == 0 {
+                self.request(now, oldest, oldest_id, oldest_id.as_bytes(), &Message::Ping, Purpose::Verify, out);
+            }
+        }
+    }
+
+    /// Peers say where they see us. The latest word is believed only where nobody configured an address.
+    fn note_observed(&mut self, observed: &Addr) {
+        if observed.is_dialable() {
+            self.observed = Some(*observed);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What a program asks of the DHT, and how every answer explains itself.
+
+use alloc::vec::Vec;
+
+use tessera_contracts::point::{ContentId, NodeId};
+
+use crate::addr::Addr;
+use crate::contact::Contact;
+use crate::lookup::{Finish, LookupStats, Standing};
+use crate::wire::message::{ErrorCode, SignedProvider};
+
+/// Chosen by the caller, returned with the outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CommandId(pub u64);
+
+/// How much a lookup hides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Privacy {
+    /// Ask directly: fastest.
+    #[default]
+    None,
+    /// Walk towards a point that only shares the target's region, and ask for the target itself only at the end.
+    Blind,
+    /// Have the first requests asked by another node.
+    Relay,
+}
+
+/// A request to the lane that owns its id. A command for an id of another lane is answered with [`Answer::WrongLane`].
+#[derive(Debug, Clone)]
+pub enum Command {
+    /// The nodes nearest to a point.
+    FindNode {
+        /// The point.
+        target: [u8; 32],
+    },
+    /// The record of an id. Immutable or mutable is the caller's knowledge: the two end differently.
+    Get {
+        /// The id.
+        id: ContentId,
+        /// Whether the highest sequence is wanted rather than the first valid record.
+        mutable: bool,
+        /// What to hide.
+        privacy: Privacy,
+    },
+    /// Store a record (from `record::immutable_record` or `record::mutable_record`) with the nodes nearest to its id.
+    Put {
+        /// The record's bytes.
+        record: Vec<u8>,
+        /// Store it again at half its lifetime, for as long as the node runs.
+        keep_alive: bool,
+    },
+    /// Announce that this node provides ids, now and again at half the lifetime. All ids must belong to this lane.
+    Provide {
+        /// The ids.
+        ids: Vec<ContentId>,
+    },
+    /// Stop announcing.
+    Unprovide {
+        /// The ids.
+        ids: Vec<ContentId>,
+    },
+    /// Who provides an id?
+    FindProviders {
+        /// The id.
+        id: ContentId,
+        /// How many are enough.
+        limit: usize,
+    },
+    /// Contacts to start from, besides those remembered.
+    Bootstrap {
+        /// The contacts.
+        contacts: Vec<Contact>,
+    },
+    /// Give up a command that is under way. It completes as cancelled.
+    Cancel {
+        /// Which.
+        command: CommandId,
+    },
+}
+
+/// How one node took part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    /// Its id.
+    pub id: NodeId,
+    /// Where it was asked.
+    pub addr: Addr,
+    /// What became of it.
+    pub standing: Standing,
+    /// How many answers led to it.
+    pub hops: u8,
+    /// Whether it returned what was looked for, or acknowledged the write.
+    pub useful: bool,
+}
+
+/// How a write went.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Written {
+    /// Nodes that should hold it.
+    pub holders: u16,
+    /// Nodes that said they do.
+    pub acknowledged: u16,
+    /// Nodes that refused, and why: each code at most once, with its number.
+    pub refused: Vec<(ErrorCode, u16)>,
+    /// Nodes that did not answer.
+    pub silent: u16,
+}
+
+impl Written {
+    /// Whether a quorum holds it: more than half of those that should.
+    #[must_use]
+    pub fn has_quorum(&self) -> bool {
+        self.holders > 0 && self.acknowledged * 2 > self.holders
+    }
+
+    pub(crate) fn refuse(&mut self, code: ErrorCode) {
+        match self.refused.iter_mut().find(|(held, _)| *held == code) {
+            Some((_, count)) => *count += 1,
+            None => self.refused.push((code, 1)),
+        }
+    }
+}
+
+/// What came of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// The nodes nearest to the point, nearest first.
+    Nodes(Vec<Contact>),
+    /// The record's bytes.
+    Record(Vec<u8>),
+    /// There is no such record, as far as those who should know say.
+    NoRecord,
+    /// A mutable record was found, but this node has seen a newer one that it no longer has: it will not go back.
+    OnlyStale {
+        /// The sequence seen before.
+        seen: u64,
+        /// The highest found now.
+        found: u64,
+    },
+    /// Providers, possibly none.
+    Providers(Vec<SignedProvider>),
+    /// The write is over.
+    Written(Written),
+    /// So many ids are announced from now on.
+    Providing(usize),
+    /// Taken note of.
+    Noted,
+    /// The record cannot be stored: shape, times or signature.
+    BadRecord,
+    /// The id belongs to another lane.
+    WrongLane,
+    /// Too many commands are under way: ask again when one is done.
+    TooBusy,
+    /// The command to cancel is not under way.
+    NotUnderWay,
+}
+
+/// An answer, and how it came about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// What came of it.
+    pub answer: Answer,
+    /// Why the lookup ended; `None` if none was needed.
+    pub finish: Option<Finish>,
+    /// The lookup's numbers.
+    pub stats: LookupStats,
+    /// Everybody who was in view, nearest first.
+    pub asked: Vec<Asked>,
+}
+
+impl Outcome {
+    /// An answer that needed nobody.
+    #[must_use]
+    pub fn local(answer: Answer) -> Self {
+        Self { answer, finish: None, stats: LookupStats::default(), asked: Vec::new() }
+    }
+}

@@ -1,0 +1,103 @@
+//! How a node is configured. Every number here is a bound or a pace; defaults suit a node on the open internet.
+
+use alloc::string::String;
+
+use crate::abuse::AbuseLimits;
+use crate::addr::Addr;
+use crate::lookup::LookupConfig;
+use crate::record::TTL_SECS_DEFAULT;
+use crate::routing::TableLimits;
+use crate::seal::SealLimits;
+use crate::store::providers::ProviderLimits;
+use crate::store::records::RecordLimits;
+use crate::wire::header::Suite;
+
+/// The configuration of one lane of a node. All lanes of a node are configured alike.
+#[derive(Debug, Clone)]
+pub struct NodeConfig {
+    /// Nodes of different networks do not understand each other.
+    pub network: String,
+    /// The cipher for what we send.
+    pub suite: Suite,
+    /// Serve nobody: for nodes that cannot be reached from outside, or that will soon be gone.
+    pub client: bool,
+    /// The address announced to others as ours; without it, the one that peers say they see.
+    pub public_addr: Option<Addr>,
+    /// Hide which lane asks, at the price of a forward between lanes.
+    pub any_slot: bool,
+    /// Bounds of the sealing state.
+    pub seal: SealLimits,
+    /// Bounds of the routing table.
+    pub table: TableLimits,
+    /// How lookups behave.
+    pub lookup: LookupConfig,
+    /// Bounds of the record store.
+    pub records: RecordLimits,
+    /// Bounds of the provider store.
+    pub providers: ProviderLimits,
+    /// Limits on others.
+    pub abuse: AbuseLimits,
+    /// Operations under way at once.
+    pub operations_max: usize,
+    /// Requests in flight at once.
+    pub requests_max: usize,
+    /// Requests in flight to one peer.
+    pub requests_per_peer_max: usize,
+    /// Writes in flight of one operation.
+    pub writes_in_flight_max: usize,
+    /// Announcement datagrams per second, all sweeps together.
+    pub announces_per_sec: u32,
+    /// A bucket without a lookup for this long is refreshed.
+    pub refresh_ms: u64,
+    /// A peer unheard of for this long is pinged.
+    pub ping_idle_ms: u64,
+    /// Between two rounds of upkeep.
+    pub tick_ms: u64,
+    /// The lifetime of announcements.
+    pub provide_ttl_secs: u32,
+    /// How long a record found by a lookup is kept.
+    pub cache_ttl_secs: u32,
+    /// Tell the nearest node that did not have a record what was found.
+    pub cache_hints: bool,
+    /// Nodes an announcement passes before it is spread; zero spreads it from here.
+    pub stem_hops: u8,
+    /// Relay requests of others, at most so many at once; zero for never.
+    pub relays_max: usize,
+    /// Ids remembered as provided.
+    pub published_max: usize,
+    /// Mutable records whose highest seen sequence is remembered.
+    pub sequences_max: usize,
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        Self {
+            network: String::from("tessera"),
+            suite: Suite::Aes256Gcm,
+            client: false,
+            public_addr: None,
+            any_slot: false,
+            seal: SealLimits::default(),
+            table: TableLimits::default(),
+            lookup: LookupConfig::default(),
+            records: RecordLimits::default(),
+            providers: ProviderLimits::default(),
+            abuse: AbuseLimits::default(),
+            operations_max: 64,
+            requests_max: 1024,
+            requests_per_peer_max: 4,
+            writes_in_flight_max: 16,
+            announces_per_sec: 1000,
+            refresh_ms: 45 * 60 * 1000,
+            ping_idle_ms: 60 * 1000,
+            tick_ms: 1000,
+            provide_ttl_secs: TTL_SECS_DEFAULT,
+            cache_ttl_secs: 600,
+            cache_hints: true,
+            stem_hops: 0,
+            relays_max: 64,
+            published_max: 1_000_000,
+            sequences_max: 4096,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What a lane asks of the world around it.
+//!
+//! The world is a runtime with sockets and a write-ahead log, or a simulator; the lane cannot tell. All calls are told,
+//! not asked: nothing blocks, and what cannot be done is lost like a datagram.
+
+use tessera_contracts::prefix_map::{LaneIndex, Slot};
+
+use super::command::{CommandId, Outcome};
+use crate::addr::Addr;
+
+/// How much a message between lanes matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MessageClass {
+    /// Needed to do what was asked: fanout of announcements.
+    Coordination,
+    /// Good to know, lossy by design: contacts and scores.
+    Hint,
+}
+
+/// Messages between lanes. A payload is at most 512 bytes.
+pub mod message_kind {
+    /// A contact that answered one lane: contact, round trip in milliseconds (u32, `u32::MAX` for unknown).
+    pub const CONTACT: u8 = 1;
+    /// A contact that asked one lane and should be verified by its owner: contact.
+    pub const CANDIDATE: u8 = 2;
+    /// A contact that fell silent to its owner: node id.
+    pub const SILENT: u8 = 3;
+    /// A peer's score: public key, score (f64).
+    pub const SCORE: u8 = 4;
+    /// Verified providers for the receiver to keep: up to three times content id and signed provider.
+    pub const PROVIDERS: u8 = 5;
+}
+
+/// How much a log record matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Importance {
+    /// May be lost in a crash, and is dropped first when the log lags.
+    Soft,
+    /// Was promised to somebody.
+    Hard,
+}
+
+/// Where a lane's effects go.
+pub trait Outbox {
+    /// Sends a datagram.
+    fn send(&mut self, to: Addr, datagram: &[u8]);
+
+    /// Hands a datagram, as it came, to the lane that owns `slot`; `hops` lanes have passed it on so far.
+    fn forward(&mut self, slot: Slot, from: Addr, datagram: &[u8], hops: u8);
+
+    /// Sends a message to another lane. Messages of one kind and prefix may be coalesced.
+    fn message(&mut self, to: LaneIndex, class: MessageClass, kind: u8, prefix: u64, payload: &[u8]);
+
+    /// Logs a piece of state that belongs to `slot`: kinds are in `node::log_kind`.
+    fn log(&mut self, kind: u8, slot: Slot, payload: &[u8], importance: Importance);
+
+    /// A command is done.
+    fn complete(&mut self, command: CommandId, outcome: Outcome);
+}

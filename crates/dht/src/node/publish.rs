@@ -1,0 +1,466 @@
+//! Announcing ids: in sweeps by region, so that ids near each other share one lookup; or through a stem.
+//!
+//! The nodes nearest to an id share its leading bits. One lookup that asks everybody within a region learns the holders
+//! of *every* id in that region, however many there are, so announcing a hundred thousand ids takes about as many lookups
+//! as the network has regions. Each holder is then told its ids, ten to a datagram, at a bounded pace. Announcements
+//! return at half their lifetime, each region at its own jittered time, and what was due survives a restart.
+//!
+//! With a stem, an id is first handed along a few nodes, one id at a time, and the last one spreads it: those who hold the
+//! announcement do not see where it came from. A stem that is not taken is spread from here.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use tessera_contracts::point::{ContentId, Distance, Point as _};
+
+use super::LaneNode;
+use super::ask::Purpose;
+use super::command::{Answer, Privacy};
+use super::log::log_kind;
+use super::operation::Task;
+use super::outbox::{Importance, Outbox};
+use crate::addr::Addr;
+use crate::contact::Contact;
+use crate::identity::{Crypto, Signature};
+use crate::lookup::{FRONTIER_MAX, Goal};
+use crate::record::{RecordView, check_provider, sign_provider};
+use crate::time::Now;
+use crate::wire::ANNOUNCED_IDS_MAX;
+use crate::wire::message::{ANNOUNCED_BYTES, Announcement, ErrorCode, Message, SignedProvider, capability};
+
+/// An id this node provides.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Published {
+    /// When it is announced next.
+    pub(super) due_ms: u64,
+    /// Whether the next announcement may go through a stem.
+    stem: bool,
+}
+
+/// Announcements of strangers waiting to be handed on or spread.
+const STEMS_MAX: usize = 256;
+
+/// A stranger's announcement of one id.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stemmed {
+    id: ContentId,
+    provider: SignedProvider,
+    hops_left: u8,
+}
+
+/// Announcing the ids of one region.
+#[derive(Debug)]
+pub(super) struct Spread {
+    /// How far from the target everybody is asked.
+    pub(super) radius: Distance,
+    ids: Vec<ContentId>,
+    signatures: Vec<Signature>,
+    /// For each id, which of the operation's holders get it.
+    holders: Vec<u64>,
+    provider: Option<Contact>,
+    issued_secs: u64,
+    ttl_secs: u32,
+    next_holder: usize,
+    next_id: usize,
+    planned: bool,
+}
+
+impl Default for Spread {
+    fn default() -> Self {
+        Self {
+            radius: Distance::ZERO,
+            ids: Vec::new(),
+            signatures: Vec::new(),
+            holders: Vec::new(),
+            provider: None,
+            issued_secs: 0,
+            ttl_secs: 0,
+            next_holder: 0,
+            next_id: 0,
+            planned: false,
+        }
+    }
+}
+
+impl Spread {
+    /// Whether nothing is left to send.
+    pub(super) fn is_done(&self) -> bool {
+        self.planned && self.next_holder >= FRONTIER_MAX
+    }
+}
+
+impl<C: Crypto> LaneNode<C> {
+    /// Announces ids from now on.
+    pub(super) fn provide(&mut self, now: Now, ids: &[ContentId], out: &mut impl Outbox) -> Answer {
+        if ids.iter().any(|id| !self.owns(id)) {
+            return Answer::WrongLane;
+        }
+        for id in ids {
+            if self.published.len() >= self.config.published_max {
+                break;
+            }
+            if !self.published.contains_key(id) {
+                self.schedule(id, now.mono_ms, self.config.stem_hops > 0);
+                self.log_published(now, id, out);
+            }
+        }
+        self.tick_soon(now);
+        Answer::Providing(self.published.len())
+    }
+
+    pub(super) fn unprovide(&mut self, ids: &[ContentId], out: &mut impl Outbox) {
+        for id in ids {
+            if let Some(published) = self.published.remove(id) {
+                self.published_due.remove(&(published.due_ms, *id));
+                let slot = self.map.slot(&self.own, id);
+                out.log(log_kind::UNPUBLISHED, slot, id.as_bytes(), Importance::Hard);
+            }
+        }
+    }
+
+    pub(super) fn schedule(&mut self, id: &ContentId, due_ms: u64, stem: bool) {
+        if let Some(old) = self.published.insert(*id, Published { due_ms, stem }) {
+            self.published_due.remove(&(old.due_ms, *id));
+        }
+        self.published_due.insert((due_ms, *id));
+    }
+
+    /// Stores a record again at half its lifetime.
+    pub(super) fn keep_alive(&mut self, now: Now, id: &ContentId, record: &[u8], out: &mut impl Outbox) {
+        let due_ms = self.again_ms(now, record);
+        if self.kept_alive.insert(*id, record.to_vec()).is_some() {
+            self.kept_alive_due.retain(|(_, held)| held != id);
+        }
+        self.kept_alive_due.insert((due_ms, *id));
+        let slot = self.map.slot(&self.own, id);
+        out.log(log_kind::KEPT_ALIVE, slot, record, Importance::Hard);
+    }
+
+    /// Half of what is left of a record's life, jittered.
+    pub(super) fn again_ms(&mut self, now: Now, record: &[u8]) -> u64 {
+        let now_secs = now.unix_secs();
+        let left = RecordView::read(record).map_or(0, |view| view.expires_secs(now_secs).saturating_sub(now_secs));
+        now.mono_ms + self.rng.jittered_ms((left * 500).max(1000))
+    }
+
+    /// Starts what is due: at each tick, as far as operations and pace allow.
+    pub(super) fn publish_due(&mut self, now: Now, out: &mut impl Outbox) {
+        let per_tick = u64::from(self.config.announces_per_sec) * self.config.tick_ms / 1000;
+        self.announce_tokens = (per_tick / self.map.lanes() as u64).max(1) as u32;
+        for at in 0..self.operations.len() {
+            if self.operations[at].task == Task::Spread {
+                self.pump_writes(now, at as u16, out);
+            }
+        }
+        if self.table.is_empty() {
+            return; // Announcing to nobody would only use up the schedule.
+        }
+        while let Some((due_ms, id)) = self.kept_alive_due.first().copied()
+            && due_ms <= now.mono_ms
+            && self.spare_operations() > SPARED_OPERATIONS
+        {
+            self.kept_alive_due.pop_first();
+            if let Some(record) = self.kept_alive.get(&id).cloned() {
+                let alive = RecordView::read(&record).is_ok_and(|view| view.check_times(now.unix_secs()).is_ok());
+                if alive {
+                    let due_ms = self.again_ms(now, &record);
+                    self.kept_alive_due.insert((due_ms, id));
+                    self.begin_put(now, None, &id, record, out);
+                } else {
+                    self.kept_alive.remove(&id); // Its owner has to sign it again.
+                }
+            }
+        }
+        while let Some((due_ms, id)) = self.published_due.first().copied()
+            && due_ms <= now.mono_ms
+            && self.spare_operations() > SPARED_OPERATIONS
+            && self.public_addr().is_some()
+        {
+            if self.published.get(&id).is_some_and(|published| published.stem) && self.send_stem(now, &id, out) {
+                // Handed on; if that fails it comes back for a direct announcement.
+                self.schedule(&id, now.mono_ms + self.config.tick_ms * 4, false);
+                continue;
+            }
+            self.begin_sweep(now, &id, out);
+        }
+        self.serve_stems(now, out);
+    }
+
+    /// Where others reach us: as configured, or as they see us.
+    pub(super) fn public_addr(&self) -> Option<Addr> {
+        self.config.public_addr.or(self.observed)
+    }
+
+    /// Announces all ids of the region around `first`.
+    fn begin_sweep(&mut self, now: Now, first: &ContentId, out: &mut impl Outbox) {
+        let Some(addr) = self.public_addr() else { return };
+        let Some(at) = self.reserve() else { return };
+        // A region is a prefix short enough that about twice K nodes share it: every id in it finds its K holders there.
+        let bits = self.radius_of(self.config.lookup.k * 2).leading_zeros().min(255);
+        let (low, high) = region(first, bits);
+        let ids: Vec<_> = self.published.range(low..=high).map(|(id, _)| *id).collect();
+        let half_life_ms = u64::from(self.config.provide_ttl_secs) * 500;
+        let again_ms = now.mono_ms + self.rng.jittered_ms(half_life_ms.max(1000));
+        for id in &ids {
+            self.schedule(id, again_ms, self.config.stem_hops > 0);
+        }
+        let issued_secs = now.unix_secs();
+        let ttl_secs = self.config.provide_ttl_secs;
+        let (crypto, network) = (self.sealer.crypto(), self.sealer.network());
+        let signatures =
+            ids.iter().map(|id| sign_provider(crypto, network, id, &addr, issued_secs, ttl_secs)).collect();
+        let alone = ids.len() == 1;
+        // A lone id needs its own holders only; a region needs everybody in it, seen from its middle.
+        let k = self.config.lookup.k;
+        let radius = if alone { self.radius_of(k) } else { low.distance_to(&high) };
+        let target = if alone { *first.as_bytes() } else { *ids[ids.len() / 2].as_bytes() };
+        self.operations[usize::from(at)].spread = Spread {
+            radius,
+            ids,
+            signatures,
+            provider: Some(Contact { key: self.own_key, addr }),
+            issued_secs,
+            ttl_secs,
+            ..Spread::default()
+        };
+        self.counters.lookups_for_sweeps += 1;
+        self.start(now, at, Task::Spread, None, target, Goal::Nodes, Privacy::None, out);
+    }
+
+    /// The region's nodes are known: which of them are the K nearest to each id?
+    pub(super) fn plan_spread(&mut self, _now: Now, at: u16) {
+        let k = self.config.lookup.k;
+        let operation = &mut self.operations[usize::from(at)];
+        let mut by_distance: Vec<(Distance, u8)> = Vec::with_capacity(operation.holders.len());
+        operation.spread.holders.clear();
+        for id in &operation.spread.ids {
+            by_distance.clear();
+            by_distance
+                .extend(operation.holders.iter().enumerate().map(|(i, holder)| (holder.id.distance_to(id), i as u8)));
+            by_distance.sort_unstable();
+            let mask = by_distance.iter().take(k).fold(0_u64, |mask, (_, i)| mask | 1 << i);
+            operation.spread.holders.push(mask);
+        }
+        operation.spread.planned = true;
+    }
+
+    /// Sends the next datagram of announcements. False if there is none, or the pace forbids it for now.
+    pub(super) fn send_next_batch(&mut self, now: Now, at: u16, out: &mut impl Outbox) -> bool {
+        loop {
+            let operation = &mut self.operations[usize::from(at)];
+            let spread = &mut operation.spread;
+            let holder = spread.next_holder;
+            if holder >= operation.holders.len() {
+                spread.next_holder = FRONTIER_MAX;
+                return false;
+            }
+            let start = spread.next_id;
+            let end = batch_end(&spread.holders, holder, start);
+            let dead = operation.holders[holder].silences >= 3;
+            if dead || !spread.holders[start..end].iter().any(|mask| mask >> holder & 1 == 1) {
+                (spread.next_holder, spread.next_id) = (holder + 1, 0);
+                continue;
+            }
+            if self.announce_tokens == 0 {
+                return false;
+            }
+            self.announce_tokens -= 1;
+            spread.next_id = end;
+            operation.written.holders += 1;
+            self.send_batch(now, at, holder, start, 1, out);
+            return true;
+        }
+    }
+
+    pub(super) fn resend_batch(&mut self, now: Now, at: u16, holder: usize, start: u32, out: &mut impl Outbox) {
+        self.send_batch(now, at, holder, start as usize, 2, out);
+    }
+
+    fn send_batch(&mut self, now: Now, at: u16, holder: usize, start: usize, attempt: u8, out: &mut impl Outbox) {
+        let operation = &mut self.operations[usize::from(at)];
+        let spread = &operation.spread;
+        let Some(provider) = spread.provider else { return };
+        let end = batch_end(&spread.holders, holder, start);
+        let mut list = [0; ANNOUNCED_IDS_MAX * ANNOUNCED_BYTES];
+        let mut count = 0;
+        for i in (start..end).filter(|i| spread.holders[*i] >> holder & 1 == 1) {
+            let entry = &mut list[count * ANNOUNCED_BYTES..][..ANNOUNCED_BYTES];
+            entry[..32].copy_from_slice(spread.ids[i].as_bytes());
+            entry[32..].copy_from_slice(&spread.signatures[i]);
+            count += 1;
+        }
+        let target = operation.holders[holder];
+        let about = *spread.ids[start].as_bytes();
+        let announcement =
+            Announcement::over(provider, spread.issued_secs, spread.ttl_secs, &list[..count * ANNOUNCED_BYTES]);
+        let message = Message::Announce { token: target.token, announcement };
+        let purpose =
+            Purpose::Write { at, generation: operation.generation, target: holder as u8, batch: start as u32, attempt };
+        self.counters.announces_sent += 1;
+        let sent = self.request(now, target.contact, target.id, &about, &message, purpose, out);
+        let operation = &mut self.operations[usize::from(at)];
+        if sent {
+            operation.writes_in_flight += 1;
+        } else {
+            operation.written.silent += 1;
+        }
+    }
+
+    /// A region is done. If nobody took it, it is due again soon rather than in half a lifetime.
+    pub(super) fn spread_done(&mut self, now: Now, at: u16) {
+        let spread = core::mem::take(&mut self.operations[usize::from(at)].spread);
+        let own = spread.provider.is_some_and(|provider| provider.key == self.own_key);
+        let taken = self.operations[usize::from(at)].holders.iter().any(|holder| holder.acknowledged);
+        if own && !taken {
+            let again_ms = now.mono_ms + self.rng.jittered_ms(10 * self.config.tick_ms);
+            for id in &spread.ids {
+                if self.published.contains_key(id) {
+                    self.schedule(id, again_ms, false);
+                }
+            }
+        }
+    }
+
+    /// Hands one of our ids to a stem. False if nobody takes stems.
+    fn send_stem(&mut self, now: Now, id: &ContentId, out: &mut impl Outbox) -> bool {
+        let (Some(addr), Some(to)) = (self.public_addr(), self.pick_stem()) else { return false };
+        let (issued_secs, ttl_secs) = (now.unix_secs(), self.config.provide_ttl_secs);
+        let signature = sign_provider(self.sealer.crypto(), self.sealer.network(), id, &addr, issued_secs, ttl_secs);
+        let provider = Contact { key: self.own_key, addr };
+        let provider = SignedProvider { provider, issued_secs, ttl_secs, signature };
+        let stemmed = Stemmed { id: *id, provider, hops_left: self.config.stem_hops };
+        self.hand_on(now, to, &stemmed, Purpose::Stem(*id), out)
+    }
+
+    fn hand_on(&mut self, now: Now, to: Contact, stemmed: &Stemmed, purpose: Purpose, out: &mut impl Outbox) -> bool {
+        let mut entry = [0; ANNOUNCED_BYTES];
+        entry[..32].copy_from_slice(stemmed.id.as_bytes());
+        entry[32..].copy_from_slice(&stemmed.provider.signature);
+        let SignedProvider { provider, issued_secs, ttl_secs, .. } = stemmed.provider;
+        let announcement = Announcement::over(provider, issued_secs, ttl_secs, &entry);
+        let message = Message::Stem { hops_left: stemmed.hops_left, announcement };
+        let to_id = self.sealer.node_id(&to.key);
+        self.request(now, to, to_id, to_id.as_bytes(), &message, purpose, out)
+    }
+
+    /// The answer, or the silence, of the first node of a stem.
+    pub(super) fn on_stem_answer(&mut self, now: Now, id: &ContentId, taken: bool) {
+        if self.published.contains_key(id) {
+            let half_life_ms = u64::from(self.config.provide_ttl_secs) * 500;
+            let wait_ms = if taken { self.rng.jittered_ms(half_life_ms.max(1000)) } else { 0 };
+            self.schedule(id, now.mono_ms + wait_ms, taken);
+        }
+    }
+
+    fn pick_stem(&mut self) -> Option<Contact> {
+        let takes = |peer: &&crate::routing::Peer| peer.capabilities & capability::STEMS != 0;
+        let count = self.table.iter_live().filter(takes).count() as u64;
+        let pick = self.rng.below(count) as usize;
+        self.table.iter_live().filter(takes).nth(pick).map(|peer| peer.contact)
+    }
+
+    /// Takes a stranger's stem to hand on or spread at the next tick.
+    pub(super) fn take_stem(&mut self, hops_left: u8, announcement: &Announcement<'_>) -> Result<(), ErrorCode> {
+        for (id, signature) in announcement.ids() {
+            if self.stems.len() >= STEMS_MAX {
+                return Err(ErrorCode::Busy);
+            }
+            let provider = SignedProvider {
+                provider: announcement.provider,
+                issued_secs: announcement.issued_secs,
+                ttl_secs: announcement.ttl_secs,
+                signature: *signature,
+            };
+            // More hops than anybody needs would only be a way to keep the network busy.
+            self.stems.push_back(Stemmed { id, provider, hops_left: hops_left.min(8) });
+        }
+        Ok(())
+    }
+
+    fn serve_stems(&mut self, now: Now, out: &mut impl Outbox) {
+        let mut waiting: VecDeque<Stemmed> = core::mem::take(&mut self.stems);
+        while let Some(stemmed) = waiting.pop_front() {
+            let (crypto, network) = (self.sealer.crypto(), self.sealer.network());
+            if check_provider(&stemmed.provider, &stemmed.id, crypto, network, now.unix_secs()).is_err() {
+                continue;
+            }
+            // One in four stops being a stem, so that the number of hops left says little about who started it.
+            if stemmed.hops_left > 0
+                && self.rng.below(4) > 0
+                && let Some(to) = self.pick_stem()
+            {
+                let on = Stemmed { hops_left: stemmed.hops_left - 1, ..stemmed };
+                if self.hand_on(now, to, &on, Purpose::StemOn, out) {
+                    continue;
+                }
+            }
+            if self.spare_operations() <= SPARED_OPERATIONS {
+                self.stems.push_back(stemmed);
+                self.stems.extend(waiting);
+                return;
+            }
+            let Some(at) = self.reserve() else { return };
+            self.operations[usize::from(at)].spread = Spread {
+                radius: self.radius_of(self.config.lookup.k),
+                ids: alloc::vec![stemmed.id],
+                signatures: alloc::vec![stemmed.provider.signature],
+                provider: Some(stemmed.provider.provider),
+                issued_secs: stemmed.provider.issued_secs,
+                ttl_secs: stemmed.provider.ttl_secs,
+                ..Spread::default()
+            };
+            self.start(now, at, Task::Spread, None, *stemmed.id.as_bytes(), Goal::Nodes, Privacy::None, out);
+        }
+    }
+}
+
+/// Operations that background work leaves for commands.
+const SPARED_OPERATIONS: usize = 4;
+
+/// One past the last id of the datagram for `holder` that begins at `start`: as many ids as fit one datagram.
+fn batch_end(holders: &[u64], holder: usize, start: usize) -> usize {
+    let mut taken = 0;
+    for (i, mask) in holders.iter().enumerate().skip(start) {
+        if mask >> holder & 1 == 1 {
+            if taken == ANNOUNCED_IDS_MAX {
+                return i;
+            }
+            taken += 1;
+        }
+    }
+    holders.len()
+}
+
+/// The first and the last id that share the first `bits` bits of `id`.
+fn region(id: &ContentId, bits: u32) -> (ContentId, ContentId) {
+    let (mut low, mut high) = (*id.as_bytes(), *id.as_bytes());
+    for bit in bits as usize..256 {
+        let mask = 0x80 >> (bit % 8);
+        low[bit / 8] &= !mask;
+        high[bit / 8] |= mask;
+    }
+    (ContentId::from_bytes(low), ContentId::from_bytes(high))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_is_all_ids_of_a_prefix() {
+        let id = ContentId::from_bytes([0b1010_1010; 32]);
+        let (low, high) = region(&id, 3);
+        assert_eq!((low.as_bytes()[0], low.as_bytes()[31]), (0b1010_0000, 0));
+        assert_eq!((high.as_bytes()[0], high.as_bytes()[31]), (0b1011_1111, 0xff));
+        assert_eq!(low.distance_to(&high).leading_zeros(), 3);
+        assert_eq!(region(&id, 256), (id, id));
+    }
+
+    #[test]
+    fn batches_cut_a_holders_ids_at_the_size_of_a_datagram() {
+        let holders: Vec<u64> = (0..25).map(|i| if i % 2 == 0 { 0b10 } else { 0b01 }).collect();
+        assert_eq!(batch_end(&holders, 1, 0), 20, "ids 0, 2, .. 18 are ten");
+        assert_eq!(batch_end(&holders, 1, 20), 25);
+        assert_eq!(batch_end(&holders, 5, 0), 25, "none for this holder");
+    }
+}

@@ -1,0 +1,246 @@
+//! What a lane does unasked: join, ping, refresh, expire; and what lanes tell each other.
+
+use alloc::vec::Vec;
+
+use tessera_contracts::point::{ContentId, NodeId, Point as _};
+
+use super::LaneNode;
+use super::ask::{Purpose, Timer};
+use super::command::Privacy;
+use super::operation::Task;
+use super::outbox::{Outbox, message_kind};
+use crate::contact::Contact;
+use crate::identity::{Crypto, PublicKey};
+use crate::lookup::Goal;
+use crate::time::Now;
+use crate::wire::message::{CONTACT_BYTES, Message, PROVIDER_BYTES, SignedProvider};
+
+/// Seeds remembered.
+const SEEDS_MAX: usize = 256;
+
+/// Seeds asked at once.
+const SEEDS_PER_ROUND: usize = 8;
+
+/// Pause between rounds of joining: doubled after each, up to the most.
+const JOIN_PAUSE_MS_MIN: u64 = 1000;
+const JOIN_PAUSE_MS_MAX: u64 = 5 * 60 * 1000;
+
+/// Pings of one tick.
+const PINGS_PER_TICK: usize = 8;
+
+/// An answer or a request within this time counts as being in touch.
+const IN_TOUCH_MS: u64 = 5 * 60 * 1000;
+
+/// How far joining has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Join {
+    next_ms: u64,
+    pause_ms: u64,
+    next_seed: usize,
+    /// A lookup for our own id has run since the table was last empty.
+    joined: bool,
+    looking: bool,
+    /// After joining, buckets from this one down to zero are filled, one a tick.
+    fill_from: Option<u32>,
+}
+
+/// Whether the node is of any use right now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Health {
+    /// Live peers in the table.
+    pub live_peers: usize,
+    /// Someone answered us lately.
+    pub answered_lately: bool,
+    /// Someone asked us lately; a client cannot expect that.
+    pub asked_lately: bool,
+    /// Whether this lane has found its place in the network.
+    pub joined: bool,
+    /// All of it together: connected in both directions, not merely running.
+    pub is_up: bool,
+}
+
+impl<C: Crypto> LaneNode<C> {
+    /// The lane's health. "Up" needs live contacts, answers, and, unless this is a client, requests of others.
+    #[must_use]
+    pub fn health(&self, now: Now) -> Health {
+        let lately = |at_ms: u64| at_ms > 0 && now.mono_ms.saturating_sub(at_ms) < IN_TOUCH_MS;
+        let live_peers = self.table.live_len();
+        let (answered_lately, asked_lately) = (lately(self.last_answer_ms), lately(self.last_inbound_ms));
+        let reached = asked_lately || self.config.client;
+        let is_up = live_peers > 0 && answered_lately && reached && self.join.joined;
+        Health { live_peers, answered_lately, asked_lately, joined: self.join.joined, is_up }
+    }
+
+    pub(super) fn take_seeds(&mut self, contacts: Vec<Contact>) {
+        for contact in contacts {
+            if contact.key != self.own_key && !self.seeds.contains(&contact) && self.seeds.len() < SEEDS_MAX {
+                self.seeds.push(contact);
+            }
+        }
+    }
+
+    /// Moves the next tick to now.
+    pub(super) fn tick_soon(&mut self, now: Now) {
+        if let Some(timer) = self.tick_timer.take() {
+            self.timers.cancel(timer);
+        }
+        self.tick_timer = self.timers.insert(now.mono_ms, Timer::Tick).ok();
+    }
+
+    pub(super) fn tick(&mut self, now: Now, out: &mut impl Outbox) {
+        if let Some(timer) = self.tick_timer.take() {
+            self.timers.cancel(timer);
+        }
+        let next_ms = now.mono_ms + self.rng.jittered_ms(self.config.tick_ms.max(10));
+        self.tick_timer = self.timers.insert(next_ms, Timer::Tick).ok();
+        self.records.expire(now, |_| {});
+        self.providers.expire(now);
+        self.keep_joined(now, out);
+        self.ping_idle(now, out);
+        self.refresh_idle(now, out);
+        self.publish_due(now, out);
+    }
+
+    /// Joins, and joins again whenever the table has run dry: for ever, with growing pauses.
+    fn keep_joined(&mut self, now: Now, out: &mut impl Outbox) {
+        if self.table.live_len() == 0 {
+            self.join.joined = false;
+            if now.mono_ms < self.join.next_ms || self.seeds.is_empty() {
+                return;
+            }
+            self.join.pause_ms = (self.join.pause_ms * 2).clamp(JOIN_PAUSE_MS_MIN, JOIN_PAUSE_MS_MAX);
+            self.join.next_ms = now.mono_ms + self.rng.jittered_ms(self.join.pause_ms);
+            for _ in 0..SEEDS_PER_ROUND.min(self.seeds.len()) {
+                let contact = self.seeds[self.join.next_seed % self.seeds.len()];
+                self.join.next_seed += 1;
+                let id = self.sealer.node_id(&contact.key);
+                self.verify(now, contact, id, out);
+            }
+            return;
+        }
+        self.join.pause_ms = 0;
+        if !self.join.joined && !self.join.looking && now.mono_ms >= self.join.next_ms {
+            let own = *self.own.as_bytes();
+            self.join.looking = self.begin(now, Task::Upkeep, None, own, Goal::Nodes, Privacy::None, out).is_none();
+            self.join.next_ms = now.mono_ms + JOIN_PAUSE_MS_MIN;
+        }
+        if let Some(bucket) = self.join.fill_from.take() {
+            self.join.fill_from = bucket.checked_sub(1);
+            self.refresh_bucket(now, bucket, out);
+        }
+    }
+
+    /// An upkeep lookup has ended; the first one after joining starts the filling of the table.
+    pub(super) fn on_upkeep_done(&mut self, now: Now) {
+        if self.join.looking {
+            self.join.looking = false;
+            // Alone with a single silent seed is not joined.
+            if self.table.live_len() > 0 {
+                self.join.joined = true;
+                let closest = self.table.closest(&self.own, self.table.k(), |_| true);
+                let deepest = self.table.peers_of(&closest).last().map(|peer| self.own.distance_to(&peer.id));
+                self.join.fill_from = deepest.map(|distance| distance.leading_zeros().min(64));
+                self.tick_soon(now);
+            }
+        }
+    }
+
+    /// Asks a peer whether it is there and what it can do.
+    pub(super) fn verify(&mut self, now: Now, contact: Contact, id: NodeId, out: &mut impl Outbox) {
+        if self.in_flight_to(&id) == 0 && id != self.own && !self.abuse.is_quarantined(now.mono_ms, &contact.key) {
+            let message = Message::Negotiate(self.capabilities());
+            self.request(now, contact, id, id.as_bytes(), &message, Purpose::Verify, out);
+        }
+    }
+
+    /// Pings those of our contacts that have been quiet for long. Each contact has one lane that does so.
+    fn ping_idle(&mut self, now: Now, out: &mut impl Outbox) {
+        for _ in 0..PINGS_PER_TICK {
+            let Self { table, map, own, lane, outstanding, .. } = self;
+            let stalest = table.stalest(now.mono_ms, self.config.ping_idle_ms, |peer| {
+                map.lane(own, &peer.id) == *lane && outstanding.peek(peer.id.as_bytes()).is_none()
+            });
+            let Some((contact, id, known)) = stalest.map(|peer| (peer.contact, peer.id, peer.capabilities != 0)) else {
+                return;
+            };
+            if known {
+                self.request(now, contact, id, id.as_bytes(), &Message::Ping, Purpose::Verify, out);
+            } else {
+                self.verify(now, contact, id, out);
+            }
+        }
+    }
+
+    fn refresh_idle(&mut self, now: Now, out: &mut impl Outbox) {
+        if self.join.joined
+            && self.join.fill_from.is_none()
+            && let Some(bucket) = self.table.stalest_bucket(now.mono_ms, self.config.refresh_ms)
+        {
+            // Lanes have tables of their own but hear of each other's finds: they take buckets in turn.
+            if bucket as usize % self.map.lanes() == usize::from(self.lane.0) {
+                self.refresh_bucket(now, bucket, out);
+            } else {
+                let target = self.point_in_bucket(bucket);
+                self.table.refreshed(now.mono_ms, &ContentId::from_bytes(target));
+            }
+        }
+    }
+
+    fn refresh_bucket(&mut self, now: Now, bucket: u32, out: &mut impl Outbox) {
+        let target = self.point_in_bucket(bucket);
+        self.begin(now, Task::Upkeep, None, target, Goal::Nodes, Privacy::None, out);
+    }
+
+    /// A random point that shares exactly `bucket` leading bits with our own id.
+    fn point_in_bucket(&mut self, bucket: u32) -> [u8; 32] {
+        let own = *self.own.as_bytes();
+        let mut point: [u8; 32] = self.rng.bytes();
+        for bit in 0..=bucket.min(255) as usize {
+            let mask = 0x80 >> (bit % 8);
+            let wanted = if bit == bucket as usize { !own[bit / 8] } else { own[bit / 8] };
+            point[bit / 8] = point[bit / 8] & !mask | wanted & mask;
+        }
+        point
+    }
+
+    pub(super) fn on_lane_message(&mut self, now: Now, kind: u8, payload: &[u8], out: &mut impl Outbox) {
+        match kind {
+            message_kind::CONTACT => {
+                let Some((contact, rest)) = payload.split_first_chunk::<CONTACT_BYTES>() else { return };
+                let contact = Contact::from_wire(contact);
+                let rtt_ms = rest.first_chunk().map(|rtt| u32::from_le_bytes(*rtt)).filter(|rtt| *rtt != u32::MAX);
+                if !self.abuse.is_quarantined(now.mono_ms, &contact.key) {
+                    let id = self.sealer.node_id(&contact.key);
+                    self.table.answered(now.mono_ms, id, contact, rtt_ms.map(u64::from));
+                    self.last_answer_ms = now.mono_ms;
+                }
+            }
+            message_kind::CANDIDATE => {
+                let Some(contact) = payload.first_chunk::<CONTACT_BYTES>().map(Contact::from_wire) else { return };
+                let id = self.sealer.node_id(&contact.key);
+                if self.table.would_take(&id, contact.addr.prefix()) {
+                    self.verify(now, contact, id, out);
+                }
+            }
+            message_kind::SILENT => {
+                if let Some(id) = payload.first_chunk() {
+                    self.table.silent(&NodeId::from_bytes(*id));
+                }
+            }
+            message_kind::SCORE => {
+                let Some((key, rest)) = payload.split_first_chunk() else { return };
+                if let Some(score) = rest.first_chunk() {
+                    self.abuse.hearsay(now.mono_ms, &PublicKey(*key), f64::from_le_bytes(*score));
+                }
+            }
+            message_kind::PROVIDERS => {
+                for entry in payload.as_chunks::<{ 32 + PROVIDER_BYTES }>().0 {
+                    let (id, provider) = entry.split_first_chunk().expect("an id is a part of it");
+                    let provider = SignedProvider::from_wire(provider.try_into().expect("the rest is the provider"));
+                    self.keep_provider(now, &ContentId::from_bytes(*id), &provider, out);
+                }
+            }
+            _ => {}
+        }
+    }
+}
