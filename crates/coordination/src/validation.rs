@@ -65,6 +65,9 @@ pub fn check_op_idempotency<const LOG: usize>(
     op_log: &OpLog<LOG>,
     operation: &Operation,
 ) -> Result<Option<OpResult>, OpIdConflict> {
+    if operation.op_id.is_unassigned() {
+        return Err(OpIdConflict::unassigned(operation.payload_hash));
+    }
     match op_log.find(operation.op_id) {
         None => Ok(None),
         Some(entry) if entry.payload_hash == operation.payload_hash && entry.kind == operation.kind => {
@@ -112,4 +115,48 @@ pub fn validate_cursor_update<const LOG: usize>(
     check_advance(view.cursor.last_key(), update.last_key())?;
     check_in_range(view.spec.range(), update.last_key())?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::testing::{OTHER, Shard, TENANT, WORKER, at};
+    use crate::record::status::ShardStatus;
+
+    #[test]
+    fn a_lease_is_good_up_to_its_last_tick() {
+        let (shard, lease) = Shard::<16>::leased();
+        let check = |now| validate_lease(&shard.view(), lease.presented_by(TENANT).unwrap(), at(now));
+        assert!(check(1099).is_ok());
+        assert!(matches!(check(1100), Err(LeaseRefused::Expired { because: ExpiredBecause::Deadline, .. })));
+    }
+
+    #[test]
+    fn both_signs_of_life_are_needed() {
+        let (mut shard, lease) = Shard::<16>::leased();
+        shard.owner = OwnerSignal::Gone;
+        let check = validate_lease(&shard.view(), lease.presented_by(TENANT).unwrap(), at(1099));
+        assert!(matches!(check, Err(LeaseRefused::Expired { because: ExpiredBecause::SessionLost, .. })));
+    }
+
+    #[test]
+    fn a_fence_from_the_future_is_as_stale_as_one_from_the_past() {
+        let (mut shard, lease) = Shard::<16>::leased();
+        shard.acquire(OTHER, 1100);
+        let newer = shard.acquire(WORKER, 1200);
+        shard.record.state.head.fence = tessera_contracts::FenceEpoch::new(3);
+        for lease in [lease, newer] {
+            let check = validate_lease(&shard.view(), lease.presented_by(TENANT).unwrap(), at(1201));
+            assert!(matches!(check, Err(LeaseRefused::StaleFence { .. })));
+        }
+    }
+
+    #[test]
+    fn a_settled_shard_is_named_before_anything_else_of_the_lease() {
+        let (mut shard, lease) = Shard::<16>::leased();
+        shard.acquire(OTHER, 1100);
+        shard.record.state.head = shard.record.state.head.settled(ShardStatus::Split);
+        let check = validate_lease(&shard.view(), lease.presented_by(TENANT).unwrap(), at(9999));
+        assert_eq!(check, Err(LeaseRefused::Terminal { status: ShardStatus::Split }));
+    }
 }

@@ -186,6 +186,17 @@ twins! {
             tenant: TenantId,
             held: &[HeldShard<'_>],
             answers: &mut Vec<Result<IdempotentOutcome<()>, ReleaseError>>,
+        ) -> impl Future<Output = ()> + Send {
+            async move { self.drain_with_events(now, tenant, held, answers, &mut NoEvents).await }
+        }
+
+        /// [`Self::drain`], telling `events`.
+        fn drain_with_events(
+            &mut self,
+            now: LogicalTime,
+            tenant: TenantId,
+            held: &[HeldShard<'_>],
+            answers: &mut Vec<Result<IdempotentOutcome<()>, ReleaseError>>,
             events: &mut dyn EventSink,
         ) -> impl Future<Output = ()> + Send {
             async move {

@@ -253,6 +253,17 @@ pub trait CoordinationBackend {
         tenant: TenantId,
         held: &[HeldShard<'_>],
         answers: &mut Vec<Result<IdempotentOutcome<()>, ReleaseError>>,
+    ) {
+        self.drain_with_events(now, tenant, held, answers, &mut NoEvents);
+    }
+
+    /// [`Self::drain`], telling `events`.
+    fn drain_with_events(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        held: &[HeldShard<'_>],
+        answers: &mut Vec<Result<IdempotentOutcome<()>, ReleaseError>>,
         events: &mut dyn EventSink,
     ) {
         answers.clear();

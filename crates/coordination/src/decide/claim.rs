@@ -48,6 +48,7 @@ pub fn after_failed_acquire(run: RunId, error: AcquireError) -> Result<(), Claim
             Err(ClaimError::RunNotActive { run, status })
         }
         AcquireError::Access(AccessRefused::TenantMismatch { .. }) => Err(RunNotFound { run }.into()),
+        AcquireError::UnassignedWorker => Err(ClaimError::UnassignedWorker),
         AcquireError::BackendError(error) => Err(error.into()),
     }
 }

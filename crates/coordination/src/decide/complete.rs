@@ -36,3 +36,53 @@ pub fn decide<'r, const LOG: usize>(
         ..Change::of_head(head)
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::checkpoint;
+    use crate::decide::testing::{Shard, TENANT, at, key, op, run};
+    use crate::error::{CursorRefused, IdempotentOutcome, LeaseRefused, OpIdConflict};
+
+    #[test]
+    fn a_completed_shard_is_done_free_and_at_its_final_cursor() {
+        let (mut shard, lease) = Shard::<16>::leased();
+        let done = run!(shard, lease, decide, key(b"l"), op(1), at(1099)).unwrap();
+        assert_eq!(done, IdempotentOutcome::Executed(()));
+        let head = shard.record.state.head;
+        assert_eq!((head.status, head.lease, head.fence), (ShardStatus::Done, None, lease.fence()));
+        assert_eq!(shard.record.cursor.last_key(), Some(&b"l"[..]));
+        let replayed = run!(shard, lease, decide, key(b"l"), op(1), at(9999)).unwrap();
+        assert_eq!(replayed, IdempotentOutcome::Replayed(()));
+        let again = run!(shard, lease, decide, key(b"l"), op(2), at(1099)).unwrap_err();
+        assert_eq!(again, LeaseRefused::Terminal { status: ShardStatus::Done }.into());
+    }
+
+    #[test]
+    fn an_empty_range_is_completed_without_a_key() {
+        let (mut shard, lease) = Shard::<16>::leased();
+        assert!(run!(shard, lease, decide, CursorUpdate::initial(), op(1), at(1001)).is_ok());
+        assert!(shard.record.cursor.is_initial());
+    }
+
+    #[test]
+    fn recorded_progress_is_not_forgotten_by_completing_without_a_key() {
+        let (mut shard, lease) = Shard::<16>::leased();
+        run!(shard, lease, checkpoint::decide, key(b"c"), op(1), at(1001)).unwrap();
+        let refused = run!(shard, lease, decide, CursorUpdate::initial(), op(2), at(1001)).unwrap_err();
+        assert!(matches!(refused, CompleteError::Cursor(CursorRefused::Regression(_))));
+        let refused = run!(shard, lease, decide, key(b"bb"), op(2), at(1001)).unwrap_err();
+        assert!(matches!(refused, CompleteError::Cursor(CursorRefused::Regression(_))));
+        let refused = run!(shard, lease, decide, key(b"m"), op(2), at(1001)).unwrap_err();
+        assert!(matches!(refused, CompleteError::Cursor(CursorRefused::OutOfBounds(_))));
+        assert!(run!(shard, lease, decide, key(b"c"), op(2), at(1001)).is_ok());
+    }
+
+    #[test]
+    fn a_checkpoint_and_a_completion_of_one_cursor_do_not_pass_for_each_other() {
+        let (mut shard, lease) = Shard::<16>::leased();
+        run!(shard, lease, checkpoint::decide, key(b"c"), op(1), at(1001)).unwrap();
+        let conflict = run!(shard, lease, decide, key(b"c"), op(1), at(1001)).unwrap_err();
+        assert!(matches!(conflict, CompleteError::OpIdConflict(OpIdConflict { .. })));
+    }
+}

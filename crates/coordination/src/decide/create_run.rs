@@ -15,6 +15,9 @@ pub fn decide(
     config: RunConfig,
     now: LogicalTime,
 ) -> Result<RunRecord, CreateRunError> {
+    if tenant.is_unassigned() {
+        return Err(CreateRunError::UnassignedTenant);
+    }
     if run.is_unassigned() {
         return Err(CreateRunError::UnassignedRun);
     }
@@ -23,4 +26,33 @@ pub fn decide(
         return Err(CreateRunError::AlreadyExists { run });
     }
     Ok(RunRecord::newborn(tenant, run, config, now))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::config::ConfigError;
+    use crate::run::status::RunStatus;
+
+    #[test]
+    fn a_new_run_is_initializing_and_has_no_shards() {
+        let (tenant, run, now) = (TenantId::from_bytes([1; 32]), RunId::new(1), LogicalTime::new(5));
+        let record = decide(false, tenant, run, RunConfig::default(), now).unwrap();
+        assert_eq!((record.status, record.created_at, record.completed_at), (RunStatus::Initializing, now, None));
+        assert!(record.root_shards.is_empty());
+        record.assert_invariants();
+        let taken = decide(true, tenant, run, RunConfig::default(), now);
+        assert_eq!(taken, Err(CreateRunError::AlreadyExists { run }));
+    }
+
+    #[test]
+    fn names_and_configuration_must_mean_something() {
+        let (tenant, run, now) = (TenantId::from_bytes([1; 32]), RunId::new(1), LogicalTime::new(5));
+        let config = RunConfig { lease_duration: Some(0), ..RunConfig::default() };
+        assert_eq!(decide(false, tenant, run, config, now), Err(ConfigError::ZeroLeaseDuration.into()));
+        let nobody = decide(false, TenantId::UNASSIGNED, run, RunConfig::default(), now);
+        assert_eq!(nobody, Err(CreateRunError::UnassignedTenant));
+        let nothing = decide(false, tenant, RunId::UNASSIGNED, RunConfig::default(), now);
+        assert_eq!(nothing, Err(CreateRunError::UnassignedRun));
+    }
 }

@@ -44,3 +44,42 @@ pub fn decide<const LOG: usize>(
     };
     Ok(Change::of_head(Head { orders, ..head }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::testing::{KEY, OTHER, Shard, at, fence};
+    use crate::error::AccessRefused;
+    use crate::record::status::ShardStatus;
+
+    #[test]
+    fn orders_add_up_and_a_later_split_replaces_an_earlier_one() {
+        let (mut shard, _) = Shard::<16>::leased();
+        let third = Fraction::from_millionths(333_333).unwrap();
+        for request in [OrderRequest::Yield, OrderRequest::Split(Fraction::HALF), OrderRequest::Split(third)] {
+            let change = decide(&shard.view(), fence(2), request, at(1099)).unwrap();
+            shard.record.apply(&change, &[]);
+        }
+        let orders = StandingOrders { yield_requested: true, split_requested: Some(third) };
+        assert_eq!(shard.record.state.head.orders, orders);
+    }
+
+    #[test]
+    fn an_order_reaches_the_owner_it_was_meant_for_or_nobody() {
+        let ask = |shard: &Shard, epoch, now| decide(&shard.view(), fence(epoch), OrderRequest::Yield, at(now));
+        assert_eq!(ask(&Shard::new(), 1, 1), Err(OrderError::NotLeased { key: KEY }));
+        let (mut shard, _) = Shard::leased();
+        assert_eq!(ask(&shard, 2, 1100), Err(OrderError::NotLeased { key: KEY }));
+        shard.owner = OwnerSignal::Gone;
+        assert_eq!(ask(&shard, 2, 1001), Err(OrderError::NotLeased { key: KEY }));
+        shard.owner = OwnerSignal::Alive;
+        shard.acquire(OTHER, 1100);
+        let moved = LeaseRefused::StaleFence { presented: fence(2), current: fence(3) };
+        assert_eq!(ask(&shard, 2, 1101), Err(moved.into()));
+        shard.settle_run();
+        assert!(matches!(ask(&shard, 3, 1101), Err(OrderError::Access(AccessRefused::RunNotActive { .. }))));
+        let mut done = Shard::new();
+        done.record.state.head = done.record.state.head.settled(ShardStatus::Done);
+        assert_eq!(ask(&done, 1, 1), Err(LeaseRefused::Terminal { status: ShardStatus::Done }.into()));
+    }
+}

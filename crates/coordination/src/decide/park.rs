@@ -32,3 +32,42 @@ pub fn decide<'r, const LOG: usize>(
         ..Change::of_head(head)
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::testing::{Shard, TENANT, at, op, run};
+    use crate::error::{IdempotentOutcome, LeaseRefused};
+    use crate::record::status::ParkReason;
+
+    #[test]
+    fn a_parked_shard_keeps_reason_words_and_advice_and_is_held_by_nobody() {
+        let (mut shard, lease) = Shard::<16>::leased();
+        let why = Park::because(ParkReason::PermissionDenied).with_detail("401 from host").with_retry_after(at(2000));
+        assert_eq!(run!(shard, lease, decide, why, op(1), at(1001)), Ok(IdempotentOutcome::Executed(())));
+        let head = shard.record.state.head;
+        assert_eq!((head.status, head.lease), (ShardStatus::Parked, None));
+        let info = ParkInfo { reason: ParkReason::PermissionDenied, retry_after: Some(at(2000)) };
+        assert_eq!(head.park, Some(info));
+        assert_eq!(shard.record.park_detail.as_deref(), Some("401 from host"));
+        assert_eq!(run!(shard, lease, decide, why, op(1), at(9999)), Ok(IdempotentOutcome::Replayed(())));
+        let status = ShardStatus::Parked;
+        assert_eq!(run!(shard, lease, decide, why, op(2), at(1001)), Err(LeaseRefused::Terminal { status }.into()));
+    }
+
+    #[test]
+    fn reason_words_and_advice_are_all_part_of_the_operation() {
+        let why = Park::because(ParkReason::Other).with_detail("x").with_retry_after(at(2000));
+        for other in [
+            Park { reason: ParkReason::Poisoned, ..why },
+            why.with_detail("y"),
+            Park { detail: None, ..why },
+            why.with_retry_after(at(2001)),
+        ] {
+            let (mut shard, lease) = Shard::<16>::leased();
+            run!(shard, lease, decide, why, op(1), at(1001)).unwrap();
+            let conflict = run!(shard, lease, decide, other, op(1), at(1001));
+            assert!(matches!(conflict, Err(ParkError::OpIdConflict(_))), "{other:?}");
+        }
+    }
+}

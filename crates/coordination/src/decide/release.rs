@@ -47,3 +47,68 @@ pub fn decide<'r, const LOG: usize>(
     };
     Ok(Verdict::Execute(Change { logged: Some(operation.executed_at(now)), cursor, ..Change::of_head(head) }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::testing::{OTHER, Shard, TENANT, WORKER, at, key, op, run};
+    use crate::error::{IdempotentOutcome, LeaseRefused};
+    use crate::record::history::MoveReason;
+
+    #[test]
+    fn a_released_shard_is_free_at_once_with_its_progress_and_its_fence() {
+        let (mut shard, lease) = Shard::<16>::leased();
+        let outcome = run!(shard, lease, decide, Some(key(b"d")), ReleaseReason::Drained, op(1), at(1001));
+        assert_eq!(outcome, Ok(IdempotentOutcome::Executed(())));
+        assert!(shard.record.state.head.is_free());
+        assert_eq!(shard.record.state.head.fence, lease.fence());
+        assert_eq!(shard.record.cursor.last_key(), Some(&b"d"[..]));
+        let next = shard.acquire(OTHER, 1002);
+        assert!(next.fence() > lease.fence());
+        assert_eq!(shard.record.state.history.iter().next_back().unwrap().reason, MoveReason::Drained);
+    }
+
+    #[test]
+    fn a_released_lease_opens_nothing_though_its_fence_is_current() {
+        let (mut shard, lease) = Shard::<16>::leased();
+        run!(shard, lease, decide, None, ReleaseReason::Released, op(1), at(1001)).unwrap();
+        let again = run!(shard, lease, decide, None, ReleaseReason::Released, op(2), at(1001));
+        assert_eq!(again, Err(LeaseRefused::OwnerDivergence { presented: WORKER }.into()));
+        let replayed = run!(shard, lease, decide, None, ReleaseReason::Released, op(1), at(1001));
+        assert_eq!(replayed, Ok(IdempotentOutcome::Replayed(())));
+    }
+
+    #[test]
+    fn progress_given_back_obeys_the_rules_of_progress() {
+        let (mut shard, lease) = Shard::<16>::leased();
+        let mut give_back =
+            |cursor| run!(shard, lease, decide, Some(cursor), ReleaseReason::Released, op(1), at(1001)).unwrap_err();
+        assert_eq!(give_back(CursorUpdate::initial()), CursorRefused::MissingKey.into());
+        assert!(matches!(give_back(key(b"m")), ReleaseError::Cursor(CursorRefused::OutOfBounds(_))));
+        assert!(matches!(give_back(key(b"a")), ReleaseError::Cursor(CursorRefused::OutOfBounds(_))));
+        assert!(!shard.record.state.head.is_free());
+    }
+
+    #[test]
+    fn a_release_does_not_count_as_a_fruitless_acquisition() {
+        let mut shard = Shard::<16>::new();
+        shard.acquire(WORKER, 1000);
+        let lease = shard.acquire(WORKER, 1100);
+        assert_eq!(shard.record.state.head.stalled_acquisitions, 2);
+        run!(shard, lease, decide, None, ReleaseReason::Released, op(1), at(1101)).unwrap();
+        assert_eq!(shard.record.state.head.stalled_acquisitions, 1);
+        let lease = shard.acquire(WORKER, 1102);
+        run!(shard, lease, decide, Some(key(b"c")), ReleaseReason::Released, op(2), at(1103)).unwrap();
+        assert_eq!(shard.record.state.head.stalled_acquisitions, 0);
+    }
+
+    #[test]
+    fn cursor_and_reason_are_part_of_the_operation() {
+        for (cursor, reason) in [(None, ReleaseReason::Yielded), (Some(key(b"c")), ReleaseReason::Released)] {
+            let (mut shard, lease) = Shard::<16>::leased();
+            run!(shard, lease, decide, None, ReleaseReason::Released, op(1), at(1001)).unwrap();
+            let conflict = run!(shard, lease, decide, cursor, reason, op(1), at(1001));
+            assert!(matches!(conflict, Err(ReleaseError::OpIdConflict(_))));
+        }
+    }
+}

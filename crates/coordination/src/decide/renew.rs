@@ -67,3 +67,81 @@ pub fn decide<const LOG: usize>(
         orders: Orders { cancelled: None, standing: head.orders },
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use tessera_contracts::keyspace::Fraction;
+
+    use super::*;
+    use crate::decide::testing::{LEASE_DURATION, OTHER, Shard, TENANT, at};
+    use crate::error::{AccessRefused, ExpiredBecause, LeaseRefused};
+    use crate::record::lease::Lease;
+    use crate::record::orders::StandingOrders;
+    use crate::record::view::OwnerSignal;
+    use crate::run::status::RunStatus;
+
+    fn renew(shard: &Shard, lease: &Lease, now: u64) -> Result<Renewal, RenewError> {
+        decide(&shard.view(), lease.presented_by(TENANT).unwrap(), at(now))
+    }
+
+    #[test]
+    fn a_lease_is_extended_up_to_its_last_tick_and_not_after() {
+        let (shard, lease) = Shard::leased();
+        let renewed = renew(&shard, &lease, 1099).unwrap();
+        assert_eq!(renewed.deadline, at(1099 + LEASE_DURATION));
+        let (change, event) = renewed.extension.unwrap();
+        assert_eq!(change.head.lease.unwrap().deadline, renewed.deadline);
+        assert_eq!(change.head.fence, lease.fence());
+        assert_eq!(event, EventKind::ShardLeaseRenewed { shard: lease.shard(), new_deadline: renewed.deadline });
+        let because = ExpiredBecause::Deadline;
+        let expired = LeaseRefused::Expired { deadline: at(1100), now: at(1100), because };
+        assert_eq!(renew(&shard, &lease, 1100), Err(expired.into()));
+    }
+
+    #[test]
+    fn a_clock_set_back_does_not_shorten_a_lease() {
+        let (shard, lease) = Shard::leased();
+        assert_eq!(renew(&shard, &lease, 10).unwrap().deadline, at(1100));
+    }
+
+    #[test]
+    fn a_lost_session_cannot_renew() {
+        let (mut shard, lease) = Shard::leased();
+        shard.owner = OwnerSignal::Gone;
+        assert!(matches!(
+            renew(&shard, &lease, 1001),
+            Err(RenewError::Lease(LeaseRefused::Expired { because: ExpiredBecause::SessionLost, .. }))
+        ));
+    }
+
+    #[test]
+    fn a_zombie_cannot_renew() {
+        let (mut shard, lease) = Shard::leased();
+        shard.acquire(OTHER, 1100);
+        assert!(matches!(renew(&shard, &lease, 1101), Err(RenewError::Lease(LeaseRefused::StaleFence { .. }))));
+    }
+
+    #[test]
+    fn a_settled_run_is_told_and_the_lease_not_extended() {
+        for status in [RunStatus::Done, RunStatus::Failed, RunStatus::Cancelled] {
+            let (mut shard, lease) = Shard::leased();
+            shard.gate.status = status;
+            let renewed = renew(&shard, &lease, 1001).unwrap();
+            assert_eq!((renewed.extension, renewed.deadline), (None, at(1100)));
+            assert_eq!(renewed.orders.cancelled, Some(status));
+        }
+        let (mut shard, lease) = Shard::leased();
+        shard.gate.status = RunStatus::Initializing;
+        assert!(matches!(renew(&shard, &lease, 1001), Err(RenewError::Access(AccessRefused::RunNotActive { .. }))));
+    }
+
+    #[test]
+    fn standing_orders_come_with_the_answer_and_stay_until_answered() {
+        let (mut shard, lease) = Shard::leased();
+        let standing = StandingOrders { yield_requested: true, split_requested: Some(Fraction::HALF) };
+        shard.record.state.head.orders = standing;
+        let renewed = renew(&shard, &lease, 1001).unwrap();
+        assert_eq!(renewed.orders, Orders { cancelled: None, standing });
+        assert_eq!(renewed.extension.unwrap().0.head.orders, standing);
+    }
+}

@@ -52,3 +52,100 @@ pub fn decide<const LOG: usize>(
         })
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::park;
+    use crate::decide::testing::{OTHER, Shard, TENANT, WORKER, at, fence, op, run};
+    use crate::error::{AccessRefused, IdempotentOutcome};
+    use crate::record::park::Park;
+    use crate::record::status::ParkReason;
+    use crate::run::status::RunStatus;
+
+    type Answer = Result<IdempotentOutcome<FenceEpoch>, UnparkError>;
+
+    fn unpark<const LOG: usize>(shard: &mut Shard<LOG>, expected: u64, id: u64) -> Answer {
+        let decided = decide(&shard.view(), fence(expected), op(id), at(1050));
+        decided.map(|verdict| match verdict {
+            Verdict::Execute(change) => {
+                shard.record.apply(&change, &[]);
+                IdempotentOutcome::Executed(change.head.fence)
+            }
+            Verdict::Replay(outcome) => outcome,
+        })
+    }
+
+    const WHY: Park<'_> = Park::because(ParkReason::Poisoned);
+
+    fn parked<const LOG: usize>() -> Shard<LOG> {
+        let (mut shard, lease) = Shard::leased();
+        run!(shard, lease, park::decide, WHY.with_detail("odd"), op(1), at(1001)).unwrap();
+        shard
+    }
+
+    #[test]
+    fn an_unparked_shard_is_open_fenced_and_forgets_why() {
+        let mut shard = parked::<16>();
+        assert_eq!(unpark(&mut shard, 2, 2), Ok(IdempotentOutcome::Executed(fence(3))));
+        let head = shard.record.state.head;
+        assert_eq!((head.status, head.park, head.fence), (ShardStatus::Active, None, fence(3)));
+        assert_eq!((head.stalled_acquisitions, shard.record.park_detail.as_deref()), (0, None));
+        shard.acquire(OTHER, 1060);
+        assert_eq!(shard.record.state.history.iter().next_back().unwrap().reason, MoveReason::Unparked);
+    }
+
+    #[test]
+    fn only_a_parked_shard_of_an_active_run_is_unparked() {
+        let mut shard = Shard::<16>::new();
+        assert_eq!(unpark(&mut shard, 1, 1), Err(UnparkError::NotParked { status: ShardStatus::Active }));
+        let mut shard = parked::<16>();
+        shard.settle_run();
+        let settled = unpark(&mut shard, 2, 2);
+        assert!(matches!(
+            settled,
+            Err(UnparkError::Access(AccessRefused::RunNotActive { status: RunStatus::Cancelled, .. }))
+        ));
+    }
+
+    #[test]
+    fn another_fence_than_expected_is_refused() {
+        let mut shard = parked::<16>();
+        let moved = |expected| Err(UnparkError::FenceMoved { expected: fence(expected), current: fence(2) });
+        assert_eq!(unpark(&mut shard, 1, 2), moved(1));
+        assert_eq!(unpark(&mut shard, 3, 2), moved(3));
+    }
+
+    #[test]
+    fn a_replay_answers_the_same_fence_after_the_run_settled_and_the_fence_moved_on() {
+        let mut shard = parked::<16>();
+        unpark(&mut shard, 2, 2).unwrap();
+        shard.acquire(OTHER, 1060);
+        shard.settle_run();
+        assert_eq!(unpark(&mut shard, 2, 2), Ok(IdempotentOutcome::Replayed(fence(3))));
+        assert!(matches!(unpark(&mut shard, 4, 2), Err(UnparkError::OpIdConflict(_))));
+    }
+
+    /// Acquire, park, unpark, acquire, park: with an op-log of one the first unpark is forgotten, and only the fence it
+    /// names keeps its late duplicate from reviving the shard a second time.
+    #[test]
+    fn a_late_duplicate_whose_id_was_forgotten_does_not_revive_the_shard_again() {
+        let mut shard = parked::<1>();
+        unpark(&mut shard, 2, 2).unwrap();
+        let lease = shard.acquire(WORKER, 1060);
+        run!(shard, lease, park::decide, WHY, op(3), at(1061)).unwrap();
+        let late = unpark(&mut shard, 2, 2);
+        assert_eq!(late, Err(UnparkError::FenceMoved { expected: fence(2), current: fence(4) }));
+        assert_eq!(shard.record.state.head.status, ShardStatus::Parked);
+    }
+
+    #[test]
+    fn a_replayed_park_says_that_it_was_undone() {
+        let (mut shard, lease) = Shard::<16>::leased();
+        run!(shard, lease, park::decide, WHY, op(1), at(1001)).unwrap();
+        assert_eq!(run!(shard, lease, park::decide, WHY, op(1), at(1002)), Ok(IdempotentOutcome::Replayed(())));
+        unpark(&mut shard, 2, 2).unwrap();
+        assert_eq!(run!(shard, lease, park::decide, WHY, op(1), at(1002)), Ok(IdempotentOutcome::Superseded(())));
+        assert_eq!(shard.record.state.head.status, ShardStatus::Active);
+    }
+}

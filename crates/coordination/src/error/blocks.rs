@@ -97,9 +97,10 @@ impl fmt::Display for ExpiredBecause {
     }
 }
 
-/// The same op id came with other parameters. Always a bug of the caller.
+/// The same op id came with other parameters, or it is 0, which names no operation and so conflicts with every one.
+/// Always a bug of the caller.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("operation id {op_id} was used before with other parameters; use a fresh id for each new operation")]
+#[error("operation id {op_id} {}; use a fresh id for each new operation", self.fault())]
 pub struct OpIdConflict {
     /// The reused id.
     pub op_id: OpId,
@@ -111,6 +112,15 @@ impl OpIdConflict {
     /// The id was remembered with `expected_hash` and came again with `actual_hash`.
     pub const fn new(op_id: OpId, expected_hash: PayloadHash, actual_hash: PayloadHash) -> Self {
         Self { op_id, expected_hash, actual_hash }
+    }
+
+    /// The id is 0: taking it for an id would let two operations that look alike pass for one.
+    pub const fn unassigned(actual_hash: PayloadHash) -> Self {
+        Self::new(OpId::UNASSIGNED, actual_hash, actual_hash)
+    }
+
+    const fn fault(&self) -> &'static str {
+        if self.op_id.is_unassigned() { "means unassigned" } else { "was used before with other parameters" }
     }
 
     /// Both fingerprints, remembered and presented, for code that investigates; no text shows them.

@@ -102,6 +102,9 @@ pub enum AcquireError {
     /// Someone holds it.
     #[error(transparent)]
     AlreadyLeased(#[from] AlreadyLeased),
+    /// Zero stands for "no worker".
+    #[error("worker id 0 means unassigned; give the worker an id")]
+    UnassignedWorker,
     /// The shard was acquired too often in a row without progress, so instead of being granted once more it was parked
     /// by this very call.
     #[error(
@@ -115,7 +118,7 @@ pub enum AcquireError {
         acquisitions: u32,
     },
     /// The store failed.
-    #[error(transparent)]
+    #[error("{0}")]
     BackendError(#[from] InfraError),
 }
 
@@ -139,7 +142,9 @@ impl OperationError for AcquireError {
         match self {
             Self::Access(refused) => Some(Refusal::Access(*refused)),
             Self::Terminal { status } => Some(Refusal::Lease(LeaseRefused::Terminal { status: *status })),
-            Self::AlreadyLeased(_) | Self::RetriesExhausted { .. } | Self::BackendError(_) => None,
+            Self::AlreadyLeased(_) | Self::UnassignedWorker | Self::RetriesExhausted { .. } | Self::BackendError(_) => {
+                None
+            }
         }
     }
 
@@ -147,7 +152,7 @@ impl OperationError for AcquireError {
         match self {
             Self::AlreadyLeased(_) => true,
             Self::BackendError(error) => error.is_transient(),
-            Self::Access(_) | Self::Terminal { .. } | Self::RetriesExhausted { .. } => false,
+            Self::Access(_) | Self::Terminal { .. } | Self::UnassignedWorker | Self::RetriesExhausted { .. } => false,
         }
     }
 }
@@ -162,7 +167,7 @@ pub enum RenewError {
     #[error(transparent)]
     Lease(#[from] LeaseRefused),
     /// The store failed.
-    #[error(transparent)]
+    #[error("{0}")]
     BackendError(#[from] InfraError),
 }
 
@@ -215,7 +220,7 @@ macro_rules! progress_error {
             #[error("no room to store the cursor: {0}")]
             ResourceExhausted(#[from] SlabFull),
             /// The store failed.
-            #[error(transparent)]
+            #[error("{0}")]
             BackendError(#[from] InfraError),
         }
 
@@ -282,7 +287,7 @@ pub enum ParkError {
     #[error("no room to store the park detail: {0}")]
     ResourceExhausted(#[from] SlabFull),
     /// The store failed.
-    #[error(transparent)]
+    #[error("{0}")]
     BackendError(#[from] InfraError),
 }
 
@@ -338,7 +343,7 @@ pub enum SplitError {
     #[error("no room to store the children: {0}")]
     ResourceExhausted(#[from] SlabFull),
     /// The store failed.
-    #[error(transparent)]
+    #[error("{0}")]
     BackendError(#[from] InfraError),
 }
 
@@ -404,7 +409,7 @@ pub enum UnparkError {
         current: tessera_contracts::FenceEpoch,
     },
     /// The store failed.
-    #[error(transparent)]
+    #[error("{0}")]
     BackendError(#[from] InfraError),
 }
 
@@ -457,7 +462,7 @@ pub enum OrderError {
         key: ShardKey,
     },
     /// The store failed.
-    #[error(transparent)]
+    #[error("{0}")]
     BackendError(#[from] InfraError),
 }
 

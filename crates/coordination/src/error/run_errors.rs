@@ -30,6 +30,9 @@ pub enum CreateRunError {
     /// Zero stands for "no run".
     #[error("run id 0 means unassigned; choose another")]
     UnassignedRun,
+    /// Zero stands for "no tenant".
+    #[error("tenant id 0 means unassigned; choose another")]
+    UnassignedTenant,
     /// The configuration makes no sense.
     #[error("run configuration: {0}")]
     InvalidConfig(#[from] ConfigError),
@@ -40,7 +43,7 @@ pub enum CreateRunError {
         held: usize,
     },
     /// The store failed.
-    #[error(transparent)]
+    #[error("{0}")]
     BackendError(#[from] InfraError),
 }
 
@@ -80,7 +83,7 @@ pub enum RegisterShardsError {
     #[error("no room to store the shards: {0}")]
     ResourceExhausted(#[from] SlabFull),
     /// The store failed.
-    #[error(transparent)]
+    #[error("{0}")]
     BackendError(#[from] InfraError),
 }
 
@@ -114,7 +117,7 @@ pub enum RunTransitionError {
         parked: u32,
     },
     /// The store failed.
-    #[error(transparent)]
+    #[error("{0}")]
     BackendError(#[from] InfraError),
 }
 
@@ -125,7 +128,7 @@ pub enum GetRunError {
     #[error(transparent)]
     RunNotFound(#[from] RunNotFound),
     /// The store failed.
-    #[error(transparent)]
+    #[error("{0}")]
     BackendError(#[from] InfraError),
 }
 
@@ -136,7 +139,7 @@ pub enum GetShardError {
     #[error(transparent)]
     Access(#[from] AccessRefused),
     /// The store failed.
-    #[error(transparent)]
+    #[error("{0}")]
     BackendError(#[from] InfraError),
 }
 
@@ -154,10 +157,14 @@ pub enum ClaimError {
         /// Its status.
         status: RunStatus,
     },
+    /// Zero stands for "no worker".
+    #[error("worker id 0 means unassigned; give the worker an id")]
+    UnassignedWorker,
     /// Every open shard is held.
     #[error("no shard can be claimed now; {}", Wait(*.earliest_deadline))]
     NoneAvailable {
-        /// The soonest deadline of a live lease, if there is one.
+        /// When it may make sense to ask again: the soonest deadline of a live lease, or at once if the claim gave up
+        /// after meeting too many shards that turned out to be used up or taken.
         earliest_deadline: Option<LogicalTime>,
     },
     /// This worker claimed a moment ago.
@@ -167,7 +174,7 @@ pub enum ClaimError {
         retry_after: LogicalTime,
     },
     /// The store failed.
-    #[error(transparent)]
+    #[error("{0}")]
     BackendError(#[from] InfraError),
 }
 
@@ -176,7 +183,7 @@ struct Wait(Option<LogicalTime>);
 impl core::fmt::Display for Wait {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self.0 {
-            Some(deadline) => write!(f, "the soonest lease ends at {deadline}"),
+            Some(deadline) => write!(f, "ask again at {deadline}"),
             None => f.write_str("none is leased either"),
         }
     }
@@ -188,7 +195,7 @@ impl ClaimError {
         match self {
             Self::NoneAvailable { .. } | Self::Throttled { .. } => true,
             Self::BackendError(error) => error.is_transient(),
-            Self::RunNotFound(_) | Self::RunNotActive { .. } => false,
+            Self::RunNotFound(_) | Self::RunNotActive { .. } | Self::UnassignedWorker => false,
         }
     }
 }

@@ -1,1 +1,150 @@
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
 
+use tessera_contracts::cursor::CursorViolation;
+use tessera_contracts::split::CoverageError;
+use tessera_contracts::{FenceEpoch, LogicalTime, OpId, PayloadHash, RunId, ShardId, ShardKey, TenantId, WorkerId};
+
+use super::*;
+use crate::record::status::ShardStatus;
+use crate::run::status::RunStatus;
+
+const KEY: ShardKey = ShardKey::new(RunId::new(3), ShardId::new(4));
+
+/// One of each of the twelve reasons.
+fn every_reason() -> Vec<CoordError> {
+    let hash = |stored| PayloadHash::from_stored(stored).unwrap();
+    Vec::from([
+        CoordError::TenantMismatch { expected: TenantId::from_bytes([1; 32]) },
+        CoordError::ShardNotFound { key: KEY },
+        CoordError::RunNotActive { run: RunId::new(3), status: RunStatus::Cancelled },
+        CoordError::ShardTerminal { status: ShardStatus::Done },
+        CoordError::StaleFence { presented: FenceEpoch::new(2), current: FenceEpoch::new(3) },
+        CoordError::LeaseExpired {
+            deadline: LogicalTime::new(5),
+            now: LogicalTime::new(6),
+            because: ExpiredBecause::Deadline,
+        },
+        CoordError::OwnerDivergence { presented: WorkerId::new(9) },
+        CoordError::OpIdConflict(OpIdConflict::new(OpId::new(7), hash(0xdead_beef), hash(0xcafe_f00d))),
+        CoordError::CheckpointMissingKey,
+        CoordError::CursorRegression(CursorViolation::Regression { old_len: 2, new_len: 1 }),
+        CoordError::CursorOutOfBounds(CursorViolation::AboveRange { len: 1 }),
+        CoordError::SplitInvalid(SplitRefused::Coverage(CoverageError::Gap { child: 0, next: 1 })),
+    ])
+}
+
+/// Which of the twelve reasons an operation can give; the others come out as a mixed-up backend.
+fn accepted<E: From<CoordError> + OperationError>() -> Vec<bool> {
+    every_reason()
+        .into_iter()
+        .map(|reason| {
+            let error = E::from(reason);
+            assert!(!error.is_transient(), "{error}: a refusal or a mix-up does not pass by itself");
+            error.refusal().map(CoordError::from) == Some(reason)
+        })
+        .collect()
+}
+
+#[test]
+fn each_operation_gives_the_reasons_it_can_have_and_no_other() {
+    const ACCESS: [bool; 3] = [true; 3];
+    let lease = [true; 4];
+    let no_cursor = [false; 3];
+    let row = |lease: [bool; 4], op_id: bool, cursor: [bool; 3], split: bool| {
+        [&ACCESS[..], &lease, &[op_id], &cursor, &[split]].concat()
+    };
+    assert_eq!(accepted::<RenewError>(), row(lease, false, no_cursor, false));
+    assert_eq!(accepted::<CheckpointError>(), row(lease, true, [true; 3], false));
+    assert_eq!(accepted::<CompleteError>(), row(lease, true, [true; 3], false));
+    assert_eq!(accepted::<ReleaseError>(), row(lease, true, [true; 3], false));
+    assert_eq!(accepted::<ParkError>(), row(lease, true, no_cursor, false));
+    assert_eq!(accepted::<SplitReplaceError>(), row(lease, true, no_cursor, true));
+    assert_eq!(accepted::<SplitResidualError>(), row(lease, true, no_cursor, true));
+    assert_eq!(accepted::<OrderError>(), row(lease, false, no_cursor, false));
+    assert_eq!(accepted::<AcquireError>(), row([true, false, false, false], false, no_cursor, false));
+}
+
+#[test]
+fn unpark_speaks_of_parking_where_a_lease_would_be_spoken_of() {
+    let status = ShardStatus::Done;
+    assert_eq!(UnparkError::from(CoordError::ShardTerminal { status }), UnparkError::NotParked { status });
+    let (presented, current) = (FenceEpoch::new(2), FenceEpoch::new(3));
+    assert_eq!(
+        UnparkError::from(CoordError::StaleFence { presented, current }),
+        UnparkError::FenceMoved { expected: presented, current }
+    );
+    assert!(matches!(UnparkError::from(CoordError::CheckpointMissingKey), UnparkError::BackendError(_)));
+}
+
+#[test]
+fn a_reason_an_operation_cannot_have_is_reported_as_a_mixed_up_backend() {
+    let error = RenewError::from(CoordError::CheckpointMissingKey);
+    assert!(matches!(error, RenewError::BackendError(InfraError::Corruption { operation: "renew", .. })));
+}
+
+#[test]
+fn reasons_survive_the_way_through_the_building_blocks() {
+    for reason in every_reason() {
+        assert_eq!(CoordError::from(Refusal::from(reason)), reason);
+        assert!(!reason.to_string().is_empty());
+    }
+    assert_eq!(every_reason().len(), 12);
+}
+
+#[test]
+fn a_tenant_mismatch_shows_the_callers_tenant_only() {
+    let lease = crate::record::lease::Lease::new(
+        TenantId::from_bytes([0xbb; 32]),
+        KEY,
+        WorkerId::new(1),
+        FenceEpoch::new(2),
+        LogicalTime::new(3),
+    );
+    let caller = TenantId::from_bytes([0xaa; 32]);
+    let error = lease.presented_by(caller).unwrap_err();
+    assert_eq!(error, AccessRefused::TenantMismatch { expected: caller });
+    let shown = format!("{error} {error:?}");
+    assert!(shown.contains("aaaaaaaa") && !shown.contains("bbbbbbbb"), "{shown}");
+    assert!(lease.presented_by(TenantId::from_bytes([0xbb; 32])).is_ok());
+}
+
+#[test]
+fn a_held_lease_does_not_tell_its_owner() {
+    let held = AlreadyLeased::new(KEY, LogicalTime::new(50), WorkerId::new(0x5ec2e7));
+    let error = AcquireError::from(held);
+    let shown = format!("{error} {error:?} {held} {held:?}");
+    assert!(!shown.contains("5ec2e7") && shown.contains("<redacted>"), "{shown}");
+    assert_eq!(held.current_owner(), WorkerId::new(0x5ec2e7));
+}
+
+#[test]
+fn an_op_id_conflict_does_not_tell_the_fingerprints() {
+    let hash = |stored| PayloadHash::from_stored(stored).unwrap();
+    let conflict = OpIdConflict::new(OpId::new(7), hash(0xdead_beef), hash(0xcafe_f00d));
+    let error = CheckpointError::from(conflict);
+    let shown = format!("{error} {error:?} {conflict} {conflict:?}").to_lowercase();
+    for leak in ["deadbeef", "cafef00d", "3735928559", "3405705229"] {
+        assert!(!shown.contains(leak), "{shown}");
+    }
+    assert_eq!(conflict.hashes(), (hash(0xdead_beef), hash(0xcafe_f00d)));
+}
+
+#[test]
+fn losing_shard_or_lease_ends_a_session_and_nothing_else_does() {
+    let ends: Vec<bool> =
+        every_reason().into_iter().map(|reason| CheckpointError::from(reason).ends_session()).collect();
+    assert_eq!(ends, [true, true, true, true, true, true, true, false, false, false, false, false]);
+    assert!(!CheckpointError::from(InfraError::transient("checkpoint.txn", "timeout")).ends_session());
+}
+
+#[test]
+fn a_store_failure_is_the_source_of_the_operations_error() {
+    use core::error::Error;
+    let infra = InfraError::transient("renew.txn", "timeout");
+    let error = RenewError::BackendError(infra.clone());
+    assert!(error.is_transient());
+    assert_eq!(error.to_string(), infra.to_string());
+    assert_eq!(error.source().and_then(|source| source.downcast_ref()), Some(&infra));
+}

@@ -44,8 +44,9 @@ impl ShardClaiming for InMemoryCoordinator {
                 Err(error) => after_failed_acquire(run, error)?,
             }
         }
-        let earliest_deadline = self.capacity(run_slot, now).earliest_deadline;
-        Err(ClaimError::NoneAvailable { earliest_deadline })
+        let left = self.capacity(run_slot, now);
+        let again = if left.available_count > 0 { Some(now) } else { left.earliest_deadline };
+        Err(ClaimError::NoneAvailable { earliest_deadline: again })
     }
 }
 
@@ -55,7 +56,8 @@ impl InMemoryCoordinator {
         if interval == 0 {
             return;
         }
-        let claims = &mut self.tenants.entry(tenant).or_default().last_claims;
+        let Some(tenant) = self.tenants.get_mut(&tenant) else { return };
+        let claims = &mut tenant.last_claims;
         if claims.len() >= COOLDOWN_WORKERS_MAX && !claims.contains_key(&worker) {
             claims.retain(|_, last| now < last.saturating_add(interval));
             if claims.len() >= COOLDOWN_WORKERS_MAX {

@@ -29,6 +29,9 @@ pub struct CoordinatorRuntimeConfig {
     pub claim_cooldown_interval: u64,
     /// How long a claimant waits beyond another's deadline, for clocks that differ; 0 if all share one.
     pub clock_skew_allowance: u64,
+    /// Seed of the hash maps. The same seed gives the same behaviour in every process; where tenants do not trust each
+    /// other, a secret one keeps them from choosing ids that collide.
+    pub hash_seed: u64,
     /// Bytes for key ranges, metadata, cursors and park details. Capped at 4 GiB.
     pub slab_capacity: usize,
 }
@@ -42,6 +45,7 @@ impl Default for CoordinatorRuntimeConfig {
             max_total_runs: DEFAULT_MAX_RUNS,
             claim_cooldown_interval: 0,
             clock_skew_allowance: 0,
+            hash_seed: 0,
             slab_capacity: auto_slab_capacity(DEFAULT_MAX_TOTAL_SHARDS as usize),
         }
     }

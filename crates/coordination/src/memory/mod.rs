@@ -11,6 +11,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use tessera_contracts::ids::{LogicalTime, RunId, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_stdx::{ByteSlab, SlabFull};
@@ -42,7 +43,7 @@ use crate::run::status::RunStatus;
 use crate::shard_limits::ShardCensus;
 
 /// A map whose iteration order is the same in every process, so that a simulation replays.
-type FixedMap<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
+type FixedMap<K, V> = HashMap<K, V, FixedState>;
 
 /// All coordination state of one process.
 #[derive(Debug)]
@@ -56,12 +57,23 @@ pub struct InMemoryCoordinator {
     total_shard_count: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Tenant {
     shards: FixedMap<ShardKey, Slot>,
     runs: BTreeMap<RunId, RunSlot>,
     /// When each worker last claimed with success; only kept if there is a cooldown.
     last_claims: FixedMap<WorkerId, LogicalTime>,
+}
+
+impl Tenant {
+    fn new(hash_seed: u64) -> Self {
+        let hasher = || FixedState::with_seed(hash_seed);
+        Self {
+            shards: FixedMap::with_hasher(hasher()),
+            runs: BTreeMap::new(),
+            last_claims: FixedMap::with_hasher(hasher()),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -82,7 +94,7 @@ impl InMemoryCoordinator {
             arena: Arena::default(),
             runs: Vec::new(),
             vacant_runs: Vec::new(),
-            tenants: FixedMap::default(),
+            tenants: FixedMap::with_hasher(FixedState::with_seed(config.hash_seed)),
             total_shard_count: 0,
         })
     }

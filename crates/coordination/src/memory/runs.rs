@@ -8,7 +8,7 @@ use tessera_contracts::manifest::{InitialShardInput, validate_manifest};
 use tessera_contracts::redact::RedactedKey;
 
 use super::pooled_record::{PooledRecord, RunSlot};
-use super::{ClaimIndex, InMemoryCoordinator, Run};
+use super::{ClaimIndex, InMemoryCoordinator, Run, Tenant};
 use crate::backend::RunManagement;
 use crate::decide::acquire::is_claimable;
 use crate::decide::claim::cooldown_until;
@@ -32,7 +32,8 @@ impl InMemoryCoordinator {
     /// Takes in shards that were just made: names them, counts them, lets them be claimed.
     pub(super) fn adopt(&mut self, tenant: TenantId, run_slot: RunSlot, records: Vec<PooledRecord>) {
         let run = self.runs[run_slot as usize].as_mut().expect("a run slot in use holds a run");
-        let tenant = self.tenants.entry(tenant).or_default();
+        let tenant = self.tenants.get_mut(&tenant).expect("a tenant that has a run is there");
+        tenant.shards.reserve(records.len());
         run.index.reserve(records.len());
         for record in records {
             let key = record.key;
@@ -49,13 +50,16 @@ impl InMemoryCoordinator {
         let Ok(slot) = self.locate_run(tenant, run) else { return 0 };
         let Some(mut gone) = self.runs[slot as usize].take() else { return 0 };
         self.vacant_runs.push(slot);
-        let Some(tenant) = self.tenants.get_mut(&tenant) else { return 0 };
-        tenant.runs.remove(&run);
+        let Some(held) = self.tenants.get_mut(&tenant) else { return 0 };
+        held.runs.remove(&run);
         for (&shard, &slot) in &gone.shards {
             gone.index.remove(slot, &mut self.arena.places);
-            tenant.shards.remove(&ShardKey::new(run, shard));
+            held.shards.remove(&ShardKey::new(run, shard));
             self.arena.remove(slot).release(&mut self.slab);
             self.total_shard_count -= 1;
+        }
+        if held.runs.is_empty() {
+            self.tenants.remove(&tenant);
         }
         gone.shards.len() as u32
     }
@@ -86,7 +90,8 @@ impl RunManagement for InMemoryCoordinator {
             (self.runs.len() - 1) as RunSlot
         });
         self.runs[slot as usize] = Some(made);
-        self.tenants.entry(tenant).or_default().runs.insert(run, slot);
+        let seed = self.config.hash_seed;
+        self.tenants.entry(tenant).or_insert_with(|| Tenant::new(seed)).runs.insert(run, slot);
         EventScope { tenant, run, at: now }.emit(events, || Some(EventKind::RunCreated));
         Ok(())
     }

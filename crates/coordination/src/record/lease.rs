@@ -5,6 +5,7 @@
 
 use tessera_contracts::ids::{FenceEpoch, LogicalTime, RunId, ShardId, ShardKey, TenantId, WorkerId};
 
+use super::view::ShardView;
 use crate::error::AccessRefused;
 
 /// The right to work on one shard, as handed to a worker.
@@ -26,6 +27,13 @@ impl Lease {
         deadline: LogicalTime,
     ) -> Self {
         Self { tenant, key, owner, fence, deadline }
+    }
+
+    /// The lease of whoever holds the shard now. For a backend that did not hear whether its acquire took effect: if the
+    /// holder is the one it asked for, at the fence it asked for, it did.
+    pub fn of_holder<const LOG: usize>(view: &ShardView<'_, LOG>) -> Option<Self> {
+        let head = &view.state.head;
+        head.lease.map(|holder| Self::new(view.tenant, view.key, holder.owner, head.fence, holder.deadline))
     }
 
     /// The tenant the shard belongs to.

@@ -170,3 +170,36 @@ pub struct Spawned {
     /// Fingerprint of the split's parameters.
     pub payload_hash: PayloadHash,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(status: ShardStatus, undoes_park: bool) -> Change<'static> {
+        Change { undoes_park, ..Change::of_head(Head { status, ..Head::newborn() }) }
+    }
+
+    #[test]
+    fn an_active_shard_may_go_anywhere_and_a_settled_one_stays() {
+        for from in ShardStatus::ALL {
+            for to in ShardStatus::ALL {
+                for undoes_park in [false, true] {
+                    let revives = from == ShardStatus::Parked && to == ShardStatus::Active && undoes_park;
+                    let legal = from == ShardStatus::Active || from == to || revives;
+                    let outcome = std::panic::catch_unwind(|| assert_transition_legal(from, &change(to, undoes_park)));
+                    assert_eq!(outcome.is_ok(), legal, "{from} to {to}, unparking {undoes_park}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_settled_shard_has_no_holder_and_no_orders() {
+        let mut head = Head::newborn();
+        head.lease = Some(LeaseHolder { owner: tessera_contracts::WorkerId::new(1), deadline: LogicalTime::new(9) });
+        head.orders.yield_requested = true;
+        let done = head.settled(ShardStatus::Done);
+        assert_eq!((done.status, done.lease, done.orders), (ShardStatus::Done, None, StandingOrders::NONE));
+        assert_eq!(done.fence, head.fence);
+    }
+}

@@ -215,3 +215,54 @@ pub enum RunInvariantViolation {
         op_id: OpId,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> RunRecord {
+        RunRecord::newborn(TenantId::from_bytes([1; 32]), RunId::new(1), RunConfig::default(), LogicalTime::new(1))
+    }
+
+    #[test]
+    fn each_broken_rule_is_named() {
+        assert_eq!(record().check_invariants(), Ok(()));
+        let mut run = record();
+        run.completed_at = Some(LogicalTime::new(2));
+        assert!(matches!(run.check_invariants(), Err(RunInvariantViolation::CompletedAtIffSettled { .. })));
+        run = record();
+        run.status = RunStatus::Cancelled;
+        assert!(matches!(run.check_invariants(), Err(RunInvariantViolation::CompletedAtIffSettled { .. })));
+        run.completed_at = Some(LogicalTime::new(2));
+        assert_eq!(run.check_invariants(), Ok(()), "a run may be cancelled before it has shards");
+        run = record();
+        run.status = RunStatus::Active;
+        assert!(matches!(run.check_invariants(), Err(RunInvariantViolation::ShardsIffRegistered { .. })));
+        run = record();
+        run.root_shards.push(ShardId::new(1));
+        assert!(matches!(run.check_invariants(), Err(RunInvariantViolation::ShardsIffRegistered { .. })));
+        run.status = RunStatus::Active;
+        assert_eq!(run.check_invariants(), Ok(()));
+        run.root_shards.push(ShardId::new(ShardId::DERIVED_BIT));
+        assert!(matches!(run.check_invariants(), Err(RunInvariantViolation::DerivedRoot { .. })));
+        run = record();
+        let entry = RunOpLogEntry {
+            op_id: OpId::new(1),
+            kind: RunOpKind::Cancel,
+            payload_hash: PayloadHash::from_stored(1).unwrap(),
+            executed_at: LogicalTime::new(1),
+        };
+        run.op_log.push_back_overwrite(entry);
+        assert_eq!(run.check_invariants(), Ok(()));
+        run.op_log.push_back_overwrite(entry);
+        assert!(matches!(run.check_invariants(), Err(RunInvariantViolation::DuplicateOpId { .. })));
+    }
+
+    #[test]
+    fn stored_numbers_round_trip_and_others_are_refused() {
+        for kind in RunOpKind::ALL {
+            assert_eq!(RunOpKind::from_u8(kind.as_u8()), Some(kind));
+        }
+        assert_eq!(RunOpKind::from_u8(4), None);
+    }
+}

@@ -5,6 +5,7 @@ use tessera_contracts::redact::RedactedKey;
 
 use super::status::RunStatus;
 use crate::record::lease::LeaseHolder;
+use crate::record::orders::StandingOrders;
 use crate::record::park::ParkInfo;
 use crate::record::status::ShardStatus;
 use crate::record::view::ShardView;
@@ -97,6 +98,8 @@ pub struct ShardSummary {
     pub lease: Option<LeaseHolder>,
     /// Why it is parked and when to look again.
     pub park: Option<ParkInfo>,
+    /// What its holder is asked to do.
+    pub orders: StandingOrders,
     /// Acquisitions since progress was last recorded.
     pub stalled_acquisitions: u32,
     /// First key.
@@ -121,6 +124,7 @@ impl ShardSummary {
             fence: head.fence,
             lease: head.lease,
             park: head.park,
+            orders: head.orders,
             stalled_acquisitions: head.stalled_acquisitions,
             start: RedactedKey::new(Some(view.spec.start())),
             end: RedactedKey::new(Some(view.spec.end())),
