@@ -14,7 +14,7 @@ use crate::arena::{Arena, BufferPool};
 use crate::class::{Class, DropCause, DropReason, Enqueue};
 use crate::config::{LaneConfig, MICROS_PER_SECOND, RateCap};
 use crate::envelope::{Envelope, Flags, Kind, PAYLOAD_BYTES_MAX};
-use crate::net_queue::{SendQueue, SendRefused};
+use crate::net::send_queue::{SendQueue, SendRefused};
 use crate::ring::bulk::Frame;
 use crate::ring::link::{Link, Sent};
 use crate::telemetry::counters::LaneCounters;

@@ -112,10 +112,27 @@ impl<H: Handler> Lane<H> {
         &self.handler
     }
 
-    /// A record of a lane that no longer exists, whose slot is ours.
+    /// A record of a lane that no longer exists. If its slot is not ours either, it is handed on.
     pub(crate) fn import(&mut self, now: LaneTime, record: Record<'_>) {
         self.enter(now);
         self.handler.on_import(&mut self.cx, record);
+        let owner = self.cx.owner(record.slot);
+        if owner != self.cx.lane && !self.handoffs.exports.iter().any(|export| export.slot == record.slot) {
+            self.handoffs.export(record.slot, owner);
+        }
+    }
+
+    /// Waits until everything logged is durable or the log has failed. Only before a lane starts to serve.
+    pub(crate) fn wait_for_log(&mut self) {
+        let Some(log) = &mut self.cx.log else { return };
+        log.wake_if_touched();
+        while log.progress.durable() < log.last() && !log.progress.has_failed() {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    pub(crate) fn is_log_intact(&self) -> bool {
+        self.cx.log.as_ref().is_some_and(|log| !log.progress.has_failed()) && self.cx.counters.log_refused.get() == 0
     }
 
     pub(crate) fn start(&mut self, now: LaneTime) {
@@ -160,6 +177,7 @@ impl<H: Handler> Lane<H> {
             Mail::Unlink(lane) => {
                 if let Some(link) = self.cx.links.get_mut(usize::from(lane.0)).and_then(Option::take) {
                     let lost = self.count_lost(&link);
+                    self.handoffs.lane_died(lane);
                     self.handler.on_notice(&mut self.cx, Notice::LaneDown { lane, lost });
                 }
             }

@@ -3,7 +3,9 @@
 //! A lane writes its own counters and nobody else does; readers take relaxed loads whenever they like. Rates, percentiles,
 //! rankings and alarms are the reader's work.
 
+pub mod alarms;
 pub mod counters;
 pub mod histogram;
-
+pub mod prometheus;
+pub mod snapshot;
 pub mod trace;

@@ -54,6 +54,11 @@ impl<S: Storage> Writer<S> {
         self.receiver.is_abandoned() && self.receiver.is_empty()
     }
 
+    /// Whether nothing is queued.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.receiver.is_empty()
+    }
+
     /// Whether something is queued, or written and not yet synced.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.receiver.is_empty() || self.unsynced_since.is_some()

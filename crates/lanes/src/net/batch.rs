@@ -1,0 +1,149 @@
+//! Receiving and sending in batches on one lane's socket, in buffers the lane owns.
+
+use std::io;
+use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
+use std::os::fd::AsFd;
+
+use crate::drain::{BATCH_MAX, BATCH_MIN};
+use crate::net::send_queue::SendQueue;
+use crate::net::sys::{self, Received};
+use crate::ring::bulk::unmapped;
+use crate::telemetry::counters::LaneCounters;
+
+/// A lane's receive buffers. The batch grows from 16 to 64 while batches come full, and shrinks when they come nearly empty.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    buffer: Box<[u8]>,
+    stride: usize,
+    batch: usize,
+    received: Box<[Received; BATCH_MAX]>,
+}
+
+impl Receiver {
+    pub(crate) fn new(datagram_bytes_max: usize) -> Self {
+        let nobody = Received { from: SocketAddr::from(([0, 0, 0, 0], 0)), len: 0, truncated: false };
+        Self {
+            buffer: vec![0; datagram_bytes_max * BATCH_MAX].into_boxed_slice(),
+            stride: datagram_bytes_max,
+            batch: BATCH_MIN,
+            received: Box::new([nobody; BATCH_MAX]),
+        }
+    }
+
+    /// Takes what the socket has, up to a batch, and hands each datagram to `each`. Says how many there were.
+    pub(crate) fn receive(
+        &mut self,
+        socket: &UdpSocket,
+        counters: &LaneCounters,
+        mut each: impl FnMut(SocketAddr, &mut [u8]),
+    ) -> io::Result<usize> {
+        counters.receive_calls.add(1);
+        let count = sys::receive(socket.as_fd(), &mut self.buffer, self.stride, self.batch, &mut self.received)?;
+        if count == self.batch {
+            self.batch = (self.batch * 2).min(BATCH_MAX);
+        } else if count * 4 < self.batch {
+            self.batch = (self.batch / 2).max(BATCH_MIN);
+        }
+        for (received, chunk) in self.received.iter().zip(self.buffer.chunks_exact_mut(self.stride)).take(count) {
+            // Half a datagram is none.
+            if !received.truncated {
+                each(unmapped(received.from), &mut chunk[..received.len]);
+            }
+        }
+        Ok(count)
+    }
+}
+
+/// Sends everything in `queue`. What the kernel has no room for is dropped and counted: a datagram may always be lost, and a
+/// lane never waits.
+pub(crate) fn send_all(socket: &UdpSocket, is_v6: bool, queue: &mut SendQueue, counters: &LaneCounters) {
+    while queue.len() > 0 {
+        counters.send_calls.add(1);
+        let sent = sys::send(socket.as_fd(), |index| {
+            let (to, bytes) = queue.get(index)?;
+            Some((if is_v6 { mapped(to) } else { to }, bytes))
+        });
+        match sent {
+            Ok(sent) => {
+                counters.datagrams_out.add(sent as u64);
+                queue.advance(sent);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                counters.datagrams_out_dropped.add(queue.len() as u64);
+                queue.advance(queue.len());
+            }
+            // The first one was refused: unreachable, too long for the route, or the echo of an earlier ICMP. The rest may pass.
+            Err(_) => {
+                counters.datagrams_out_dropped.add(1);
+                queue.advance(1);
+            }
+        }
+    }
+}
+
+fn mapped(to: SocketAddr) -> SocketAddr {
+    match to {
+        SocketAddr::V4(v4) => SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0).into(),
+        SocketAddr::V6(_) => to,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_arrive_whole_in_order_and_with_their_sender() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let here = UdpSocket::bind(address).unwrap();
+            let there = UdpSocket::bind(address).unwrap();
+            let counters = LaneCounters::default();
+            let mut queue = SendQueue::new(256, 1500);
+            for n in 0..200u16 {
+                let bytes = [&n.to_le_bytes()[..], &[n as u8; 100]].concat();
+                queue.push(there.local_addr().unwrap(), &bytes[..2 + usize::from(n) % 100]).unwrap();
+            }
+            send_all(&here, here.local_addr().unwrap().is_ipv6(), &mut queue, &counters);
+            assert_eq!((counters.datagrams_out.get(), counters.send_calls.get()), (200, 4), "64 in a call");
+            let mut receiver = Receiver::new(1500);
+            let mut seen = 0u16;
+            while seen < 200 {
+                receiver
+                    .receive(&there, &counters, |from, bytes| {
+                        assert_eq!(from, here.local_addr().unwrap());
+                        assert_eq!(bytes[..2], seen.to_le_bytes());
+                        assert_eq!(bytes.len(), 2 + usize::from(seen) % 100);
+                        assert!(bytes[2..].iter().all(|byte| *byte == seen as u8));
+                        seen += 1;
+                    })
+                    .unwrap();
+            }
+            assert_eq!(receiver.receive(&there, &counters, |_, _| panic!("nothing is left")).unwrap(), 0);
+            assert!(counters.receive_calls.get() <= 16 + 200 / 64, "{} calls", counters.receive_calls.get());
+        }
+    }
+
+    #[test]
+    fn a_datagram_longer_than_allowed_is_no_datagram() {
+        let here = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let there = UdpSocket::bind("127.0.0.1:0").unwrap();
+        here.send_to(&[1; 101], there.local_addr().unwrap()).unwrap();
+        here.send_to(&[2; 100], there.local_addr().unwrap()).unwrap();
+        let mut lengths = Vec::new();
+        let count = Receiver::new(100).receive(&there, &LaneCounters::default(), |_, bytes| lengths.push(bytes.len()));
+        assert_eq!((count.unwrap(), lengths), (2, vec![100]));
+    }
+
+    #[test]
+    fn one_unreachable_receiver_does_not_stop_the_others() {
+        let here = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let there = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let counters = LaneCounters::default();
+        let mut queue = SendQueue::new(8, 1500);
+        queue.push("[2001:db8::1]:9".parse().unwrap(), b"an address of the wrong family").unwrap();
+        queue.push(there.local_addr().unwrap(), b"right").unwrap();
+        send_all(&here, false, &mut queue, &counters);
+        assert_eq!((counters.datagrams_out.get(), counters.datagrams_out_dropped.get()), (1, 1));
+    }
+}

@@ -1,0 +1,110 @@
+//! The sockets of a runtime: as many as lanes, all bound to one port with SO_REUSEPORT, in the order of the lanes.
+//!
+//! The kernel numbers the members of the group by the order of binding. Closing one would renumber the rest, so nothing here is
+//! ever closed while the runtime lives: a lane that dies or retires leaves its socket behind, and its successor takes it up.
+//! Nor is a member ever connected: a connected one takes its peer's datagrams past the filter.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tessera_contracts::prefix_map::PrefixMap;
+
+use crate::net::{steering, sys};
+
+/// The sockets, by lane.
+#[derive(Debug)]
+pub(crate) struct SocketGroup {
+    sockets: Vec<Arc<UdpSocket>>,
+    address: SocketAddr,
+    buffer_bytes: usize,
+}
+
+impl SocketGroup {
+    /// Binds `count` sockets to `address`; port 0 picks a free one for all of them.
+    pub(crate) fn bind(address: SocketAddr, count: usize, buffer_bytes: usize) -> io::Result<Self> {
+        let first = bind_one(address, buffer_bytes)?;
+        let mut group = Self { address: first.local_addr()?, sockets: vec![Arc::new(first)], buffer_bytes };
+        group.grow_to(count)?;
+        Ok(group)
+    }
+
+    /// Binds more sockets until there are `count`.
+    pub(crate) fn grow_to(&mut self, count: usize) -> io::Result<()> {
+        while self.sockets.len() < count {
+            self.sockets.push(Arc::new(bind_one(self.address, self.buffer_bytes)?));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn socket(&self, lane: usize) -> Arc<UdpSocket> {
+        self.sockets[lane].clone()
+    }
+
+    /// Steers datagrams by `map`. Replaces what was attached before; no datagram is lost in between.
+    pub(crate) fn steer(&self, map: &PrefixMap, offset: u16) -> io::Result<()> {
+        sys::attach(self.sockets[0].as_fd(), &steering::program(map.table(), offset))
+    }
+}
+
+fn bind_one(address: SocketAddr, buffer_bytes: usize) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() && address.ip().is_unspecified() {
+        socket.set_only_v6(false)?;
+    }
+    socket.set_reuse_port(true)?;
+    // The kernel grants what its limit allows; less is slower under bursts, not wrong.
+    let _ = socket.set_recv_buffer_size(buffer_bytes);
+    let _ = socket.set_send_buffer_size(buffer_bytes);
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use tessera_contracts::prefix_map::{LaneIndex, Selector, Slot};
+
+    use super::*;
+
+    /// Sends a datagram of every slot from several ports and checks which socket it reached.
+    fn check(group: &SocketGroup, map: &PrefixMap, target: SocketAddr) {
+        for _ in 0..3 {
+            let client = UdpSocket::bind(if target.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" }).unwrap();
+            for slot in 0..=255u8 {
+                client.send_to(&[9, slot, 9], target).unwrap();
+                let mut buffer = [0; 16];
+                let lane = map.lane_of_slot(Slot(slot));
+                let socket = group.socket(usize::from(lane.0));
+                // Loopback delivers before send returns.
+                let (len, _) = socket.recv_from(&mut buffer).unwrap_or_else(|error| panic!("slot {slot}: {error}"));
+                assert_eq!(buffer[..len], [9, slot, 9]);
+            }
+        }
+    }
+
+    #[test]
+    fn the_kernel_steers_every_slot_to_its_lane_for_both_families_and_after_every_change() {
+        for lanes in [1, 2, 3, 5, 8] {
+            let mut group = SocketGroup::bind("[::]:0".parse().unwrap(), lanes, 1 << 20).unwrap();
+            let port = group.address().port();
+            let mut map = PrefixMap::new(Selector::default(), lanes).unwrap();
+            group.steer(&map, 1).unwrap();
+            check(&group, &map, SocketAddr::from(([127, 0, 0, 1], port)));
+            check(&group, &map, format!("[::1]:{port}").parse().unwrap());
+            map = map.resized(lanes + 2).unwrap();
+            group.grow_to(lanes + 2).unwrap();
+            group.steer(&map, 1).unwrap();
+            check(&group, &map, SocketAddr::from(([127, 0, 0, 1], port)));
+            map = map.resized(1).unwrap().lent(Slot(7), LaneIndex(0)).unwrap();
+            group.steer(&map, 1).unwrap();
+            check(&group, &map, SocketAddr::from(([127, 0, 0, 1], port)));
+        }
+    }
+}

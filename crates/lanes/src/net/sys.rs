@@ -1,0 +1,178 @@
+//! Three things the kernel offers and no safe binding does: receiving and sending datagrams in batches without allocating, and
+//! steering a SO_REUSEPORT group by a packet filter. All pointers live for one call; what comes out is plain data.
+
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use crate::drain::BATCH_MAX;
+use crate::net::steering::Instruction;
+
+/// What the kernel said about one received datagram.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Received {
+    pub(super) from: SocketAddr,
+    pub(super) len: usize,
+    /// It was longer than its buffer.
+    pub(super) truncated: bool,
+}
+
+/// Receives up to `most` datagrams without waiting, the *i*-th into the *i*-th `stride` bytes of `buffer`.
+///
+/// Returns how many came; `received` is filled that far. A sender without an address we know has none worth answering and is
+/// reported as the unspecified address.
+pub(super) fn receive(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    stride: usize,
+    most: usize,
+    received: &mut [Received; BATCH_MAX],
+) -> io::Result<usize> {
+    let most = most.min(BATCH_MAX).min(buffer.len() / stride);
+    let mut names = [const { MaybeUninit::<libc::sockaddr_storage>::uninit() }; BATCH_MAX];
+    let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH_MAX];
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::zeroed() }; BATCH_MAX];
+    for (((chunk, name), part), header) in
+        buffer.chunks_exact_mut(stride).zip(&mut names).zip(&mut parts).zip(&mut headers).take(most)
+    {
+        let part = part.write(libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: stride });
+        // SAFETY: all-zero bytes are a valid mmsghdr: integers and null pointers.
+        let header = unsafe { header.assume_init_mut() };
+        header.msg_hdr.msg_name = name.as_mut_ptr().cast();
+        header.msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+        header.msg_hdr.msg_iov = part;
+        header.msg_hdr.msg_iovlen = 1;
+    }
+    // SAFETY: the first `most` headers were filled above; each points to a name, one iovec and `stride` writable bytes of
+    // `buffer`, all of which outlive the call and none of which overlap. No timeout is given.
+    let count = unsafe {
+        libc::recvmmsg(
+            socket.as_raw_fd(),
+            headers.as_mut_ptr().cast(),
+            most as libc::c_uint,
+            libc::MSG_DONTWAIT,
+            std::ptr::null_mut(),
+        )
+    };
+    if count < 0 {
+        let error = io::Error::last_os_error();
+        return if error.kind() == io::ErrorKind::WouldBlock { Ok(0) } else { Err(error) };
+    }
+    let count = count as usize;
+    for ((header, name), out) in headers.iter().zip(&names).zip(received.iter_mut()).take(count) {
+        // SAFETY: zeroed at the start and only written by us and the kernel since, so it is initialised.
+        let header = unsafe { header.assume_init_ref() };
+        *out = Received {
+            from: read_address(name, header.msg_hdr.msg_namelen),
+            len: (header.msg_len as usize).min(stride),
+            truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+        };
+    }
+    Ok(count)
+}
+
+/// Sends datagrams without waiting, as many as `next` gives up to the batch size; says how many the kernel took.
+pub(super) fn send<'a>(
+    socket: BorrowedFd<'_>,
+    mut next: impl FnMut(usize) -> Option<(SocketAddr, &'a [u8])>,
+) -> io::Result<usize> {
+    let mut names = [const { MaybeUninit::<Name>::uninit() }; BATCH_MAX];
+    let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH_MAX];
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::zeroed() }; BATCH_MAX];
+    let mut count = 0;
+    while count < BATCH_MAX
+        && let Some((to, bytes)) = next(count)
+    {
+        let name_len = write_address(&mut names[count], to);
+        // The kernel reads through this pointer and never writes: the missing `mut` in `bytes` is not at risk.
+        let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        let part = parts[count].write(part);
+        // SAFETY: all-zero bytes are a valid mmsghdr: integers and null pointers.
+        let header = unsafe { headers[count].assume_init_mut() };
+        header.msg_hdr.msg_name = names[count].as_mut_ptr().cast();
+        header.msg_hdr.msg_namelen = name_len;
+        header.msg_hdr.msg_iov = part;
+        header.msg_hdr.msg_iovlen = 1;
+        count += 1;
+    }
+    if count == 0 {
+        return Ok(0);
+    }
+    // SAFETY: the first `count` headers were filled above; names, iovecs and the bytes behind them ('a) outlive the call.
+    let sent = unsafe {
+        libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), count as libc::c_uint, libc::MSG_DONTWAIT)
+    };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+}
+
+/// Makes `program` choose the socket of every datagram to the group that `socket` belongs to.
+pub(super) fn attach(socket: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<()> {
+    let len = libc::c_ushort::try_from(program.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    const { assert!(size_of::<Instruction>() == size_of::<libc::sock_filter>()) };
+    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut().cast() };
+    // SAFETY: `Instruction` has the layout of sock_filter, `len` of them are behind the pointer, and the kernel copies them
+    // during the call without writing.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            (&raw const program).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Room for an address of either family, aligned for both.
+#[repr(C)]
+union Name {
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+fn read_address(name: &MaybeUninit<libc::sockaddr_storage>, len: libc::socklen_t) -> SocketAddr {
+    let len = len as usize;
+    // SAFETY: the kernel wrote `len` bytes; the family is in the first two and is read only if they are there.
+    let family = if len >= 2 { unsafe { (*name.as_ptr()).ss_family } } else { 0 };
+    if i32::from(family) == libc::AF_INET && len >= size_of::<libc::sockaddr_in>() {
+        // SAFETY: a sockaddr_storage is aligned for any address, and a whole sockaddr_in was written.
+        let v4 = unsafe { &*name.as_ptr().cast::<libc::sockaddr_in>() };
+        let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+        SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into()
+    } else if i32::from(family) == libc::AF_INET6 && len >= size_of::<libc::sockaddr_in6>() {
+        // SAFETY: as above, for a whole sockaddr_in6.
+        let v6 = unsafe { &*name.as_ptr().cast::<libc::sockaddr_in6>() };
+        let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+        SocketAddrV6::new(ip, u16::from_be(v6.sin6_port), v6.sin6_flowinfo, v6.sin6_scope_id).into()
+    } else {
+        SocketAddr::from(([0, 0, 0, 0], 0))
+    }
+}
+
+fn write_address(name: &mut MaybeUninit<Name>, to: SocketAddr) -> libc::socklen_t {
+    match to {
+        SocketAddr::V4(v4) => {
+            let v4 = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from(*v4.ip()).to_be() },
+                sin_zero: [0; 8],
+            };
+            name.write(Name { v4 });
+            size_of::<libc::sockaddr_in>() as libc::socklen_t
+        }
+        SocketAddr::V6(v6) => {
+            let v6 = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                sin6_scope_id: v6.scope_id(),
+            };
+            name.write(Name { v6 });
+            size_of::<libc::sockaddr_in6>() as libc::socklen_t
+        }
+    }
+}

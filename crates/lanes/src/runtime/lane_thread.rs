@@ -1,0 +1,295 @@
+//! The event loop of one lane on its thread.
+//!
+//! A turn takes what the supervisor, the outside, the socket and the rings have, in batches, and sends what came of it. An idle
+//! lane spins briefly and then sleeps on its socket and its eventfd together. A lane that was given up because it stalled
+//! finds its fence raised when it comes back, and leaves without touching anything.
+
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver as Inbox, Sender};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use tessera_contracts::prefix_map::LaneIndex;
+
+use crate::context::Context;
+use crate::handler::Handler;
+use crate::lane::{Lane, Mail};
+use crate::net::batch::{Receiver, send_all};
+use crate::ring::park::Bed;
+use crate::runtime::log_thread::LogThread;
+use crate::runtime::supervisor::Request;
+use crate::time::{LaneTime, micros};
+use crate::wal::LogConfig;
+use crate::wal::log::{Recovered, Wal, remove_lane};
+use crate::wal::queue::log_queue;
+use crate::wal::storage::Directory;
+use crate::wal::writer::Writer;
+
+/// Commands taken in a turn.
+const COMMANDS_PER_TURN: usize = 64;
+/// Datagrams written before they are sent, unless the turn ends first.
+const SEND_BATCH: usize = 64;
+/// A socket that was empty is not asked again sooner, while the rings keep the lane busy.
+const EMPTY_SOCKET_PAUSE: Duration = Duration::from_micros(20);
+/// The longest sleep: so late a lane sees a fence that was raised without a wake-up.
+const SLEEP_MAX: Duration = Duration::from_millis(500);
+
+/// Everything a lane's thread needs.
+pub(super) struct Seat<C> {
+    pub(super) lane: LaneIndex,
+    pub(super) restarted: bool,
+    pub(super) core: Option<usize>,
+    pub(super) socket: Option<Arc<UdpSocket>>,
+    pub(super) datagram_bytes_max: usize,
+    pub(super) spin: Duration,
+    pub(super) origin: Instant,
+    pub(super) bed: Arc<Bed>,
+    pub(super) pulse: Arc<Pulse>,
+    pub(super) mail: Inbox<Mail>,
+    pub(super) commands: Inbox<C>,
+    pub(super) log: Option<(Directory, LogConfig)>,
+    /// Lanes that no longer exist, whose logs this lane takes over.
+    pub(super) orphans: Vec<LaneIndex>,
+    pub(super) reports: Sender<Request>,
+}
+
+/// What the supervisor sees of a lane's loop, and the flags by which it ends it.
+#[derive(Debug, Default)]
+pub(super) struct Pulse {
+    /// When the current turn began, in microseconds plus one; zero while the lane sleeps or has ended.
+    turn_began: AtomicU64,
+    /// The lane was given up: it must not touch anything any more.
+    pub(super) fenced: AtomicBool,
+    pub(super) stop: AtomicBool,
+}
+
+impl Pulse {
+    fn beat(&self, now: LaneTime) {
+        self.turn_began.store(now.0 + 1, Ordering::Relaxed);
+    }
+
+    fn rest(&self) {
+        self.turn_began.store(0, Ordering::Relaxed);
+    }
+
+    /// How long the lane has been in its current turn.
+    pub(super) fn busy_for(&self, now: LaneTime) -> Duration {
+        match self.turn_began.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            began => now.since(LaneTime(began - 1)),
+        }
+    }
+}
+
+/// How a lane ended.
+#[derive(Debug)]
+pub(super) enum Ending {
+    Panicked(String),
+    Failed(String),
+    /// It was given up and came back.
+    Fenced,
+    Retired,
+    Stopped,
+}
+
+/// Runs a lane to its end and reports it.
+pub(super) fn run<H: Handler>(seat: Seat<H::Command>, handler: impl FnOnce() -> H, cx: Context) {
+    let (lane, reports, pulse) = (seat.lane, seat.reports.clone(), seat.pulse.clone());
+    let ending = catch_unwind(AssertUnwindSafe(move || live(seat, handler, cx))).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
+        let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
+        Ok(Ending::Panicked(said.unwrap_or_else(|| "without a message".to_owned())))
+    });
+    let ending = ending.unwrap_or_else(|error| Ending::Failed(error.to_string()));
+    pulse.rest();
+    // If the supervisor is gone, so is everybody who would want to know.
+    let _ = reports.send(Request::Ended { lane, pulse, ending });
+}
+
+fn live<H: Handler>(seat: Seat<H::Command>, handler: impl FnOnce() -> H, mut cx: Context) -> io::Result<Ending> {
+    pin(&seat);
+    let mut recovered = Vec::new();
+    if let Some((directory, config)) = &seat.log {
+        for orphan in &seat.orphans {
+            recovered.push(Wal::open(directory.clone(), *orphan, cx.random_u64())?.1);
+        }
+        let (wal, found) = Wal::open(directory.clone(), seat.lane, cx.random_u64())?;
+        recovered.push(found);
+        let writer_bed = Bed::with_eventfd()?;
+        let (sender, receiver) = log_queue(config.queue_bytes_max, writer_bed.clone());
+        let writer = Writer::new(wal, receiver, *config, seat.bed.clone(), cx.random_u64());
+        let log = LogThread::start(writer, writer_bed, seat.origin, format!("log-{}", seat.lane.0))?;
+        cx.log = Some(sender);
+        let findings = recovered.iter().flat_map(|found| &found.findings).map(ToString::to_string).collect();
+        let report = Request::Logging { lane: seat.lane, pulse: seat.pulse.clone(), log, findings };
+        let _ = seat.reports.send(report);
+    }
+    let mut lane = Lane::new(handler(), cx);
+    let orphaned = recovered.len().saturating_sub(1);
+    let (orphans, own) = recovered.split_at(orphaned);
+    lane.recover(own.iter().flat_map(|found| found.records()), seat.restarted);
+    // The links wait in the mail, so that what the handler does first reaches somebody.
+    let now = LaneTime(micros(seat.origin.elapsed()));
+    while let Ok(mail) = seat.mail.try_recv() {
+        lane.mail(now, mail);
+    }
+    adopt(&seat, &mut lane, orphans, now)?;
+    lane.start(now);
+    drop(recovered);
+    turn_for_ever(&seat, &mut lane)
+}
+
+/// Takes over the records of lanes that no longer exist, and removes their files once the records are safe in our own log.
+fn adopt<H: Handler>(
+    seat: &Seat<H::Command>,
+    lane: &mut Lane<H>,
+    orphans: &[Recovered],
+    now: LaneTime,
+) -> io::Result<()> {
+    let Some((directory, _)) = &seat.log else { return Ok(()) };
+    for (orphan, found) in seat.orphans.iter().zip(orphans) {
+        for (count, record) in found.records().enumerate() {
+            lane.import(now, record);
+            if count % 64 == 63 {
+                lane.wait_for_log(); // The lane does not serve yet, and the queue to its log is bounded.
+            }
+        }
+        lane.wait_for_log();
+        if lane.is_log_intact() {
+            remove_lane(directory, *orphan)?;
+        }
+    }
+    Ok(())
+}
+
+fn turn_for_ever<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>) -> io::Result<Ending> {
+    let counters = lane.cx.counters.clone();
+    let is_v6 = seat.socket.as_ref().map(|socket| socket.local_addr()).transpose()?.is_some_and(|at| at.is_ipv6());
+    let mut receiver = Receiver::new(seat.datagram_bytes_max);
+    let mut spin_until = LaneTime(0);
+    let mut socket_empty_until = LaneTime(0);
+    loop {
+        let now = LaneTime(micros(seat.origin.elapsed()));
+        seat.pulse.beat(now);
+        let mut busy = false;
+        while let Ok(mail) = seat.mail.try_recv() {
+            lane.mail(now, mail);
+            busy = true;
+        }
+        for _ in 0..COMMANDS_PER_TURN {
+            let Ok(command) = seat.commands.try_recv() else { break };
+            lane.command(now, command);
+            busy = true;
+        }
+        let mut socket_is_empty = true;
+        if let Some(socket) = &seat.socket {
+            if now >= socket_empty_until {
+                let received = receiver.receive(socket, &counters, |from, bytes| {
+                    lane.datagram(now, from, bytes);
+                    if lane.cx.sends.len() >= SEND_BATCH && !seat.pulse.fenced.load(Ordering::Relaxed) {
+                        send_all(socket, is_v6, &mut lane.cx.sends, &counters);
+                    }
+                });
+                match received {
+                    Ok(0) => socket_empty_until = now.after(EMPTY_SOCKET_PAUSE),
+                    Ok(_) => (busy, socket_is_empty) = (true, false),
+                    // An ICMP answer to something we sent: not ours to handle, and gone once read.
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            } else {
+                socket_is_empty = false;
+            }
+        }
+        busy |= lane.turn(now);
+        if seat.pulse.fenced.load(Ordering::Relaxed) {
+            return Ok(Ending::Fenced);
+        }
+        if let Some(socket) = &seat.socket {
+            send_all(socket, is_v6, &mut lane.cx.sends, &counters);
+        }
+        if seat.pulse.stop.load(Ordering::Relaxed) {
+            lane.stop(now);
+            if let Some(socket) = &seat.socket {
+                send_all(socket, is_v6, &mut lane.cx.sends, &counters);
+            }
+            return Ok(Ending::Stopped);
+        }
+        if busy {
+            spin_until = now.after(seat.spin);
+            continue;
+        }
+        if lane.is_retired() && socket_is_empty {
+            lane.stop(now);
+            return Ok(Ending::Retired);
+        }
+        if now < spin_until {
+            std::hint::spin_loop();
+            continue;
+        }
+        sleep(seat, lane, now)?;
+        socket_empty_until = LaneTime(0);
+        spin_until = LaneTime(micros(seat.origin.elapsed())).after(seat.spin);
+    }
+}
+
+/// Sleeps until the socket, another lane, the outside or a timer has something.
+fn sleep<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>, now: LaneTime) -> io::Result<()> {
+    seat.bed.announce_sleep();
+    // The second look, now that wakers know. What is found is handled: it cannot be put back.
+    let mut found =
+        lane.has_waiting() || seat.pulse.stop.load(Ordering::Relaxed) || seat.pulse.fenced.load(Ordering::Relaxed);
+    if let Ok(mail) = seat.mail.try_recv() {
+        lane.mail(now, mail);
+        found = true;
+    }
+    if let Ok(command) = seat.commands.try_recv() {
+        lane.command(now, command);
+        found = true;
+    }
+    if !found {
+        let wait = lane.next_wake().map_or(SLEEP_MAX, |wake| wake.since(now)).min(SLEEP_MAX);
+        if !wait.is_zero() {
+            lane.cx.counters.sleeps.add(1);
+            seat.pulse.rest();
+            wait_for(seat, wait)?;
+            seat.bed.drain_eventfd();
+        }
+    }
+    seat.bed.rise();
+    Ok(())
+}
+
+fn wait_for<C>(seat: &Seat<C>, wait: Duration) -> io::Result<()> {
+    let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
+    let Some(bed) = seat.bed.fd() else { return Ok(()) };
+    let bed = PollFd::from_borrowed_fd(bed, PollFlags::IN);
+    let result = match &seat.socket {
+        Some(socket) => poll(&mut [bed, PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)], Some(&timeout)),
+        None => poll(&mut [bed], Some(&timeout)),
+    };
+    match result {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn pin<C>(seat: &Seat<C>) {
+    let Some(core) = seat.core else { return };
+    let mut cores = CpuSet::new();
+    cores.set(core);
+    if let Err(error) = sched_setaffinity(None, &cores) {
+        let what = format!(
+            "could not be pinned to core {core} ({error}): it runs wherever the system puts it, and may be slower. \
+             Allow the core in the process's affinity or cpuset, or switch pinning off"
+        );
+        let _ = seat.reports.send(Request::Event { lane: seat.lane, what });
+    }
+}

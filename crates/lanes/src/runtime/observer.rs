@@ -1,0 +1,118 @@
+//! The thread that looks at the counters, keeps the alarms, and serves both as Prometheus text. No lane knows of it.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::runtime::{RuntimeConfig, Shared, StartError, lock};
+use crate::telemetry::alarms::Alarms;
+use crate::telemetry::prometheus;
+use crate::telemetry::snapshot::Snapshot;
+use crate::time::{LaneTime, micros};
+
+/// How often the counters are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often a waiting connection is looked for in between.
+const ACCEPT_EVERY: Duration = Duration::from_millis(25);
+/// What a scraper may send, and how long it may take to.
+const REQUEST_BYTES_MAX: usize = 4096;
+const REQUEST_PATIENCE: Duration = Duration::from_millis(500);
+
+/// The running observer; dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Observer {
+    thread: Option<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+    address: Option<SocketAddr>,
+}
+
+impl Observer {
+    pub(super) fn start<C: Send + 'static>(config: &RuntimeConfig, shared: Arc<Shared<C>>) -> Result<Self, StartError> {
+        let io = |doing: &'static str| move |error| StartError::Io { doing: doing.to_owned(), error };
+        let listener = config.metrics.map(TcpListener::bind).transpose().map_err(io("binding the metrics address"))?;
+        let address =
+            listener.as_ref().map(TcpListener::local_addr).transpose().map_err(io("binding the metrics address"))?;
+        if let Some(listener) = &listener {
+            listener.set_nonblocking(true).map_err(io("setting up the metrics address"))?;
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopping = stop.clone();
+        let thread = std::thread::Builder::new()
+            .name("lanes-observer".to_owned())
+            .spawn(move || watch(&shared, listener.as_ref(), &stopping))
+            .map_err(io("starting the observer"))?;
+        Ok(Self { thread: Some(thread), stop, address })
+    }
+
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+fn watch<C>(shared: &Shared<C>, listener: Option<&TcpListener>, stop: &AtomicBool) {
+    let origin = Instant::now();
+    let mut alarms = Alarms::default();
+    let mut next_look = origin;
+    while !stop.load(Ordering::Relaxed) {
+        if Instant::now() >= next_look {
+            next_look += LOOK_EVERY;
+            let standing = alarms.observe(LaneTime(micros(origin.elapsed())), &read(shared));
+            *lock(&shared.alarms) = standing;
+        }
+        let wait = match listener.map(TcpListener::accept) {
+            // A scraper that misbehaves spoils its own scrape.
+            Some(Ok((stream, _))) => {
+                let _ = serve(stream, shared);
+                Duration::ZERO
+            }
+            Some(Err(_)) => ACCEPT_EVERY,
+            None => LOOK_EVERY,
+        };
+        std::thread::park_timeout(wait);
+    }
+}
+
+fn read<C>(shared: &Shared<C>) -> Snapshot {
+    let counters = shared.counters.read().unwrap_or_else(PoisonError::into_inner).clone();
+    Snapshot::of(&counters)
+}
+
+fn serve<C>(mut stream: TcpStream, shared: &Shared<C>) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(REQUEST_PATIENCE))?;
+    stream.set_write_timeout(Some(REQUEST_PATIENCE))?;
+    let mut request = Vec::new();
+    let mut chunk = [0; 512];
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < REQUEST_BYTES_MAX {
+        match stream.read(&mut chunk)? {
+            0 => break,
+            len => request.extend_from_slice(&chunk[..len]),
+        }
+    }
+    let (status, body) = if request.starts_with(b"GET /metrics ") {
+        let alarms = lock(&shared.alarms).clone();
+        ("200 OK", prometheus::render(&read(shared), &alarms))
+    } else {
+        ("404 Not Found", "Metrics are at /metrics.\n".to_owned())
+    };
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())
+}
