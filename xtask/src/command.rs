@@ -19,6 +19,7 @@ pub(crate) struct Run {
     command: Command,
     program: String,
     log: &'static str,
+    doing: Option<String>,
 }
 
 /// What it said and how it ended.
@@ -33,7 +34,7 @@ impl Run {
     /// `log` names the file below `target/xtask/logs` that keeps the output.
     pub(crate) fn new(program: impl AsRef<OsStr>, log: &'static str) -> Self {
         let program = program.as_ref();
-        Self { command: Command::new(program), program: program.to_string_lossy().into_owned(), log }
+        Self { command: Command::new(program), program: program.to_string_lossy().into_owned(), log, doing: None }
     }
 
     /// Cargo, never touching the lock file, never colouring what a log will keep.
@@ -51,6 +52,12 @@ impl Run {
 
     pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
+        self
+    }
+
+    /// What the progress line says instead of the command.
+    pub(crate) fn doing(mut self, what: impl Into<String>) -> Self {
+        self.doing = Some(what.into());
         self
     }
 
@@ -73,6 +80,7 @@ impl Run {
         }
         self.command.env_remove("CARGO_MANIFEST_DIR").env_remove("CARGO_MANIFEST_PATH");
         let line = self.line();
+        let doing = self.doing.take().unwrap_or_else(|| line.clone());
         let mut child = self.command.stdin(Stdio::null()).stdout(file).stderr(twin).spawn().map_err(|error| {
             Failure::of(format!("cannot start {}: {error}", self.program), format!("the command was: {line}"))
         })?;
@@ -87,7 +95,7 @@ impl Run {
                     return Err(Failure::of(said, read_log(&log)));
                 }
                 Ok(None) => {
-                    progress.tick(&line);
+                    progress.tick(&doing);
                     thread::sleep(Duration::from_millis(50));
                 }
                 Err(error) => return Err(Failure::from(format!("lost sight of {}: {error}", self.program))),

@@ -93,8 +93,7 @@ pub(crate) fn run(repo: &Repo, progress: &Progress, request: &Request) -> StepRe
         if committed.is_dir() {
             run = run.args([&committed]);
         }
-        progress.tick(name);
-        let ended = run.end(repo, progress)?;
+        let ended = run.doing(name.as_str()).end(repo, progress)?;
         if !ended.success {
             return Err(crashed(name, &ended.output));
         }

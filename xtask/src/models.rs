@@ -81,7 +81,9 @@ pub(crate) fn run(repo: &Repo, progress: &Progress, large: bool, names: &[&str])
     let mut states = 0;
     for config in &chosen {
         let metadir = repo.scratch("tlc")?;
-        let args: Vec<PathBuf> = ["-XX:+UseParallelGC", "-cp"]
+        // TLC unpacks its standard modules to the temporary folder; another run of it must not find half of them there.
+        let scratch = format!("-Djava.io.tmpdir={}", metadir.display());
+        let args: Vec<PathBuf> = ["-XX:+UseParallelGC", &scratch, "-cp"]
             .map(PathBuf::from)
             .into_iter()
             .chain([jar.clone()])
@@ -89,8 +91,11 @@ pub(crate) fn run(repo: &Repo, progress: &Progress, large: bool, names: &[&str])
             .chain([metadir.clone()])
             .chain([PathBuf::from("-config"), config.written(&metadir)?, PathBuf::from(&config.module)])
             .collect();
-        progress.tick(&config.path());
-        let ended = Run::new(java, "tlc").args(&args).folder(repo.root.join(&config.folder)).end(repo, progress)?;
+        let ended = Run::new(java, "tlc")
+            .args(&args)
+            .doing(config.path())
+            .folder(repo.root.join(&config.folder))
+            .end(repo, progress)?;
         let _ = fs::remove_dir_all(&metadir);
         let found = config.judge(&ended.output).map_err(|said| {
             Failure::of(
