@@ -82,7 +82,7 @@ ExpiredFor(w, r) == r.left - skew[w] <= 0
 ClaimableFor(w, r) ==
     \/ r.owner = None
     \/ /\ "DeadOwnersKeep" \notin Mutants
-       /\ r.left - skew[w] + (IF "NoSkewTolerance" \in Mutants THEN 0 ELSE SkewTolerance) <= 0
+       /\ r.left - skew[w] + (IF r.owner = w \/ "NoSkewTolerance" \in Mutants THEN 0 ELSE SkewTolerance) <= 0
 
 \* What remains of a dead lease is of no consequence: one value stands for all.
 Tick ==
@@ -240,6 +240,9 @@ Children(op) ==
       [] q.kind = "split_residual" -> <<<<q.argument, r.hi>>>>
       [] OTHER                     -> <<>>
 
+\* A child whose range holds the parent's last key starts from there.
+Inherited(cursor, range) == IF range[1] < cursor /\ cursor <= range[2] THEN cursor ELSE range[1]
+
 Refused(op) ==
     LET q == request[op]
         r == shard[q.shard] IN
@@ -274,7 +277,8 @@ Deliver(op, reply) ==
                     ELSE IF \E i \in 1 .. Len(kids) : Id(i) = s
                     THEN LET i == CHOOSE i \in 1 .. Len(kids) : Id(i) = s IN
                          [FreeRecord EXCEPT !.status = "Active", !.fence = 1, !.lo = kids[i][1], !.hi = kids[i][2],
-                                            !.cursor = kids[i][1], !.parent = q.shard, !.born = op]
+                                            !.cursor = Inherited(shard[q.shard].cursor, kids[i]),
+                                            !.parent = q.shard, !.born = op]
                     ELSE shard[s]]
             /\ executed' = [executed EXCEPT ![op] = IF @ < 2 THEN @ + 1 ELSE @]
             /\ IF q.kind = "unpark"
