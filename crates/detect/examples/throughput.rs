@@ -28,7 +28,8 @@ fn main() {
         None => RuleSet::builtin(),
         Some(path) => {
             let text = std::fs::read_to_string(path).expect("the rule file can be read");
-            let rules = gitleaks::read(&text, &mut |path| std::fs::read_to_string(path).map_err(|error| error.to_string()));
+            let rules =
+                gitleaks::read(&text, &mut |path| std::fs::read_to_string(path).map_err(|error| error.to_string()));
             rules.unwrap_or_else(|error| panic!("{error}"))
         }
     };
@@ -56,12 +57,20 @@ fn main() {
     let mut findings = 0;
     report("detector", bytes, || findings = scan(&mut detector, &files));
     println!("  {findings} findings");
-    let mut plain = Detector::with_options(&rules, Options { decode_depth: 0, ..Options::default() }).expect("as above");
+    let mut plain =
+        Detector::with_options(&rules, Options { decode_depth: 0, ..Options::default() }).expect("as above");
     report("detector, no decoding", bytes, || findings = scan(&mut plain, &files));
     if std::env::var_os("SHOW").is_some() {
         for (path, text) in &files {
             detector.scan_bytes(Source::path(path.as_os_str().as_encoded_bytes()), text, |f| {
-                println!("{}:{} {} {} {:?}", path.display(), f.start.line, f.rule.id, f.secret.redacted(), f.decoded_from);
+                println!(
+                    "{}:{} {} {} {:?}",
+                    path.display(),
+                    f.start.line,
+                    f.rule.id,
+                    f.secret.redacted(),
+                    f.decoded_from
+                );
             });
         }
     }
@@ -70,7 +79,9 @@ fn main() {
 fn scan(detector: &mut Detector, files: &[(PathBuf, Vec<u8>)]) -> u64 {
     files
         .iter()
-        .map(|(path, text)| detector.scan_bytes(Source::path(path.as_os_str().as_encoded_bytes()), text, |_| {}).findings)
+        .map(|(path, text)| {
+            detector.scan_bytes(Source::path(path.as_os_str().as_encoded_bytes()), text, |_| {}).findings
+        })
         .sum()
 }
 
@@ -96,9 +107,13 @@ fn cpu_seconds() -> Option<f64> {
 fn collect(path: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) {
     let Ok(kind) = path.symlink_metadata() else { return };
     if kind.is_dir() {
-        let mut entries: Vec<_> = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        let mut entries: Vec<_> =
+            std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
         entries.sort();
-        entries.iter().filter(|entry| entry.file_name().is_none_or(|name| name != ".git")).for_each(|entry| collect(entry, files));
+        entries
+            .iter()
+            .filter(|entry| entry.file_name().is_none_or(|name| name != ".git"))
+            .for_each(|entry| collect(entry, files));
     } else if kind.is_file()
         && let Ok(text) = std::fs::read(path)
     {

@@ -55,7 +55,8 @@ impl Allowlist {
     /// # Errors
     /// If there is nothing: such a list is most likely a mistake.
     pub fn validate(&self) -> Result<(), RuleError> {
-        let empty = self.commits.is_empty() && self.paths.is_empty() && self.regexes.is_empty() && self.stopwords.is_empty();
+        let empty =
+            self.commits.is_empty() && self.paths.is_empty() && self.regexes.is_empty() && self.stopwords.is_empty();
         if empty { Err(RuleError::EmptyAllowlist) } else { Ok(()) }
     }
 

@@ -46,13 +46,18 @@ pub(crate) fn ends_at(text: &[u8], end: usize) -> bool {
     match text.get(end) {
         None => true,
         Some(b'.') => !text.get(end + 1).is_some_and(|byte| byte.is_ascii_alphanumeric()),
-        Some(byte) => !(byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'+' | b'/' | b'=' | b'(' | b'[' | b'$' | b'@')),
+        Some(byte) => {
+            !(byte.is_ascii_alphanumeric()
+                || matches!(byte, b'_' | b'-' | b'+' | b'/' | b'=' | b'(' | b'[' | b'$' | b'@'))
+        }
     }
 }
 
 fn value_after(text: &[u8], from: usize, was_quoted: bool, is_flag: bool) -> Option<(ValueAt, u8)> {
     let operator_at = skip_spaces(text, from);
-    let operator_end = skip_while(text, operator_at, 3, |byte| matches!(byte, b'=' | b':' | b'>' | b'|' | b'?' | b'(') || (was_quoted && byte == b','));
+    let operator_end = skip_while(text, operator_at, 3, |byte| {
+        matches!(byte, b'=' | b':' | b'>' | b'|' | b'?' | b'(') || (was_quoted && byte == b',')
+    });
     let operator = *text.get(operator_at)?;
     if operator_end == operator_at {
         // `--api-key VALUE`
@@ -72,9 +77,12 @@ fn value_after(text: &[u8], from: usize, was_quoted: bool, is_flag: bool) -> Opt
 /// `: &str = "…"`, `: string = '…'`
 fn after_type(text: &[u8], from: usize) -> Option<ValueAt> {
     let end = skip_while(text, from, TYPE_BYTES_MAX, |byte| {
-        byte.is_ascii_alphanumeric() || matches!(byte, b'&' | b'<' | b'>' | b'\'' | b' ' | b'?' | b'*' | b'[' | b']' | b'.' | b'_' | b'|')
+        byte.is_ascii_alphanumeric()
+            || matches!(byte, b'&' | b'<' | b'>' | b'\'' | b' ' | b'?' | b'*' | b'[' | b']' | b'.' | b'_' | b'|')
     });
-    (text.get(end) == Some(&b'=') && end > from).then(|| value_after(text, end, false, false).map(|(value, _)| value)).flatten()
+    (text.get(end) == Some(&b'=') && end > from)
+        .then(|| value_after(text, end, false, false).map(|(value, _)| value))
+        .flatten()
 }
 
 fn is_name(byte: u8) -> bool {
@@ -83,8 +91,9 @@ fn is_name(byte: u8) -> bool {
 
 /// Whether a name says that its value is to be kept secret.
 fn is_qualified(name: &[u8]) -> bool {
-    const QUALIFIERS: &[&[u8]] =
-        &[b"key", b"token", b"secret", b"pass", b"pwd", b"auth", b"cred", b"api", b"bearer", b"sid", b"dsn", b"webhook"];
+    const QUALIFIERS: &[&[u8]] = &[
+        b"key", b"token", b"secret", b"pass", b"pwd", b"auth", b"cred", b"api", b"bearer", b"sid", b"dsn", b"webhook",
+    ];
     QUALIFIERS.iter().any(|word| crate::placeholder::contains_folded(name, word))
 }
 
@@ -109,19 +118,43 @@ mod tests {
     #[test]
     fn assignments_of_many_languages_are_read() {
         for text in [
-            "export DATADOG_API_KEY=VALUE", "\"datadogApiKey\": \"VALUE\"", "datadog.api-key: VALUE", "setenv(\"DATADOG_KEY\", \"VALUE\")",
-            "<datadogKey>VALUE</datadogKey>", "--datadog-api-key VALUE", "datadog_key => 'VALUE'", "-e DATADOG_KEY=\"VALUE\"", "datadog_key := `VALUE`",
-            "{\\\"datadog_key\\\": \\\"VALUE\\\"}", "datadog_key = b'VALUE'", "DATADOG_KEY ||= 'VALUE'", "datadogKey(\"VALUE\")", "?datadog_key=VALUE&x=1",
-            "DATADOG_KEY ?= VALUE", "os.environ['DATADOG_KEY'] = 'VALUE'",
+            "export DATADOG_API_KEY=VALUE",
+            "\"datadogApiKey\": \"VALUE\"",
+            "datadog.api-key: VALUE",
+            "setenv(\"DATADOG_KEY\", \"VALUE\")",
+            "<datadogKey>VALUE</datadogKey>",
+            "--datadog-api-key VALUE",
+            "datadog_key => 'VALUE'",
+            "-e DATADOG_KEY=\"VALUE\"",
+            "datadog_key := `VALUE`",
+            "{\\\"datadog_key\\\": \\\"VALUE\\\"}",
+            "datadog_key = b'VALUE'",
+            "DATADOG_KEY ||= 'VALUE'",
+            "datadogKey(\"VALUE\")",
+            "?datadog_key=VALUE&x=1",
+            "DATADOG_KEY ?= VALUE",
+            "os.environ['DATADOG_KEY'] = 'VALUE'",
         ] {
-            assert!(first_values(text).iter().any(|value| value.starts_with("VALUE")), "{text}: {:?}", first_values(text));
+            assert!(
+                first_values(text).iter().any(|value| value.starts_with("VALUE")),
+                "{text}: {:?}",
+                first_values(text)
+            );
         }
     }
 
     #[test]
     fn a_type_between_name_and_value_is_stepped_over() {
-        for text in ["const DATADOG_KEY: &str = \"VALUE\";", "let datadogKey: string = 'VALUE'", "datadog_key: Option<&'static str> = VALUE"] {
-            assert!(first_values(text).iter().any(|value| value.starts_with("VALUE")), "{text}: {:?}", first_values(text));
+        for text in [
+            "const DATADOG_KEY: &str = \"VALUE\";",
+            "let datadogKey: string = 'VALUE'",
+            "datadog_key: Option<&'static str> = VALUE",
+        ] {
+            assert!(
+                first_values(text).iter().any(|value| value.starts_with("VALUE")),
+                "{text}: {:?}",
+                first_values(text)
+            );
         }
     }
 
@@ -134,7 +167,14 @@ mod tests {
 
     #[test]
     fn values_end_where_nothing_continues_them() {
-        for (text, end, ends) in [("abc", 3, true), ("abc\"", 3, true), ("abcd", 3, false), ("abc(", 3, false), ("abc.", 3, true), ("abc.d", 3, false)] {
+        for (text, end, ends) in [
+            ("abc", 3, true),
+            ("abc\"", 3, true),
+            ("abcd", 3, false),
+            ("abc(", 3, false),
+            ("abc.", 3, true),
+            ("abc.d", 3, false),
+        ] {
             assert_eq!(ends_at(text.as_bytes(), end), ends, "{text}");
         }
     }

@@ -315,7 +315,10 @@ mod tests {
         let utf16: Vec<u8> = PLAIN.bytes().flat_map(|byte| [byte, 0]).collect();
         let hex: String = PLAIN.bytes().map(|byte| alloc::format!("{byte:02x}")).collect();
         let percent = PLAIN.replace('=', "%3D");
-        assert_eq!(decoded(alloc::format!("x: {}\n", encode(PLAIN.as_bytes())).as_bytes()), [(Encoding::Base64, PLAIN.into())]);
+        assert_eq!(
+            decoded(alloc::format!("x: {}\n", encode(PLAIN.as_bytes())).as_bytes()),
+            [(Encoding::Base64, PLAIN.into())]
+        );
         assert_eq!(decoded(alloc::format!("x: {hex}\n").as_bytes()), [(Encoding::Hex, PLAIN.into())]);
         assert_eq!(decoded(alloc::format!("x {percent}\n").as_bytes()), [(Encoding::Percent, PLAIN.into())]);
         assert_eq!(decoded(&[b"\xff\xfe".as_slice(), &utf16].concat()), [(Encoding::Utf16, PLAIN.into())]);
@@ -352,7 +355,8 @@ mod tests {
 
     #[test]
     fn a_run_that_began_before_the_text_keeps_its_phase() {
-        let whole = encode("all of this is one long run of base64 without a break in it, longer than the view".as_bytes());
+        let whole =
+            encode("all of this is one long run of base64 without a break in it, longer than the view".as_bytes());
         let whole = whole.trim_end_matches('=').as_bytes();
         for cut in 0..8 {
             let mut found = Vec::new();

@@ -82,6 +82,8 @@ pub struct Summary {
     pub allowed: u64,
     /// Matches that failed their offline check.
     pub failed_checks: u64,
+    /// Bytes offered to expressions, counted again for each rule: the work beyond the one pass over the bytes.
+    pub expression_bytes: u64,
     /// A global allowlist names the path or commit: nothing was searched.
     pub source_allowed: bool,
 }
@@ -292,7 +294,8 @@ impl Detector {
         self.depths[0].last_end.fill(0);
         let nothing = Subject { path: source.path, commit: source.commit, secret: b"", matched: b"", line: b"" };
         for plan in &program.allowlists {
-            let is_about_sources = plan.list.rules.is_empty() && plan.list.regexes.is_empty() && plan.list.stopwords.is_empty();
+            let is_about_sources =
+                plan.list.rules.is_empty() && plan.list.regexes.is_empty() && plan.list.stopwords.is_empty();
             let one_part_is_enough = plan.list.rules.is_empty() && plan.list.condition == allow::Condition::Any;
             if (is_about_sources || one_part_is_enough) && self.bank.allows(&program, plan, &nothing) {
                 state.summary.source_allowed = true;
@@ -301,7 +304,8 @@ impl Detector {
         }
         for &rule in &program.with_path {
             let plan = &program.plans[usize::from(rule)];
-            let matches = plan.path.zip(source.path).is_some_and(|(id, path)| self.bank.matcher(&program, id).is_match(path));
+            let matches =
+                plan.path.zip(source.path).is_some_and(|(id, path)| self.bank.matcher(&program, id).is_match(path));
             state.asleep[usize::from(rule)] = !matches;
             let allowed = matches && plan.allow.iter().any(|plan| self.bank.allows(&program, plan, &nothing));
             if matches && !allowed && matches!(plan.look, Look::Path) && !program.rules[usize::from(rule)].silent {
@@ -382,12 +386,10 @@ impl Detector {
                                 *low = (*low).min(from);
                                 *high = (*high).max(until);
                             }
-                            window => {
-                                match window.replace((from, until)) {
-                                    None => depth.touched.push(rule),
-                                    Some((low, high)) => self.sweep(block, layer, rule, low..high, &mut depth.last_end[i]),
-                                }
-                            }
+                            window => match window.replace((from, until)) {
+                                None => depth.touched.push(rule),
+                                Some((low, high)) => self.sweep(block, layer, rule, low..high, &mut depth.last_end[i]),
+                            },
                         }
                     }
                     Look::Text(Reach::Anywhere) => {
@@ -448,7 +450,14 @@ impl Detector {
     }
 
     /// Every match that begins in what the layer owns.
-    fn sweep_owned(&mut self, block: &Block<'_>, layer: &Layer<'_>, rule: u16, window: Range<usize>, last_end: &mut u64) {
+    fn sweep_owned(
+        &mut self,
+        block: &Block<'_>,
+        layer: &Layer<'_>,
+        rule: u16,
+        window: Range<usize>,
+        last_end: &mut u64,
+    ) {
         let floor = last_end.saturating_sub(layer.base) as usize;
         let mut from = window.start.max(floor);
         while from < layer.own.end {
@@ -503,7 +512,14 @@ impl Detector {
     }
 
     /// The first match in a window, and the secret within it.
-    fn find(&mut self, layer: &Layer<'_>, rule: u16, window: Range<usize>, anchored: Anchored) -> Option<(Range<usize>, Range<usize>)> {
+    fn find(
+        &mut self,
+        layer: &Layer<'_>,
+        rule: u16,
+        window: Range<usize>,
+        anchored: Anchored,
+    ) -> Option<(Range<usize>, Range<usize>)> {
+        self.state.summary.expression_bytes += window.len() as u64;
         let plan = &self.program.plans[usize::from(rule)];
         let matcher = self.bank.matcher(&self.program, plan.pattern);
         let input = Input::new(layer.text).span(window).anchored(anchored);
@@ -511,14 +527,22 @@ impl Detector {
         let span = matcher.captures.get_match()?.range();
         let group = match self.program.rules[usize::from(rule)].secret_group {
             Some(group) => matcher.captures.get_group(group),
-            None => (1..matcher.captures.group_len()).find_map(|i| matcher.captures.get_group(i).filter(|g| g.start < g.end)),
+            None => (1..matcher.captures.group_len())
+                .find_map(|i| matcher.captures.get_group(i).filter(|g| g.start < g.end)),
         };
         let secret = group.map_or(span.clone(), |group| group.start..group.end);
         Some((span, secret))
     }
 
     /// Decides whether a match is a finding, and holds it if so.
-    fn judge(&mut self, block: &Block<'_>, layer: &Layer<'_>, index: u16, span: Range<usize>, secret_range: Range<usize>) {
+    fn judge(
+        &mut self,
+        block: &Block<'_>,
+        layer: &Layer<'_>,
+        index: u16,
+        span: Range<usize>,
+        secret_range: Range<usize>,
+    ) {
         let program = Arc::clone(&self.program);
         let (rule, plan) = (&program.rules[usize::from(index)], &program.plans[usize::from(index)]);
         let secret = &layer.text[secret_range.clone()];
@@ -547,7 +571,8 @@ impl Detector {
             return;
         }
         let in_view = layer.in_view(span.clone());
-        let lines = allow::line_around(block.view, in_view.start).start..allow::line_around(block.view, in_view.end).end;
+        let lines =
+            allow::line_around(block.view, in_view.start).start..allow::line_around(block.view, in_view.end).end;
         let subject = Subject {
             path: block.source.path,
             commit: block.source.commit,
@@ -558,10 +583,9 @@ impl Detector {
         let about_this = |rules: &[u16], listed: bool| !listed || rules.contains(&index);
         let allowed = (program.options.honour_remarks && allow::has_remark(block.view, &in_view))
             || plan.allow.iter().any(|list| self.bank.allows(&program, list, &subject))
-            || program
-                .allowlists
-                .iter()
-                .any(|list| about_this(&list.rules, !list.list.rules.is_empty()) && self.bank.allows(&program, list, &subject));
+            || program.allowlists.iter().any(|list| {
+                about_this(&list.rules, !list.list.rules.is_empty()) && self.bank.allows(&program, list, &subject)
+            });
         if allowed {
             self.state.summary.allowed += 1;
             return;
@@ -668,7 +692,9 @@ fn has_required(program: &Program, one: &Held, held: &[Held]) -> bool {
     required.iter().zip(&program.plans[usize::from(one.rule)].required).all(|(required, &index)| {
         held.iter().any(|other| {
             other.rule == index
-                && required.within_lines.is_none_or(|lines| other.start.line.abs_diff(one.start.line) <= u64::from(lines))
+                && required
+                    .within_lines
+                    .is_none_or(|lines| other.start.line.abs_diff(one.start.line) <= u64::from(lines))
                 && required.within_columns.is_none_or(|columns| {
                     other.start.line == one.start.line
                         && other.start.column.abs_diff(one.start.column) <= u64::from(columns)

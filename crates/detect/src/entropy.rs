@@ -39,7 +39,9 @@ mod tests {
 
     #[test]
     fn entropy_of_known_strings() {
-        for (text, bits) in [("", 0.0), ("aaaa", 0.0), ("ab", 1.0), ("abcd", 2.0), ("aab", 0.918_296), ("0123456789abcdef", 4.0)] {
+        for (text, bits) in
+            [("", 0.0), ("aaaa", 0.0), ("ab", 1.0), ("abcd", 2.0), ("aab", 0.918_296), ("0123456789abcdef", 4.0)]
+        {
             assert!((shannon(text.as_bytes()) - bits).abs() < 1e-4, "{text}: {}", shannon(text.as_bytes()));
         }
         let all: alloc::vec::Vec<u8> = (0..=255).collect();

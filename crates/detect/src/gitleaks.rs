@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 
 use crate::allow::Allowlist;
 use crate::error::{RuleError, RuleFileError};
+use crate::go_syntax::translated;
 use crate::pattern::Pattern;
 use crate::rule::{CharClass, Confidence, Matching, OnFailedCheck, Required, Rule, Severity};
 use crate::ruleset::{RuleSet, check_id, lowered, read_allowlist};
@@ -52,13 +53,18 @@ pub fn read(text: &str, load: Loader<'_>) -> Result<RuleSet, RuleFileError> {
         rules.push(rule.finished()?);
     }
     for rule in &rules {
-        if let Some(missing) = rule.required.iter().find(|required| !rules.iter().any(|other| other.id == required.id)) {
+        if let Some(missing) = rule.required.iter().find(|required| !rules.iter().any(|other| other.id == required.id))
+        {
             return Err(about(&rule.id, RuleError::NoSuchRule(missing.id.clone())));
         }
     }
     for list in &draft.allowlists {
         if let Some(missing) = list.rules.iter().find(|id| !rules.iter().any(|rule| rule.id == **id)) {
-            return Err(RuleFileError { line: None, rule: None, reason: Box::new(RuleError::NoSuchRule(missing.clone())) });
+            return Err(RuleFileError {
+                line: None,
+                rule: None,
+                reason: Box::new(RuleError::NoSuchRule(missing.clone())),
+            });
         }
     }
     Ok(RuleSet::from_parts(rules, draft.allowlists, draft.warnings))
@@ -117,7 +123,8 @@ fn read_rule(table: &Table<'_>, id: &str, warnings: &mut Vec<String>) -> Result<
     let fail = |reason| table.error(reason);
     check_id(id).map_err(fail)?;
     let filled = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(ToString::to_string);
-    let regex = filled(table.string("regex")?).map(|text| Pattern::new(&text)).transpose().map_err(fail)?;
+    let regex =
+        filled(table.string("regex")?).map(|text| Pattern::new(&translated(&text))).transpose().map_err(fail)?;
     let secret_group = table.count("secretGroup")?.map(|group| group as usize).filter(|&group| group > 0);
     if let (Some(group), Some(regex)) = (secret_group, &regex)
         && group > regex.groups()
@@ -137,7 +144,10 @@ fn read_rule(table: &Table<'_>, id: &str, warnings: &mut Vec<String>) -> Result<
         id: id.into(),
         description: filled(table.string("description")?),
         regex,
-        path: filled(table.string("path")?).map(|text| Pattern::searchable(&text)).transpose().map_err(fail)?,
+        path: filled(table.string("path")?)
+            .map(|text| Pattern::searchable(&translated(&text)))
+            .transpose()
+            .map_err(fail)?,
         entropy: table.number("entropy")?.map(|number| number as f32),
         secret_group,
         keywords: lowered(&table.strings("keywords")?).map_err(fail)?,
@@ -147,15 +157,17 @@ fn read_rule(table: &Table<'_>, id: &str, warnings: &mut Vec<String>) -> Result<
         silent: table.boolean("skipReport")?.unwrap_or(false),
         base: None,
     };
-    warnings.extend(table.unknown_fields().iter().map(|field| format!("rule {id:?}: unknown field `{field}` was ignored")));
+    warnings
+        .extend(table.unknown_fields().iter().map(|field| format!("rule {id:?}: unknown field `{field}` was ignored")));
     Ok(rule)
 }
 
 /// The old form, one `[allowlist]`, or the new, many `[[allowlists]]`.
 fn allowlists_of(table: &Table<'_>) -> Result<Vec<Allowlist>, RuleFileError> {
-    let mut lists = table.tables("allowlists")?.iter().map(read_allowlist).collect::<Result<Vec<_>, _>>()?;
+    let mut lists =
+        table.tables("allowlists")?.iter().map(|list| read_allowlist(list, admit_go)).collect::<Result<Vec<_>, _>>()?;
     if let Some(old) = table.table("allowlist")? {
-        lists.push(read_allowlist(&old)?);
+        lists.push(read_allowlist(&old, admit_go)?);
     }
     Ok(lists)
 }
@@ -175,7 +187,8 @@ fn read_extend(table: &Table<'_>, draft: &mut Draft, load: Loader<'_>, depth: us
         if depth >= EXTEND_DEPTH_MAX {
             return Err(table.error(RuleError::ExtendTooDeep { depth_max: EXTEND_DEPTH_MAX }));
         }
-        let text = load(path).map_err(|reason| table.error(RuleError::ExtendUnreadable { path: path.into(), reason }))?;
+        let text =
+            load(path).map_err(|reason| table.error(RuleError::ExtendUnreadable { path: path.into(), reason }))?;
         read_draft(&text, load, depth + 1)?
     } else {
         Draft::default()
@@ -195,7 +208,9 @@ fn read_extend(table: &Table<'_>, draft: &mut Draft, load: Loader<'_>, depth: us
     }
     draft.allowlists.extend(base.allowlists);
     draft.warnings.extend(base.warnings);
-    draft.warnings.extend(table.unknown_fields().iter().map(|field| format!("extend: unknown field `{field}` was ignored")));
+    draft
+        .warnings
+        .extend(table.unknown_fields().iter().map(|field| format!("extend: unknown field `{field}` was ignored")));
     Ok(())
 }
 
@@ -274,6 +289,10 @@ impl DraftRule {
             id: self.id,
         })
     }
+}
+
+fn admit_go(text: &str) -> Result<Pattern, RuleError> {
+    Pattern::searchable(&translated(text))
 }
 
 fn about(rule: &str, reason: RuleError) -> RuleFileError {

@@ -35,6 +35,7 @@ pub mod entropy;
 pub mod error;
 pub mod finding;
 pub mod gitleaks;
+mod go_syntax;
 pub mod lines;
 pub mod pattern;
 pub mod placeholder;

@@ -356,7 +356,10 @@ mod tests {
         assert!(matches!(Pattern::new("a{1000}{1000}{100}"), Err(RuleError::RegexTooLarge { .. })));
         assert!(matches!(Pattern::new(&"a".repeat(REGEX_BYTES_MAX + 1)), Err(RuleError::RegexTooLong { .. })));
         assert!(Pattern::new(&"a".repeat(REGEX_BYTES_MAX)).is_ok());
-        assert!(matches!(Pattern::new(&alloc::format!("{}a{}", "(".repeat(200), ")".repeat(200))), Err(RuleError::Syntax(_))));
+        assert!(matches!(
+            Pattern::new(&alloc::format!("{}a{}", "(".repeat(200), ")".repeat(200))),
+            Err(RuleError::Syntax(_))
+        ));
         assert!(matches!(Pattern::new("x*"), Err(RuleError::MatchesEmpty)));
         assert!(Pattern::searchable("x*").is_ok());
         let Err(RuleError::Syntax(reason)) = Pattern::new(r"(?<=a)b") else { panic!("look-behind was read") };

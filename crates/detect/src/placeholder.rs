@@ -6,13 +6,69 @@
 
 /// Words that a random token does not contain by accident.
 const WORDS: &[&[u8]] = &[
-    b"example", b"sample", b"dummy", b"changeme", b"change_me", b"change-me", b"placeholder", b"redacted", b"insert", b"replace",
-    b"yourtoken", b"your_", b"your-", b"yourkey", b"yoursecret", b"yourpass", b"youraccess", b"yourapi", b"my_secret",
-    b"mysecret", b"my-secret", b"mytoken", b"notreal", b"not-real", b"not_real", b"removed", b"censored", b"masked",
-    b"invalid", b"fake_", b"fake-", b"faketoken", b"fakekey", b"fakesecret", b"test_key", b"test-key", b"testtoken",
-    b"test_token", b"test-token", b"testsecret", b"test_secret", b"testkey", b"foobar", b"deadbeef", b"abcdefgh",
-    b"123456789", b"secret_here", b"token_here", b"key_here", b"goeshere", b"goes_here", b"goes-here", b"todo_", b"xxxx", b"....", b"****",
-    b"----", b"____", b"abcd1234", b"lorem", b"undefined", b"localhost", b"password123",
+    b"example",
+    b"sample",
+    b"dummy",
+    b"changeme",
+    b"change_me",
+    b"change-me",
+    b"placeholder",
+    b"redacted",
+    b"insert",
+    b"replace",
+    b"yourtoken",
+    b"your_",
+    b"your-",
+    b"yourkey",
+    b"yoursecret",
+    b"yourpass",
+    b"youraccess",
+    b"yourapi",
+    b"my_secret",
+    b"mysecret",
+    b"my-secret",
+    b"mytoken",
+    b"notreal",
+    b"not-real",
+    b"not_real",
+    b"removed",
+    b"censored",
+    b"masked",
+    b"invalid",
+    b"fake_",
+    b"fake-",
+    b"faketoken",
+    b"fakekey",
+    b"fakesecret",
+    b"test_key",
+    b"test-key",
+    b"testtoken",
+    b"test_token",
+    b"test-token",
+    b"testsecret",
+    b"test_secret",
+    b"testkey",
+    b"foobar",
+    b"deadbeef",
+    b"abcdefgh",
+    b"123456789",
+    b"secret_here",
+    b"token_here",
+    b"key_here",
+    b"goeshere",
+    b"goes_here",
+    b"goes-here",
+    b"todo_",
+    b"xxxx",
+    b"....",
+    b"****",
+    b"----",
+    b"____",
+    b"abcd1234",
+    b"lorem",
+    b"undefined",
+    b"localhost",
+    b"password123",
 ];
 
 /// Whether `value` is plainly a stand-in.
@@ -51,12 +107,26 @@ fn has_long_staircase(value: &[u8]) -> bool {
 /// A reference to a value rather than the value: shell, template engines, formats, function calls.
 fn is_template(value: &[u8]) -> bool {
     let starts = |with: &[u8]| value.starts_with(with);
-    starts(b"${") || starts(b"$(") || starts(b"{{") || starts(b"{%") || starts(b"%(") || starts(b"<") || starts(b"#{") || starts(b"[[")
-        || starts(b"@@") || (starts(b"%") && value.ends_with(b"%")) || (starts(b"__") && value.ends_with(b"__"))
+    starts(b"${")
+        || starts(b"$(")
+        || starts(b"{{")
+        || starts(b"{%")
+        || starts(b"%(")
+        || starts(b"<")
+        || starts(b"#{")
+        || starts(b"[[")
+        || starts(b"@@")
+        || (starts(b"%") && value.ends_with(b"%"))
+        || (starts(b"__") && value.ends_with(b"__"))
         || (starts(b"$") && value[1..].iter().all(|byte| byte.is_ascii_uppercase() || *byte == b'_'))
-        || memchr::memmem::find(value, b"${").is_some() || memchr::memmem::find(value, b"{{").is_some()
-        || starts(b"process.env") || starts(b"os.environ") || starts(b"os.getenv") || starts(b"env.")
-        || memchr::memmem::find(value, b"secrets.").is_some() || memchr::memmem::find(value, b"vault:").is_some()
+        || memchr::memmem::find(value, b"${").is_some()
+        || memchr::memmem::find(value, b"{{").is_some()
+        || starts(b"process.env")
+        || starts(b"os.environ")
+        || starts(b"os.getenv")
+        || starts(b"env.")
+        || memchr::memmem::find(value, b"secrets.").is_some()
+        || memchr::memmem::find(value, b"vault:").is_some()
 }
 
 #[cfg(test)]
@@ -67,8 +137,19 @@ mod tests {
     #[test]
     fn stand_ins_are_recognised() {
         for value in [
-            "xxxxxxxxxxxxxxxx", "your-api-key-here", "<insert token>", "${GITHUB_TOKEN}", "{{ secrets.KEY }}", "12345678",
-            "abcdefghijkl", "AKIAIOSFODNN7EXAMPLE", "0000000000000000", "$TOKEN", "%PASSWORD%", "__TOKEN__", "process.env.KEY",
+            "xxxxxxxxxxxxxxxx",
+            "your-api-key-here",
+            "<insert token>",
+            "${GITHUB_TOKEN}",
+            "{{ secrets.KEY }}",
+            "12345678",
+            "abcdefghijkl",
+            "AKIAIOSFODNN7EXAMPLE",
+            "0000000000000000",
+            "$TOKEN",
+            "%PASSWORD%",
+            "__TOKEN__",
+            "process.env.KEY",
         ] {
             assert!(is_placeholder(value.as_bytes()), "{value}");
         }

@@ -76,7 +76,8 @@ impl Program {
         if rules.len() > RULES_MAX {
             return Err(RuleError::TooMany { what: "rules", count: rules.len(), count_max: RULES_MAX });
         }
-        let index_of: BTreeMap<&str, u16> = rules.iter().enumerate().map(|(i, rule)| (rule.id.as_str(), i as u16)).collect();
+        let index_of: BTreeMap<&str, u16> =
+            rules.iter().enumerate().map(|(i, rule)| (rule.id.as_str(), i as u16)).collect();
         let mut patterns = Vec::new();
         let mut keep = |pattern: &Pattern| {
             patterns.push(pattern.clone());
@@ -120,7 +121,12 @@ impl Program {
             let required = rule
                 .required
                 .iter()
-                .map(|required| index_of.get(required.id.as_str()).copied().ok_or_else(|| RuleError::NoSuchRule(required.id.clone())))
+                .map(|required| {
+                    index_of
+                        .get(required.id.as_str())
+                        .copied()
+                        .ok_or_else(|| RuleError::NoSuchRule(required.id.clone()))
+                })
                 .collect::<Result<_, _>>()?;
             plans.push(Plan { look, pattern, path, allow, required });
         }
@@ -176,7 +182,9 @@ impl Bank {
         };
         let regex = given(list.regexes.is_empty(), &mut || self.any(program, &plan.regexes, target));
         let word = given(list.stopwords.is_empty(), &mut || {
-            list.stopwords.iter().any(|word: &String| crate::placeholder::contains_folded(subject.secret, word.as_bytes()))
+            list.stopwords
+                .iter()
+                .any(|word: &String| crate::placeholder::contains_folded(subject.secret, word.as_bytes()))
         });
         list.combine([commit, path, regex, word])
     }

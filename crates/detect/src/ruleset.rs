@@ -147,7 +147,8 @@ impl RuleSet {
     /// If there is no rule of one of these ids: a rule that somebody wanted off must not stay on for a misspelling.
     pub fn disable(&mut self, ids: &[&str]) -> Result<(), RuleError> {
         for id in ids {
-            let at = self.rules.iter().position(|rule| rule.id == *id).ok_or_else(|| RuleError::NoSuchRule((*id).into()))?;
+            let at =
+                self.rules.iter().position(|rule| rule.id == *id).ok_or_else(|| RuleError::NoSuchRule((*id).into()))?;
             self.rules.remove(at);
         }
         Ok(())
@@ -193,7 +194,7 @@ impl RuleSet {
 }
 
 /// How an expression is admitted: compiled once for a trial, or trusted because a test did that.
-type Admit = fn(&str) -> Result<Pattern, RuleError>;
+pub(crate) type Admit = fn(&str) -> Result<Pattern, RuleError>;
 
 fn read(text: &str, admit: Admit) -> Result<RuleSet, RuleFileError> {
     let document = Document::parse(text)?;
@@ -210,7 +211,7 @@ fn read(text: &str, admit: Admit) -> Result<RuleSet, RuleFileError> {
         set.rules.push(rule);
     }
     for table in root.tables("allowlists")? {
-        set.allowlists.push(read_allowlist(&table)?);
+        set.allowlists.push(read_allowlist(&table, Pattern::searchable)?);
     }
     root.finish()?;
     Ok(set)
@@ -252,7 +253,11 @@ fn read_rule(table: &Table<'_>, id: &str, admit: Admit) -> Result<Rule, RuleFile
         skip_placeholders: table.boolean("skip_placeholders")?.unwrap_or(true),
         check: table.word("check")?,
         on_failed_check: table.word("on_failed_check")?.unwrap_or(OnFailedCheck::Drop),
-        allowlists: table.tables("allowlists")?.iter().map(read_allowlist).collect::<Result<_, _>>()?,
+        allowlists: table
+            .tables("allowlists")?
+            .iter()
+            .map(|list| read_allowlist(list, Pattern::searchable))
+            .collect::<Result<_, _>>()?,
         tags: owned(table.strings("tags")?),
         required: Vec::new(),
         silent: false,
@@ -264,10 +269,10 @@ fn read_rule(table: &Table<'_>, id: &str, admit: Admit) -> Result<Rule, RuleFile
 }
 
 /// Reads an allowlist; the two formats share its form.
-pub(crate) fn read_allowlist(table: &Table<'_>) -> Result<Allowlist, RuleFileError> {
+pub(crate) fn read_allowlist(table: &Table<'_>, admit: Admit) -> Result<Allowlist, RuleFileError> {
     let fail = |reason| table.error(reason);
     let patterns = |field| -> Result<Vec<Pattern>, RuleFileError> {
-        table.strings(field)?.into_iter().map(|text| Pattern::searchable(text).map_err(fail)).collect()
+        table.strings(field)?.into_iter().map(|text| admit(text).map_err(fail)).collect()
     };
     let list = Allowlist {
         description: table.string("description")?.unwrap_or_default().into(),
@@ -275,7 +280,11 @@ pub(crate) fn read_allowlist(table: &Table<'_>) -> Result<Allowlist, RuleFileErr
             None | Some("" | "or" | "||") => Condition::Any,
             Some("and" | "&&") => Condition::All,
             Some(other) => {
-                return Err(fail(RuleError::UnknownWord { what: "condition", word: other.into(), known: &["OR", "AND"] }));
+                return Err(fail(RuleError::UnknownWord {
+                    what: "condition",
+                    word: other.into(),
+                    known: &["OR", "AND"],
+                }));
             }
         },
         commits: table.strings("commits")?.iter().map(|commit| commit.to_ascii_lowercase()).collect(),
@@ -323,7 +332,8 @@ pub(crate) fn lowered(words: &[&str]) -> Result<Vec<String>, RuleError> {
 mod tests {
     use super::*;
 
-    const ONE: &str = "[[rules]]\nid = 'one'\ntitle = 'One'\nseverity = 'low'\nregex = 'one[0-9]{4}'\nkeywords = ['one']\n";
+    const ONE: &str =
+        "[[rules]]\nid = 'one'\ntitle = 'One'\nseverity = 'low'\nregex = 'one[0-9]{4}'\nkeywords = ['one']\n";
 
     #[test]
     fn mistakes_are_named_with_line_rule_and_field() {
@@ -356,7 +366,8 @@ mod tests {
     #[test]
     fn the_fingerprint_ignores_titles_and_examples() {
         let set = RuleSet::from_toml(ONE).unwrap();
-        let other = RuleSet::from_toml(&alloc::format!("{ONE}positive = ['one1234']\n").replace("'One'", "'Uno'")).unwrap();
+        let other =
+            RuleSet::from_toml(&alloc::format!("{ONE}positive = ['one1234']\n").replace("'One'", "'Uno'")).unwrap();
         assert_eq!(set.fingerprint(), other.fingerprint());
     }
 

@@ -81,7 +81,9 @@ impl<'a> Table<'a> {
     }
 
     pub(crate) fn string(&self, field: &'static str) -> Result<Option<&'a str>, RuleFileError> {
-        self.get(field).map(|value| value.get_ref().as_str().ok_or_else(|| self.wrong(field, "a string", value))).transpose()
+        self.get(field)
+            .map(|value| value.get_ref().as_str().ok_or_else(|| self.wrong(field, "a string", value)))
+            .transpose()
     }
 
     pub(crate) fn required_string(&self, field: &'static str) -> Result<&'a str, RuleFileError> {
@@ -107,7 +109,9 @@ impl<'a> Table<'a> {
                     _ => return Err(self.wrong(field, "a number", value)),
                 };
                 let number: Option<f64> = text.parse().ok();
-                number.filter(|number| number.is_finite()).ok_or_else(|| self.wrong(field, "a finite decimal number", value))
+                number
+                    .filter(|number| number.is_finite())
+                    .ok_or_else(|| self.wrong(field, "a finite decimal number", value))
             })
             .transpose()
     }
@@ -125,7 +129,10 @@ impl<'a> Table<'a> {
     pub(crate) fn strings(&self, field: &'static str) -> Result<Vec<&'a str>, RuleFileError> {
         let Some(value) = self.get(field) else { return Ok(Vec::new()) };
         let array = value.get_ref().as_array().ok_or_else(|| self.wrong(field, "an array of strings", value))?;
-        array.iter().map(|one| one.get_ref().as_str().ok_or_else(|| self.wrong(field, "an array of strings", one))).collect()
+        array
+            .iter()
+            .map(|one| one.get_ref().as_str().ok_or_else(|| self.wrong(field, "an array of strings", one)))
+            .collect()
     }
 
     pub(crate) fn table(&self, field: &'static str) -> Result<Option<Table<'a>>, RuleFileError> {
@@ -158,7 +165,11 @@ impl<'a> Table<'a> {
     /// Fields that nobody asked for.
     pub(crate) fn unknown_fields(&self) -> Vec<&'a str> {
         let read = self.read.borrow();
-        self.table.keys().map(|key| key.get_ref().as_ref()).filter(|key| !read.iter().any(|known| known.eq_ignore_ascii_case(key))).collect()
+        self.table
+            .keys()
+            .map(|key| key.get_ref().as_ref())
+            .filter(|key| !read.iter().any(|known| known.eq_ignore_ascii_case(key)))
+            .collect()
     }
 
     /// Refuses fields that nobody asked for.

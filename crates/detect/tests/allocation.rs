@@ -23,7 +23,8 @@ fn clean_chunks_are_searched_without_allocating() {
     let text = clean(1 << 20);
     // The first pass compiles the expressions that the text wakes and fills their caches.
     detector.scan_bytes(Source::path("a.rs"), &text, |_| panic!("the text is clean"));
-    let (allocations, summary) = count(|| detector.scan_bytes(Source::path("a.rs"), &text, |_| panic!("the text is clean")));
+    let (allocations, summary) =
+        count(|| detector.scan_bytes(Source::path("a.rs"), &text, |_| panic!("the text is clean")));
     assert_eq!((allocations, summary.findings), (0, 0));
 }
 

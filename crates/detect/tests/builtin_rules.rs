@@ -40,7 +40,8 @@ fn there_are_at_least_150_rules_with_distinct_readable_ids() {
 fn every_expression_passes_the_limits_that_user_rules_must_pass() {
     for rule in RuleSet::builtin().rules() {
         if let Matching::Text(pattern) | Matching::Assigned { value: pattern, .. } = &rule.matching {
-            tessera_detect::pattern::Pattern::new(pattern.as_str()).unwrap_or_else(|error| panic!("{}: {error}", rule.id));
+            tessera_detect::pattern::Pattern::new(pattern.as_str())
+                .unwrap_or_else(|error| panic!("{}: {error}", rule.id));
         }
     }
 }

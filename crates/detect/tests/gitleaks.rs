@@ -68,7 +68,8 @@ fn a_rule_without_keywords_looks_everywhere() {
 
 #[test]
 fn paths_restrict_rules_and_alone_are_findings() {
-    let rules = read("[[rules]]\nid='k'\nregex='key[0-9]{4}'\npath='\\.env$'\n[[rules]]\nid='p'\npath='\\.p12$'\n").unwrap();
+    let rules =
+        read("[[rules]]\nid='k'\nregex='key[0-9]{4}'\npath='\\.env$'\n[[rules]]\nid='p'\npath='\\.p12$'\n").unwrap();
     assert_eq!(ids(&rules, "x/.env", "key1234"), ["k"]);
     assert!(ids(&rules, "x/main.c", "key1234").is_empty());
     assert_eq!(ids(&rules, "certs/a.p12", ""), ["p"]);
@@ -104,7 +105,9 @@ fn global_allowlists_speak_for_all_rules_or_for_those_they_name() {
     assert_eq!(ids(&all, "src/x", &text).len(), 2);
     let some = read(&format!("{BASE}[[allowlists]]\ntargetRules = ['acme']\npaths = ['vendor/']\n")).unwrap();
     assert_eq!(ids(&some, "vendor/x", &text), ["other"]);
-    assert!(read(&format!("{BASE}[[allowlists]]\ntargetRules = ['acne']\npaths = ['x']\n")).unwrap_err().contains("acne"));
+    assert!(
+        read(&format!("{BASE}[[allowlists]]\ntargetRules = ['acne']\npaths = ['x']\n")).unwrap_err().contains("acne")
+    );
 }
 
 #[test]
@@ -114,7 +117,10 @@ fn extend_merges_completes_and_disables() {
     assert!(ids(&rules, "a", ACME).is_empty(), "the extended rule carries the new allowlist");
     assert_eq!(ids(&rules, "a", "acme_key = 'z7x3c9v1b5n2m8k4'"), ["acme"], "and the old expression");
     assert!(rules.warnings().iter().any(|warning| warning.contains("nope")));
-    let rules = read("[extend]\nuseDefault = true\ndisabledRules = ['github-pat']\n[[rules]]\nid='mine'\nregex='mine[0-9]{5}'\n").unwrap();
+    let rules = read(
+        "[extend]\nuseDefault = true\ndisabledRules = ['github-pat']\n[[rules]]\nid='mine'\nregex='mine[0-9]{5}'\n",
+    )
+    .unwrap();
     assert_eq!(rules.rules().len(), RuleSet::builtin().rules().len());
     assert!(rules.get("github-pat").is_none() && rules.get("mine").is_some() && rules.get("npm-token").is_some());
 }

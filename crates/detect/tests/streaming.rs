@@ -8,7 +8,10 @@ use tessera_detect::{Detector, Finding, IdKey, Options, RuleSet, Source};
 /// Everything about a finding that must not depend on chunking.
 fn facts(finding: &Finding<'_>) -> String {
     let id = finding.id(&IdKey::new([1; 32]), b"source");
-    format!("{} {:?} {:?} {:?} {:?} {id} {:?}", finding.rule.id, finding.span, finding.secret_span, finding.start, finding.end, finding.decoded_from)
+    format!(
+        "{} {:?} {:?} {:?} {:?} {id} {:?}",
+        finding.rule.id, finding.span, finding.secret_span, finding.start, finding.end, finding.decoded_from
+    )
 }
 
 fn whole(detector: &mut Detector, text: &[u8]) -> Vec<String> {
@@ -125,7 +128,8 @@ fn nested_encodings_are_followed_to_the_depth_and_no_further() {
     let text = tessera_detect::template::base64(&utf16);
     let rules = RuleSet::builtin();
     let chains = |depth| {
-        let mut detector = Detector::with_options(&rules, Options { decode_depth: depth, ..Options::default() }).expect("consistent");
+        let mut detector =
+            Detector::with_options(&rules, Options { decode_depth: depth, ..Options::default() }).expect("consistent");
         let mut chains = Vec::new();
         detector.scan_bytes(Source::default(), text.as_bytes(), |f| chains.push(format!("{:?}", f.decoded_from)));
         chains

@@ -10,7 +10,8 @@ pub fn is_token(token: &[u8]) -> bool {
     let (Some(header), Some(payload)) = (parts.next(), parts.next()) else { return false };
     let mut text = [0u8; LOOK_AT_BYTES];
     let header_len = base64::decode_into(header, &mut text);
-    let header_ok = looks_like_object(&text[..header_len]) && memchr::memmem::find(&text[..header_len], b"\"alg\"").is_some();
+    let header_ok =
+        looks_like_object(&text[..header_len]) && memchr::memmem::find(&text[..header_len], b"\"alg\"").is_some();
     if !header_ok {
         return false;
     }

@@ -11,8 +11,8 @@ pub mod luhn;
 pub mod pem;
 pub mod structure;
 
-use crate::rule::named;
 use crate::error::RuleError;
+use crate::rule::named;
 use core::fmt;
 use core::str::FromStr;
 

@@ -27,7 +27,10 @@ pub fn is_slack(token: &[u8]) -> bool {
 pub fn is_random_uuid(uuid: &[u8]) -> bool {
     let dashes = [8, 13, 18, 23];
     uuid.len() == 36
-        && uuid.iter().enumerate().all(|(i, byte)| if dashes.contains(&i) { *byte == b'-' } else { byte.is_ascii_hexdigit() })
+        && uuid
+            .iter()
+            .enumerate()
+            .all(|(i, byte)| if dashes.contains(&i) { *byte == b'-' } else { byte.is_ascii_hexdigit() })
         && crate::entropy::shannon(uuid) > 2.8
 }
 
@@ -49,15 +52,43 @@ pub fn is_base64(text: &[u8]) -> bool {
 /// The password of `scheme://user:password@host` is there, is no reference and not a word of the documentation.
 pub fn is_url_password(password: &[u8]) -> bool {
     const WORDS: &[&[u8]] = &[
-        b"password", b"passwd", b"pass", b"secret", b"pwd", b"pw", b"root", b"admin", b"user", b"postgres", b"guest", b"test",
-        b"mysql", b"redis", b"mongo", b"rabbitmq", b"hunter2", b"foo", b"bar", b"baz", b"token", b"changeit", b"pass123", b"pass1234",
-        b"mypassword", b"mypass", b"xxx", b"***", b"abc123",
+        b"password",
+        b"passwd",
+        b"pass",
+        b"secret",
+        b"pwd",
+        b"pw",
+        b"root",
+        b"admin",
+        b"user",
+        b"postgres",
+        b"guest",
+        b"test",
+        b"mysql",
+        b"redis",
+        b"mongo",
+        b"rabbitmq",
+        b"hunter2",
+        b"foo",
+        b"bar",
+        b"baz",
+        b"token",
+        b"changeit",
+        b"pass123",
+        b"pass1234",
+        b"mypassword",
+        b"mypass",
+        b"xxx",
+        b"***",
+        b"abc123",
     ];
+    let is_reference = password.iter().any(|byte| matches!(byte, b'{' | b'}' | b'<' | b'>' | b'$' | b'*'))
+        || (password.starts_with(b"%") && password.len() < 8);
+    let is_word = WORDS.iter().any(|word| password.eq_ignore_ascii_case(word));
     password.len() >= 6
+        && !is_reference
+        && !is_word
         && !placeholder::is_placeholder(password)
-        && !WORDS.iter().any(|word| password.eq_ignore_ascii_case(word))
-        && !password.iter().any(|byte| matches!(byte, b'{' | b'}' | b'<' | b'>' | b'$' | b'*'))
-        && !(password.starts_with(b"%") && password.len() < 8)
         && crate::entropy::shannon(password) >= 2.2
 }
 
