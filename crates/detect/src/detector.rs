@@ -397,9 +397,9 @@ impl Detector {
                             depth.whole.push(rule);
                         }
                     }
-                    Look::Assigned { qualified, quoted } => {
+                    Look::Assigned { .. } => {
                         let keyword = start..start + program.prefilter.keyword_len(hit.keyword);
-                        self.attempt_value(block, layer, rule, keyword, qualified, quoted, &mut depth.last_end[i]);
+                        self.attempt_value(block, layer, rule, keyword, &mut depth.last_end[i]);
                     }
                     Look::Path => {}
                 }
@@ -486,22 +486,20 @@ impl Detector {
         Some(span)
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn attempt_value(
         &mut self,
         block: &Block<'_>,
         layer: &Layer<'_>,
         rule: u16,
         keyword: Range<usize>,
-        qualified: bool,
-        quoted: bool,
         last_end: &mut u64,
     ) {
+        let Look::Assigned { qualified, quoted, after } = self.program.plans[usize::from(rule)].look else { return };
         for value in assign::values(layer.text, keyword.clone(), qualified).into_iter().flatten() {
             if (quoted && !value.quoted) || layer.base + (value.at as u64) < *last_end {
                 continue;
             }
-            let until = layer.text.len().min(value.at + WINDOW_BYTES_MAX / 2);
+            let until = layer.text.len().min(value.at + after);
             let Some((span, secret)) = self.find(layer, rule, value.at..until, Anchored::Yes) else { continue };
             if assign::ends_at(layer.text, span.end) {
                 *last_end = layer.base + span.end as u64;

@@ -51,7 +51,12 @@ pub(crate) struct Plan {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Look {
     Text(Reach),
-    Assigned { qualified: bool, quoted: bool },
+    Assigned {
+        qualified: bool,
+        quoted: bool,
+        /// Longest value.
+        after: usize,
+    },
     Path,
 }
 
@@ -102,7 +107,9 @@ impl Program {
                     (Look::Text(Reach::of(&pattern.hir()?, &rule.keywords, WINDOW_BYTES_MAX)), keep(pattern))
                 }
                 Matching::Assigned { value, qualified, quoted } => {
-                    (Look::Assigned { qualified: *qualified, quoted: *quoted }, keep(value))
+                    let after =
+                        value.hir()?.properties().maximum_len().unwrap_or(WINDOW_BYTES_MAX).min(WINDOW_BYTES_MAX / 2);
+                    (Look::Assigned { qualified: *qualified, quoted: *quoted, after }, keep(value))
                 }
                 Matching::Path => (Look::Path, u32::MAX),
             };

@@ -158,7 +158,7 @@ pub struct Rule {
 pub enum Matching {
     /// An expression over the text.
     Text(Pattern),
-    /// An expression over the value that is assigned to a name with a keyword in it ([`crate::assign`]).
+    /// An expression over the value that is assigned to a name with a keyword in it.
     Assigned {
         /// What the whole value must look like.
         value: Pattern,
