@@ -10,6 +10,7 @@
 //! touched has no hot part at all.
 
 mod cold;
+mod hatching;
 mod hot;
 mod owner;
 mod run;
@@ -21,6 +22,7 @@ use tessera_contracts::cursor::Cursor;
 use tessera_contracts::limits::{MAX_KEY_SIZE, MAX_TOKEN_SIZE};
 
 pub use cold::ColdPart;
+pub use hatching::HatchingPart;
 pub use hot::HotPart;
 pub use owner::OwnerPart;
 pub use run::{RootsPart, RunPart, Staging};
@@ -38,6 +40,7 @@ enum Kind {
     Owner = 4,
     Roots = 5,
     Count = 6,
+    Hatching = 7,
 }
 
 impl Kind {
@@ -49,6 +52,7 @@ impl Kind {
             Self::Owner => "owner record",
             Self::Roots => "list of roots",
             Self::Count => "count",
+            Self::Hatching => "staged split",
         }
     }
 }

@@ -36,6 +36,10 @@ pub struct EtcdConfig {
     pub session_ttl: Duration,
     /// How far ahead a claimant's clock may be before it would steal: this much is added to a foreign deadline.
     pub skew_tolerance: Duration,
+    /// How long a lease lasts in runs that do not say.
+    pub lease_duration_default: Duration,
+    /// How long a worker waits after a successful claim before its next; zero for none.
+    pub claim_cooldown: Duration,
     /// The server's `--max-txn-ops`.
     pub txn_ops_max: usize,
     /// The server's `--max-request-bytes`, less some room for its own framing.
@@ -68,6 +72,8 @@ impl Default for EtcdConfig {
             retry_delay_max: Duration::from_millis(200),
             session_ttl: Duration::from_secs(15),
             skew_tolerance: Duration::from_secs(1),
+            lease_duration_default: Duration::from_secs(30),
+            claim_cooldown: Duration::ZERO,
             txn_ops_max: 128,
             request_bytes_max: 1_500_000,
             batch_ops_max: 64,
@@ -240,6 +246,7 @@ impl EtcdConfig {
             ("keep_alive_timeout", self.keep_alive_timeout),
             ("retry_delay_min", self.retry_delay_min),
             ("retry_delay_max", self.retry_delay_max),
+            ("lease_duration_default", self.lease_duration_default),
         ] {
             require(!time.is_zero(), field, || "zero would never succeed".to_owned())?;
             require(time <= Duration::from_secs(3600), field, || format!("{time:?} is over an hour"))?;
@@ -260,6 +267,9 @@ impl EtcdConfig {
         // the session.
         require(self.attempt_timeout <= self.session_ttl / 2, "attempt_timeout", || {
             format!("{:?} is more than half of session_ttl, {:?}", self.attempt_timeout, self.session_ttl)
+        })?;
+        require(self.claim_cooldown <= Duration::from_secs(3600), "claim_cooldown", || {
+            format!("{:?} is over an hour", self.claim_cooldown)
         })?;
         require(self.skew_tolerance <= Duration::from_secs(3600), "skew_tolerance", || {
             format!("{:?} is over an hour: set the clocks instead", self.skew_tolerance)

@@ -126,6 +126,7 @@ impl Counter {
             let Op::Put { key, value, .. } = op else { continue };
             if let Some(index) = self.paths.iter().position(|path| path == key)
                 && let Ok(count) = decode_count(value)
+                && self.seen[index].revision < revision
             {
                 self.seen[index] = Stripe { count, revision };
             }

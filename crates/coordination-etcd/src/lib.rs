@@ -5,6 +5,7 @@ pub mod batch;
 pub mod client;
 pub mod codec;
 pub mod config;
+pub mod coordinator;
 pub mod counters;
 pub mod keyspace;
 pub mod kv;

@@ -107,20 +107,33 @@ impl<K: Kv> Sessions<K> {
         }
     }
 
-    /// Beats for ever, three times per shortest TTL. Run it beside the coordinator; dropping it stops the heart.
-    pub async fn keep_beating(&self) {
-        loop {
-            let shortest = self.lock().values().map(|session| session.ttl).min().unwrap_or(self.ttl_max);
-            // Look often enough that a session opened meanwhile gets its first beat in time.
-            self.kv.pause((shortest / 3).min(SESSION_TTL_MIN / 3)).await;
-            let due = {
-                let now = self.kv.now();
-                self.lock().values().any(|session| now.until(session.good_until) < session.ttl * 2 / 3)
-            };
-            if due {
-                self.beat().await;
-            }
+    /// How long to wait before looking whether a heartbeat is due: often enough that a session opened meanwhile gets its
+    /// first beat in time.
+    #[must_use]
+    pub fn look_again_in(&self) -> Duration {
+        let shortest = self.lock().values().map(|session| session.ttl).min().unwrap_or(SESSION_TTL_MIN);
+        (shortest / 6).min(SESSION_TTL_MIN / 3)
+    }
+
+    /// Beats if some session has used up a third of its time.
+    pub async fn beat_if_due(&self) {
+        let now = self.kv.now();
+        let due = self.lock().values().any(|session| now.until(session.good_until) < session.ttl * 2 / 3);
+        if due {
+            self.beat().await;
         }
+    }
+
+    /// Asks the store about a session that it seems to have forgotten, and ends it here if it has. Answers whether it is
+    /// still there, as far as can be told.
+    pub async fn check(&self, lease: EtcdLeaseId, deadline: Moment) -> bool {
+        let sent = self.kv.now();
+        let Ok(left) = self.kv.lease_keep_alive(lease, deadline).await else { return true };
+        let found = self.lock().iter().find(|(_, session)| session.lease == lease).map(|(key, _)| *key);
+        if let Some(key) = found {
+            self.update(key, lease, left.map_or(Moment::default(), |ttl| good_until(sent, ttl)));
+        }
+        left.is_some()
     }
 
     /// Ends all sessions of a worker: its owner keys go at once, so that its shards are free without waiting for a TTL.

@@ -1,0 +1,284 @@
+//! Claim: any shard of a run that can be had.
+//!
+//! Candidates come from the index of free shards, a narrow window of it at a place of the claimant's own, so that a herd of
+//! workers does not run at one shard and the server does not walk the whole index. Where nothing is free, windows of held
+//! shards are compared with their owner keys: those whose owner key is gone, or whose deadline has passed, can be had
+//! too. What a look found beyond the one that was needed serves the next claims, so a claim is usually one round trip.
+
+use core::time::Duration;
+use std::collections::{HashMap, VecDeque};
+
+use tessera_contracts::{LogicalTime, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_coordination::decide::claim::{
+    CLAIM_ATTEMPTS_MAX, after_failed_acquire, check_cooldown, check_run, cooldown_until, start_position,
+};
+use tessera_coordination::error::{ClaimError, GetRunError, InfraError, RunNotFound};
+use tessera_coordination::events::EventKind;
+use tessera_coordination::run::status::RunStatus;
+
+use super::acquire::{Acquired, Granted};
+use super::stored::{ShardPaths, StoredRun, assemble};
+use super::{Inner, failed, is_past, lock, millis};
+use crate::codec::OwnerPart;
+use crate::keyspace::{ShardIndex, Window, shard_of};
+use crate::kv::{Kv, Moment, Op, OpResponse, RangeRequest, RangeResponse, Txn};
+
+/// Candidates one look wants.
+const WANTED: u32 = 16;
+/// Candidates whose records are read ahead in the same request.
+const READ_AHEAD: usize = 8;
+/// Windows of held shards one claim looks at before it gives up; the next claim goes on from there.
+const WINDOWS_MAX: u32 = 8;
+/// Runs and workers remembered; forgetting them costs a read, or a cooldown.
+const REMEMBERED_MAX: usize = 65_536;
+
+/// What claims remember of each other.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    last: HashMap<(TenantId, WorkerId), LogicalTime>,
+    candidates: HashMap<(TenantId, RunId), VecDeque<ShardId>>,
+    sweeps: HashMap<(TenantId, RunId), Window>,
+}
+
+/// What a look at a run found.
+#[derive(Debug, Default)]
+struct Found {
+    candidates: Vec<ShardId>,
+    earliest_deadline: Option<LogicalTime>,
+}
+
+impl<K: Kv> Inner<K> {
+    /// Claims a shard; what to tell observers comes along, since an attempt may have parked a shard that was used up.
+    pub(super) async fn claim(
+        &self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        worker: WorkerId,
+    ) -> (Result<Granted, ClaimError>, Vec<EventKind>) {
+        let mut events = Vec::new();
+        let claimed = self.try_claim(now, tenant, run, worker, &mut events).await;
+        if claimed.is_ok() {
+            self.remember_claim(now, tenant, worker);
+        }
+        (claimed, events)
+    }
+
+    async fn try_claim(
+        &self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        worker: WorkerId,
+        events: &mut Vec<EventKind>,
+    ) -> Result<Granted, ClaimError> {
+        let operation = "claim_next_available";
+        let deadline = self.deadline();
+        let cooldown = millis(self.config.claim_cooldown);
+        let last = lock(&self.claims).last.get(&(tenant, worker)).copied();
+        if check_cooldown(last, cooldown, now).is_err() {
+            lock(&self.claims).candidates.remove(&(tenant, run));
+        }
+        let mut earliest_deadline = None;
+        for _ in 0..CLAIM_ATTEMPTS_MAX {
+            let next = lock(&self.claims).candidates.get_mut(&(tenant, run)).and_then(VecDeque::pop_front);
+            let shard = match next {
+                Some(shard) => shard,
+                None => {
+                    let stored = self.load_run(operation, tenant, run, deadline).await?.ok_or(RunNotFound { run })?;
+                    check_run(run, &stored.gate(self.lease_duration_default()))?;
+                    check_cooldown(last, cooldown, now)?;
+                    let found = self.look(operation, now, tenant, run, worker, &stored, deadline).await?;
+                    earliest_deadline = found.earliest_deadline;
+                    let mut candidates: VecDeque<ShardId> = found.candidates.into();
+                    let Some(first) = candidates.pop_front() else { break };
+                    self.remember_candidates(tenant, run, candidates);
+                    first
+                }
+            };
+            let Acquired { outcome, event } = self.acquire(now, tenant, ShardKey::new(run, shard), worker).await;
+            events.extend(event);
+            match outcome {
+                Ok(granted) => return Ok(granted),
+                Err(error) => after_failed_acquire(run, error)?,
+            }
+        }
+        Err(ClaimError::NoneAvailable { earliest_deadline })
+    }
+
+    /// Finds candidates, those of the worker's own place first, and reads their records ahead.
+    #[expect(clippy::too_many_arguments, reason = "who asks, for what, when, and by when")]
+    async fn look(
+        &self,
+        operation: &'static str,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        worker: WorkerId,
+        stored: &StoredRun,
+        deadline: Moment,
+    ) -> Result<Found, InfraError> {
+        let mut found = self.find(operation, now, tenant, run, stored, deadline).await?;
+        if found.candidates.is_empty() && self.finish_hatching(operation, tenant, run, deadline).await? {
+            found = self.find(operation, now, tenant, run, stored, deadline).await?;
+        }
+        let start = start_position(worker, found.candidates.len());
+        found.candidates.rotate_left(start);
+        self.read_ahead(operation, tenant, run, &found.candidates, deadline).await?;
+        Ok(found)
+    }
+
+    async fn find(
+        &self,
+        operation: &'static str,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        stored: &StoredRun,
+        deadline: Moment,
+    ) -> Result<Found, InfraError> {
+        let place = (self.kv.random() >> 48) as u16;
+        let narrow = Window::holding(WANTED, u64::from(stored.part.root_count), place);
+        let windows = if narrow == Window::ALL { vec![narrow] } else { vec![narrow, Window::ALL] };
+        for window in windows {
+            let free = RangeRequest::of(self.space.indexed(ShardIndex::Free, tenant, run, window));
+            let free = self.kv.range(free.keys_only().limit(WANTED), deadline).await;
+            let candidates = shards(&free.map_err(|error| failed(operation, &error))?);
+            if !candidates.is_empty() {
+                return Ok(Found { candidates, earliest_deadline: None });
+            }
+        }
+        self.sweep(operation, now, tenant, run, stored, deadline).await
+    }
+
+    /// Looks for held shards whose holder is gone or late.
+    async fn sweep(
+        &self,
+        operation: &'static str,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        stored: &StoredRun,
+        deadline: Moment,
+    ) -> Result<Found, InfraError> {
+        let first = Window::holding(4 * WANTED, u64::from(stored.part.root_count), 0);
+        let mut window = lock(&self.claims).sweeps.get(&(tenant, run)).copied().unwrap_or(first);
+        let mut found = Found::default();
+        for _ in 0..window.count().min(WINDOWS_MAX) {
+            let held = RangeRequest::of(self.space.indexed(ShardIndex::Held, tenant, run, window)).keys_only();
+            let owners = RangeRequest::of(self.space.owners(tenant, run, window));
+            let read = Txn::of(vec![Op::Range(held), Op::Range(owners)]);
+            let read = self.kv.txn(read, deadline).await.map_err(|error| failed(operation, &error))?;
+            let [OpResponse::Range(held), OpResponse::Range(owners)] = &read.responses[..] else {
+                return Err(InfraError::corruption(operation, "a window was not answered part by part"));
+            };
+            let mut deadlines: HashMap<ShardId, LogicalTime> = HashMap::new();
+            for kv in &owners.kvs {
+                if let (Some(shard), Ok(owner)) = (shard_of(&kv.key), OwnerPart::decode(&kv.value)) {
+                    deadlines.insert(shard, owner.deadline);
+                }
+            }
+            for shard in shards(held) {
+                match deadlines.get(&shard) {
+                    Some(until) if !is_past(*until, now, self.skew()) => {
+                        found.earliest_deadline =
+                            Some(found.earliest_deadline.map_or(*until, |soonest| soonest.min(*until)));
+                    }
+                    Some(_) | None => found.candidates.push(shard),
+                }
+            }
+            window = window.next();
+            if found.candidates.len() >= WANTED as usize {
+                break;
+            }
+        }
+        let mut claims = lock(&self.claims);
+        if claims.sweeps.len() >= REMEMBERED_MAX {
+            claims.sweeps.clear();
+        }
+        claims.sweeps.insert((tenant, run), window);
+        Ok(found)
+    }
+
+    /// Reads the first candidates' records, so that acquiring them needs no read.
+    async fn read_ahead(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        run: RunId,
+        candidates: &[ShardId],
+        deadline: Moment,
+    ) -> Result<(), InfraError> {
+        let first = candidates.iter().take(READ_AHEAD).map(|shard| ShardKey::new(run, *shard));
+        let paths: Vec<(ShardKey, std::sync::Arc<ShardPaths>)> =
+            first.map(|key| (key, ShardPaths::new(&self.space, tenant, key).into())).collect();
+        if paths.is_empty() {
+            return Ok(());
+        }
+        let reads = paths.iter().flat_map(|(_, paths)| paths.reads()).collect();
+        let read = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
+        for ((key, paths), parts) in paths.iter().zip(read.responses.chunks(4)) {
+            // A staged shard must first be looked up at its parent; acquire does that.
+            if let Some(stored) = assemble(operation, tenant, *key, paths, parts)?.filter(|stored| !stored.cold.staged)
+            {
+                lock(&self.cache).put(stored);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn candidates(
+        &self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        limit: usize,
+    ) -> Result<Vec<ShardId>, GetRunError> {
+        let operation = "collect_claim_candidates_into";
+        let deadline = self.deadline();
+        let stored = self.visible_run(operation, tenant, run, deadline).await?;
+        if stored.part.status != RunStatus::Active || limit == 0 {
+            return Ok(Vec::new());
+        }
+        let wanted = u32::try_from(limit).unwrap_or(u32::MAX).min(10_000);
+        let free = RangeRequest::of(self.space.indexed(ShardIndex::Free, tenant, run, Window::ALL));
+        let free = self.kv.range(free.keys_only().limit(wanted), deadline).await;
+        let mut candidates = shards(&free.map_err(|error| failed(operation, &error))?);
+        if candidates.len() < limit {
+            candidates.extend(self.sweep(operation, now, tenant, run, &stored, deadline).await?.candidates);
+        }
+        candidates.truncate(limit);
+        Ok(candidates)
+    }
+
+    pub(super) fn cooldown_until(&self, now: LogicalTime, tenant: TenantId, worker: WorkerId) -> Option<LogicalTime> {
+        let last = lock(&self.claims).last.get(&(tenant, worker)).copied();
+        cooldown_until(last, millis(self.config.claim_cooldown), now)
+    }
+
+    fn remember_claim(&self, now: LogicalTime, tenant: TenantId, worker: WorkerId) {
+        if self.config.claim_cooldown == Duration::ZERO {
+            return;
+        }
+        let mut claims = lock(&self.claims);
+        if claims.last.len() >= REMEMBERED_MAX {
+            let interval = millis(self.config.claim_cooldown);
+            claims.last.retain(|_, last| now < last.saturating_add(interval));
+        }
+        if claims.last.len() < REMEMBERED_MAX {
+            claims.last.insert((tenant, worker), now);
+        }
+    }
+
+    fn remember_candidates(&self, tenant: TenantId, run: RunId, candidates: VecDeque<ShardId>) {
+        let mut claims = lock(&self.claims);
+        if claims.candidates.len() >= REMEMBERED_MAX {
+            claims.candidates.clear();
+        }
+        claims.candidates.insert((tenant, run), candidates);
+    }
+}
+
+fn shards(range: &RangeResponse) -> Vec<ShardId> {
+    range.kvs.iter().filter_map(|kv| shard_of(&kv.key)).collect()
+}

@@ -1,0 +1,217 @@
+//! Storing what a decision says: one transaction that proves the view it was decided on.
+
+use std::sync::Arc;
+
+use tessera_coordination::error::InfraError;
+use tessera_coordination::record::shard_record::ShardRecord;
+use tessera_coordination::record::status::ShardStatus;
+
+use super::stored::{StoredOwner, StoredShard, assemble};
+use super::{Inner, failed, lock};
+use crate::codec::{ColdPart, HotPart, OwnerPart};
+use crate::keyspace::{Keyspace, ShardIndex};
+use crate::kv::{Compare, EtcdLeaseId, Fate, Kv, Moment, Op, OpResponse, Revision, Txn, TxnResponse};
+
+/// What a transaction proves about the shard's owner key, beside the revisions of run and record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Guard {
+    /// It is still attached to the etcd lease it was seen with: the holder's session stands.
+    SessionStands,
+    /// It is exactly as it was seen, be it absent: nobody renewed or took it meanwhile.
+    Untouched,
+    /// Nothing: the operation is not the holder's.
+    Nothing,
+}
+
+/// What becomes of the owner key.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum OwnerWrite {
+    /// It stays, or goes if the record says that nobody holds the shard.
+    AsRecorded,
+    /// It is written anew, attached to this etcd lease.
+    Put(OwnerPart, EtcdLeaseId),
+}
+
+/// What became of a transaction.
+pub(super) enum Commit {
+    /// Stored; this is the shard now. `extra` answers whatever reads were added.
+    Won { shard: Box<StoredShard>, extra: Vec<OpResponse> },
+    /// Somebody wrote first; this is the shard as they left it, if it still exists.
+    Lost(Option<Box<StoredShard>>),
+    /// The answer was lost, and the record is not what was to be written; it may yet become it.
+    Doubtful(Option<Box<StoredShard>>),
+}
+
+/// A shard's next record, and all that has to be stored with it.
+pub(super) struct Transition<'s> {
+    pub(super) before: &'s StoredShard,
+    pub(super) next: &'s ShardRecord,
+    pub(super) guard: Guard,
+    pub(super) owner: OwnerWrite,
+    /// Further conditions and writes of the same transaction.
+    pub(super) compares: Vec<Compare>,
+    pub(super) ops: Vec<Op>,
+    /// Reads that see the state afterwards, answered as `extra`.
+    pub(super) reads: Vec<Op>,
+}
+
+impl<'s> Transition<'s> {
+    pub(super) fn new(before: &'s StoredShard, next: &'s ShardRecord, guard: Guard) -> Self {
+        let owner = OwnerWrite::AsRecorded;
+        Self { before, next, guard, owner, compares: Vec::new(), ops: Vec::new(), reads: Vec::new() }
+    }
+
+    fn into_txn(self, space: &Keyspace) -> (Txn, usize) {
+        let (before, next) = (self.before, self.next);
+        let paths = &before.paths;
+        let mut compares = self.compares;
+        compares.push(Compare::unchanged_since(paths.run.clone(), before.run.revision));
+        compares.push(Compare::unchanged_since(paths.hot.clone(), before.hot_revision));
+        match (self.guard, &before.owner) {
+            (Guard::SessionStands, Some(owner)) => {
+                compares.push(Compare::attached_to(paths.owner.clone(), owner.lease));
+            }
+            (Guard::SessionStands, None) => compares.push(Compare::exists(paths.owner.clone())),
+            (Guard::Untouched, owner) => {
+                let revision = owner.map_or(Revision(0), |owner| owner.revision);
+                compares.push(Compare::unchanged_since(paths.owner.clone(), revision));
+            }
+            (Guard::Nothing, _) => {}
+        }
+        let mut success = vec![Op::put(paths.hot.clone(), hot_part(next).encode())];
+        if next.spec != before.record.spec || next.spawned != before.record.spawned {
+            success.push(Op::put(paths.cold.clone(), cold_part(before, next).encode()));
+        }
+        match self.owner {
+            OwnerWrite::Put(part, lease) => {
+                success.push(Op::put_attached(paths.owner.clone(), part.encode(), lease));
+            }
+            OwnerWrite::AsRecorded if next.state.head.lease.is_none() && before.owner.is_some() => {
+                success.push(Op::delete(paths.owner.clone()));
+            }
+            OwnerWrite::AsRecorded => {}
+        }
+        let (tenant, key) = (next.tenant, next.key);
+        let (old, new) = (index_of(&before.record), index_of(next));
+        if old != new {
+            success.extend(old.map(|index| Op::delete(space.index(index, tenant, key))));
+            success.extend(new.map(|index| Op::put(space.index(index, tenant, key), "")));
+        }
+        success.extend(self.ops);
+        let reads_from = success.len();
+        success.extend(self.reads);
+        (Txn { compares, success, failure: paths.reads() }, reads_from)
+    }
+}
+
+impl<K: Kv> Inner<K> {
+    /// Stores a transition, in whichever batch it fits, and says what became of it.
+    pub(super) async fn commit(
+        &self,
+        operation: &'static str,
+        transition: Transition<'_>,
+        deadline: Moment,
+    ) -> Result<Commit, InfraError> {
+        let (before, next, owner) = (transition.before, transition.next, transition.owner);
+        let (txn, reads_from) = transition.into_txn(&self.space);
+        match self.batcher.submit(before.paths.hot.clone(), txn, deadline).await {
+            Ok(answer) if answer.succeeded => {
+                let shard = Box::new(after(before, next, owner, answer.revision));
+                lock(&self.cache).put((*shard).clone());
+                Ok(Commit::Won { shard, extra: tail(answer, reads_from) })
+            }
+            Ok(answer) => {
+                let (tenant, key) = (next.tenant, next.key);
+                let parts = answer.responses.get(..4).unwrap_or_default();
+                let fresh = assemble(operation, tenant, key, &before.paths, parts)?;
+                self.remember(next, fresh.as_ref());
+                Ok(Commit::Lost(fresh.map(Box::new)))
+            }
+            Err(error) if error.fate == Fate::Ambiguous => {
+                lock(&self.cache).forget(next.tenant, next.key);
+                let fresh = self.load(operation, next.tenant, next.key, deadline).await?;
+                self.remember(next, fresh.as_ref());
+                Ok(match fresh {
+                    Some(fresh) if is_what_was_written(&fresh, next, owner) => {
+                        Commit::Won { shard: Box::new(fresh), extra: Vec::new() }
+                    }
+                    fresh => Commit::Doubtful(fresh.map(Box::new)),
+                })
+            }
+            Err(error) => Err(failed(operation, &error)),
+        }
+    }
+
+    fn remember(&self, record: &ShardRecord, fresh: Option<&StoredShard>) {
+        let mut cache = lock(&self.cache);
+        match fresh {
+            Some(fresh) => cache.put(fresh.clone()),
+            None => cache.forget(record.tenant, record.key),
+        }
+    }
+}
+
+/// The shard once the transaction is stored.
+fn after(before: &StoredShard, next: &ShardRecord, owner: OwnerWrite, revision: Revision) -> StoredShard {
+    let owner = match owner {
+        OwnerWrite::Put(part, lease) => Some(StoredOwner { part, lease, revision }),
+        OwnerWrite::AsRecorded => before.owner.filter(|_| next.state.head.lease.is_some()),
+    };
+    StoredShard {
+        paths: Arc::clone(&before.paths),
+        record: next.clone(),
+        hot_revision: revision,
+        owner,
+        run: before.run.clone(),
+        cold: Arc::clone(&before.cold),
+        fresh: true,
+    }
+}
+
+/// Whether a record that was read after a lost answer is the one that was to be written. Every write differs from all
+/// others: by its op id, or, for an acquire, by its fence and the etcd lease of its owner.
+fn is_what_was_written(fresh: &StoredShard, next: &ShardRecord, owner: OwnerWrite) -> bool {
+    let same_record = fresh.record.state.op_log == next.state.op_log
+        && fresh.record.state.history == next.state.history
+        && fresh.record.state.head.status == next.state.head.status
+        && fresh.record.state.head.fence == next.state.head.fence
+        && fresh.record.state.head.orders == next.state.head.orders
+        && fresh.record.cursor == next.cursor
+        && fresh.record.spawned == next.spawned;
+    same_record
+        && match owner {
+            OwnerWrite::AsRecorded => true,
+            OwnerWrite::Put(part, lease) => {
+                fresh.owner.is_some_and(|owner| owner.lease == lease && owner.part.fence == part.fence)
+            }
+        }
+}
+
+/// Which index a shard is in.
+pub(super) fn index_of(record: &ShardRecord) -> Option<ShardIndex> {
+    match record.state.head.status {
+        ShardStatus::Active if record.state.head.lease.is_none() => Some(ShardIndex::Free),
+        ShardStatus::Active => Some(ShardIndex::Held),
+        ShardStatus::Parked => Some(ShardIndex::Parked),
+        ShardStatus::Done | ShardStatus::Split => None,
+    }
+}
+
+pub(super) fn hot_part(record: &ShardRecord) -> HotPart {
+    HotPart {
+        head: record.state.head,
+        cursor: record.cursor.clone(),
+        op_log: record.state.op_log.clone(),
+        history: record.state.history.clone(),
+        park_detail: record.park_detail.clone(),
+    }
+}
+
+fn cold_part(before: &StoredShard, next: &ShardRecord) -> ColdPart {
+    ColdPart { spec: next.spec.clone(), spawned: next.spawned.clone(), ..(*before.cold).clone() }
+}
+
+fn tail(answer: TxnResponse, from: usize) -> Vec<OpResponse> {
+    let mut responses = answer.responses;
+    responses.split_off(from.min(responses.len()))
+}

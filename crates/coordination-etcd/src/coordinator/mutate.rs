@@ -1,0 +1,132 @@
+//! The loop around every operation on one shard: decide, store, and decide again on what others wrote.
+
+use tessera_contracts::{ShardKey, TenantId};
+use tessera_coordination::decide::Verdict;
+use tessera_coordination::error::{AccessRefused, IdempotentOutcome, InfraError};
+use tessera_coordination::events::EventKind;
+use tessera_coordination::record::shard_record::ShardRecord;
+use tessera_coordination::record::state::Change;
+use tessera_coordination::record::view::ShardView;
+
+use super::commit::{Commit, Guard, Transition};
+use super::stored::StoredShard;
+use super::{Inner, contended, lock};
+use crate::kv::{Kv, Moment};
+
+/// What an operation answered, and what to tell observers.
+pub(super) struct Done<T> {
+    pub(super) answer: T,
+    pub(super) event: Option<EventKind>,
+}
+
+/// What to do about an operation on a shard.
+pub(super) enum Step<T> {
+    /// Nothing; answer this.
+    Answer(T),
+    /// Store this record, then answer.
+    Store { next: Box<ShardRecord>, answer: T, event: Option<EventKind> },
+}
+
+impl<T> Step<IdempotentOutcome<T>> {
+    /// The step for a verdict whose execution is only a change of the record.
+    pub(super) fn of(view: &ShardView<'_>, record: &ShardRecord, verdict: Verdict<Change<'_>, T>, answer: T) -> Self {
+        match verdict {
+            Verdict::Replay(outcome) => Self::Answer(outcome),
+            Verdict::Execute(change) => {
+                let event = EventKind::of_change(view.key.shard, &change);
+                let mut next = Box::new(record.clone());
+                next.apply(&change, &[]);
+                Self::Store { next, answer: IdempotentOutcome::Executed(answer), event }
+            }
+        }
+    }
+}
+
+impl<K: Kv> Inner<K> {
+    /// Carries out an operation with an op id on one shard.
+    pub(super) async fn mutate<T, E>(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        key: ShardKey,
+        guard: Guard,
+        decide: impl Fn(&ShardView<'_>, &ShardRecord) -> Result<Step<IdempotentOutcome<T>>, E> + Send,
+    ) -> Result<Done<IdempotentOutcome<T>>, E>
+    where
+        E: From<AccessRefused> + From<InfraError>,
+        T: Send,
+    {
+        let deadline = self.deadline();
+        let mut stored = self.known::<E>(operation, tenant, key, deadline).await?;
+        // Set once an answer was lost: a replay then means that it was this call that executed.
+        let mut in_doubt: Option<Option<EventKind>> = None;
+        for attempt in 1..=self.config.attempts_max {
+            let step = decide(&stored.view(self), &stored.record);
+            let decided_on_memory = !stored.fresh;
+            match step {
+                Err(_) | Ok(Step::Answer(_)) if decided_on_memory => {
+                    stored = self.reload::<E>(operation, tenant, key, deadline).await?;
+                    continue;
+                }
+                Err(refused) => return Err(refused),
+                Ok(Step::Answer(answer)) => {
+                    return Ok(match in_doubt {
+                        Some(event) => Done { answer: IdempotentOutcome::Executed(answer.into_inner()), event },
+                        None => Done { answer, event: None },
+                    });
+                }
+                Ok(Step::Store { next, answer, event }) => {
+                    let transition = Transition::new(&stored, &next, guard);
+                    match self.commit(operation, transition, deadline).await? {
+                        Commit::Won { .. } => return Ok(Done { answer, event }),
+                        Commit::Lost(fresh) => stored = *fresh.ok_or(AccessRefused::ShardNotFound { key })?,
+                        Commit::Doubtful(fresh) => {
+                            in_doubt = Some(event);
+                            stored = *fresh.ok_or(AccessRefused::ShardNotFound { key })?;
+                        }
+                    }
+                }
+            }
+            self.breathe(attempt).await;
+        }
+        Err(contended(operation).into())
+    }
+
+    /// The shard as remembered, or else as read.
+    pub(super) async fn known<E>(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        key: ShardKey,
+        deadline: Moment,
+    ) -> Result<StoredShard, E>
+    where
+        E: From<AccessRefused> + From<InfraError>,
+    {
+        let remembered = lock(&self.cache).get(tenant, key);
+        match remembered {
+            Some(remembered) => Ok(remembered),
+            None => self.reload(operation, tenant, key, deadline).await,
+        }
+    }
+
+    /// The shard as the store has it now.
+    pub(super) async fn reload<E>(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        key: ShardKey,
+        deadline: Moment,
+    ) -> Result<StoredShard, E>
+    where
+        E: From<AccessRefused> + From<InfraError>,
+    {
+        match self.load(operation, tenant, key, deadline).await? {
+            Some(stored) => Ok(stored),
+            None => {
+                lock(&self.cache).forget(tenant, key);
+                Err(AccessRefused::ShardNotFound { key }.into())
+            }
+        }
+    }
+}

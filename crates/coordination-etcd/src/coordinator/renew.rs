@@ -1,0 +1,211 @@
+//! Renew: the holder's deadline moves on. Only the owner key is written, a few dozen bytes, whatever the record holds; and
+//! many renewals share a request.
+
+use core::future::{Future, poll_fn};
+use core::pin::Pin;
+use core::task::Poll;
+use std::collections::BTreeMap;
+
+use tessera_contracts::{LogicalTime, RunId, ShardId, TenantId};
+use tessera_coordination::decide::renew::{self, RenewResult};
+use tessera_coordination::error::{AccessRefused, RenewError};
+use tessera_coordination::events::EventKind;
+use tessera_coordination::record::lease::Lease;
+use tessera_coordination::record::orders::Orders;
+use tessera_coordination::record::snapshot::CapacityHint;
+
+use super::stored::{StoredOwner, StoredRun, StoredShard, assemble};
+use super::{Inner, contended, failed, is_past, lock};
+use crate::codec::OwnerPart;
+use crate::keyspace::{ShardIndex, Window};
+use crate::kv::{Compare, Fate, Kv, Moment, Op, OpResponse, RangeRequest, RangeResponse, Txn};
+
+/// About how many shards of a run a capacity hint looks at. Smaller runs are counted exactly, larger ones estimated: an
+/// exact count would cost the server time with every shard there is, on every renewal.
+const HINT_SHARDS: u32 = 32;
+
+/// A renewal that was stored, or did not have to be.
+pub(super) struct Renewed {
+    deadline: LogicalTime,
+    orders: Orders,
+    window: Window,
+    pub(super) event: Option<EventKind>,
+}
+
+impl<K: Kv> Inner<K> {
+    /// Renews leases, all of them at once; an answer for each, in their order, and what to tell observers.
+    pub(super) async fn renew_all(
+        &self,
+        now: LogicalTime,
+        tenant: TenantId,
+        leases: &[Lease],
+    ) -> Vec<(Result<RenewResult, RenewError>, Option<(RunId, EventKind)>)> {
+        let deadline = self.deadline();
+        let renewals = leases.iter().map(|lease| self.renew_one(now, tenant, lease, deadline)).collect();
+        let renewals = join_all(renewals).await;
+        // One hint per run, not per shard: it is about the run.
+        let mut hints: BTreeMap<RunId, CapacityHint> = BTreeMap::new();
+        for (lease, renewal) in leases.iter().zip(&renewals) {
+            if let Ok(renewed) = renewal
+                && !hints.contains_key(&lease.run())
+            {
+                let hint = self.capacity(tenant, lease.run(), renewed.window, now, deadline).await;
+                hints.insert(lease.run(), hint);
+            }
+        }
+        let answers = leases.iter().zip(renewals).map(|(lease, renewal)| match renewal {
+            Ok(Renewed { deadline, orders, event, .. }) => {
+                let capacity = hints.get(&lease.run()).copied().unwrap_or_default();
+                (Ok(RenewResult { new_deadline: deadline, capacity, orders }), event.map(|kind| (lease.run(), kind)))
+            }
+            Err(error) => (Err(error), None),
+        });
+        answers.collect()
+    }
+
+    async fn renew_one(
+        &self,
+        now: LogicalTime,
+        tenant: TenantId,
+        lease: &Lease,
+        deadline: Moment,
+    ) -> Result<Renewed, RenewError> {
+        let operation = "renew";
+        let presented = lease.presented_by(tenant)?;
+        let key = lease.key();
+        let mut stored: StoredShard = self.known::<RenewError>(operation, tenant, key, deadline).await?;
+        for attempt in 1..=self.config.attempts_max {
+            let renewal = match renew::decide(&stored.view(self), presented, now) {
+                Err(_) if !stored.fresh => {
+                    stored = self.reload::<RenewError>(operation, tenant, key, deadline).await?;
+                    continue;
+                }
+                decided => decided?,
+            };
+            let window = self.capacity_window(&stored.run, key.shard);
+            let renewed = |event| Renewed { deadline: renewal.deadline, orders: renewal.orders, window, event };
+            let Some((_, event)) = renewal.extension else {
+                if stored.fresh {
+                    return Ok(renewed(None));
+                }
+                stored = self.reload::<RenewError>(operation, tenant, key, deadline).await?;
+                continue;
+            };
+            let owner = stored.owner.ok_or_else(|| contended(operation))?;
+            let part = OwnerPart { deadline: renewal.deadline, ..owner.part };
+            match self.batcher.submit(stored.paths.hot.clone(), extension(&stored, &owner, part), deadline).await {
+                Ok(answer) if answer.succeeded => {
+                    let owner = StoredOwner { part, revision: answer.revision, ..owner };
+                    stored.owner = Some(owner);
+                    if let Some(holder) = &mut stored.record.state.head.lease {
+                        holder.deadline = renewal.deadline;
+                    }
+                    lock(&self.cache).put(stored);
+                    return Ok(renewed(Some(event)));
+                }
+                Ok(answer) => {
+                    let parts = answer.responses.get(..4).unwrap_or_default();
+                    let fresh = assemble(operation, tenant, key, &stored.paths, parts)?;
+                    stored = fresh.ok_or(AccessRefused::ShardNotFound { key })?;
+                }
+                // Renewing twice is renewing once: look, and renew again.
+                Err(error) if error.fate == Fate::Ambiguous => {
+                    stored = self.reload::<RenewError>(operation, tenant, key, deadline).await?;
+                }
+                // The store has forgotten the session: look, and the decision will say that the lease has ended.
+                Err(error) if error.kind == crate::kv::KvErrorKind::LeaseNotFound => {
+                    self.sessions.check(owner.lease, deadline).await;
+                    stored = self.reload::<RenewError>(operation, tenant, key, deadline).await?;
+                }
+                Err(error) => return Err(failed(operation, &error).into()),
+            }
+            self.breathe(attempt).await;
+        }
+        Err(contended(operation).into())
+    }
+
+    /// Which part of a run a hint looks at: all of a small one, a few dozen shards of a large one.
+    pub(super) fn capacity_window(&self, run: &StoredRun, near: ShardId) -> Window {
+        Window::holding(HINT_SHARDS, u64::from(run.part.root_count), crate::keyspace::point(near))
+    }
+
+    pub(super) fn capacity_reads(&self, tenant: TenantId, run: RunId, window: Window) -> Vec<Op> {
+        let count = |index| Op::Range(RangeRequest::of(self.space.indexed(index, tenant, run, window)).count_only());
+        let owners = Op::Range(RangeRequest::of(self.space.owners(tenant, run, window)));
+        vec![count(ShardIndex::Free), count(ShardIndex::Held), owners]
+    }
+
+    /// The hint that the answers to [`Self::capacity_reads`] give.
+    pub(super) fn capacity_from(
+        &self,
+        answers: &[OpResponse],
+        window: Window,
+        now: LogicalTime,
+    ) -> Option<CapacityHint> {
+        let [OpResponse::Range(free), OpResponse::Range(held), OpResponse::Range(owners)] = answers else {
+            return None;
+        };
+        Some(self.hint(free.count, held.count, owners, window, now))
+    }
+
+    fn hint(&self, free: i64, held: i64, owners: &RangeResponse, window: Window, now: LogicalTime) -> CapacityHint {
+        let live = owners.kvs.iter().filter_map(|kv| OwnerPart::decode(&kv.value).ok());
+        let live: Vec<LogicalTime> =
+            live.map(|owner| owner.deadline).filter(|deadline| !is_past(*deadline, now, self.skew())).collect();
+        let abandoned = u64::try_from(held).unwrap_or(0).saturating_sub(live.len() as u64);
+        let available = window.scaled(u64::try_from(free).unwrap_or(0) + abandoned);
+        CapacityHint {
+            available_count: u32::try_from(available).unwrap_or(u32::MAX),
+            earliest_deadline: live.into_iter().min(),
+        }
+    }
+
+    /// A hint read by itself. It is advice: where it cannot be had, none is given.
+    pub(super) async fn capacity(
+        &self,
+        tenant: TenantId,
+        run: RunId,
+        window: Window,
+        now: LogicalTime,
+        deadline: Moment,
+    ) -> CapacityHint {
+        let read = Txn::of(self.capacity_reads(tenant, run, window));
+        let answer = self.kv.txn(read, deadline).await.ok();
+        answer.and_then(|answer| self.capacity_from(&answer.responses, window, now)).unwrap_or_default()
+    }
+}
+
+/// Writes the owner key anew, if run, record and session are what they were seen to be.
+fn extension(stored: &StoredShard, owner: &StoredOwner, part: OwnerPart) -> Txn {
+    let paths = &stored.paths;
+    Txn {
+        compares: vec![
+            Compare::unchanged_since(paths.run.clone(), stored.run.revision),
+            Compare::unchanged_since(paths.hot.clone(), stored.hot_revision),
+            Compare::attached_to(paths.owner.clone(), owner.lease),
+        ],
+        success: vec![Op::put_attached(paths.owner.clone(), part.encode(), owner.lease)],
+        failure: paths.reads(),
+    }
+}
+
+/// Runs futures side by side until each has ended; their outputs in order.
+async fn join_all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut futures: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
+    let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
+    poll_fn(|context| {
+        let mut waiting = false;
+        for (future, output) in futures.iter_mut().zip(&mut outputs) {
+            if output.is_some() {
+                continue;
+            }
+            match future.as_mut().poll(context) {
+                Poll::Ready(ended) => *output = Some(ended),
+                Poll::Pending => waiting = true,
+            }
+        }
+        if waiting { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    outputs.into_iter().flatten().collect()
+}

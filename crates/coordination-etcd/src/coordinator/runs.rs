@@ -1,0 +1,204 @@
+//! Runs: created, settled, looked up.
+
+use tessera_contracts::{LogicalTime, OpId, RunId, ShardId, TenantId};
+use tessera_coordination::decide::settle_run::{self, Settlement};
+use tessera_coordination::decide::{Verdict, create_run};
+use tessera_coordination::error::{
+    CreateRunError, GetRunError, IdempotentOutcome, InfraError, RunNotFound, RunTransitionError,
+};
+use tessera_coordination::run::config::RunConfig;
+use tessera_coordination::run::progress::ShardCounts;
+use tessera_coordination::run::record::RunRecord;
+use tessera_coordination::run::status::RunStatus;
+use tessera_coordination::run::summary::RunSummary;
+
+use super::stored::{StoredRun, decode_run, found};
+use super::{Inner, contended, failed, unreadable};
+use crate::codec::{RootsPart, RunPart};
+use crate::keyspace::{ShardIndex, Window, tenant_and_run_of};
+use crate::kv::{Compare, Fate, Kv, Moment, Op, OpResponse, RangeRequest, Txn};
+
+/// The most runs one page holds.
+const RUN_PAGE_MAX: usize = 1_000;
+
+impl<K: Kv> Inner<K> {
+    pub(super) async fn create_run(
+        &self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        config: RunConfig,
+    ) -> Result<(), CreateRunError> {
+        let operation = "create_run";
+        let deadline = self.deadline();
+        let record = create_run::decide(false, tenant, run, config, now)?;
+        let path = self.space.run(tenant, run);
+        let part = RunPart::of(&record, None);
+        // A run that is being retired leaves its shards last; its name is free once they are gone.
+        let txn = Txn {
+            compares: vec![Compare::absent(&path), Compare::none_in(self.space.colds_after(tenant, run, None))],
+            success: vec![
+                Op::put(&path, part.encode()),
+                Op::put(self.space.open_run(tenant, run), ""),
+                Op::put(self.space.new_run(now, tenant, run), ""),
+            ],
+            failure: vec![Op::get(&path)],
+        };
+        match self.kv.txn(txn, deadline).await {
+            Ok(answer) if answer.succeeded => Ok(()),
+            Ok(_) => match create_run::decide(true, tenant, run, config, now) {
+                Err(refused) => Err(refused),
+                Ok(_) => Err(contended(operation).into()),
+            },
+            // Not idempotent, but its record is its own: what was to be written is there, or it is not.
+            Err(error) if error.fate == Fate::Ambiguous => {
+                match self.load_run(operation, tenant, run, deadline).await? {
+                    Some(stored) if *stored.part == part => Ok(()),
+                    Some(_) => Err(CreateRunError::AlreadyExists { run }),
+                    None => Err(failed(operation, &error).into()),
+                }
+            }
+            Err(error) => Err(failed(operation, &error).into()),
+        }
+    }
+
+    pub(super) async fn settle_run(
+        &self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        settlement: Settlement,
+        op_id: OpId,
+    ) -> Result<IdempotentOutcome<()>, RunTransitionError> {
+        let operation = "settle_run";
+        let deadline = self.deadline();
+        let path = self.space.run(tenant, run);
+        let open = [ShardIndex::Free, ShardIndex::Held, ShardIndex::Parked]
+            .map(|index| self.space.indexed(index, tenant, run, Window::ALL));
+        let hatching = self.space.all_hatching(tenant, run);
+        let mut in_doubt = false;
+        for attempt in 1..=self.config.attempts_max {
+            let mut reads = vec![Op::get(&path)];
+            if settlement == Settlement::Complete {
+                // Counting costs time with every open shard; the run that can be completed has none.
+                reads.extend(open.iter().map(|keys| Op::Range(RangeRequest::of(keys.clone()).count_only())));
+                reads.push(Op::Range(RangeRequest::of(hatching.clone()).count_only()));
+            }
+            let read = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
+            let Some(kv) = read.responses.first().and_then(found) else { return Err(RunNotFound { run }.into()) };
+            let stored = decode_run(operation, kv)?;
+            if settlement == Settlement::Complete && counted(&read.responses, 4) > 0 {
+                self.finish_hatching(operation, tenant, run, deadline).await?;
+            }
+            let counts = settled_counts(&stored, &read.responses);
+            let record = (*stored.part).clone().into_record(tenant, run, placeholder_roots(&stored));
+            let change = match settle_run::decide(&record, settlement, &counts, op_id, now)? {
+                Verdict::Replay(IdempotentOutcome::Replayed(())) if in_doubt => {
+                    return Ok(IdempotentOutcome::Executed(()));
+                }
+                Verdict::Replay(outcome) => return Ok(outcome),
+                Verdict::Execute(change) => change,
+            };
+            let mut next = record;
+            next.apply(&change, []);
+            let part = RunPart { root_count: stored.part.root_count, ..RunPart::of(&next, None) };
+            let txn = self.settling(tenant, run, &stored, &part, settlement, deadline).await?;
+            match self.kv.txn(txn, deadline).await {
+                Ok(answer) if answer.succeeded => return Ok(IdempotentOutcome::Executed(())),
+                Ok(_) => {}
+                Err(error) if error.fate == Fate::Ambiguous => in_doubt = true,
+                Err(error) => return Err(failed(operation, &error).into()),
+            }
+            self.breathe(attempt).await;
+        }
+        Err(contended(operation).into())
+    }
+
+    async fn settling(
+        &self,
+        tenant: TenantId,
+        run: RunId,
+        stored: &StoredRun,
+        part: &RunPart,
+        settlement: Settlement,
+        deadline: Moment,
+    ) -> Result<Txn, InfraError> {
+        let path = self.space.run(tenant, run);
+        let mut compares = vec![Compare::unchanged_since(&path, stored.revision)];
+        if settlement == Settlement::Complete {
+            compares.extend(ShardIndex::ALL.map(|i| Compare::none_in(self.space.indexed(i, tenant, run, Window::ALL))));
+            compares.push(Compare::none_in(self.space.all_hatching(tenant, run)));
+        }
+        let mut success = vec![Op::put(&path, part.encode()), Op::delete(self.space.open_run(tenant, run))];
+        if stored.part.status == RunStatus::Initializing {
+            success.push(Op::delete(self.space.new_run(stored.part.created_at, tenant, run)));
+        }
+        if let Some(staging) = stored.part.staging {
+            // A registration was under way: its shards go, and what was counted for them.
+            success.push(Op::Delete(self.space.colds_after(tenant, run, None)));
+            success.push(Op::Delete(self.space.indexed(ShardIndex::Free, tenant, run, Window::ALL)));
+            let tally = self.fresh_tally("settle_run", tenant, deadline).await?;
+            let change = tally.subtract(u64::from(staging.reserved));
+            for part in [change.all, change.of_tenant] {
+                compares.extend(part.compares);
+                success.extend(part.ops);
+            }
+        }
+        Ok(Txn { compares, success, failure: vec![] })
+    }
+
+    pub(super) async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord, GetRunError> {
+        let operation = "get_run";
+        let reads = vec![Op::get(self.space.run(tenant, run)), Op::get(self.space.roots(tenant, run))];
+        let read = self.kv.txn(Txn::of(reads), self.deadline()).await.map_err(|error| failed(operation, &error))?;
+        let [run_answer, roots] = &read.responses[..] else { return Err(contended(operation).into()) };
+        let Some(kv) = found(run_answer) else { return Err(RunNotFound { run }.into()) };
+        let stored = decode_run(operation, kv)?;
+        let roots = found(roots).map(|kv| RootsPart::decode(&kv.value)).transpose();
+        let roots = roots.map_err(|error| unreadable(operation, &error))?.unwrap_or_default();
+        Ok((*stored.part).clone().into_record(tenant, run, roots.roots))
+    }
+
+    pub(super) async fn list_runs(
+        &self,
+        tenant: TenantId,
+        after: Option<RunId>,
+        limit: usize,
+    ) -> Result<Vec<RunSummary>, GetRunError> {
+        let operation = "list_runs_into";
+        let limit = limit.min(RUN_PAGE_MAX);
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        let read = RangeRequest::of(self.space.runs_after(tenant, after)).limit(u32::try_from(limit).unwrap_or(1));
+        let answer = self.kv.range(read, self.deadline()).await.map_err(|error| failed(operation, &error))?;
+        let summaries = answer.kvs.iter().map(|kv| {
+            let stored = decode_run(operation, kv)?;
+            let (_, run) = tenant_and_run_of(&kv.key)
+                .ok_or_else(|| InfraError::corruption(operation, "a run's path does not end in its id"))?;
+            let RunPart { status, created_at, completed_at, .. } = *stored.part;
+            Ok(RunSummary { run, status, created_at, completed_at })
+        });
+        summaries.collect()
+    }
+}
+
+/// The counts that settling looks at. Which shards are done and which are split does not matter to it, only that there are
+/// some: a run is active only with shards.
+fn settled_counts(stored: &StoredRun, answers: &[OpResponse]) -> ShardCounts {
+    let count = |index: usize| u32::try_from(counted(answers, index)).unwrap_or(u32::MAX);
+    let active = count(1).saturating_add(count(2)).saturating_add(count(4));
+    ShardCounts { active, done: u32::from(stored.part.root_count > 0), split: 0, parked: count(3) }
+}
+
+fn counted(answers: &[OpResponse], index: usize) -> i64 {
+    match answers.get(index) {
+        Some(OpResponse::Range(range)) => range.count,
+        Some(OpResponse::Put | OpResponse::Delete { .. } | OpResponse::Txn(_)) | None => 0,
+    }
+}
+
+/// A stand-in for the list of roots, which is stored apart and which settling does not look at: only whether there are any.
+fn placeholder_roots(stored: &StoredRun) -> Vec<ShardId> {
+    if stored.part.root_count > 0 { vec![ShardId::new(1)] } else { Vec::new() }
+}

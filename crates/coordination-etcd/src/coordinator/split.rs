@@ -1,0 +1,333 @@
+//! Splits: the parent's change and its children, seen by readers together or not at all.
+//!
+//! What fits into one transaction goes into one. A larger split is staged: its children are written first, marked as
+//! staged, which nobody can see because their parent does not list them; then one transaction changes the parent; then the
+//! children are entered into the index of free shards. A marker names the split from before the first child is written
+//! until the last is indexed, so whoever finds it after a crash can finish the split, if the parent was changed, or undo
+//! it, once the parent has moved on without it.
+
+use std::sync::Arc;
+
+use tessera_contracts::{RunId, ShardId, ShardKey, TenantId};
+use tessera_coordination::decide::{Split, Verdict};
+use tessera_coordination::error::{AccessRefused, IdempotentOutcome, InfraError, SplitError};
+use tessera_coordination::events::EventKind;
+use tessera_coordination::record::lease::Lease;
+use tessera_coordination::record::shard_record::ShardRecord;
+use tessera_coordination::record::status::ShardStatus;
+use tessera_coordination::record::view::ShardView;
+use tessera_coordination::shard_limits::ShardCensus;
+
+use super::commit::{Commit, Guard, Transition};
+use super::mutate::Done;
+use super::stored::{StoredShard, found};
+use super::tallies::{Tally, TallyChange};
+use super::{Inner, contended, failed, unreadable};
+use crate::codec::{ColdPart, HatchingPart};
+use crate::keyspace::{ShardIndex, shard_of};
+use crate::kv::{Compare, Kv, Moment, Op, RangeRequest, Txn};
+
+/// What to do about a split.
+pub(super) enum SplitStep<T> {
+    /// Nothing; answer this.
+    Answer(IdempotentOutcome<T>),
+    /// Store the parent and its children, then answer.
+    Store(Box<Planned<T>>),
+}
+
+/// A split to be stored.
+pub(super) struct Planned<T> {
+    next: ShardRecord,
+    children: Vec<(ShardKey, ColdPart)>,
+    answer: T,
+    event: Option<EventKind>,
+}
+
+impl<T> SplitStep<T> {
+    pub(super) fn of(record: &ShardRecord, verdict: Verdict<Split<'_, '_, T>, T>) -> Self {
+        let split = match verdict {
+            Verdict::Replay(outcome) => return Self::Answer(outcome),
+            Verdict::Execute(split) => split,
+        };
+        let event = EventKind::of_split(record.key.shard, &split);
+        let mut next = record.clone();
+        next.apply(&split.change, &split.births);
+        let children = split.births.iter().map(|birth| {
+            let cold = ColdPart {
+                spec: birth.spec.to_owned(),
+                cursor_semantics: birth.cursor_semantics,
+                parent: birth.parent,
+                born_at: birth.cursor.to_owned(),
+                spawned: Vec::new(),
+                staged: false,
+            };
+            (birth.key, cold)
+        });
+        Self::Store(Box::new(Planned { next, children: children.collect(), answer: split.answer, event }))
+    }
+}
+
+/// How many children a transaction that does nothing else enters into the store.
+const CHUNK: usize = 48;
+
+impl<K: Kv> Inner<K> {
+    pub(super) async fn split<T: Clone + Send>(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        lease: &Lease,
+        decide: impl Fn(&ShardView<'_>, &ShardRecord, &ShardCensus) -> Result<SplitStep<T>, SplitError> + Send,
+    ) -> Result<Done<IdempotentOutcome<T>>, SplitError> {
+        let deadline = self.deadline();
+        let key = lease.key();
+        let mut stored: StoredShard = self.known::<SplitError>(operation, tenant, key, deadline).await?;
+        let mut tally = self.tally(operation, tenant, deadline).await?;
+        let mut tally_is_fresh = false;
+        let mut in_doubt: Option<Option<EventKind>> = None;
+        for attempt in 1..=self.config.attempts_max {
+            let planned = match decide(&stored.view(self), &stored.record, &tally.census()) {
+                Err(_) | Ok(SplitStep::Answer(_)) if !stored.fresh => {
+                    stored = self.reload::<SplitError>(operation, tenant, key, deadline).await?;
+                    continue;
+                }
+                Err(SplitError::LimitExceeded(_)) if !tally_is_fresh => {
+                    tally = self.fresh_tally(operation, tenant, deadline).await?;
+                    tally_is_fresh = true;
+                    continue;
+                }
+                Err(refused) => return Err(refused),
+                Ok(SplitStep::Answer(answer)) => {
+                    return Ok(match in_doubt {
+                        Some(event) => Done { answer: IdempotentOutcome::Executed(answer.into_inner()), event },
+                        None => Done { answer, event: None },
+                    });
+                }
+                Ok(SplitStep::Store(planned)) => planned,
+            };
+            let (change, commit) = self.store_split(operation, &stored, &planned, &tally, deadline).await?;
+            match commit {
+                Commit::Won { shard, .. } => {
+                    self.tally_changed(tenant, &change, shard.hot_revision);
+                    let Planned { answer, event, .. } = *planned;
+                    return Ok(Done { answer: IdempotentOutcome::Executed(answer), event });
+                }
+                Commit::Lost(fresh) => stored = *fresh.ok_or(AccessRefused::ShardNotFound { key })?,
+                Commit::Doubtful(fresh) => {
+                    in_doubt = Some(planned.event);
+                    stored = *fresh.ok_or(AccessRefused::ShardNotFound { key })?;
+                }
+            }
+            tally = self.fresh_tally(operation, tenant, deadline).await?;
+            tally_is_fresh = true;
+            self.breathe(attempt).await;
+        }
+        Err(contended(operation).into())
+    }
+
+    async fn store_split<T>(
+        &self,
+        operation: &'static str,
+        stored: &StoredShard,
+        planned: &Planned<T>,
+        tally: &Tally,
+        deadline: Moment,
+    ) -> Result<(TallyChange, Commit), SplitError> {
+        let tenant = stored.record.tenant;
+        let change = tally.add(planned.children.len() as u64)?;
+        let mut transition = Transition::new(stored, &planned.next, Guard::SessionStands);
+        for part in [&change.all, &change.of_tenant] {
+            transition.compares.extend(part.compares.iter().cloned());
+            transition.ops.extend(part.ops.iter().cloned());
+        }
+        let staged = !self.fits_one_transaction(planned, &change);
+        if staged {
+            self.stage(operation, stored, planned, deadline).await?;
+        } else {
+            for (key, cold) in &planned.children {
+                let path = self.space.cold(tenant, *key);
+                transition.compares.push(Compare::absent(&path));
+                transition.ops.push(Op::put(path, cold.encode()));
+                transition.ops.push(Op::put(self.space.index(ShardIndex::Free, tenant, *key), ""));
+            }
+        }
+        let commit = self.commit(operation, transition, deadline).await?;
+        if let (true, Commit::Won { .. }) = (staged, &commit) {
+            // The split has happened. If the rest fails now, whoever next looks for work finishes it.
+            let _ = self.finish_hatching(operation, tenant, stored.record.key.run, deadline).await;
+        }
+        Ok((change, commit))
+    }
+
+    fn fits_one_transaction<T>(&self, planned: &Planned<T>, change: &TallyChange) -> bool {
+        let children = planned.children.len();
+        // The parent's hot and cold parts, its owner key and its index entry.
+        let ops = 4 + 2 * children + change.all.ops.len() + change.of_tenant.ops.len();
+        let compares = 3 + children + change.all.compares.len() + change.of_tenant.compares.len();
+        let bytes: usize = planned.children.iter().map(|(_, cold)| cold.encode().len() + 512).sum();
+        ops.max(compares) <= self.config.txn_ops_max && bytes + 131_072 <= self.config.request_bytes_max
+    }
+
+    /// Writes the marker and the children of a large split. Each transaction proves that the parent has not moved on.
+    async fn stage<T>(
+        &self,
+        operation: &'static str,
+        stored: &StoredShard,
+        planned: &Planned<T>,
+        deadline: Moment,
+    ) -> Result<(), SplitError> {
+        let (tenant, key) = (stored.record.tenant, stored.record.key);
+        let children = planned.children.iter().map(|(key, _)| key.shard).collect();
+        let marker = HatchingPart { decided_on: stored.hot_revision, children };
+        let mut writes = vec![vec![Op::put(self.space.hatching(tenant, key), marker.encode())]];
+        for chunk in planned.children.chunks(self.chunk(&planned.children)) {
+            let cold = |(key, cold): &(ShardKey, ColdPart)| {
+                let staged = ColdPart { staged: true, ..cold.clone() };
+                Op::put(self.space.cold(tenant, *key), staged.encode())
+            };
+            writes.push(chunk.iter().map(cold).collect());
+        }
+        for ops in writes {
+            let txn = Txn { compares: parent_unmoved(stored), success: ops, failure: vec![] };
+            // Writing the same again changes nothing, and a parent that moved on is noticed when it is changed.
+            self.repeat(operation, txn, deadline).await?;
+        }
+        Ok(())
+    }
+
+    fn chunk(&self, children: &[(ShardKey, ColdPart)]) -> usize {
+        let largest = children.iter().map(|(_, cold)| cold.encode().len() + 512).max().unwrap_or(1);
+        (self.config.request_bytes_max / largest).clamp(1, CHUNK.min(self.config.txn_ops_max / 2))
+    }
+
+    /// Runs a transaction that may be repeated at will.
+    pub(super) async fn repeat(
+        &self,
+        operation: &'static str,
+        txn: Txn,
+        deadline: Moment,
+    ) -> Result<crate::kv::TxnResponse, InfraError> {
+        let mut attempt = 1;
+        loop {
+            match self.kv.txn(txn.clone(), deadline).await {
+                Err(error) if error.is_transient() && attempt < self.config.attempts_max => {
+                    if self.kv.now() >= deadline {
+                        return Err(failed(operation, &error));
+                    }
+                    attempt += 1;
+                    self.breathe(attempt).await;
+                }
+                answer => return answer.map_err(|error| failed(operation, &error)),
+            }
+        }
+    }
+
+    /// Finishes or undoes every large split of a run that was left half done. Answers whether there was one.
+    pub(super) async fn finish_hatching(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        run: RunId,
+        deadline: Moment,
+    ) -> Result<bool, InfraError> {
+        let read = RangeRequest::of(self.space.all_hatching(tenant, run));
+        let markers = self.kv.range(read, deadline).await.map_err(|error| failed(operation, &error))?.kvs;
+        let any = !markers.is_empty();
+        for marker in markers {
+            let part = HatchingPart::decode(&marker.value).map_err(|error| unreadable(operation, &error))?;
+            let Some(shard) = shard_of(&marker.key) else { continue };
+            let parent = self.load(operation, tenant, ShardKey::new(run, shard), deadline).await?;
+            match parent {
+                Some(parent) if parent.record.state.head.status == ShardStatus::Split && lists(&parent, &part) => {
+                    self.publish(operation, &parent, &part, deadline).await?;
+                }
+                Some(parent) if parent.hot_revision != part.decided_on => {
+                    self.undo(operation, &parent, &part, deadline).await?;
+                }
+                // Its author may still be at work.
+                Some(_) => {}
+                None => {}
+            }
+        }
+        Ok(any)
+    }
+
+    /// Enters the children of a published split into the index of free shards, those at least that nobody has touched,
+    /// and removes the marker.
+    async fn publish(
+        &self,
+        operation: &'static str,
+        parent: &StoredShard,
+        part: &HatchingPart,
+        deadline: Moment,
+    ) -> Result<(), InfraError> {
+        let (tenant, key) = (parent.record.tenant, parent.record.key);
+        let marker = self.space.hatching(tenant, key);
+        for chunk in part.children.chunks(CHUNK.min(self.config.txn_ops_max / 4)) {
+            let keys: Vec<ShardKey> = chunk.iter().map(|child| ShardKey::new(key.run, *child)).collect();
+            let reads = keys.iter().map(|key| Op::get(self.space.cold(tenant, *key))).collect();
+            let colds = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
+            let mut entries = Vec::with_capacity(keys.len());
+            for (key, answer) in keys.iter().zip(&colds.responses) {
+                let Some(kv) = found(answer) else { continue };
+                let cold = ColdPart::decode(&kv.value).map_err(|error| unreadable(operation, &error))?;
+                entries.push(Op::Txn(Txn {
+                    compares: vec![
+                        Compare::unchanged_since(self.space.cold(tenant, *key), kv.mod_revision),
+                        Compare::absent(self.space.hot(tenant, *key)),
+                    ],
+                    success: vec![
+                        Op::put(self.space.cold(tenant, *key), ColdPart { staged: false, ..cold }.encode()),
+                        Op::put(self.space.index(ShardIndex::Free, tenant, *key), ""),
+                    ],
+                    failure: vec![],
+                }));
+            }
+            let txn = Txn { compares: vec![Compare::exists(&marker)], success: entries, failure: vec![] };
+            self.repeat(operation, txn, deadline).await?;
+        }
+        self.repeat(operation, Txn::of(vec![Op::delete(marker)]), deadline).await?;
+        Ok(())
+    }
+
+    /// Removes the children of a split that can never be published.
+    async fn undo(
+        &self,
+        operation: &'static str,
+        parent: &StoredShard,
+        part: &HatchingPart,
+        deadline: Moment,
+    ) -> Result<(), InfraError> {
+        let (tenant, key) = (parent.record.tenant, parent.record.key);
+        let never_published = |child: &&ShardId| !parent.record.spawned.iter().any(|born| born.id == **child);
+        let orphans: Vec<ShardId> = part.children.iter().filter(never_published).copied().collect();
+        for chunk in orphans.chunks(CHUNK) {
+            let deletes = chunk.iter().map(|child| Op::delete(self.space.cold(tenant, ShardKey::new(key.run, *child))));
+            self.repeat(operation, Txn::of(deletes.collect()), deadline).await?;
+        }
+        // Only the marker of this very attempt: another may have been staged meanwhile.
+        let marker = self.space.hatching(tenant, key);
+        let txn = Txn {
+            compares: vec![Compare::value_is(&marker, part.encode())],
+            success: vec![Op::delete(&marker)],
+            failure: vec![],
+        };
+        self.repeat(operation, txn, deadline).await?;
+        Ok(())
+    }
+}
+
+fn lists(parent: &StoredShard, part: &HatchingPart) -> bool {
+    part.children.iter().all(|child| parent.record.spawned.iter().any(|born| born.id == *child))
+}
+
+/// Run, record and session of the parent are what the split was decided on.
+fn parent_unmoved(stored: &StoredShard) -> Vec<Compare> {
+    let paths = Arc::clone(&stored.paths);
+    let lease = stored.owner.map_or(crate::kv::EtcdLeaseId::NONE, |owner| owner.lease);
+    vec![
+        Compare::unchanged_since(paths.run.clone(), stored.run.revision),
+        Compare::unchanged_since(paths.hot.clone(), stored.hot_revision),
+        Compare::attached_to(paths.owner.clone(), lease),
+        Compare::exists(paths.owner.clone()),
+    ]
+}

@@ -1,0 +1,219 @@
+//! A shard as the store has it: its record put together from its parts, and the revisions it was read at.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tessera_contracts::{RunId, ShardKey, TenantId};
+use tessera_coordination::error::InfraError;
+use tessera_coordination::record::shard_record::ShardRecord;
+use tessera_coordination::record::state::{Head, ShardState};
+use tessera_coordination::record::view::{OwnerSignal, ShardView};
+use tessera_coordination::run::status::{RunGate, RunStatus};
+
+use super::{Inner, failed, unreadable};
+use crate::codec::{ColdPart, HotPart, OwnerPart, RunPart};
+use crate::keyspace::Keyspace;
+use crate::kv::{EtcdLeaseId, KeyValue, Kv, Moment, Op, OpResponse, Revision, Txn};
+
+/// Where the parts of a shard lie. Made once per shard, shared by its views.
+#[derive(Debug)]
+pub(super) struct ShardPaths {
+    pub(super) run: Bytes,
+    pub(super) cold: Bytes,
+    pub(super) hot: Bytes,
+    pub(super) owner: Bytes,
+}
+
+impl ShardPaths {
+    pub(super) fn new(space: &Keyspace, tenant: TenantId, key: ShardKey) -> Self {
+        Self {
+            run: space.run(tenant, key.run).into(),
+            cold: space.cold(tenant, key).into(),
+            hot: space.hot(tenant, key).into(),
+            owner: space.owner(tenant, key).into(),
+        }
+    }
+
+    /// Reads all of them: what every failure branch and every load asks for.
+    pub(super) fn reads(&self) -> Vec<Op> {
+        [&self.run, &self.cold, &self.hot, &self.owner].map(|path| Op::get(path.clone())).into()
+    }
+}
+
+/// A run's record and when it was last written.
+#[derive(Clone, Debug)]
+pub(super) struct StoredRun {
+    pub(super) part: Arc<RunPart>,
+    pub(super) revision: Revision,
+}
+
+impl StoredRun {
+    pub(super) fn gate(&self, lease_duration_default: u64) -> RunGate {
+        self.part.config.gate(self.part.status, lease_duration_default)
+    }
+}
+
+/// An owner key and the etcd lease it is attached to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StoredOwner {
+    pub(super) part: OwnerPart,
+    pub(super) lease: EtcdLeaseId,
+    pub(super) revision: Revision,
+}
+
+/// A shard as the store has it.
+#[derive(Clone, Debug)]
+pub(super) struct StoredShard {
+    pub(super) paths: Arc<ShardPaths>,
+    pub(super) record: ShardRecord,
+    /// Zero while nobody has touched the shard.
+    pub(super) hot_revision: Revision,
+    pub(super) owner: Option<StoredOwner>,
+    pub(super) run: StoredRun,
+    /// Where it began, for as long as it has no hot part; kept because the cold part is rewritten whole.
+    pub(super) cold: Arc<ColdPart>,
+    /// Whether it was read for this operation, rather than remembered from an earlier one.
+    pub(super) fresh: bool,
+}
+
+impl StoredShard {
+    /// What a decision sees.
+    pub(super) fn view<K: Kv>(&self, inner: &Inner<K>) -> ShardView<'_> {
+        self.record.view(self.run.gate(inner.lease_duration_default()), self.owner_signal(inner))
+    }
+
+    /// A holder is alive while its owner key is there and, if the key is of one of our own sessions, while that session is
+    /// one to believe in.
+    fn owner_signal<K: Kv>(&self, inner: &Inner<K>) -> OwnerSignal {
+        match &self.owner {
+            Some(owner)
+                if owner.part.fence == self.record.state.head.fence
+                    && inner.sessions.believes_in(owner.lease) != Some(false) =>
+            {
+                OwnerSignal::Alive
+            }
+            Some(_) | None => OwnerSignal::Gone,
+        }
+    }
+}
+
+/// Puts a shard together from the answers to [`ShardPaths::reads`]. `None`: there is no such shard for anyone to see.
+pub(super) fn assemble(
+    operation: &'static str,
+    tenant: TenantId,
+    key: ShardKey,
+    paths: &Arc<ShardPaths>,
+    answers: &[OpResponse],
+) -> Result<Option<StoredShard>, InfraError> {
+    let [run, cold, hot, owner] = answers else {
+        return Err(InfraError::corruption(operation, "a read of a shard's parts was not answered part by part"));
+    };
+    let (Some(run), Some(cold)) = (found(run), found(cold)) else { return Ok(None) };
+    let run = decode_run(operation, run)?;
+    // Shards are written before their run becomes active; until then nobody sees them.
+    if run.part.status == RunStatus::Initializing {
+        return Ok(None);
+    }
+    let cold = ColdPart::decode(&cold.value).map_err(|error| unreadable(operation, &error))?;
+    let hot_revision = found(hot).map_or(Revision(0), |kv| kv.mod_revision);
+    let hot = found(hot).map(|kv| HotPart::decode(&kv.value)).transpose().map_err(|e| unreadable(operation, &e))?;
+    let owner = found(owner).map(decode_owner).transpose().map_err(|error| unreadable(operation, &error))?;
+    let record = compose(tenant, key, &cold, hot, owner.as_ref());
+    record.check_invariants().map_err(|violation| InfraError::corruption(operation, violation.to_string()))?;
+    let paths = Arc::clone(paths);
+    Ok(Some(StoredShard { paths, record, hot_revision, owner, run, cold: Arc::new(cold), fresh: true }))
+}
+
+/// The whole record. A renewal writes only the owner key, so a matching one has the deadline that counts.
+pub(super) fn compose(
+    tenant: TenantId,
+    key: ShardKey,
+    cold: &ColdPart,
+    hot: Option<HotPart>,
+    owner: Option<&StoredOwner>,
+) -> ShardRecord {
+    let mut state = ShardState::newborn(cold.cursor_semantics, cold.parent);
+    let (mut cursor, mut park_detail) = (cold.born_at.clone(), None);
+    if let Some(hot) = hot {
+        state.head = with_deadline(hot.head, owner);
+        state.op_log = hot.op_log;
+        state.history = hot.history;
+        cursor = hot.cursor;
+        park_detail = hot.park_detail;
+    }
+    let (spec, spawned) = (cold.spec.clone(), cold.spawned.clone());
+    ShardRecord { tenant, key, state, spec, cursor, spawned, park_detail }
+}
+
+fn with_deadline(mut head: Head, owner: Option<&StoredOwner>) -> Head {
+    if let (Some(holder), Some(owner)) = (&mut head.lease, owner)
+        && owner.part.fence == head.fence
+    {
+        holder.deadline = holder.deadline.max(owner.part.deadline);
+    }
+    head
+}
+
+pub(super) fn decode_run(operation: &'static str, kv: &KeyValue) -> Result<StoredRun, InfraError> {
+    let part = RunPart::decode(&kv.value).map_err(|error| unreadable(operation, &error))?;
+    Ok(StoredRun { part: Arc::new(part), revision: kv.mod_revision })
+}
+
+pub(super) fn decode_owner(kv: &KeyValue) -> Result<StoredOwner, crate::codec::CodecError> {
+    Ok(StoredOwner { part: OwnerPart::decode(&kv.value)?, lease: kv.lease, revision: kv.mod_revision })
+}
+
+/// The key that a point read found.
+pub(super) fn found(answer: &OpResponse) -> Option<&KeyValue> {
+    match answer {
+        OpResponse::Range(range) => range.kvs.first(),
+        OpResponse::Put | OpResponse::Delete { .. } | OpResponse::Txn(_) => None,
+    }
+}
+
+impl<K: Kv> Inner<K> {
+    /// Reads a shard as it is now.
+    pub(super) async fn load(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        key: ShardKey,
+        deadline: Moment,
+    ) -> Result<Option<StoredShard>, InfraError> {
+        let paths = Arc::new(ShardPaths::new(&self.space, tenant, key));
+        let read = self.kv.txn(Txn::of(paths.reads()), deadline).await.map_err(|error| failed(operation, &error))?;
+        let stored = assemble(operation, tenant, key, &paths, &read.responses)?;
+        self.if_published(operation, stored, deadline).await
+    }
+
+    /// Drops a shard of a split that was staged and never published: it exists only if its parent lists it.
+    pub(super) async fn if_published(
+        &self,
+        operation: &'static str,
+        stored: Option<StoredShard>,
+        deadline: Moment,
+    ) -> Result<Option<StoredShard>, InfraError> {
+        let Some(stored) = stored else { return Ok(None) };
+        let key = stored.record.key;
+        let (true, Some(parent)) = (stored.cold.staged, stored.cold.parent) else { return Ok(Some(stored)) };
+        let parent = self.space.cold(stored.record.tenant, ShardKey::new(key.run, parent));
+        let read = crate::kv::RangeRequest::one(parent);
+        let parent = self.kv.range(read, deadline).await.map_err(|error| failed(operation, &error))?.into_one();
+        let Some(parent) = parent else { return Ok(None) };
+        let parent = ColdPart::decode(&parent.value).map_err(|error| unreadable(operation, &error))?;
+        Ok(parent.spawned.iter().any(|child| child.id == key.shard).then_some(stored))
+    }
+
+    /// Reads a run's record.
+    pub(super) async fn load_run(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        run: RunId,
+        deadline: Moment,
+    ) -> Result<Option<StoredRun>, InfraError> {
+        let read = crate::kv::RangeRequest::one(self.space.run(tenant, run));
+        let answer = self.kv.range(read, deadline).await.map_err(|error| failed(operation, &error))?;
+        answer.into_one().map(|kv| decode_run(operation, &kv)).transpose()
+    }
+}

@@ -1,0 +1,148 @@
+//! The shard counters as this coordinator last saw them.
+
+use core::array::from_fn;
+use std::collections::HashMap;
+
+use tessera_contracts::TenantId;
+use tessera_coordination::error::InfraError;
+use tessera_coordination::shard_limits::{LimitScope, ShardCensus, ShardLimitViolation, ShardLimits};
+
+use super::{Inner, failed, lock, unreadable};
+use crate::config::EtcdConfig;
+use crate::counters::{Counter, CounterChange, STRIPES};
+use crate::keyspace::Keyspace;
+use crate::kv::{Kv, Moment, OpResponse, Revision, Txn};
+
+/// How many tenants' counters are remembered.
+const TENANTS_MAX: usize = 1_024;
+
+/// Counters as last seen, and which stripe is written next.
+pub(super) struct Tallies {
+    space: Keyspace,
+    limits: ShardLimits,
+    all: Counter,
+    tenants: HashMap<TenantId, Counter>,
+    next_stripe: usize,
+}
+
+/// Both counters that bind a tenant, at one point in time.
+#[derive(Clone, Debug)]
+pub(super) struct Tally {
+    all: Counter,
+    of_tenant: Counter,
+    limits: ShardLimits,
+    stripe: usize,
+}
+
+/// A change of both counters.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TallyChange {
+    pub(super) all: CounterChange,
+    pub(super) of_tenant: CounterChange,
+}
+
+impl Tallies {
+    pub(super) fn new(space: &Keyspace, config: &EtcdConfig) -> Self {
+        let limits = ShardLimits { per_tenant_max: config.shards_per_tenant_max, total_max: config.shards_total_max };
+        let paths = from_fn(|stripe| space.count_all(stripe).into());
+        Self {
+            space: space.clone(),
+            limits,
+            all: Counter::unseen(LimitScope::Coordinator, limits.total_max, paths),
+            tenants: HashMap::new(),
+            next_stripe: 0,
+        }
+    }
+
+    /// The tally as last seen; `None` if this tenant's was never seen.
+    fn remembered(&mut self, tenant: TenantId) -> Option<Tally> {
+        let of_tenant = self.tenants.get(&tenant)?.clone();
+        // Operations of one coordinator that run side by side write different stripes, so they do not collide.
+        self.next_stripe = (self.next_stripe + 1) % STRIPES;
+        Some(Tally { all: self.all.clone(), of_tenant, limits: self.limits, stripe: self.next_stripe })
+    }
+
+    fn unseen(&mut self, tenant: TenantId) -> Tally {
+        let paths = from_fn(|stripe| self.space.count_of(tenant, stripe).into());
+        self.next_stripe = (self.next_stripe + 1) % STRIPES;
+        Tally {
+            all: self.all.clone(),
+            of_tenant: Counter::unseen(LimitScope::Tenant, self.limits.per_tenant_max, paths),
+            limits: self.limits,
+            stripe: self.next_stripe,
+        }
+    }
+
+    fn remember(&mut self, tenant: TenantId, tally: &Tally) {
+        if self.tenants.len() >= TENANTS_MAX && !self.tenants.contains_key(&tenant) {
+            self.tenants.clear();
+        }
+        self.all = tally.all.clone();
+        self.tenants.insert(tenant, tally.of_tenant.clone());
+    }
+
+    fn changed(&mut self, tenant: TenantId, change: &TallyChange, revision: Revision) {
+        self.all.changed(&change.all, revision);
+        if let Some(of_tenant) = self.tenants.get_mut(&tenant) {
+            of_tenant.changed(&change.of_tenant, revision);
+        }
+    }
+}
+
+impl Tally {
+    /// What decisions about growth see.
+    pub(super) fn census(&self) -> ShardCensus {
+        ShardCensus { limits: self.limits, of_tenant: self.of_tenant.count(), total: self.all.count() }
+    }
+
+    pub(super) fn add(&self, added: u64) -> Result<TallyChange, ShardLimitViolation> {
+        let of_tenant = self.of_tenant.add(added, self.stripe)?;
+        Ok(TallyChange { all: self.all.add(added, self.stripe)?, of_tenant })
+    }
+
+    pub(super) fn subtract(&self, removed: u64) -> TallyChange {
+        TallyChange { all: self.all.subtract(removed), of_tenant: self.of_tenant.subtract(removed) }
+    }
+}
+
+impl<K: Kv> Inner<K> {
+    /// The tally as last seen, or as read if it never was.
+    pub(super) async fn tally(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        deadline: Moment,
+    ) -> Result<Tally, InfraError> {
+        let remembered = lock(&self.tallies).remembered(tenant);
+        match remembered {
+            Some(tally) => Ok(tally),
+            None => self.fresh_tally(operation, tenant, deadline).await,
+        }
+    }
+
+    /// The tally as the store has it now.
+    pub(super) async fn fresh_tally(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        deadline: Moment,
+    ) -> Result<Tally, InfraError> {
+        let mut tally = lock(&self.tallies).unseen(tenant);
+        let mut reads = tally.all.reads();
+        reads.extend(tally.of_tenant.reads());
+        let answer = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
+        let mut ranges = answer.responses.iter().filter_map(|response| match response {
+            OpResponse::Range(range) => Some(range),
+            OpResponse::Put | OpResponse::Delete { .. } | OpResponse::Txn(_) => None,
+        });
+        tally.all.see(ranges.by_ref().take(STRIPES)).map_err(|error| unreadable(operation, &error))?;
+        tally.of_tenant.see(ranges).map_err(|error| unreadable(operation, &error))?;
+        lock(&self.tallies).remember(tenant, &tally);
+        Ok(tally)
+    }
+
+    /// Remembers that a change of the tally was stored.
+    pub(super) fn tally_changed(&self, tenant: TenantId, change: &TallyChange, revision: Revision) {
+        lock(&self.tallies).changed(tenant, change, revision);
+    }
+}
