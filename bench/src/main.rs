@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod detect;
 mod harness;
 mod instructions;
 mod registry;

@@ -3,6 +3,6 @@
 use crate::harness::Figure;
 
 pub(crate) fn figures() -> Vec<Figure> {
-    let areas = [crate::stdx::figures()];
+    let areas = [crate::detect::figures(), crate::stdx::figures()];
     areas.into_iter().flatten().collect()
 }

@@ -1,9 +1,18 @@
 //! A source gives the same findings however it is cut, at every offset, with the right line and column.
 
+use std::sync::{LazyLock, Mutex};
+
 use proptest::prelude::*;
 use tessera_detect::detector::{BLOCK_BYTES, OVERLAP_BYTES};
 use tessera_detect::template::{Seed, expand};
 use tessera_detect::{Detector, Finding, IdKey, Options, RuleSet, Source};
+
+/// A detector of the built-in rules; the rules are made ready once for all cases.
+fn builtin() -> Detector {
+    static FIRST: LazyLock<Mutex<Detector>> =
+        LazyLock::new(|| Mutex::new(Detector::new(&RuleSet::builtin()).expect("built-in rules are consistent")));
+    FIRST.lock().expect("no test panics while it forks").fork()
+}
 
 /// Everything about a finding that must not depend on chunking.
 fn facts(finding: &Finding<'_>) -> String {
@@ -70,7 +79,7 @@ proptest! {
         let mut offsets = offsets;
         offsets.push(BLOCK_BYTES - 1_000 + near_cut);
         let text = text_with(&offsets, 400_000, seed);
-        let mut detector = Detector::new(&RuleSet::builtin()).expect("built-in rules are consistent");
+        let mut detector = builtin();
         let expected = whole(&mut detector, &text);
         prop_assert!(!expected.is_empty());
         prop_assert_eq!(chunked(&mut detector, &text, &sizes), expected);
@@ -79,7 +88,7 @@ proptest! {
 
 #[test]
 fn a_secret_is_found_at_every_offset_around_a_cut() {
-    let mut detector = Detector::new(&RuleSet::builtin()).expect("built-in rules are consistent");
+    let mut detector = builtin();
     let secret = expand("\ntoken: ghp_<<github 30>>\n", &mut Seed::new(5)).expect("a known recipe");
     for cut in [BLOCK_BYTES, BLOCK_BYTES + OVERLAP_BYTES, BLOCK_BYTES - OVERLAP_BYTES, 2 * BLOCK_BYTES] {
         for offset in (cut - 60..cut + 60).step_by(1) {
@@ -102,7 +111,7 @@ fn a_secret_is_found_at_every_offset_around_a_cut() {
 
 #[test]
 fn a_base64_run_longer_than_several_blocks_is_decoded_throughout() {
-    let mut detector = Detector::new(&RuleSet::builtin()).expect("built-in rules are consistent");
+    let mut detector = builtin();
     let mut plain: Vec<u8> = FILLER.bytes().cycle().take(300_000).collect();
     let secret = expand(" ghp_<<github 30>> ", &mut Seed::new(6)).expect("a known recipe");
     for at in [1_000, 98_290, 120_000, 210_001, 299_000] {
@@ -143,7 +152,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..4_096), sizes in prop::collection::vec(1usize..700, 1..4)) {
-        let mut detector = Detector::new(&RuleSet::builtin()).expect("built-in rules are consistent");
+        let mut detector = builtin();
         let expected = whole(&mut detector, &bytes);
         prop_assert_eq!(chunked(&mut detector, &bytes, &sizes), expected);
     }
@@ -153,7 +162,7 @@ proptest! {
         prop::sample::select(vec!["ghp_", "eyJ", ".", "-----BEGIN ", "PRIVATE KEY-----", "password=", "\"", "%41", "AKIA", "AAAA", "://u:", "@h", "\0a\0b",
             "sk-", "T3BlbkFJ", "=", "==", "\n", "0123456789abcdef", "client_secret: '", "$", "ZZZZZZZZZZZZZZZZZZZZZZZZZZZZ"]), 0..400)) {
         let text = parts.concat();
-        let mut detector = Detector::new(&RuleSet::builtin()).expect("built-in rules are consistent");
+        let mut detector = builtin();
         let expected = whole(&mut detector, text.as_bytes());
         prop_assert_eq!(chunked(&mut detector, text.as_bytes(), &[7, 1, 300]), expected);
     }
