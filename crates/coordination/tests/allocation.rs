@@ -73,7 +73,8 @@ fn a_shards_whole_life_allocates_nothing() {
         let key = [&start[..], &[50]].concat();
         let op = next();
         let reason = ReleaseReason::Yielded;
-        let (allocations, done) = count(|| coordinator.release(at(now), tenant, &lease, Some(cursor(&key)), reason, op));
+        let (allocations, done) =
+            count(|| coordinator.release(at(now), tenant, &lease, Some(cursor(&key)), reason, op));
         assert_eq!((allocations, done.is_ok()), (0, true), "release");
 
         let shard = ShardKey::new(RUN, lease.shard());
@@ -104,8 +105,7 @@ fn takeover_and_refusal_allocate_nothing() {
     let mut scratch = AcquireScratch::new();
     let key = ShardKey::new(RUN, ShardId::new(1));
     let mut acquire = |coordinator: &mut InMemoryCoordinator, worker: u64, now: u64| {
-        let acquired =
-            coordinator.acquire_and_restore_into(at(now), tenant, key, WorkerId::new(worker), &mut scratch);
+        let acquired = coordinator.acquire_and_restore_into(at(now), tenant, key, WorkerId::new(worker), &mut scratch);
         acquired.map(|acquired| acquired.lease)
     };
     let zombie = acquire(&mut coordinator, 1, 10).unwrap();

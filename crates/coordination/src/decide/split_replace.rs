@@ -15,7 +15,7 @@ use super::{Birth, Split, Verdict};
 use crate::error::{IdempotentOutcome, SplitError, SplitRefused};
 use crate::payload;
 use crate::record::lease::Presented;
-use crate::record::state::{Change, Head};
+use crate::record::state::Change;
 use crate::record::status::ShardStatus;
 use crate::record::view::ShardView;
 use crate::shard_limits::{ShardCensus, check_shard_limits};
@@ -52,7 +52,7 @@ pub fn decide<'p: 'v, 'v, const LOG: usize>(
     };
     let births: Vec<_> = plan.children().iter().enumerate().map(birth).collect();
     let answer = births.iter().map(|birth| birth.key.shard).collect();
-    let head = Head { stalled_acquisitions: 0, ..view.state.head.settled(ShardStatus::Split) };
+    let head = view.state.head.settled(ShardStatus::Split);
     let change = Change { logged: Some(operation.executed_at(now)), ..Change::of_head(head) };
     Ok(Verdict::Execute(Split { change, births, answer }))
 }
