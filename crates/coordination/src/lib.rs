@@ -74,6 +74,7 @@ pub mod record;
 pub mod run;
 pub mod session;
 pub mod shard_limits;
+pub mod stored;
 pub mod validation;
 
 pub use backend::{

@@ -21,6 +21,7 @@ mod claim_index;
 mod claims;
 mod config;
 mod pooled_record;
+mod restore;
 mod runs;
 mod shards;
 

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use tessera_contracts::ids::{ShardKey, TenantId};
 use tessera_contracts::pooled::{PooledCursor, PooledShardSpec};
+use tessera_contracts::{CursorUpdate, ShardSpecRef};
 use tessera_stdx::{ByteSlab, ByteSlot, SlabFull};
 
 use crate::decide::Birth;
@@ -36,14 +37,7 @@ impl PooledRecord {
         birth: &Birth<'_>,
         slab: &mut ByteSlab,
     ) -> Result<Self, SlabFull> {
-        let spec = PooledShardSpec::from_spec(birth.spec, slab)?;
-        let cursor = match PooledCursor::from_update(birth.cursor, slab) {
-            Ok(cursor) => cursor,
-            Err(full) => {
-                spec.release(slab);
-                return Err(full);
-            }
-        };
+        let (spec, cursor) = pooled(birth.spec, birth.cursor, slab)?;
         Ok(Self {
             state: ShardState::newborn(birth.cursor_semantics, birth.parent),
             cursor,
@@ -54,6 +48,31 @@ impl PooledRecord {
             spawned: Vec::new(),
             park_detail: None,
         })
+    }
+
+    /// A record as it was stored elsewhere.
+    pub(super) fn restored(record: &ShardRecord, run: RunSlot, slab: &mut ByteSlab) -> Result<Self, SlabFull> {
+        let (spec, cursor) = pooled(record.spec.view(), record.cursor.as_update(), slab)?;
+        let mut restored = Self {
+            state: record.state.clone(),
+            cursor,
+            spec,
+            run,
+            key: record.key,
+            tenant: record.tenant,
+            spawned: record.spawned.clone(),
+            park_detail: None,
+        };
+        if let Some(detail) = &record.park_detail {
+            match slab.insert(detail.as_bytes()) {
+                Ok(slot) => restored.park_detail = Some(slot),
+                Err(full) => {
+                    restored.release(slab);
+                    return Err(full);
+                }
+            }
+        }
+        Ok(restored)
     }
 
     pub(super) fn view<'a>(&'a self, gate: RunGate, slab: &'a ByteSlab) -> ShardView<'a> {
@@ -120,6 +139,22 @@ impl PooledRecord {
     fn forget_detail(&mut self, slab: &mut ByteSlab) {
         if let Some(slot) = self.park_detail.take() {
             slab.remove(slot);
+        }
+    }
+}
+
+/// Range and progress in the slab: both, or neither if it is full.
+fn pooled(
+    spec: ShardSpecRef<'_>,
+    cursor: CursorUpdate<'_>,
+    slab: &mut ByteSlab,
+) -> Result<(PooledShardSpec, PooledCursor), SlabFull> {
+    let spec = PooledShardSpec::from_spec(spec, slab)?;
+    match PooledCursor::from_update(cursor, slab) {
+        Ok(cursor) => Ok((spec, cursor)),
+        Err(full) => {
+            spec.release(slab);
+            Err(full)
         }
     }
 }

@@ -46,6 +46,20 @@ impl InMemoryCoordinator {
         }
     }
 
+    /// Takes in a run that has no shards yet.
+    pub(super) fn insert_run(&mut self, record: RunRecord) {
+        let (tenant, run) = (record.tenant, record.run);
+        let made =
+            Run { record, shards: Default::default(), counts: ShardCounts::default(), index: ClaimIndex::default() };
+        let slot = self.vacant_runs.pop().unwrap_or_else(|| {
+            self.runs.push(None);
+            (self.runs.len() - 1) as RunSlot
+        });
+        self.runs[slot as usize] = Some(made);
+        let seed = self.config.hash_seed;
+        self.tenants.entry(tenant).or_insert_with(|| Tenant::new(seed)).runs.insert(run, slot);
+    }
+
     fn forget_run(&mut self, tenant: TenantId, run: RunId) -> u32 {
         let Ok(slot) = self.locate_run(tenant, run) else { return 0 };
         let Some(mut gone) = self.runs[slot as usize].take() else { return 0 };
@@ -83,15 +97,7 @@ impl RunManagement for InMemoryCoordinator {
         if self.run_count() >= self.config.max_total_runs {
             return Err(CreateRunError::TooManyRuns { held: self.run_count() });
         }
-        let made =
-            Run { record, shards: Default::default(), counts: ShardCounts::default(), index: ClaimIndex::default() };
-        let slot = self.vacant_runs.pop().unwrap_or_else(|| {
-            self.runs.push(None);
-            (self.runs.len() - 1) as RunSlot
-        });
-        self.runs[slot as usize] = Some(made);
-        let seed = self.config.hash_seed;
-        self.tenants.entry(tenant).or_insert_with(|| Tenant::new(seed)).runs.insert(run, slot);
+        self.insert_run(record);
         EventScope { tenant, run, at: now }.emit(events, || Some(EventKind::RunCreated));
         Ok(())
     }

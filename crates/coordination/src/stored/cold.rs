@@ -1,8 +1,12 @@
 //! What a shard covers and what it spawned: written by its birth and by splits.
 
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use crate::record::shard_record::ShardRecord;
+use crate::record::state::Spawned;
 use tessera_contracts::limits::{MAX_KEY_SIZE, MAX_METADATA_SIZE, MAX_SPAWNED_PER_SHARD};
 use tessera_contracts::{Cursor, CursorSemantics, PayloadHash, ShardId, ShardSpec};
-use crate::record::state::Spawned;
 
 use super::{CodecError, Kind, Reader, Writer};
 
@@ -24,12 +28,25 @@ pub struct ColdPart {
 }
 
 impl ColdPart {
+    /// The seldom-written part of a record that everybody sees.
+    #[must_use]
+    pub fn of(record: &ShardRecord) -> Self {
+        Self {
+            spec: record.spec.clone(),
+            cursor_semantics: record.state.cursor_semantics,
+            parent: record.state.parent,
+            born_at: Cursor::initial(),
+            spawned: record.spawned.clone(),
+            staged: false,
+        }
+    }
+
     /// The stored bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let spec = &self.spec;
         let bytes = spec.start().len() + spec.end().len() + spec.metadata().len() + self.spawned.len() * 16;
-        let mut writer = Writer::new(Kind::Cold, bytes + 64);
+        let mut writer = Writer::new(Kind::COLD, bytes + 64);
         writer.bytes(spec.start());
         writer.bytes(spec.end());
         writer.bytes(spec.metadata());
@@ -50,7 +67,7 @@ impl ColdPart {
     /// # Errors
     /// If they are not a cold shard record of a known version.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
-        let mut reader = Reader::new(Kind::Cold, bytes)?;
+        let mut reader = Reader::new(Kind::COLD, bytes)?;
         let start = reader.bytes(MAX_KEY_SIZE, "start")?;
         let end = reader.bytes(MAX_KEY_SIZE, "end")?;
         let metadata = reader.bytes(MAX_METADATA_SIZE, "metadata")?;
@@ -75,8 +92,10 @@ impl ColdPart {
 
 #[cfg(test)]
 mod tests {
+    use std::vec;
+
     use super::*;
-    use crate::codec::testing::{assert_golden, assert_robust};
+    use crate::stored::testing::{assert_golden, assert_robust};
 
     fn example() -> ColdPart {
         let child = |id: u64| Spawned {

@@ -1,14 +1,18 @@
 //! What every operation on a shard changes.
 
-use tessera_contracts::keyspace::Fraction;
-use tessera_contracts::{Cursor, FenceEpoch, OpId, PayloadHash, WorkerId};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
 use crate::record::history::{HISTORY_CAP, History, MoveReason, Ownership};
 use crate::record::lease::LeaseHolder;
 use crate::record::op_log::{OP_LOG_CAP, OpKind, OpLog, OpLogEntry, OpResult};
 use crate::record::orders::StandingOrders;
 use crate::record::park::{PARK_DETAIL_BYTES_MAX, ParkInfo};
+use crate::record::shard_record::ShardRecord;
 use crate::record::state::Head;
 use crate::record::status::{ParkReason, ShardStatus};
+use tessera_contracts::keyspace::Fraction;
+use tessera_contracts::{Cursor, FenceEpoch, OpId, PayloadHash, WorkerId};
 
 use super::{CodecError, Kind, Reader, Writer};
 
@@ -28,10 +32,22 @@ pub struct HotPart {
 }
 
 impl HotPart {
+    /// The often-written part of a record.
+    #[must_use]
+    pub fn of(record: &ShardRecord) -> Self {
+        Self {
+            head: record.state.head,
+            cursor: record.cursor.clone(),
+            op_log: record.state.op_log.clone(),
+            history: record.state.history.clone(),
+            park_detail: record.park_detail.clone(),
+        }
+    }
+
     /// The stored bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::new(Kind::Hot, 1024);
+        let mut writer = Writer::new(Kind::HOT, 1024);
         let head = &self.head;
         writer.u8(head.status.as_u8());
         writer.u64(head.fence.get());
@@ -72,7 +88,7 @@ impl HotPart {
     /// # Errors
     /// If they are not a hot shard record of a known version.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
-        let mut reader = Reader::new(Kind::Hot, bytes)?;
+        let mut reader = Reader::new(Kind::HOT, bytes)?;
         let head = decode_head(&mut reader)?;
         let cursor = reader.cursor("cursor")?;
         let count = reader.length(OP_LOG_CAP, "op_log")?;
@@ -82,7 +98,7 @@ impl HotPart {
         let park_detail = reader.option("park_detail", |reader| {
             let text = reader.bytes(PARK_DETAIL_BYTES_MAX, "park_detail")?;
             let text = core::str::from_utf8(text).map_err(|error| reader.wrong("park_detail", error.to_string()))?;
-            Ok(text.to_owned())
+            Ok(text.to_string())
         })?;
         reader.finish()?;
         Ok(Self { head, cursor, op_log, history, park_detail })
@@ -137,7 +153,7 @@ mod tests {
     use tessera_contracts::LogicalTime;
 
     use super::*;
-    use crate::codec::testing::{assert_golden, assert_robust};
+    use crate::stored::testing::{assert_golden, assert_robust};
 
     fn entry(op_id: u64) -> OpLogEntry {
         OpLogEntry {
@@ -188,7 +204,7 @@ mod tests {
             cursor: Cursor::initial(),
             op_log: OpLog::new(),
             history: History::new(),
-            park_detail: Some("403 für den Schlüssel".to_owned()),
+            park_detail: Some("403 für den Schlüssel".to_string()),
         }
     }
 

@@ -1,60 +1,65 @@
-//! What is stored, byte by byte.
+//! What durable backends store, byte by byte.
 //!
 //! Every value begins with a version and a kind, so that a record of another layout or another kind is refused by name
 //! and never misread. Numbers are little-endian and of fixed width, byte strings carry a 32-bit length that is checked
 //! against its bound before anything is copied, options are one byte 0 or 1, and what is left over is an error. A decoder
-//! meets whatever lies in the store, so it refuses and never panics.
+//! meets whatever lies in a store, so it refuses and never panics.
 //!
 //! A shard's record is kept in two parts: *cold*, what it covers and what it spawned, written by splits; and *hot*, what
-//! every operation changes. A checkpoint thus writes about a kilobyte, whatever the metadata. A shard that nobody has
-//! touched has no hot part at all.
+//! every operation changes. A checkpoint thus writes about a kilobyte, whatever the metadata.
+//!
+//! [`Writer`] and [`Reader`] are public so that a backend writes values of its own in the same way.
 
-mod cold;
-mod hatching;
-mod hot;
-mod owner;
-mod run;
-
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use core::fmt;
 
-use tessera_contracts::LogicalTime;
 use tessera_contracts::cursor::Cursor;
+use tessera_contracts::ids::{LogicalTime, ShardKey, TenantId};
 use tessera_contracts::limits::{MAX_KEY_SIZE, MAX_TOKEN_SIZE};
 
+use crate::record::shard_record::ShardRecord;
+use crate::record::state::ShardState;
+
+mod cold;
+mod hot;
+mod run;
+
 pub use cold::ColdPart;
-pub use hatching::HatchingPart;
 pub use hot::HotPart;
-pub use owner::OwnerPart;
 pub use run::{RootsPart, RunPart, Staging};
 
 /// The layout that is written.
 pub const VERSION: u8 = 1;
 
-/// What a value holds.
+/// What a value holds. Numbers below 64 belong to this module; a backend takes its own from there on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-enum Kind {
-    Run = 1,
-    Cold = 2,
-    Hot = 3,
-    Owner = 4,
-    Roots = 5,
-    Count = 6,
-    Hatching = 7,
+pub struct Kind {
+    /// As it is stored.
+    pub number: u8,
+    /// As errors call it.
+    pub name: &'static str,
 }
 
 impl Kind {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Run => "run record",
-            Self::Cold => "cold shard record",
-            Self::Hot => "hot shard record",
-            Self::Owner => "owner record",
-            Self::Roots => "list of roots",
-            Self::Count => "count",
-            Self::Hatching => "staged split",
-        }
-    }
+    /// A run's record.
+    pub const RUN: Self = Self { number: 1, name: "run record" };
+    /// The seldom-written part of a shard's record.
+    pub const COLD: Self = Self { number: 2, name: "cold shard record" };
+    /// The often-written part of a shard's record.
+    pub const HOT: Self = Self { number: 3, name: "hot shard record" };
+    /// A run's roots.
+    pub const ROOTS: Self = Self { number: 5, name: "list of roots" };
+}
+
+/// A shard's whole record from its two parts.
+#[must_use]
+pub fn join(tenant: TenantId, key: ShardKey, cold: ColdPart, hot: HotPart) -> ShardRecord {
+    let ColdPart { spec, cursor_semantics, parent, spawned, .. } = cold;
+    let HotPart { head, cursor, op_log, history, park_detail } = hot;
+    let state = ShardState { head, cursor_semantics, parent, op_log, history };
+    ShardRecord { tenant, key, state, spec, cursor, spawned, park_detail }
 }
 
 /// Why a stored value cannot be read.
@@ -74,104 +79,102 @@ impl fmt::Display for CodecError {
     }
 }
 
-impl std::error::Error for CodecError {}
+impl core::error::Error for CodecError {}
 
-/// A shard counter's value. Big-endian, alone of all numbers: etcd compares values as bytes, and counts are compared.
-#[must_use]
-pub fn encode_count(count: u64) -> Vec<u8> {
-    let mut writer = Writer::new(Kind::Count, 10);
-    writer.bytes.extend_from_slice(&count.to_be_bytes());
-    writer.finish()
-}
-
-/// Reads a shard counter's value.
-///
-/// # Errors
-/// If the bytes are not one.
-pub fn decode_count(bytes: &[u8]) -> Result<u64, CodecError> {
-    let mut reader = Reader::new(Kind::Count, bytes)?;
-    let count = reader.array("count").map(u64::from_be_bytes)?;
-    reader.finish()?;
-    Ok(count)
-}
-
-struct Writer {
+/// Writes one value.
+#[derive(Debug)]
+pub struct Writer {
     bytes: Vec<u8>,
 }
 
 impl Writer {
-    fn new(kind: Kind, capacity: usize) -> Self {
+    /// Begins a value of this kind; `capacity` is about how long it will be.
+    pub fn new(kind: Kind, capacity: usize) -> Self {
         let mut bytes = Vec::with_capacity(capacity);
-        bytes.extend_from_slice(&[VERSION, kind as u8]);
+        bytes.extend_from_slice(&[VERSION, kind.number]);
         Self { bytes }
     }
 
-    fn u8(&mut self, number: u8) {
+    /// One byte.
+    pub fn u8(&mut self, number: u8) {
         self.bytes.push(number);
     }
 
-    fn u32(&mut self, number: u32) {
+    /// Four bytes.
+    pub fn u32(&mut self, number: u32) {
         self.bytes.extend_from_slice(&number.to_le_bytes());
     }
 
-    fn u64(&mut self, number: u64) {
+    /// Eight bytes.
+    pub fn u64(&mut self, number: u64) {
         self.bytes.extend_from_slice(&number.to_le_bytes());
     }
 
-    fn length(&mut self, count: usize) {
+    /// A length or a count.
+    pub fn length(&mut self, count: usize) {
         self.u32(u32::try_from(count).expect("what is stored is bounded far below 4 GiB"));
     }
 
-    fn bytes(&mut self, bytes: &[u8]) {
+    /// A byte string with its length.
+    pub fn bytes(&mut self, bytes: &[u8]) {
         self.length(bytes.len());
         self.bytes.extend_from_slice(bytes);
     }
 
-    fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
+    /// A value that may be absent.
+    pub fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
         self.u8(u8::from(value.is_some()));
         if let Some(value) = value {
             write(self, value);
         }
     }
 
-    fn time(&mut self, time: LogicalTime) {
+    /// A point in time.
+    pub fn time(&mut self, time: LogicalTime) {
         self.u64(time.get());
     }
 
-    fn cursor(&mut self, cursor: &Cursor) {
+    /// A cursor.
+    pub fn cursor(&mut self, cursor: &Cursor) {
         self.option(cursor.last_key(), Self::bytes);
         self.option(cursor.token(), Self::bytes);
     }
 
-    fn finish(self) -> Vec<u8> {
+    /// The value.
+    pub fn finish(self) -> Vec<u8> {
         self.bytes
     }
 }
 
-struct Reader<'b> {
+/// Reads one value; whatever is wrong is named by field.
+#[derive(Debug)]
+pub struct Reader<'b> {
     reading: &'static str,
     rest: &'b [u8],
 }
 
 impl<'b> Reader<'b> {
-    fn new(kind: Kind, bytes: &'b [u8]) -> Result<Self, CodecError> {
-        let mut reader = Self { reading: kind.name(), rest: bytes };
+    /// Begins to read a value that must be of this kind.
+    pub fn new(kind: Kind, bytes: &'b [u8]) -> Result<Self, CodecError> {
+        let mut reader = Self { reading: kind.name, rest: bytes };
         let version = reader.u8("version")?;
         if version != VERSION {
             return Err(reader.wrong("version", format!("{version}, but this program knows only {VERSION}")));
         }
         let found = reader.u8("kind")?;
-        if found != kind as u8 {
-            return Err(reader.wrong("kind", format!("{found} instead of {}", kind as u8)));
+        if found != kind.number {
+            return Err(reader.wrong("kind", format!("{found} instead of {}", kind.number)));
         }
         Ok(reader)
     }
 
-    fn wrong(&self, field: &'static str, problem: impl Into<String>) -> CodecError {
+    /// An error about `field`.
+    pub fn wrong(&self, field: &'static str, problem: impl Into<String>) -> CodecError {
         CodecError { reading: self.reading, field, problem: problem.into() }
     }
 
-    fn take(&mut self, count: usize, field: &'static str) -> Result<&'b [u8], CodecError> {
+    /// The next `count` bytes.
+    pub fn take(&mut self, count: usize, field: &'static str) -> Result<&'b [u8], CodecError> {
         let (taken, rest) = self
             .rest
             .split_at_checked(count)
@@ -180,25 +183,29 @@ impl<'b> Reader<'b> {
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], CodecError> {
+    /// The next `N` bytes.
+    pub fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], CodecError> {
         let taken = self.take(N, field)?;
         Ok(taken.try_into().expect("exactly as many bytes were taken"))
     }
 
-    fn u8(&mut self, field: &'static str) -> Result<u8, CodecError> {
+    /// One byte.
+    pub fn u8(&mut self, field: &'static str) -> Result<u8, CodecError> {
         self.array(field).map(u8::from_le_bytes)
     }
 
-    fn u32(&mut self, field: &'static str) -> Result<u32, CodecError> {
+    /// Four bytes.
+    pub fn u32(&mut self, field: &'static str) -> Result<u32, CodecError> {
         self.array(field).map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self, field: &'static str) -> Result<u64, CodecError> {
+    /// Eight bytes.
+    pub fn u64(&mut self, field: &'static str) -> Result<u64, CodecError> {
         self.array(field).map(u64::from_le_bytes)
     }
 
     /// A length or count, refused beyond its bound before anything of that size is touched.
-    fn length(&mut self, max: usize, field: &'static str) -> Result<usize, CodecError> {
+    pub fn length(&mut self, max: usize, field: &'static str) -> Result<usize, CodecError> {
         let count = self.u32(field)? as usize;
         if count > max {
             return Err(self.wrong(field, format!("{count}, at most {max} are possible")));
@@ -206,12 +213,14 @@ impl<'b> Reader<'b> {
         Ok(count)
     }
 
-    fn bytes(&mut self, max: usize, field: &'static str) -> Result<&'b [u8], CodecError> {
+    /// A byte string of at most `max` bytes.
+    pub fn bytes(&mut self, max: usize, field: &'static str) -> Result<&'b [u8], CodecError> {
         let count = self.length(max, field)?;
         self.take(count, field)
     }
 
-    fn option<T>(
+    /// A value that may be absent.
+    pub fn option<T>(
         &mut self,
         field: &'static str,
         read: impl FnOnce(&mut Self) -> Result<T, CodecError>,
@@ -224,16 +233,18 @@ impl<'b> Reader<'b> {
     }
 
     /// A value that is stored by its number.
-    fn numbered<T>(&mut self, field: &'static str, from: impl FnOnce(u8) -> Option<T>) -> Result<T, CodecError> {
+    pub fn numbered<T>(&mut self, field: &'static str, from: impl FnOnce(u8) -> Option<T>) -> Result<T, CodecError> {
         let number = self.u8(field)?;
         from(number).ok_or_else(|| self.wrong(field, format!("{number} is not one of its numbers")))
     }
 
-    fn time(&mut self, field: &'static str) -> Result<LogicalTime, CodecError> {
+    /// A point in time.
+    pub fn time(&mut self, field: &'static str) -> Result<LogicalTime, CodecError> {
         self.u64(field).map(LogicalTime::new)
     }
 
-    fn cursor(&mut self, field: &'static str) -> Result<Cursor, CodecError> {
+    /// A cursor.
+    pub fn cursor(&mut self, field: &'static str) -> Result<Cursor, CodecError> {
         let last_key = self.option(field, |reader| reader.bytes(MAX_KEY_SIZE, field))?;
         let token = self.option(field, |reader| reader.bytes(MAX_TOKEN_SIZE, field))?;
         let cursor = Cursor::new(last_key, token).map_err(|error| self.wrong(field, error.to_string()))?;
@@ -244,7 +255,8 @@ impl<'b> Reader<'b> {
         Ok(cursor)
     }
 
-    fn finish(self) -> Result<(), CodecError> {
+    /// Checks that nothing is left over.
+    pub fn finish(self) -> Result<(), CodecError> {
         if self.rest.is_empty() {
             return Ok(());
         }
@@ -255,6 +267,9 @@ impl<'b> Reader<'b> {
 /// Shared by the tests of every part: what holds for all of them.
 #[cfg(test)]
 mod testing {
+    use std::format;
+    use std::string::String;
+
     use super::CodecError;
 
     /// Compares an encoding with the committed one, which must never change for a given version.
@@ -290,18 +305,5 @@ mod testing {
         let mut other = encoded.to_vec();
         other[1] = 99;
         assert!(decode(&other).is_err_and(|error| error.field == "kind"));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_count_keeps_its_bytes() {
-        let encoded = encode_count(0x0102_0304);
-        testing::assert_golden("count", &encoded);
-        testing::assert_robust(&encoded, decode_count);
-        assert_eq!(decode_count(&encoded), Ok(0x0102_0304));
     }
 }

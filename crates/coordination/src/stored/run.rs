@@ -1,10 +1,13 @@
 //! A run's record, and apart from it the list of its roots, which is large and seldom wanted.
 
-use tessera_contracts::limits::MAX_INITIAL_SHARDS;
-use tessera_contracts::{CursorSemantics, LogicalTime, OpId, PayloadHash, RunId, ShardId, TenantId};
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
 use crate::run::config::RunConfig;
 use crate::run::record::{RUN_OP_LOG_CAP, RunOpKind, RunOpLogEntry, RunRecord};
 use crate::run::status::RunStatus;
+use tessera_contracts::limits::MAX_INITIAL_SHARDS;
+use tessera_contracts::{CursorSemantics, LogicalTime, OpId, PayloadHash, RunId, ShardId, TenantId};
 
 use super::{CodecError, Kind, Reader, Writer};
 
@@ -74,7 +77,7 @@ impl RunPart {
     /// The stored bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::new(Kind::Run, 256);
+        let mut writer = Writer::new(Kind::RUN, 256);
         writer.u8(self.config.cursor_semantics as u8);
         writer.option(self.config.lease_duration, Writer::u64);
         writer.u32(self.config.max_shard_retries);
@@ -101,7 +104,7 @@ impl RunPart {
     /// # Errors
     /// If they are not a run record of a known version.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
-        let mut reader = Reader::new(Kind::Run, bytes)?;
+        let mut reader = Reader::new(Kind::RUN, bytes)?;
         let config = RunConfig {
             cursor_semantics: reader.numbered("cursor_semantics", CursorSemantics::from_stored)?,
             lease_duration: reader.option("lease_duration", |reader| reader.u64("lease_duration"))?,
@@ -126,7 +129,7 @@ impl RootsPart {
     /// The stored bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::new(Kind::Roots, self.roots.len() * 8 + 6);
+        let mut writer = Writer::new(Kind::ROOTS, self.roots.len() * 8 + 6);
         writer.length(self.roots.len());
         self.roots.iter().for_each(|root| writer.u64(root.get()));
         writer.finish()
@@ -137,7 +140,7 @@ impl RootsPart {
     /// # Errors
     /// If they are not a list of roots of a known version.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
-        let mut reader = Reader::new(Kind::Roots, bytes)?;
+        let mut reader = Reader::new(Kind::ROOTS, bytes)?;
         let count = reader.length(MAX_INITIAL_SHARDS, "roots")?;
         let roots = (0..count).map(|_| reader.u64("roots").map(ShardId::new)).collect::<Result<Vec<_>, _>>()?;
         reader.finish()?;
@@ -155,8 +158,10 @@ fn decode_entry(reader: &mut Reader<'_>) -> Result<RunOpLogEntry, CodecError> {
 
 #[cfg(test)]
 mod tests {
+    use std::vec;
+
     use super::*;
-    use crate::codec::testing::{assert_golden, assert_robust};
+    use crate::stored::testing::{assert_golden, assert_robust};
 
     fn example() -> RunPart {
         RunPart {
