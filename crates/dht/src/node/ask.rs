@@ -127,8 +127,9 @@ impl<C: Crypto> LaneNode<C> {
         let envelope = Envelope { flags, correlation, cookie, message: *message };
         let body = &mut self.buffer[HEADER_BYTES..HEADER_BYTES + BODY_BYTES_MAX];
         let Ok(mut len) = envelope.write(body) else { return false };
-        if cookie == NO_COOKIE {
-            // They will answer no more bytes than we send until we have shown that we are where we seem to be.
+        if cookie == NO_COOKIE || matches!(message, Message::Relay { .. }) {
+            // They will answer no more bytes than we send until we have shown that we are where we seem to be; and a
+            // relay sends no more for us than we send it.
             body[len..].fill(0);
             len = BODY_BYTES_MAX;
         }

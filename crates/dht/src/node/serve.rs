@@ -119,8 +119,9 @@ impl<C: Crypto> LaneNode<C> {
             }
             _ => {}
         }
-        // A stranger that asks may be worth knowing: it is verified by whoever owns contacts like it.
-        if envelope.flags & flag::CLIENT == 0 && self.table.would_take(&asker.id, from.prefix()) {
+        // A stranger that asks may be worth knowing: it is verified by whoever owns contacts like it. Not before it has
+        // proved its address: our question would be longer than what came.
+        if asker.proven && envelope.flags & flag::CLIENT == 0 && self.table.would_take(&asker.id, from.prefix()) {
             let contact = Contact { key: sender, addr: from };
             let owner = self.map.lane(&self.own, &asker.id);
             if owner == self.lane {
@@ -371,8 +372,8 @@ impl<C: Crypto> LaneNode<C> {
         let refused = match message {
             _ if !readable || self.config.relays_max == 0 => ErrorCode::Unsupported,
             _ if self.relays >= self.config.relays_max => ErrorCode::Busy,
-            // The answer may be as large as a datagram: only for those who proved where they are.
-            _ if !asker.proven && asker.datagram_len < DATAGRAM_BYTES_MAX => ErrorCode::CookieRequired,
+            // Our own request to the target may have to be a full datagram: whoever makes us send one sends one.
+            _ if asker.datagram_len < DATAGRAM_BYTES_MAX => ErrorCode::Malformed,
             _ if id == self.own => ErrorCode::Unsupported,
             Err(_) => {
                 self.offence(now, &asker.key, Offence::Malformed, out);

@@ -565,10 +565,11 @@ impl World {
 
     fn deliver(&mut self, to: usize, from: Addr, mut bytes: Vec<u8>) {
         let now = self.now();
+        let map = &self.nodes[to].map;
+        let mut lane = slot_of(&bytes).map_or(0, |slot| usize::from(map.lane_of_slot(Slot(slot)).0));
         match &mut self.nodes[to].being {
             Being::Dead => {}
             Being::Honest(lanes) => {
-                let mut lane = slot_of(&bytes).map_or(0, |slot| usize::from(self.nodes[to].map.lane_of_slot(Slot(slot)).0));
                 let count = lanes.len();
                 if count > 1 && self.chance(self.weather.misrouted) {
                     lane = self.pick(count);

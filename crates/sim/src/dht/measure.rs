@@ -1,0 +1,68 @@
+//! Figures and aims.
+
+use super::checkers::Violation;
+
+/// One measured figure, with what it should be.
+#[derive(Clone, Debug)]
+pub(crate) struct Figure {
+    pub(crate) name: String,
+    pub(crate) value: String,
+    /// The aim in words, and whether it was met; `None` for a figure without one.
+    pub(crate) aim: Option<(String, bool)>,
+}
+
+/// What a scenario found.
+#[derive(Debug)]
+pub(crate) struct Findings {
+    pub(crate) title: String,
+    pub(crate) replay: String,
+    pub(crate) figures: Vec<Figure>,
+    pub(crate) violations: Vec<Violation>,
+    pub(crate) checks: u64,
+}
+
+impl Findings {
+    pub(crate) fn note(&mut self, name: &str, value: impl ToString) {
+        self.figures.push(Figure { name: name.into(), value: value.to_string(), aim: None });
+    }
+
+    pub(crate) fn aim(&mut self, name: &str, value: impl ToString, aim: &str, met: bool) {
+        self.figures.push(Figure { name: name.into(), value: value.to_string(), aim: Some((aim.into(), met)) });
+    }
+
+    pub(crate) fn passed(&self) -> bool {
+        self.violations.is_empty() && self.figures.iter().all(|f| f.aim.as_ref().is_none_or(|(_, met)| *met))
+    }
+
+    pub(crate) fn table(&self) -> String {
+        let mut out = format!("### {}\n\n| figure | measured | aim | |\n| --- | --- | --- | --- |\n", self.title);
+        for figure in &self.figures {
+            let (aim, verdict) = match &figure.aim {
+                None => ("", ""),
+                Some((aim, true)) => (aim.as_str(), "met"),
+                Some((aim, false)) => (aim.as_str(), "**missed**"),
+            };
+            out += &format!("| {} | {} | {aim} | {verdict} |\n", figure.name, figure.value);
+        }
+        let verdict = if self.violations.is_empty() { "met" } else { "**missed**" };
+        out += &format!("| checkers | {} violations in {} checks | 0 | {verdict} |\n", self.violations.len(), self.checks);
+        for violation in &self.violations {
+            out += &format!("\n- {}: {}", violation.property, violation.what);
+        }
+        out + "\n"
+    }
+}
+
+/// The value below which `share` of the sorted samples lie.
+pub(crate) fn percentile(samples: &mut [u64], share: f64) -> u64 {
+    if samples.is_empty() {
+        return 0;
+    }
+    samples.sort_unstable();
+    samples[((samples.len() - 1) as f64 * share) as usize]
+}
+
+/// A share in per cent with two decimals.
+pub(crate) fn percent(part: usize, of: usize) -> String {
+    format!("{:.2} %", 100.0 * part as f64 / of.max(1) as f64)
+}

@@ -1,0 +1,74 @@
+//! The DHT, by the thousand: the lane state machine that ships, in a virtual network.
+
+mod checkers;
+mod crypto;
+mod measure;
+mod report;
+mod scenario;
+mod sybil;
+mod world;
+
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+
+/// Which story to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Scenario {
+    /// A network at rest: lookups of random nodes for random records.
+    Steady,
+    /// Thirty per cent of the nodes are replaced every minute.
+    Churn,
+    /// Three islands, and healing.
+    Partition,
+    /// Every node stops and starts again from its log.
+    Restart,
+    /// Twenty per cent hostile nodes crowd around targets; with and without defences.
+    Sybil,
+    /// One node is flooded with new identities, forgeries and replays.
+    Flood,
+    /// Many lanes per node: balance, misrouting, lane death, changes of their number.
+    Lanes,
+    /// One node announces a hundred thousand ids.
+    Sweep,
+    /// Slow and stalling nodes, relays, blind lookups, stems, chunked values.
+    Odd,
+}
+
+/// A simulation of the DHT.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// How many nodes.
+    #[arg(long, default_value_t = 1000)]
+    nodes: usize,
+    /// What happens to them.
+    #[arg(long, value_enum, default_value = "steady")]
+    scenario: Scenario,
+    /// Where all randomness comes from; drawn from the clock if absent.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Compute every agreement and signature for real; slow.
+    #[arg(long)]
+    real_crypto: bool,
+    /// Run all scenarios at their usual sizes and write the table to this file.
+    #[arg(long, value_name = "FILE")]
+    report: Option<std::path::PathBuf>,
+    /// No progress lines.
+    #[arg(long)]
+    quiet: bool,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let seed = args.seed.unwrap_or_else(|| {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        since.map_or(1, |since| since.as_nanos() as u64 % 1_000_000)
+    });
+    if let Some(path) = &args.report {
+        return report::write(path, seed, args.quiet);
+    }
+    let setup = scenario::Setup { nodes: args.nodes, seed, real_crypto: args.real_crypto, quiet: args.quiet };
+    let findings = scenario::run(args.scenario, &setup);
+    print!("{}", findings.table());
+    println!("replay: {}", findings.replay);
+    if findings.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
