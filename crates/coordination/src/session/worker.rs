@@ -33,6 +33,11 @@ impl<'b, B> WorkerSession<'b, B> {
         Self { backend, state: SessionState::begin(acquired) }
     }
 
+    /// The backend, for what is not about this shard.
+    pub const fn backend(&self) -> &B {
+        self.backend
+    }
+
     /// What the session knows.
     pub const fn state(&self) -> &SessionState {
         &self.state

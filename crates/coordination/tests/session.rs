@@ -1,0 +1,398 @@
+//! Sessions, sync and async: what they do when a store fails, when an answer is lost, and when orders come.
+
+use std::cell::Cell;
+
+use tessera_contracts::ids::{LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::keyspace::Fraction;
+use tessera_contracts::manifest::InitialShardInput;
+use tessera_contracts::split::{SplitReplacePlan, SplitResidualPlan, plan_split_replace, plan_split_residual};
+use tessera_contracts::{CursorUpdate, ShardSpec};
+use tessera_coordination::backend::{BlockOn, Blocking, NeverWaits, Ready};
+use tessera_coordination::decide::renew::RenewResult;
+use tessera_coordination::error::{
+    AcquireError, CheckpointError, CompleteError, InfraError, LeaseRefused, OperationError, ParkError, ReleaseError,
+    RenewError, SplitReplaceError, SplitResidualError,
+};
+use tessera_coordination::events::EventSink;
+use tessera_coordination::record::history::{MoveReason, ReleaseReason};
+use tessera_coordination::record::orders::Order;
+use tessera_coordination::record::park::Park;
+use tessera_coordination::record::snapshot::AcquireResultView;
+use tessera_coordination::record::status::{ParkReason, ShardStatus};
+use tessera_coordination::run::config::RunConfig;
+use tessera_coordination::run::status::RunStatus;
+use tessera_coordination::session::{AfterSafePoint, SessionFailure};
+use tessera_coordination::{
+    AcquireScratch, AsyncWorkerSession, CoordinationBackend, IdempotentOutcome, InMemoryCoordinator, Lease,
+    RunManagement, WorkerSession,
+};
+
+const RUN: RunId = RunId::new(1);
+const SHARD: ShardKey = ShardKey::new(RUN, ShardId::new(1));
+const WORKER: WorkerId = WorkerId::new(7);
+
+fn tenant() -> TenantId {
+    TenantId::from_name("acme")
+}
+
+fn at(time: u64) -> LogicalTime {
+    LogicalTime::new(time)
+}
+
+fn op(id: u64) -> OpId {
+    OpId::new(id)
+}
+
+fn key(bytes: &[u8]) -> CursorUpdate<'_> {
+    CursorUpdate::at_key(bytes).expect("a short key is a valid cursor")
+}
+
+fn coordinator() -> InMemoryCoordinator {
+    let mut coordinator = InMemoryCoordinator::default();
+    let shards = [InitialShardInput::new(SHARD.shard, b"b", b"m")];
+    let config = RunConfig { lease_duration: Some(100), ..RunConfig::default() };
+    coordinator.create_run_with_shards(at(1), tenant(), RUN, config, &shards, op(1)).expect("a valid manifest");
+    coordinator
+}
+
+/// A store that fails when told to: before the operation takes effect, or after, so that its answer is lost.
+struct Flaky {
+    inner: InMemoryCoordinator,
+    fail_next: Cell<Option<Failing>>,
+}
+
+#[derive(Clone, Copy)]
+enum Failing {
+    Before,
+    After,
+}
+
+impl Flaky {
+    fn new() -> Self {
+        Self { inner: coordinator(), fail_next: Cell::new(None) }
+    }
+
+    fn call<T, E: From<InfraError>>(
+        &mut self,
+        operation: impl FnOnce(&mut InMemoryCoordinator) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let lost = || Err(InfraError::transient("test", "connection reset").into());
+        match self.fail_next.take() {
+            None => operation(&mut self.inner),
+            Some(Failing::Before) => lost(),
+            Some(Failing::After) => {
+                operation(&mut self.inner)?;
+                lost()
+            }
+        }
+    }
+}
+
+impl CoordinationBackend for Flaky {
+    fn acquire_and_restore_into_with_events<'s>(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        key: ShardKey,
+        worker: WorkerId,
+        scratch: &'s mut AcquireScratch,
+        events: &mut dyn EventSink,
+    ) -> Result<AcquireResultView<'s>, AcquireError> {
+        self.call(|b| b.acquire_and_restore_into_with_events(now, tenant, key, worker, scratch, events))
+    }
+
+    fn renew_with_events(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        lease: &Lease,
+        events: &mut dyn EventSink,
+    ) -> Result<RenewResult, RenewError> {
+        self.call(|b| b.renew_with_events(now, tenant, lease, events))
+    }
+
+    fn checkpoint_with_events(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        lease: &Lease,
+        cursor: CursorUpdate<'_>,
+        op_id: OpId,
+        events: &mut dyn EventSink,
+    ) -> Result<IdempotentOutcome<()>, CheckpointError> {
+        self.call(|b| b.checkpoint_with_events(now, tenant, lease, cursor, op_id, events))
+    }
+
+    fn complete_with_events(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        lease: &Lease,
+        cursor: CursorUpdate<'_>,
+        op_id: OpId,
+        events: &mut dyn EventSink,
+    ) -> Result<IdempotentOutcome<()>, CompleteError> {
+        self.call(|b| b.complete_with_events(now, tenant, lease, cursor, op_id, events))
+    }
+
+    fn park_shard_with_events(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        lease: &Lease,
+        park: Park<'_>,
+        op_id: OpId,
+        events: &mut dyn EventSink,
+    ) -> Result<IdempotentOutcome<()>, ParkError> {
+        self.call(|b| b.park_shard_with_events(now, tenant, lease, park, op_id, events))
+    }
+
+    fn split_replace_with_events(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        lease: &Lease,
+        plan: &SplitReplacePlan,
+        op_id: OpId,
+        events: &mut dyn EventSink,
+    ) -> Result<IdempotentOutcome<Vec<ShardId>>, SplitReplaceError> {
+        self.call(|b| b.split_replace_with_events(now, tenant, lease, plan, op_id, events))
+    }
+
+    fn split_residual_with_events(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        lease: &Lease,
+        plan: &SplitResidualPlan,
+        op_id: OpId,
+        events: &mut dyn EventSink,
+    ) -> Result<IdempotentOutcome<ShardId>, SplitResidualError> {
+        self.call(|b| b.split_residual_with_events(now, tenant, lease, plan, op_id, events))
+    }
+
+    fn release_with_events(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        lease: &Lease,
+        cursor: Option<CursorUpdate<'_>>,
+        reason: ReleaseReason,
+        op_id: OpId,
+        events: &mut dyn EventSink,
+    ) -> Result<IdempotentOutcome<()>, ReleaseError> {
+        self.call(|b| b.release_with_events(now, tenant, lease, cursor, reason, op_id, events))
+    }
+}
+
+/// The session that a failed call gave back.
+fn kept<S, T, E: std::fmt::Debug>(outcome: Result<T, SessionFailure<S, E>>) -> S {
+    outcome.err().and_then(SessionFailure::into_session).expect("the call fails and the session stands")
+}
+
+#[test]
+fn a_terminal_call_that_fails_for_now_gives_the_session_back_to_be_tried_again() {
+    for failing in [Failing::Before, Failing::After] {
+        let replayed = matches!(failing, Failing::After);
+        let mut store = Flaky::new();
+        store.fail_next.set(None);
+        let session = WorkerSession::new(&mut store, at(2), tenant(), SHARD, WORKER).unwrap();
+        let session = fail(session, failing);
+        let session = kept(session.complete(at(3), key(b"l"), op(2)));
+        let done = session.complete(at(4), key(b"l"), op(2)).unwrap();
+        assert_eq!(done.is_executed(), !replayed);
+
+        let mut store = Flaky::new();
+        let session = WorkerSession::new(&mut store, at(2), tenant(), SHARD, WORKER).unwrap();
+        let session = kept(fail(session, failing).park(at(3), ParkReason::Poisoned, op(2)));
+        assert_eq!(session.park(at(4), ParkReason::Poisoned, op(2)).unwrap().is_executed(), !replayed);
+
+        let mut store = Flaky::new();
+        let session = WorkerSession::new(&mut store, at(2), tenant(), SHARD, WORKER).unwrap();
+        let plan = plan_split_replace(session.spec(), &[b"f"]).unwrap();
+        let session = kept(fail(session, failing).split_replace(at(3), &plan, op(2)));
+        let children = session.split_replace(at(4), &plan, op(2)).unwrap();
+        assert_eq!((children.is_executed(), children.get().len()), (!replayed, 2));
+
+        let mut store = Flaky::new();
+        let session = WorkerSession::new(&mut store, at(2), tenant(), SHARD, WORKER).unwrap();
+        let session = kept(fail(session, failing).drain(at(3), Some(key(b"c")), op(2)));
+        assert_eq!(session.drain(at(4), Some(key(b"c")), op(2)).unwrap().is_executed(), !replayed);
+    }
+}
+
+/// Makes the store under the session fail at its next call.
+fn fail(session: WorkerSession<'_, Flaky>, failing: Failing) -> WorkerSession<'_, Flaky> {
+    session.backend().fail_next.set(Some(failing));
+    session
+}
+
+#[test]
+fn a_wrong_request_keeps_the_session_and_a_lost_lease_ends_it() {
+    let mut store = coordinator();
+    let session = WorkerSession::new(&mut store, at(2), tenant(), SHARD, WORKER).unwrap();
+    let session = kept(session.complete(at(3), key(b"z"), op(2)));
+    let failure = session.complete(at(102), key(b"l"), op(2)).unwrap_err();
+    assert!(!failure.is_kept());
+    assert!(matches!(failure.error(), CompleteError::Lease(LeaseRefused::Expired { .. })));
+    assert!(failure.error().ends_session());
+    assert!(failure.to_string().ends_with("the session is over"), "{failure}");
+    assert!(failure.into_session().is_none());
+}
+
+#[test]
+fn a_residual_split_narrows_the_session_even_if_its_first_answer_was_lost() {
+    let mut store = Flaky::new();
+    let mut session = WorkerSession::new(&mut store, at(2), tenant(), SHARD, WORKER).unwrap();
+    let plan = plan_split_residual(session.spec(), None, b"g").unwrap();
+    session.backend().fail_next.set(Some(Failing::After));
+    assert!(session.split_residual(at(3), &plan, op(2)).unwrap_err().is_transient());
+    assert_eq!(session.spec().end(), b"m", "an unknown outcome changes nothing");
+    let replayed = session.split_residual(at(4), &plan, op(2)).unwrap();
+    assert!(!replayed.is_executed());
+    assert_eq!(session.spec().end(), b"g");
+
+    let narrower = plan_split_residual(session.spec(), None, b"d").unwrap();
+    session.split_residual(at(5), &narrower, op(3)).unwrap();
+    session.split_residual(at(6), &plan, op(2)).unwrap();
+    assert_eq!(session.spec().end(), b"d", "an older split that is replayed does not widen the session again");
+}
+
+#[test]
+fn a_session_knows_who_it_is_and_what_it_began_with() {
+    let mut store = coordinator();
+    let mut session = WorkerSession::claim(&mut store, at(2), tenant(), RUN, WORKER).unwrap();
+    assert_eq!((session.tenant(), session.worker(), session.shard_key()), (tenant(), WORKER, SHARD));
+    assert_eq!(session.lease().deadline(), at(102));
+    assert_eq!(session.initial_snapshot().status, ShardStatus::Active);
+    session.checkpoint(at(3), key(b"c"), op(2)).unwrap();
+    assert!(session.cursor().is_initial(), "the snapshot does not follow checkpoints");
+    session.renew(at(50)).unwrap();
+    assert_eq!(session.lease().deadline(), at(150));
+    assert_eq!(session.capacity().earliest_deadline, Some(at(150)));
+    let restored = session.state().restored().unwrap();
+    assert_eq!(restored.spec(), ShardSpec::new(b"b", b"m", b"").unwrap().view());
+}
+
+#[test]
+fn a_yield_order_is_answered_at_a_safe_point_with_the_progress_made() {
+    let mut store = coordinator();
+    let fence = WorkerSession::new(&mut store, at(2), tenant(), SHARD, WORKER).unwrap().lease().fence();
+    let mut scratch = AcquireScratch::new();
+    store.request_yield(at(3), tenant(), SHARD, fence).unwrap();
+    let record = store.get_shard(tenant(), SHARD).unwrap();
+    assert!(record.state.head.orders.yield_requested);
+
+    // The worker's own session hears it with its next renewal.
+    let acquired = store.acquire_and_restore_into(at(102), tenant(), SHARD, WORKER, &mut scratch).unwrap();
+    let mut session = WorkerSession::from_acquire_result(&mut store, &acquired);
+    session.renew(at(103)).unwrap();
+    assert_eq!(session.orders().most_urgent(), None, "an order to the owner before does not reach the next");
+    let fence = session.lease().fence();
+    drop(session);
+    store.request_yield(at(104), tenant(), SHARD, fence).unwrap();
+    let mut session = WorkerSession::from_acquire_result(&mut store, &acquired);
+    session.renew(at(105)).unwrap();
+    assert_eq!(session.orders().most_urgent(), Some(Order::PleaseYield));
+    assert!(matches!(session.safe_point(at(106), key(b"e"), op(5)), Ok(AfterSafePoint::Yielded)));
+    let record = store.get_shard(tenant(), SHARD).unwrap();
+    assert!(record.state.head.is_free());
+    assert_eq!(record.state.head.freed, MoveReason::Yielded);
+    assert_eq!(record.cursor.last_key(), Some(&b"e"[..]));
+}
+
+#[test]
+fn a_split_order_is_answered_at_a_safe_point_and_the_session_goes_on() {
+    let mut store = coordinator();
+    let mut scratch = AcquireScratch::new();
+    let acquired = store.acquire_and_restore_into(at(2), tenant(), SHARD, WORKER, &mut scratch).unwrap();
+    store.request_split(at(3), tenant(), SHARD, acquired.lease.fence(), Fraction::HALF).unwrap();
+    let mut session = WorkerSession::from_acquire_result(&mut store, &acquired);
+    session.renew(at(4)).unwrap();
+    let after = session.safe_point(at(5), key(b"e"), op(2)).unwrap();
+    let AfterSafePoint::Split { mut session, residual } = after else { panic!("a split was asked for: {after:?}") };
+    assert!(residual.is_derived());
+    assert!(session.spec().end() > &b"e"[..] && session.spec().end() < &b"m"[..]);
+    assert_eq!(session.renew(at(6)).unwrap().orders.most_urgent(), None, "the order is answered");
+    let after = session.safe_point(at(7), key(b"e"), op(3)).unwrap();
+    let AfterSafePoint::Continue(session) = after else { panic!("nothing is asked: {after:?}") };
+    session.complete(at(8), key(b"e"), op(4)).unwrap();
+}
+
+#[test]
+fn a_cancelled_run_stops_the_worker_at_its_next_renewal() {
+    let mut store = coordinator();
+    let mut scratch = AcquireScratch::new();
+    let acquired = store.acquire_and_restore_into(at(2), tenant(), SHARD, WORKER, &mut scratch).unwrap();
+    store.cancel_run(at(3), tenant(), RUN, op(9)).unwrap();
+    let mut session = WorkerSession::from_acquire_result(&mut store, &acquired);
+    let renewed = session.renew(at(4)).unwrap();
+    assert_eq!(renewed.new_deadline, at(102), "the lease is not extended");
+    assert_eq!(renewed.orders.most_urgent(), Some(Order::Cancelled(RunStatus::Cancelled)));
+    assert!(session.checkpoint(at(5), key(b"c"), op(2)).is_err());
+    let stopped = session.safe_point(at(5), key(b"c"), op(2));
+    assert!(matches!(stopped, Ok(AfterSafePoint::Stopped(RunStatus::Cancelled))));
+}
+
+#[test]
+fn an_async_session_does_what_a_sync_one_does() {
+    let mut store = Ready(Flaky::new());
+    NeverWaits.block_on(async {
+        let mut session = AsyncWorkerSession::new(&mut store, at(2), tenant(), SHARD, WORKER).await.unwrap();
+        session.renew(at(3)).await.unwrap();
+        session.checkpoint(at(3), key(b"c"), op(2)).await.unwrap();
+        let plan = plan_split_residual(session.spec(), Some(b"c"), b"g").unwrap();
+        session.backend().0.fail_next.set(Some(Failing::After));
+        assert!(session.split_residual(at(4), &plan, op(3)).await.is_err());
+        session.split_residual(at(5), &plan, op(3)).await.unwrap();
+        assert_eq!(session.spec().end(), b"g");
+        session.backend().0.fail_next.set(Some(Failing::Before));
+        let session = kept(session.complete(at(6), key(b"f"), op(4)).await);
+        assert!(session.complete(at(7), key(b"f"), op(4)).await.unwrap().is_executed());
+    });
+    let record = store.0.inner.get_shard(tenant(), SHARD).unwrap();
+    assert_eq!(record.state.head.status, ShardStatus::Done);
+}
+
+#[test]
+fn an_async_session_answers_orders() {
+    let mut store = Ready(coordinator());
+    let mut scratch = AcquireScratch::new();
+    let acquired = store.0.acquire_and_restore_into(at(2), tenant(), SHARD, WORKER, &mut scratch).unwrap();
+    store.0.request_split(at(3), tenant(), SHARD, acquired.lease.fence(), Fraction::HALF).unwrap();
+    NeverWaits.block_on(async {
+        let mut session = AsyncWorkerSession::from_acquire_result(&mut store, &acquired);
+        session.renew(at(4)).await.unwrap();
+        let after = session.safe_point(at(5), key(b"c"), op(2)).await.unwrap();
+        assert!(matches!(after, AfterSafePoint::Split { .. }));
+    });
+    store.0.request_yield(at(6), tenant(), SHARD, acquired.lease.fence()).unwrap();
+    NeverWaits.block_on(async {
+        let mut session = AsyncWorkerSession::from_acquire_result(&mut store, &acquired);
+        session.renew(at(7)).await.unwrap();
+        let after = session.safe_point(at(8), CursorUpdate::initial(), op(3)).await.unwrap();
+        assert!(matches!(after, AfterSafePoint::Yielded));
+        assert!(AsyncWorkerSession::claim(&mut store, at(9), tenant(), RUN, WORKER).await.is_ok());
+    });
+}
+
+#[test]
+fn a_backend_is_the_same_through_both_adapters() {
+    let mut store = Blocking { backend: Ready(InMemoryCoordinator::default()), executor: NeverWaits };
+    let shards = [InitialShardInput::new(SHARD.shard, b"b", b"m")];
+    let made = store.create_run_with_shards(at(1), tenant(), RUN, RunConfig::default(), &shards, op(1)).unwrap();
+    assert_eq!(made, IdempotentOutcome::Executed(1));
+    let session = WorkerSession::claim(&mut store, at(2), tenant(), RUN, WORKER).unwrap();
+    session.complete(at(3), key(b"l"), op(2)).unwrap();
+    assert_eq!(store.get_run(tenant(), RUN).unwrap().status, RunStatus::Active);
+    store.complete_run(at(4), tenant(), RUN, op(3)).unwrap();
+    assert_eq!(store.get_run(tenant(), RUN).unwrap().status, RunStatus::Done);
+    let explained = store.explain_claim(at(5), tenant(), RUN, WORKER).unwrap();
+    assert_eq!(explained.to_string(), "the run is done");
+}
+
+#[test]
+#[should_panic(expected = "never wait")]
+fn an_executor_without_a_waker_refuses_to_wait() {
+    NeverWaits.block_on(std::future::pending::<()>());
+}
