@@ -73,11 +73,11 @@ impl Counts {
     /// Reads libtest's `test result:` lines and nextest's `Summary` line.
     fn of(output: &str) -> Self {
         let mut counts = Self::default();
-        for line in output.lines() {
-            let line = line.trim();
+        // Under nextest, a `test result:` line is what one failed test printed, and the summary has counted it already.
+        let summed = output.lines().any(|line| is_summary(line.trim()));
+        for line in output.lines().map(str::trim).filter(|line| !summed || is_summary(line)) {
             let result = line.strip_prefix("test result:").and_then(|rest| rest.split_once(". ").map(|(_, rest)| rest));
-            let summary =
-                line.starts_with("Summary").then(|| line.split_once(" run: ").map(|(_, rest)| rest)).flatten();
+            let summary = is_summary(line).then(|| line.split_once(" run: ").map(|(_, rest)| rest)).flatten();
             for part in result.or(summary).unwrap_or_default().split([';', ',', '(']) {
                 let Some((number, word)) = part.trim().split_once(' ') else { continue };
                 let Ok(number) = number.parse::<u64>() else { continue };
@@ -91,6 +91,10 @@ impl Counts {
         }
         counts
     }
+}
+
+fn is_summary(line: &str) -> bool {
+    line.starts_with("Summary [")
 }
 
 #[cfg(test)]
@@ -118,6 +122,13 @@ mod tests {
         let files = files.map(str::to_string);
         assert_eq!(left_out(&files), "not (binary(=real_etcd) | binary(=slow_soak))");
         assert_eq!(left_out(&["crates/a/src/real_thing.rs".to_string()]), "");
+    }
+
+    #[test]
+    fn a_failed_test_is_not_counted_again_by_what_it_printed() {
+        let output = "test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 56 filtered out\n\
+                      Summary [  40.783s] 609 tests run: 608 passed, 1 failed, 0 skipped\n";
+        assert_eq!(Counts::of(output), Counts { passed: 608, failed: 1, skipped: 0 });
     }
 
     #[test]
