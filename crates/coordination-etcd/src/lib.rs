@@ -1,5 +1,17 @@
-#![forbid(unsafe_code)]
 //! The coordination protocol on etcd, for fleets.
+//!
+//! What the protocol decides is decided in `tessera-coordination`; here it is made durable. From the outside in:
+//!
+//! * [`sync::connect`] and [`coordinator::AsyncEtcdCoordinator`] are the backend, with all of the protocol's traits;
+//! * [`session`] ties a worker's shards to one etcd lease, [`batch`] packs many shards' operations into one request,
+//!   [`counters`] holds the shard limits, [`retry`] repeats what surely did not happen;
+//! * [`keyspace`] says where everything lies and [`codec`] how it is written;
+//! * [`kv`] is the little of etcd that all of this needs; [`client`] is the real one and [`sim_kv`] a deterministic twin,
+//!   which answers as a real server does and is checked against one.
+//!
+//! Deliberately absent: any protocol rule, watches, counting keys, and generated code.
+
+#![forbid(unsafe_code)]
 
 pub mod batch;
 pub mod client;
@@ -13,5 +25,10 @@ pub mod random;
 pub mod retry;
 pub mod session;
 pub mod sim_kv;
+pub mod sync;
 #[cfg(feature = "test-support")]
 pub mod test_support;
+
+pub use config::EtcdConfig;
+pub use coordinator::AsyncEtcdCoordinator;
+pub use sync::EtcdCoordinator;

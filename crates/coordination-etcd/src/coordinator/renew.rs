@@ -46,7 +46,9 @@ impl<K: Kv> Inner<K> {
         // One hint per run, not per shard: it is about the run.
         let mut hints: BTreeMap<RunId, CapacityHint> = BTreeMap::new();
         for (lease, renewal) in leases.iter().zip(&renewals) {
+            // A settled run has nothing to give.
             if let Ok(renewed) = renewal
+                && renewed.orders.cancelled.is_none()
                 && !hints.contains_key(&lease.run())
             {
                 let hint = self.capacity(tenant, lease.run(), renewed.window, now, deadline).await;
@@ -55,7 +57,8 @@ impl<K: Kv> Inner<K> {
         }
         let answers = leases.iter().zip(renewals).map(|(lease, renewal)| match renewal {
             Ok(Renewed { deadline, orders, event, .. }) => {
-                let capacity = hints.get(&lease.run()).copied().unwrap_or_default();
+                let open = orders.cancelled.is_none();
+                let capacity = hints.get(&lease.run()).copied().filter(|_| open).unwrap_or_default();
                 (Ok(RenewResult { new_deadline: deadline, capacity, orders }), event.map(|kind| (lease.run(), kind)))
             }
             Err(error) => (Err(error), None),
