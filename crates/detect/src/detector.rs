@@ -292,12 +292,8 @@ impl Detector {
         state.held.clear();
         state.summary = Summary::default();
         self.depths[0].last_end.fill(0);
-        let nothing = Subject { path: source.path, commit: source.commit, secret: b"", matched: b"", line: b"" };
-        for plan in &program.allowlists {
-            let is_about_sources =
-                plan.list.rules.is_empty() && plan.list.regexes.is_empty() && plan.list.stopwords.is_empty();
-            let one_part_is_enough = plan.list.rules.is_empty() && plan.list.condition == allow::Condition::Any;
-            if (is_about_sources || one_part_is_enough) && self.bank.allows(&program, plan, &nothing) {
+        for plan in program.allowlists.iter().filter(|plan| plan.list.rules.is_empty()) {
+            if self.bank.allows_source(&program, plan, source.path, source.commit) {
                 state.summary.source_allowed = true;
                 return false;
             }
@@ -307,7 +303,8 @@ impl Detector {
             let matches =
                 plan.path.zip(source.path).is_some_and(|(id, path)| self.bank.matcher(&program, id).is_match(path));
             state.asleep[usize::from(rule)] = !matches;
-            let allowed = matches && plan.allow.iter().any(|plan| self.bank.allows(&program, plan, &nothing));
+            let allowed = matches
+                && plan.allow.iter().any(|plan| self.bank.allows_source(&program, plan, source.path, source.commit));
             if matches && !allowed && matches!(plan.look, Look::Path) && !program.rules[usize::from(rule)].silent {
                 let known = &program.rules[usize::from(rule)];
                 state.summary.findings += 1;

@@ -1,6 +1,6 @@
 //! Secret detection: bytes in, findings out.
 //!
-//! One pass over the bytes finds the keywords of all rules ([`prefilter`](self)), each hit looks at a small window with
+//! One pass over the bytes finds the keywords of all rules, each hit looks at a small window with
 //! a linear-time expression, and what matches must still have the entropy, the characters and, where its format has
 //! one, the checksum of a real secret. Text in base64, hexadecimal, percent escapes and UTF-16 is decoded and
 //! searched too.

@@ -9,7 +9,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::allow::{Allowlist, Target};
+use crate::allow::{Allowlist, Condition, Target};
 use crate::detector::{OVERLAP_BYTES, Options};
 use crate::error::RuleError;
 use crate::pattern::{Matcher, Pattern, Reach};
@@ -171,6 +171,25 @@ impl Bank {
 
     fn any(&mut self, program: &Program, ids: &[u32], text: &[u8]) -> bool {
         ids.iter().any(|&id| self.matcher(program, id).is_match(text))
+    }
+
+    /// Whether `list` calls a whole source harmless, by its path or commit alone.
+    pub(crate) fn allows_source(
+        &mut self,
+        program: &Program,
+        plan: &AllowPlan,
+        path: Option<&[u8]>,
+        commit: Option<&str>,
+    ) -> bool {
+        let list = &plan.list;
+        let asks_for_more = !list.regexes.is_empty() || !list.stopwords.is_empty();
+        if asks_for_more && list.condition == Condition::All {
+            return false;
+        }
+        let by_commit = (!list.commits.is_empty())
+            .then(|| commit.is_some_and(|commit| list.commits.iter().any(|known| known == commit)));
+        let by_path = (!list.paths.is_empty()).then(|| path.is_some_and(|path| self.any(program, &plan.paths, path)));
+        (by_commit.is_some() || by_path.is_some()) && list.combine([by_commit, by_path, None, None])
     }
 
     /// Whether `list` calls this match harmless.

@@ -126,6 +126,47 @@ fn a_path_allowlist_skips_the_whole_source_and_says_so() {
     assert_eq!(detector.scan_bytes(Source::path("src/a"), text.as_bytes(), |_| {}).findings, 1);
 }
 
+#[test]
+fn an_allowlist_about_secrets_never_skips_a_source() {
+    let mut rules = RuleSet::builtin();
+    rules.extend(RuleSet::from_toml("[[allowlists]]\nregexes = ['^[a-z]*$']\n").expect("a good file"));
+    let (found, summary) = scan(&rules, Options::default(), &made("x ghp_<<github 30>> y"));
+    assert_eq!(
+        (found.len(), summary.source_allowed),
+        (1, false),
+        "the expression matches the empty secret, but no secret is empty"
+    );
+}
+
+#[test]
+fn each_encoding_is_searched_and_its_place_reported_in_the_source() {
+    use tessera_detect::decode::Encoding;
+    let plain = made("the key is ghp_<<github 30>> today, see the notes");
+    let token_at = plain.find("ghp_").expect("it is there");
+    let hex: String = plain.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let wide: Vec<u8> = plain.bytes().flat_map(|byte| [byte, 0]).collect();
+    let percent = plain.replace('_', "%5F").replace(' ', "%20");
+    let cases: [(Encoding, Vec<u8>, usize, usize); 4] = [
+        (Encoding::Base64, tessera_detect::template::base64(plain.as_bytes()).into_bytes(), token_at * 4 / 3, 54),
+        (Encoding::Hex, hex.into_bytes(), token_at * 2, 80),
+        (Encoding::Utf16, wide, token_at * 2, 79),
+        (Encoding::Percent, percent.clone().into_bytes(), percent.find("ghp").expect("it is there"), 42),
+    ];
+    let mut detector = Detector::new(&RuleSet::builtin()).expect("consistent");
+    for (encoding, body, at, len) in cases {
+        let text = [b"line one\nx: ".as_slice(), &body, b"\n"].concat();
+        let mut found = Vec::new();
+        detector.scan_bytes(Source::default(), &text, |f| {
+            found.push((f.decoded_from.iter().collect::<Vec<_>>(), f.secret_span.clone(), f.start.line));
+            assert_eq!(f.secret.expose(), &plain.as_bytes()[token_at..token_at + 40]);
+        });
+        let [(chain, span, line)] = &found[..] else { panic!("{encoding}: {} findings", found.len()) };
+        assert_eq!((chain.as_slice(), *line), ([encoding].as_slice(), 2));
+        assert_eq!(span.start, 12 + at as u64, "{encoding}");
+        assert!((span.end - span.start).abs_diff(len as u64) <= 1, "{encoding}: {span:?}");
+    }
+}
+
 /// Inputs that make a scanner crawl that backtracks, or that looks at a window anew for every hit in it: twice the
 /// input must cost twice the work, whatever it is made of.
 #[test]
