@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chacha20::ChaCha8Rng;
@@ -44,6 +45,8 @@ pub struct Context {
     caps: [Option<TokenBucket>; 3],
     ack_timeout: Duration,
     pub(crate) steer_offset: Option<u16>,
+    /// Raised when the lane is given up: from then on nothing it does may reach anybody.
+    pub(crate) fence: Arc<AtomicBool>,
     rng: ChaCha8Rng,
     /// Bytes that live until the next call of the handler.
     pub arena: Arena,
@@ -100,10 +103,16 @@ impl Context {
             caps: [None, bucket(config.coordination_cap), bucket(config.hints_cap)],
             ack_timeout: config.ack_timeout,
             steer_offset: config.steer_offset,
+            fence: Arc::default(),
             rng: ChaCha8Rng::from_seed(seed),
             arena: Arena::with_capacity(config.arena_bytes_max),
             pool: BufferPool::new(config.pool_buffers, config.datagram_bytes_max),
         }
+    }
+
+    /// Whether the lane was given up, because it stalled, and goes on as a ghost.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.fence.load(Ordering::Relaxed)
     }
 
     /// The time of this turn.
@@ -200,7 +209,9 @@ impl Context {
     }
 
     pub(crate) fn pass_on(&mut self, to: LaneIndex, from: SocketAddr, bytes: &[u8], hops: u8) -> Enqueue {
-        let outcome = if hops >= DATAGRAM_HOPS_MAX || to == self.lane {
+        let outcome = if self.is_fenced() {
+            Enqueue::Dropped(DropReason::NoRoute)
+        } else if hops >= DATAGRAM_HOPS_MAX || to == self.lane {
             Enqueue::Dropped(DropReason::TtlExpired)
         } else if let Some(link) = link_to(&mut self.links, to) {
             link.touch();
@@ -320,6 +331,9 @@ impl Context {
         if envelope.ttl == 0 {
             return self.drop_message(envelope, DropCause::TtlExpired);
         }
+        if self.is_fenced() {
+            return self.drop_message(envelope, DropCause::NoRoute);
+        }
         let Some(link) = link_to(&mut self.links, envelope.dst) else {
             return self.drop_message(envelope, DropCause::NoRoute);
         };
@@ -356,7 +370,7 @@ impl Context {
     pub fn log(&mut self, kind: u8, slot: Slot, payload: &[u8], importance: Importance) -> Result<Lsn, LogRefused> {
         let result = match &mut self.log {
             Some(log) => log.push(Entry::Record { kind, slot }, payload, importance),
-            None => return Err(LogRefused::Unavailable),
+            None => return Err(LogRefused::NoLog),
         };
         match result {
             Ok(_) => self.counters.log_records.add(1),

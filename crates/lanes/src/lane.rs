@@ -59,6 +59,8 @@ pub(crate) struct Lane<H> {
     inlets: Vec<Box<Inlet>>,
     drain: Drain,
     handoffs: Handoffs,
+    /// By slot, the map version of the last hand-over that came to its end here.
+    arrived: Box<[Option<MapVersion>; 256]>,
     /// How far the running snapshot has come.
     snapshot: Option<SnapshotStep>,
     durable_seen: Lsn,
@@ -72,13 +74,13 @@ pub(crate) struct Lane<H> {
 
 impl<H: Handler> Lane<H> {
     pub(crate) fn new(handler: H, cx: Context) -> Self {
-        cx.counters.incarnations.add(1);
         Self {
             handler,
             cx,
             inlets: Vec::new(),
             drain: Drain::default(),
             handoffs: Handoffs::default(),
+            arrived: Box::new([None; 256]),
             snapshot: None,
             durable_seen: Lsn(0),
             log_failure_told: false,
@@ -138,6 +140,7 @@ impl<H: Handler> Lane<H> {
     pub(crate) fn start(&mut self, now: LaneTime) {
         self.enter(now);
         self.handler.on_start(&mut self.cx);
+        self.cx.counters.incarnations.add(1);
     }
 
     pub(crate) fn stop(&mut self, now: LaneTime) {
@@ -175,6 +178,9 @@ impl<H: Handler> Lane<H> {
                 self.inlets.push(inlet);
             }
             Mail::Unlink(lane) => {
+                for old in self.inlets.iter_mut().filter(|old| old.src == lane) {
+                    old.replaced = true;
+                }
                 if let Some(link) = self.cx.links.get_mut(usize::from(lane.0)).and_then(Option::take) {
                     let lost = self.count_lost(&link);
                     self.handoffs.lane_died(lane);
@@ -227,7 +233,11 @@ impl<H: Handler> Lane<H> {
             } else if moved.to == me {
                 // If it comes back before it was all gone, what we have is still whole.
                 self.handoffs.cancel(moved.slot);
-                self.cx.arriving[usize::from(moved.slot.0)] = true;
+                // Its former owner may have learnt of the map before us, and be done already.
+                let done = self.arrived[usize::from(moved.slot.0)];
+                let version = self.cx.map.version();
+                self.cx.arriving[usize::from(moved.slot.0)] =
+                    !done.is_some_and(|done| done == version || done.is_after(version));
             } else if let Some(export) = self.handoffs.exports.iter().find(|export| export.slot == moved.slot) {
                 let slot = export.slot;
                 self.handoffs.export(slot, moved.to);
@@ -246,6 +256,9 @@ impl<H: Handler> Lane<H> {
 
     /// One round over everything that is not the socket. Says whether there was anything to do.
     pub(crate) fn turn(&mut self, now: LaneTime) -> bool {
+        if self.cx.is_fenced() {
+            return false;
+        }
         self.enter(now);
         self.cx.counters.turns.add(1);
         let mut busy = self.take_messages();
@@ -317,7 +330,8 @@ impl<H: Handler> Lane<H> {
                         let record = Record { kind, slot: Slot(slot), payload: &self.bulk_body[..len] };
                         self.handler.on_import(&mut self.cx, record);
                     }
-                    Frame::SlotDone { slot } => {
+                    Frame::SlotDone { slot, map_version } => {
+                        self.arrived[usize::from(slot)] = Some(MapVersion(map_version));
                         let safe_at = self.cx.log.as_ref().map_or(Lsn(0), |log| log.last());
                         self.handoffs.imports.push(Import { slot: Slot(slot), from: src, safe_at });
                     }
@@ -428,7 +442,8 @@ impl<H: Handler> Lane<H> {
                 Walk::Done => ExportStep::Closing,
             };
         }
-        if export.step == ExportStep::Closing && link.bulk.try_push(Frame::SlotDone { slot: export.slot.0 }, &[]) {
+        let done = Frame::SlotDone { slot: export.slot.0, map_version: self.cx.map.version().0 };
+        if export.step == ExportStep::Closing && link.bulk.try_push(done, &[]) {
             export.step = ExportStep::AwaitingAck;
             sent += 1;
         }
@@ -516,6 +531,9 @@ impl<H: Handler> Lane<H> {
 }
 
 fn handle_datagram<H: Handler>(handler: &mut H, cx: &mut Context, from: SocketAddr, bytes: &mut [u8], hops: u8) {
+    if cx.is_fenced() {
+        return;
+    }
     // The slot byte is a hint for speed: it spares the wrong lane a decryption. It is believed once, and only for that.
     if hops == 0
         && let Some(offset) = cx.steer_offset
@@ -533,6 +551,9 @@ fn handle_datagram<H: Handler>(handler: &mut H, cx: &mut Context, from: SocketAd
 }
 
 fn handle_message<H: Handler>(handler: &mut H, cx: &mut Context, envelope: &Envelope, payload: &[u8]) {
+    if cx.is_fenced() {
+        return; // Its sender has counted it as lost.
+    }
     cx.arena.reset();
     let waited = cx.now.stamp().wrapping_sub(envelope.queued_at);
     // A sender's clock read may be a moment after ours: that is no wait of 71 minutes.

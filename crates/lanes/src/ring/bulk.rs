@@ -19,8 +19,8 @@ pub(crate) enum Frame {
     Datagram { from: SocketAddr, hops: u8 },
     /// A record of a slot that moves to the lane at the other end.
     Record { kind: u8, slot: u8 },
-    /// The last record of a slot has been sent.
-    SlotDone { slot: u8 },
+    /// The last record of a slot has been sent, by the owner as of the map before this version.
+    SlotDone { slot: u8, map_version: u16 },
     /// Everything of the slot that the lane at the other end sent is safe here.
     SlotSafe { slot: u8 },
 }
@@ -115,9 +115,10 @@ fn encode(frame: Frame, len: u16) -> [u8; HEADER_BYTES] {
             header[1] = kind;
             header[6] = slot;
         }
-        Frame::SlotDone { slot } => {
+        Frame::SlotDone { slot, map_version } => {
             header[0] = 3;
             header[6] = slot;
+            header[4..6].copy_from_slice(&map_version.to_ne_bytes());
         }
         Frame::SlotSafe { slot } => {
             header[0] = 4;
@@ -143,7 +144,7 @@ fn decode(header: &[u8; HEADER_BYTES]) -> (Frame, u16) {
             Frame::Datagram { from: SocketAddr::V6(from), hops: header[1] }
         }
         2 => Frame::Record { kind: header[1], slot: header[6] },
-        3 => Frame::SlotDone { slot: header[6] },
+        3 => Frame::SlotDone { slot: header[6], map_version: port },
         4 => Frame::SlotSafe { slot: header[6] },
         other => unreachable!("no producer writes frame type {other}"),
     };
@@ -172,7 +173,7 @@ mod tests {
             Frame::Datagram { from: "192.0.2.7:4321".parse().unwrap(), hops: 1 },
             Frame::Datagram { from: "[2001:db8::5%9]:65535".parse().unwrap(), hops: 2 },
             Frame::Record { kind: 200, slot: 255 },
-            Frame::SlotDone { slot: 17 },
+            Frame::SlotDone { slot: 17, map_version: 40_000 },
             Frame::SlotSafe { slot: 200 },
         ];
         let mut body = vec![0; BULK_BODY_BYTES_MAX];

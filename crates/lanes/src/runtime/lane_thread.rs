@@ -65,7 +65,7 @@ pub(super) struct Pulse {
     /// When the current turn began, in microseconds plus one; zero while the lane sleeps or has ended.
     turn_began: AtomicU64,
     /// The lane was given up: it must not touch anything any more.
-    pub(super) fenced: AtomicBool,
+    pub(super) fenced: Arc<AtomicBool>,
     pub(super) stop: AtomicBool,
 }
 
@@ -114,6 +114,7 @@ pub(super) fn run<H: Handler>(seat: Seat<H::Command>, handler: impl FnOnce() -> 
 
 fn live<H: Handler>(seat: Seat<H::Command>, handler: impl FnOnce() -> H, mut cx: Context) -> io::Result<Ending> {
     pin(&seat);
+    cx.fence = seat.pulse.fenced.clone();
     let mut recovered = Vec::new();
     if let Some((directory, config)) = &seat.log {
         for orphan in &seat.orphans {
@@ -186,6 +187,9 @@ fn turn_for_ever<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>) -> io:
             let Ok(command) = seat.commands.try_recv() else { break };
             lane.command(now, command);
             busy = true;
+            if seat.pulse.fenced.load(Ordering::Relaxed) {
+                return Ok(Ending::Fenced);
+            }
         }
         let mut socket_is_empty = true;
         if let Some(socket) = &seat.socket {

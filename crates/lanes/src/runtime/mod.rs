@@ -298,6 +298,16 @@ impl<C: Send + 'static> Runtime<C> {
         self.shared.counters.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Whether every lane runs and no slot is on its way from one to another.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let counters = self.counters();
+        let doors = self.shared.doors.read().unwrap_or_else(PoisonError::into_inner);
+        (0..self.map().lanes()).all(|lane| doors.get(lane).is_some_and(Option::is_some))
+            && counters.iter().take(self.map().lanes()).all(|lane| lane.incarnations.get() > 0)
+            && counters.iter().all(|lane| lane.handoffs_pending.get() == 0)
+    }
+
     /// All counters, read now.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {

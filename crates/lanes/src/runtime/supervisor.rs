@@ -380,7 +380,7 @@ where
             .spawn(move || lane_thread::run(seat, move || make(index), cx))?;
         self.set_door(index, Some(Door { commands, bed: bed.clone() }));
         let failures = self.lanes.get(&index).map_or(0, |old| old.failures);
-        let state = if place < self.map.lanes() { State::Running } else { State::Retiring };
+        let state = if place < self.config.lanes { State::Running } else { State::Retiring };
         let started = Instant::now();
         self.lanes.insert(index, Watched { state, mail, bed, pressure, pulse, log: None, started, failures });
         if state == State::Retiring {

@@ -30,8 +30,10 @@ pub enum LogRefused {
     Lagging,
     /// The payload is longer than a record may be.
     TooLong,
-    /// The log has failed, or the lane has none.
-    Unavailable,
+    /// The lane keeps no log.
+    NoLog,
+    /// The log has failed, or the lane was given up and its successor writes the log now. Promise nothing.
+    Failed,
 }
 
 impl core::fmt::Display for LogRefused {
@@ -39,7 +41,8 @@ impl core::fmt::Display for LogRefused {
         match self {
             Self::Lagging => f.write_str("the log's writer lags behind: try again later"),
             Self::TooLong => write!(f, "a record has at most {RECORD_PAYLOAD_BYTES_MAX} bytes"),
-            Self::Unavailable => f.write_str("the lane has no log, or its log has failed"),
+            Self::NoLog => f.write_str("the lane keeps no log"),
+            Self::Failed => f.write_str("the lane's log has failed: nothing can be promised any more"),
         }
     }
 }
@@ -126,7 +129,7 @@ impl LogSender {
             return Err(LogRefused::TooLong);
         }
         if self.progress.has_failed() || self.ring.is_abandoned() {
-            return Err(LogRefused::Unavailable);
+            return Err(LogRefused::Failed);
         }
         let needed = HEADER_BYTES + payload.len();
         let reserve = match importance {

@@ -2,7 +2,7 @@
 //!
 //! Any lane takes an order to raise a key to a version. The owner of the key's slot logs it, and once it is durable tells the
 //! lane that took the order, which tells whoever asked. So an order that was answered must never be lost.
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::Sender;
@@ -20,6 +20,7 @@ pub fn slot_of(key: u64) -> Slot {
 }
 
 /// What the outside asks of a ledger.
+#[derive(Debug)]
 pub enum Order {
     /// Raise `key` to `version` and say so when it is safe.
     Raise { key: u64, version: u64, done: Sender<(u64, u64)> },
@@ -118,7 +119,7 @@ impl Handler for Ledger {
                         self.unsafe_yet.push_back((lsn, envelope.src, envelope.correlation_id));
                     }
                     // Without a log the lane's memory is all there is.
-                    Err(tessera_lanes::wal::LogRefused::Unavailable) => {
+                    Err(tessera_lanes::wal::LogRefused::NoLog) => {
                         self.raise(key, version);
                         Self::answer(cx, envelope.src, envelope.correlation_id);
                     }
