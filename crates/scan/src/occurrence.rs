@@ -1,0 +1,211 @@
+//! One secret in one place, as it is stored and reported.
+//!
+//! The secret itself is stored only if the run was started to show secrets. Otherwise what remains of it is a keyed hash
+//! and its redacted form, and no later command can get more out of a findings folder.
+
+use std::fmt;
+
+use tessera_contracts::redact::SecretBytes;
+use tessera_detect::{Confidence, Finding, FindingId, IdKey, Position, SecretId, Severity};
+
+use crate::wire::{Malformed, Reader, Writer};
+
+/// One secret in one place.
+#[derive(Clone)]
+pub struct Occurrence {
+    /// Names this occurrence; the same when the item is scanned again.
+    pub id: FindingId,
+    /// Names the secret; the same wherever it occurs.
+    pub secret_id: SecretId,
+    /// The rule that found it.
+    pub rule: String,
+    /// How bad a leak is.
+    pub severity: Severity,
+    /// How sure this is.
+    pub confidence: Confidence,
+    /// What the offline check said: `unchecked`, `structure`, `checksum` or `failed`.
+    pub check: String,
+    /// Shannon entropy of the secret, in bits a byte.
+    pub entropy: f32,
+    /// The target it is in, by its number in the run.
+    pub target: u32,
+    /// Path below the target with `/`; empty if the target is the file.
+    pub path: Vec<u8>,
+    /// The blob, if it was found in a history.
+    pub blob: Option<Box<[u8]>>,
+    /// Where the match begins.
+    pub start: Position,
+    /// Where it ends.
+    pub end: Position,
+    /// Offset of the secret in the item.
+    pub offset: u64,
+    /// Encodings around the secret, outermost first.
+    pub decoded_from: Vec<String>,
+    /// The secret as reports show it.
+    pub redacted: String,
+    /// The secret and the whole match, if the run keeps them.
+    pub exposed: Option<Exposed>,
+}
+
+/// What is kept only on request.
+#[derive(Clone, Debug)]
+pub struct Exposed {
+    /// The secret.
+    pub secret: SecretBytes,
+    /// The whole match.
+    pub matched: SecretBytes,
+}
+
+/// Longest secret or match that is kept; the rest of a longer one is cut off.
+const EXPOSED_BYTES_MAX: usize = 16 << 10;
+
+impl Occurrence {
+    /// What `finding` says, in the item with this key.
+    pub fn new(finding: &Finding<'_>, id_key: &IdKey, key: &[u8], place: &Place<'_>, keep_secret: bool) -> Self {
+        let cut = |bytes: &[u8]| SecretBytes::new(&bytes[..bytes.len().min(EXPOSED_BYTES_MAX)]);
+        Self {
+            id: finding.id(id_key, key),
+            secret_id: finding.secret_id(id_key),
+            rule: finding.rule.id.clone(),
+            severity: finding.severity(),
+            confidence: finding.confidence,
+            check: finding.outcome.to_string(),
+            entropy: finding.entropy,
+            target: place.target,
+            path: place.path.to_vec(),
+            blob: place.blob.map(Box::from),
+            start: finding.start,
+            end: finding.end,
+            offset: finding.secret_span.start,
+            decoded_from: finding.decoded_from.iter().map(|encoding| encoding.to_string()).collect(),
+            redacted: finding.secret.redacted(),
+            exposed: keep_secret.then(|| Exposed {
+                secret: cut(finding.secret.expose()),
+                matched: cut(finding.matched.expose()),
+            }),
+        }
+    }
+
+    pub(crate) fn write(&self, writer: &mut Writer) {
+        writer.fixed(&self.id.0);
+        writer.fixed(&self.secret_id.0);
+        for text in [&self.rule, self.severity.as_str(), self.confidence.as_str(), &self.check, &self.redacted] {
+            writer.bytes(text.as_bytes());
+        }
+        writer.u32(self.entropy.to_bits());
+        writer.u32(self.target);
+        writer.bytes(&self.path);
+        writer.optional(self.blob.as_deref());
+        for number in [self.start.line, self.start.column, self.end.line, self.end.column, self.offset] {
+            writer.u64(number);
+        }
+        writer.u8(self.decoded_from.len() as u8);
+        for encoding in &self.decoded_from {
+            writer.bytes(encoding.as_bytes());
+        }
+        writer.optional(self.exposed.as_ref().map(|exposed| exposed.secret.expose()));
+        writer.optional(self.exposed.as_ref().map(|exposed| exposed.matched.expose()));
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (id, secret_id) = (FindingId(reader.array()?), SecretId(reader.array()?));
+        let rule = reader.text()?.to_owned();
+        let word = Malformed("it uses an unknown word for severity or confidence");
+        let severity = reader.text()?.parse().map_err(|_| word)?;
+        let confidence = reader.text()?.parse().map_err(|_| word)?;
+        let (check, redacted) = (reader.text()?.to_owned(), reader.text()?.to_owned());
+        let entropy = f32::from_bits(reader.u32()?);
+        let target = reader.u32()?;
+        let path = reader.bytes()?.to_vec();
+        let blob = reader.optional()?.map(Box::from);
+        let start = Position { line: reader.u64()?, column: reader.u64()? };
+        let end = Position { line: reader.u64()?, column: reader.u64()? };
+        let offset = reader.u64()?;
+        let mut decoded_from = Vec::new();
+        for _ in 0..reader.u8()? {
+            decoded_from.push(reader.text()?.to_owned());
+        }
+        let exposed = match (reader.optional()?, reader.optional()?) {
+            (Some(secret), Some(matched)) => {
+                Some(Exposed { secret: SecretBytes::new(secret), matched: SecretBytes::new(matched) })
+            }
+            _ => None,
+        };
+        Ok(Self {
+            id,
+            secret_id,
+            rule,
+            severity,
+            confidence,
+            check,
+            entropy,
+            target,
+            path,
+            blob,
+            start,
+            end,
+            offset,
+            decoded_from,
+            redacted,
+            exposed,
+        })
+    }
+}
+
+impl fmt::Debug for Occurrence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = String::from_utf8_lossy(&self.path);
+        write!(f, "Occurrence({} at {path}:{}, id {})", self.rule, self.start.line, self.id)
+    }
+}
+
+/// Where an item lies, as reports name it.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// Number of the target.
+    pub target: u32,
+    /// Path below it with `/`.
+    pub path: &'a [u8],
+    /// The blob, in a history.
+    pub blob: Option<&'a [u8]>,
+}
+
+#[cfg(test)]
+mod tests {
+    use tessera_detect::{Detector, RuleSet, Source, template};
+
+    use super::*;
+
+    fn found(keep_secret: bool) -> (Occurrence, String) {
+        let token = template::expand("ghp_<<github 30>>", &mut template::Seed::new(7)).unwrap();
+        let mut detector = Detector::new(&RuleSet::builtin()).unwrap();
+        let mut found = Vec::new();
+        let place = Place { target: 2, path: b"a/\xff", blob: Some(&[7; 20]) };
+        let text = format!("token = \"{token}\"\n");
+        detector.scan_bytes(Source::path("x"), text.as_bytes(), |finding| {
+            found.push(Occurrence::new(finding, &IdKey::new([0; 32]), b"key", &place, keep_secret));
+        });
+        assert_eq!(found.len(), 1);
+        (found.remove(0), token)
+    }
+
+    #[test]
+    fn an_occurrence_comes_back_from_bytes_which_hold_the_secret_only_on_request() {
+        for keep_secret in [false, true] {
+            let (occurrence, token) = found(keep_secret);
+            let mut writer = Writer::default();
+            occurrence.write(&mut writer);
+            let mut reader = Reader(&writer.0);
+            let back = Occurrence::read(&mut reader).unwrap();
+            assert_eq!(reader.end(), Ok(()));
+            let mut again = Writer::default();
+            back.write(&mut again);
+            assert_eq!(again.0, writer.0);
+            assert_eq!(memchr::memmem::find(&writer.0, token.as_bytes()).is_some(), keep_secret);
+            assert!(!format!("{occurrence:?}").contains(&token[4..]));
+            for cut in 0..writer.0.len() {
+                assert!(Occurrence::read(&mut Reader(&writer.0[..cut])).is_err(), "cut at {cut}");
+            }
+        }
+    }
+}
