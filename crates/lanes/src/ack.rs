@@ -2,24 +2,27 @@
 //!
 //! For rare control operations; the table is small and bounded, and the lane's loop never waits.
 
+use tessera_contracts::prefix_map::LaneIndex;
 use tessera_stdx::TimerHandle;
 
-use crate::envelope::{Envelope, PAYLOAD_BYTES_MAX};
+use crate::class::Class;
+use crate::envelope::{Envelope, Kind, PAYLOAD_BYTES_MAX};
 
 /// Messages that may wait for an acknowledgement at once.
 pub(crate) const ACKS_PENDING_MAX: usize = 64;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Pending {
     envelope: Envelope,
     payload: [u8; PAYLOAD_BYTES_MAX],
     timer: Option<TimerHandle>,
+    waits: bool,
 }
 
 /// What waits for an acknowledgement.
 #[derive(Debug)]
 pub(crate) struct AckTable {
-    pending: Box<[Option<Box<Pending>>]>,
+    pending: Box<[Pending]>,
 }
 
 /// What to do about an acknowledgement that did not come in time.
@@ -33,55 +36,82 @@ pub(crate) enum Overdue {
 
 impl Default for AckTable {
     fn default() -> Self {
-        Self { pending: (0..ACKS_PENDING_MAX).map(|_| None).collect() }
+        let nothing = Pending {
+            envelope: Envelope::to_lane(LaneIndex(0), Class::Control, Kind::ACK),
+            payload: [0; PAYLOAD_BYTES_MAX],
+            timer: None,
+            waits: false,
+        };
+        Self { pending: vec![nothing; ACKS_PENDING_MAX].into_boxed_slice() }
     }
 }
 
 impl AckTable {
     /// Remembers a message just sent; its place, or `None` if the table is full.
     pub(crate) fn insert(&mut self, envelope: Envelope, payload: &[u8]) -> Option<u8> {
-        let place = self.pending.iter().position(Option::is_none)?;
-        let mut copy = [0; PAYLOAD_BYTES_MAX];
-        copy[..payload.len()].copy_from_slice(payload);
-        self.pending[place] = Some(Box::new(Pending { envelope, payload: copy, timer: None }));
+        let place = self.pending.iter().position(|pending| !pending.waits)?;
+        let pending = &mut self.pending[place];
+        pending.payload[..payload.len()].copy_from_slice(payload);
+        pending.envelope = envelope;
+        pending.timer = None;
+        pending.waits = true;
         Some(place as u8)
     }
 
     pub(crate) fn set_timer(&mut self, place: u8, timer: Option<TimerHandle>) {
-        if let Some(pending) = &mut self.pending[usize::from(place)] {
-            pending.timer = timer;
-        }
+        self.pending[usize::from(place)].timer = timer;
     }
 
     /// The message at `place` is acknowledged, never was there, or is given up.
     pub(crate) fn forget(&mut self, place: u8) {
-        self.pending[usize::from(place)] = None;
+        self.pending[usize::from(place)].waits = false;
     }
 
     /// The acknowledgement of `correlation_id` came: its timer, to cancel it. `None` if nobody waits (any more).
     pub(crate) fn acked(&mut self, correlation_id: u64) -> Option<Option<TimerHandle>> {
-        let place = self
-            .pending
-            .iter()
-            .position(|pending| pending.as_ref().is_some_and(|p| p.envelope.correlation_id == correlation_id))?;
-        self.pending[place].take().map(|pending| pending.timer)
+        let acked = |pending: &&mut Pending| pending.waits && pending.envelope.correlation_id == correlation_id;
+        let pending = self.pending.iter_mut().find(acked)?;
+        pending.waits = false;
+        Some(pending.timer.take())
     }
 
     /// The timer of `place` fired.
     pub(crate) fn overdue(&mut self, place: u8) -> Option<Overdue> {
-        let pending = self.pending[usize::from(place)].as_mut()?;
+        let pending = &mut self.pending[usize::from(place)];
+        if !pending.waits {
+            return None;
+        }
         pending.envelope.ttl -= 1;
         if pending.envelope.ttl > 0 {
             return Some(Overdue::Retry(pending.envelope));
         }
-        let envelope = pending.envelope;
-        self.forget(place);
-        Some(Overdue::GiveUp(envelope))
+        pending.waits = false;
+        Some(Overdue::GiveUp(pending.envelope))
     }
 
     pub(crate) fn payload(&self, place: u8) -> &[u8] {
-        self.pending[usize::from(place)]
-            .as_ref()
-            .map_or(&[], |pending| &pending.payload[..usize::from(pending.envelope.payload_len)])
+        let pending = &self.pending[usize::from(place)];
+        &pending.payload[..usize::from(pending.envelope.payload_len)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_bounded_and_a_place_is_free_after_its_acknowledgement() {
+        let mut table = AckTable::default();
+        let message =
+            |id| Envelope { correlation_id: id, ..Envelope::to_lane(LaneIndex(1), Class::Control, Kind::new(1)) };
+        for id in 1..=ACKS_PENDING_MAX as u64 {
+            assert!(table.insert(message(id), b"").is_some());
+        }
+        assert_eq!(table.insert(message(99), b""), None);
+        assert_eq!(table.acked(7), Some(None));
+        assert_eq!(table.acked(7), None, "once");
+        assert_eq!(table.insert(message(99), b"x"), Some(6));
+        table.forget(6);
+        assert_eq!(table.overdue(6), None);
     }
 }

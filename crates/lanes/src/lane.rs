@@ -581,3 +581,114 @@ fn handle_message<H: Handler>(handler: &mut H, cx: &mut Context, envelope: &Enve
         cx.acknowledge(envelope);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tessera_contracts::prefix_map::{PrefixMap, Selector};
+
+    use super::*;
+    use crate::config::LaneConfig;
+    use crate::ring::link::link;
+    use crate::ring::park::Bed;
+    use crate::ring::pressure::Pressure;
+    use crate::wal::queue::{LogReceiver, log_queue};
+
+    /// Does everything a busy handler does: answers, tells the other lane in two classes, logs, sets timers and stops them.
+    #[derive(Default)]
+    struct Busy {
+        handled: u64,
+        timers: u64,
+    }
+
+    const ASK: Kind = Kind::new(1);
+    const ANSWER: Kind = Kind::new(2);
+
+    impl Handler for Busy {
+        type Command = ();
+
+        fn on_datagram(&mut self, cx: &mut Context, datagram: Datagram<'_>) {
+            let span = cx.arena.push(datagram.bytes).unwrap();
+            let other = LaneIndex(1 - cx.lane().0);
+            let correlation_id = cx.random_u64() | 1;
+            let ask = Envelope { correlation_id, ..Envelope::to_lane(other, Class::Coordination, ASK) };
+            assert!(cx.send(ask, datagram.bytes).is_accepted());
+            assert!(cx.send(Envelope::to_lane(other, Class::Hints, ASK), &[]).is_accepted());
+            let control = Envelope { correlation_id, ..Envelope::to_lane(other, Class::Control, ASK) };
+            assert!(cx.send_acked(control, b"now").is_accepted());
+            cx.log(1, Slot(3), datagram.bytes, Importance::Hard).unwrap();
+            let timer = cx.set_timer(Duration::from_millis(500), 1).unwrap();
+            cx.cancel_timer(timer);
+            cx.set_timer(Duration::from_millis(1), 2).unwrap();
+            let buffer = cx.pool.take().unwrap();
+            cx.pool.give(buffer);
+            assert_eq!(cx.arena.get(span).len(), datagram.bytes.len());
+            cx.send_datagram_with(datagram.from, |out| {
+                out[..datagram.bytes.len()].copy_from_slice(datagram.bytes);
+                datagram.bytes.len()
+            })
+            .unwrap();
+        }
+
+        fn on_message(&mut self, cx: &mut Context, message: Message<'_>) {
+            self.handled += 1;
+            if message.envelope.kind == ASK && message.envelope.class == Class::Coordination {
+                let correlation_id = message.envelope.correlation_id;
+                let answer =
+                    Envelope { correlation_id, ..Envelope::to_lane(message.envelope.src, Class::Coordination, ANSWER) };
+                assert!(cx.send(answer, message.payload).is_accepted());
+            }
+        }
+
+        fn on_timer(&mut self, _: &mut Context, _: u64) {
+            self.timers += 1;
+        }
+    }
+
+    fn two_lanes() -> ([Lane<Busy>; 2], LogReceiver) {
+        let config = LaneConfig::default();
+        let map = Arc::new(PrefixMap::new(Selector::default(), 2).unwrap());
+        let mut lanes = [0, 1].map(|lane| {
+            let cx = Context::new(LaneIndex(lane), &config, map.clone(), [lane; 32], LaneTime(0), Arc::default());
+            Lane::new(Busy::default(), cx)
+        });
+        for (src, dst) in [(0, 1), (1, 0), (0, 0), (1, 1)] {
+            let (src_lane, dst_lane) = (LaneIndex(src as u8), LaneIndex(dst as u8));
+            let (out, inlet) =
+                link(src_lane, dst_lane, &config.rings, Bed::never_sleeps(), Arc::new(Pressure::default()));
+            lanes[src].mail(LaneTime(0), Mail::Link(Box::new(out)));
+            lanes[dst].mail(LaneTime(0), Mail::Inlet(Box::new(inlet)));
+        }
+        let (sender, receiver) = log_queue(1 << 20, Bed::never_sleeps());
+        lanes[0].cx.log = Some(sender);
+        (lanes, receiver)
+    }
+
+    #[test]
+    fn a_busy_lane_does_not_allocate() {
+        let ([mut first, mut second], mut log) = two_lanes();
+        let mut payload = Vec::with_capacity(4096);
+        let mut datagram = [7u8; 200];
+        let from: SocketAddr = "192.0.2.9:9".parse().unwrap();
+        let mut serve = |rounds: u64, start: u64| {
+            for round in start..start + rounds {
+                let now = LaneTime(round * 100);
+                for _ in 0..16 {
+                    first.datagram(now, from, &mut datagram);
+                }
+                first.cx.sends.advance(16);
+                for _ in 0..2 {
+                    first.turn(now);
+                    second.turn(now);
+                }
+                while log.pop(&mut payload).is_some() {}
+            }
+        };
+        serve(100, 0);
+        let (allocations, ()) = alloc_counter::count(|| serve(1000, 100));
+        assert_eq!(allocations, 0, "per datagram, message, timer, acknowledgement and log record");
+        assert!(second.handler.handled >= 3 * 16 * 1000, "{}", second.handler.handled);
+        assert!(first.handler.timers > 10_000);
+    }
+}

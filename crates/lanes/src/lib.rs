@@ -26,3 +26,7 @@ pub use envelope::{Envelope, Kind};
 pub use handler::Handler;
 pub use net::send_queue::SendRefused;
 pub use time::LaneTime;
+
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: alloc_counter::CountingAllocator = alloc_counter::CountingAllocator;

@@ -125,6 +125,25 @@ mod tests {
     }
 
     #[test]
+    fn receiving_and_sending_do_not_allocate() {
+        let here = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = here.local_addr().unwrap();
+        let counters = LaneCounters::default();
+        let (mut queue, mut receiver) = (SendQueue::new(64, 1500), Receiver::new(1500));
+        let mut seen = 0;
+        let mut round = || {
+            for _ in 0..16 {
+                queue.push(to, &[5; 200]).unwrap();
+            }
+            send_all(&here, false, &mut queue, &counters);
+            receiver.receive(&here, &counters, |_, bytes| seen += bytes.len()).unwrap();
+        };
+        round();
+        let (allocations, ()) = alloc_counter::count(|| (0..20).for_each(|_| round()));
+        assert_eq!((allocations, seen), (0, 21 * 16 * 200));
+    }
+
+    #[test]
     fn a_datagram_longer_than_allowed_is_no_datagram() {
         let here = UdpSocket::bind("127.0.0.1:0").unwrap();
         let there = UdpSocket::bind("127.0.0.1:0").unwrap();
