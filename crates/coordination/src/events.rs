@@ -165,6 +165,27 @@ impl EventKind {
         }
     }
 
+    /// Which records changed with it: what a backend has to write down.
+    pub const fn touched(&self) -> Touched<'_> {
+        match self {
+            Self::ShardAcquired { shard, .. }
+            | Self::ShardCheckpointed { shard, .. }
+            | Self::ShardUnparked { shard, .. }
+            | Self::ShardLeaseRenewed { shard, .. }
+            | Self::ShardReleased { shard, .. }
+            | Self::ShardOrdered { shard, .. }
+            | Self::ShardCompleted { shard }
+            | Self::ShardParked { shard, .. } => Touched::Shard(*shard),
+            Self::ShardResidualCreated { parent, residual } => {
+                Touched::Split { parent: *parent, children: core::slice::from_ref(residual) }
+            }
+            Self::ShardSplit { parent, children } => Touched::Split { parent: *parent, children: children.as_slice() },
+            Self::RunActivated { .. } => Touched::RunAndRoots,
+            Self::RunCreated | Self::RunCompleted | Self::RunFailed | Self::RunCancelled => Touched::Run,
+            Self::RunRetired { .. } => Touched::RunGone,
+        }
+    }
+
     /// The event of an operation with an op id that made no shards, told by what it logs.
     pub fn of_change(shard: ShardId, change: &Change<'_>) -> Option<Self> {
         let last_key = || change.cursor.and_then(|cursor| cursor.last_key());
@@ -189,6 +210,26 @@ impl EventKind {
             OpKind::Checkpoint | OpKind::Complete | OpKind::Park | OpKind::Unpark | OpKind::Release => None,
         }
     }
+}
+
+/// The records that an event changed; see [`EventKind::touched`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Touched<'e> {
+    /// One shard, but neither its range nor its children.
+    Shard(ShardId),
+    /// A shard's range or children, and the shards it made.
+    Split {
+        /// The shard that was split.
+        parent: ShardId,
+        /// The shards it made.
+        children: &'e [ShardId],
+    },
+    /// The run's record.
+    Run,
+    /// The run's record; and its shards are new.
+    RunAndRoots,
+    /// The run and its shards are no more.
+    RunGone,
 }
 
 /// An event with what is needed to route, correlate and order it.

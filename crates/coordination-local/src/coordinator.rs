@@ -1,0 +1,148 @@
+//! The handle that workers hold, and the group commit behind it.
+
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use redb::StorageBackend;
+use tessera_coordination::error::InfraError;
+use tessera_coordination::events::EventSink;
+use tessera_coordination::{CoordinatorRuntimeConfig, InMemoryCoordinator};
+
+use crate::changes::{Changes, Recorder};
+use crate::error::OpenError;
+use crate::store::Store;
+
+/// Coordination through one file. Cheap to clone: every worker thread has its own handle, and they share each write.
+///
+/// An answer is given once everything it rests on is durable, reads included: what a crash takes back, nobody has seen.
+#[derive(Clone, Debug)]
+pub struct LocalCoordinator {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    store: Store,
+    config: CoordinatorRuntimeConfig,
+    state: Mutex<State>,
+    settled: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    memory: InMemoryCoordinator,
+    /// What the open batch will write.
+    changes: Changes,
+    /// The batch that operations join now.
+    open: Arc<Batch>,
+    /// The batch that is being written.
+    in_flight: Option<Arc<Batch>>,
+    /// Set when even reading the file again failed: nothing in memory can be trusted any more.
+    broken: Option<String>,
+}
+
+/// Operations that share one write, and how it went.
+#[derive(Debug, Default)]
+struct Batch {
+    outcome: OnceLock<Result<(), String>>,
+}
+
+impl LocalCoordinator {
+    /// Opens the file, or makes it. Only one process can have it open.
+    pub fn open(path: impl AsRef<Path>, config: CoordinatorRuntimeConfig) -> Result<Self, OpenError> {
+        let path = path.as_ref();
+        Self::with_store(path, Store::open(path)?, config)
+    }
+
+    /// Uses other storage than a file: for tests that tear it, and for platforms that bring their own.
+    pub fn open_backend(backend: impl StorageBackend, config: CoordinatorRuntimeConfig) -> Result<Self, OpenError> {
+        let path = Path::new("<storage>");
+        Self::with_store(path, Store::open_backend(path, backend)?, config)
+    }
+
+    fn with_store(path: &Path, store: Store, config: CoordinatorRuntimeConfig) -> Result<Self, OpenError> {
+        let memory = store.load(config).map_err(|error| OpenError::of_records(path, error))?;
+        let state = State { memory, changes: Changes::default(), open: Arc::default(), in_flight: None, broken: None };
+        let shared = Shared { store, config, state: Mutex::new(state), settled: Condvar::new() };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Runs one operation in memory and answers when all that it rests on is durable.
+    pub(crate) fn perform<T, E: From<InfraError>>(
+        &self,
+        events: &mut dyn EventSink,
+        operation: impl FnOnce(&mut InMemoryCoordinator, &mut dyn EventSink) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut state = self.lock();
+        if let Some(problem) = &state.broken {
+            return Err(InfraError::corruption("local.broken", problem.clone()).into());
+        }
+        let mut kept = Vec::new();
+        let State { memory, changes, .. } = &mut *state;
+        let mut recorder = Recorder { changes, kept: events.is_enabled().then_some(&mut kept) };
+        let answer = operation(memory, &mut recorder);
+        let rests_on = if state.changes.is_empty() { state.in_flight.clone() } else { Some(Arc::clone(&state.open)) };
+        if let Some(batch) = rests_on {
+            self.wait_for(state, &batch)?;
+        }
+        for event in kept {
+            events.emit(event);
+        }
+        answer
+    }
+
+    /// Waits until `batch` is written. Whoever finds nobody writing writes the open batch, for all who wait with it.
+    fn wait_for<'s>(&'s self, mut state: MutexGuard<'s, State>, batch: &Batch) -> Result<(), InfraError> {
+        loop {
+            if let Some(outcome) = batch.outcome.get() {
+                return outcome.clone().map_err(|problem| InfraError::transient("local.commit", problem));
+            }
+            state = match state.in_flight {
+                Some(_) => self.shared.settled.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => self.write_open_batch(state),
+            };
+        }
+    }
+
+    fn write_open_batch<'s>(&'s self, mut state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+        let batch = std::mem::take(&mut state.open);
+        let changes = std::mem::take(&mut state.changes);
+        let gathered = changes.into_write(&mut state.memory);
+        state.in_flight = Some(Arc::clone(&batch));
+        drop(state);
+        let written = gathered
+            .map_err(|error| error.to_string())
+            .and_then(|write| self.shared.store.write(&write).map_err(|error| error.to_string()));
+        let mut state = self.lock();
+        state.in_flight = None;
+        if let Err(problem) = &written {
+            self.go_back(&mut state, problem);
+        }
+        // Only the writer settles a batch, so the cell is empty.
+        let _ = batch.outcome.set(written);
+        self.shared.settled.notify_all();
+        state
+    }
+
+    /// The file did not take a write: memory returns to what the file holds, and whoever joined since is told.
+    fn go_back(&self, state: &mut State, problem: &str) {
+        match self.shared.store.load(self.shared.config) {
+            Ok(memory) => state.memory = memory,
+            Err(error) => state.broken = Some(format!("{problem}; and reading the file again failed: {error}")),
+        }
+        state.changes = Changes::default();
+        let joined = std::mem::take(&mut state.open);
+        let _ = joined.outcome.set(Err(problem.to_string()));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(|poisoned| {
+            // A decision panicked over a violated invariant. It may have changed memory, and that must never reach the
+            // file: from here on nothing is answered, and the file keeps its last good state.
+            let mut state = poisoned.into_inner();
+            state.changes = Changes::default();
+            state.broken = Some("an operation violated an invariant; restart to go on from the file".to_string());
+            state
+        })
+    }
+}

@@ -1,0 +1,50 @@
+//! Coordination in one durable file.
+//!
+//! The backend of a single machine: nothing to install, nothing lost in a crash. It contains no protocol. Every operation
+//! is decided by the in-memory coordinator, and the records it changed are written to the file before anyone hears the
+//! answer; what changed is told by the operation's own events. After a restart the coordinator is filled from the file.
+//!
+//! **Group commit.** Making a write durable takes milliseconds, whatever its size. [`LocalCoordinator`] is a handle that
+//! every worker thread clones; operations that arrive while one write is under way share the next one.
+//!
+//! **If a write fails**, the state in memory is ahead of the file. It is thrown away and read again, and everyone who
+//! waited for that write hears a transient error: nothing they did was kept, and nobody saw it.
+//!
+//! The file is a [redb](https://docs.rs/redb) database: a copy-on-write tree with two-phase commit, in safe Rust, with one
+//! writer at a time, which is all that is needed here.
+//!
+//! ```
+//! use tessera_contracts::ids::{LogicalTime, OpId, RunId, ShardId, TenantId, WorkerId};
+//! use tessera_contracts::manifest::InitialShardInput;
+//! use tessera_coordination::run::config::RunConfig;
+//! use tessera_coordination::{AcquireScratch, CoordinatorRuntimeConfig, RunManagement, ShardClaiming};
+//! use tessera_coordination_local::LocalCoordinator;
+//!
+//! let folder = std::env::temp_dir().join(format!("tessera-doc-{}", std::process::id()));
+//! std::fs::create_dir_all(&folder)?;
+//! let path = folder.join("runs.redb");
+//! let (tenant, run, now) = (TenantId::from_name("demo"), RunId::new(1), LogicalTime::new(1));
+//! {
+//!     let mut runs = LocalCoordinator::open(&path, CoordinatorRuntimeConfig::default())?;
+//!     let shards = [InitialShardInput::new(ShardId::new(1), b"a", b"z")];
+//!     runs.create_run_with_shards(now, tenant, run, RunConfig::default(), &shards, OpId::new(1))?;
+//! }
+//! // The process may end here, in any way it likes.
+//! let mut runs = LocalCoordinator::open(&path, CoordinatorRuntimeConfig::default())?;
+//! let mut scratch = AcquireScratch::default();
+//! let claimed = runs.claim_next_available(now, tenant, run, WorkerId::new(1), &mut scratch)?;
+//! assert_eq!(claimed.lease.shard(), ShardId::new(1));
+//! # drop(runs);
+//! # std::fs::remove_dir_all(&folder)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod backend;
+mod changes;
+mod coordinator;
+mod error;
+mod store;
+
+pub use coordinator::LocalCoordinator;
+pub use error::OpenError;

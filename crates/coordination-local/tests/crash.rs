@@ -1,0 +1,146 @@
+//! A crash at any point loses nothing that was acknowledged, and keeps nothing half done.
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use support::{Dice, Disk, RUN, TENANT, Workload, records};
+use tessera_coordination::{CoordinatorRuntimeConfig, InMemoryCoordinator, RunManagement};
+use tessera_coordination_local::LocalCoordinator;
+
+fn config() -> CoordinatorRuntimeConfig {
+    CoordinatorRuntimeConfig { slab_capacity: 1 << 16, ..CoordinatorRuntimeConfig::default() }
+}
+
+/// What a coordinator holds after the first `operations` of a workload.
+fn after(seed: u64, operations: usize) -> InMemoryCoordinator {
+    let mut memory = InMemoryCoordinator::new(config()).unwrap();
+    let mut workload = Workload::new(seed);
+    for _ in 0..operations {
+        workload.step(&mut memory).expect("nothing fails in memory");
+    }
+    memory
+}
+
+fn same(left: &mut impl RunManagement, right: &mut impl RunManagement) -> bool {
+    left.get_run(TENANT, RUN).ok() == right.get_run(TENANT, RUN).ok() && records(left) == records(right)
+}
+
+/// Runs the workload on a disk whose power fails at `step`, cuts the power, and looks at what is left.
+fn crash_at(seed: u64, step: u64, operations: usize) {
+    let disk = Disk::default();
+    disk.failing_at(step);
+    let mut acknowledged = 0;
+    if let Ok(mut local) = LocalCoordinator::open_backend(disk.clone(), config()) {
+        let mut workload = Workload::new(seed);
+        while acknowledged < operations && workload.step(&mut local).is_ok() {
+            acknowledged += 1;
+        }
+    }
+    let left = disk.after_power_cut(&mut Dice::new(seed ^ step));
+    let mut local = LocalCoordinator::open_backend(left, config())
+        .unwrap_or_else(|error| panic!("seed {seed}, power cut at step {step}: {error}"));
+    let exact = same(&mut local, &mut after(seed, acknowledged));
+    let one_more = acknowledged < operations && same(&mut local, &mut after(seed, acknowledged + 1));
+    assert!(
+        exact || one_more,
+        "seed {seed}, power cut at step {step}: neither the {acknowledged} acknowledged operations nor one more"
+    );
+}
+
+#[test]
+fn a_power_cut_at_any_write_or_sync_keeps_what_was_acknowledged() {
+    let operations = 24;
+    let disk = Disk::default();
+    let mut local = LocalCoordinator::open_backend(disk.clone(), config()).unwrap();
+    // Storage that was never whole need not open; files are made under another name for that reason.
+    let created = disk.steps();
+    let mut workload = Workload::new(7);
+    for _ in 0..operations {
+        workload.step(&mut local).unwrap();
+    }
+    drop(local);
+    let steps = disk.steps();
+    assert!(steps > 2 * operations as u64, "every operation writes and syncs");
+    for step in created + 1..=steps {
+        crash_at(7, step, operations);
+    }
+}
+
+#[test]
+fn power_cuts_in_other_workloads_keep_what_was_acknowledged() {
+    for seed in 100..160 {
+        crash_at(seed, 20 + Dice::new(seed).below(150), 30);
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error_that_leaves_everything_as_it_was() {
+    let disk = Disk::default();
+    let mut local = LocalCoordinator::open_backend(disk.clone(), config()).unwrap();
+    let mut workload = Workload::new(3);
+    for _ in 0..12 {
+        workload.step(&mut local).unwrap();
+    }
+    let before = records(&mut local);
+    disk.with_room(Some(0));
+    let said = loop {
+        // Reads and refusals need no room; go on until something has to be written.
+        if let Err(said) = workload.step(&mut local) {
+            break said;
+        }
+    };
+    assert!(!said.is_empty());
+    disk.with_room(None);
+    drop(local);
+    let mut again = LocalCoordinator::open_backend(disk.after_power_cut(&mut Dice::new(1)), config()).unwrap();
+    assert_eq!(records(&mut again), before);
+}
+
+const CHILD: &str = "TESSERA_LOCAL_CRASH_CHILD";
+
+/// Not a test of its own: the process that the next test kills. It tells each operation once it is acknowledged.
+#[test]
+fn child_that_works_until_it_is_killed() {
+    let Some(path) = std::env::var_os(CHILD) else { return };
+    let mut local = LocalCoordinator::open(&path, config()).expect("the file is free");
+    let mut workload = Workload::new(11);
+    let mut done = 0;
+    loop {
+        workload.step(&mut local).expect("nothing is wrong with the disk");
+        done += 1;
+        println!("done {done}");
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_what_it_acknowledged() {
+    let folder = std::env::temp_dir().join(format!("tessera-local-kill-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    for round in 0..6_u64 {
+        let path = folder.join(format!("{round}.redb"));
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child_that_works_until_it_is_killed", "--nocapture"])
+            .env(CHILD, &path)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut acknowledged = 0;
+        let mut told = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let number = |line: &str| line.rsplit_once("done ").and_then(|(_, number)| number.parse::<usize>().ok());
+        while acknowledged < 5 + 9 * round as usize {
+            let line = told.next().expect("the child goes on until it is killed");
+            acknowledged = number(&line).unwrap_or(acknowledged);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // What it told before it died counts too.
+        acknowledged = told.filter_map(|line| number(&line)).last().unwrap_or(acknowledged);
+        let mut local = LocalCoordinator::open(&path, config()).expect("a killed owner leaves no lock");
+        let kept = [acknowledged, acknowledged + 1].into_iter().any(|count| same(&mut local, &mut after(11, count)));
+        assert!(kept, "round {round}: the file holds neither {acknowledged} operations nor one more");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
