@@ -65,7 +65,7 @@ impl Default for LookupConfig {
             paths: 1,
             widen: true,
             retry_cooldown_ms: 100,
-            sequence_quorum: 11,
+            sequence_quorum: 7,
         }
     }
 }

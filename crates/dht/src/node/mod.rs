@@ -124,7 +124,7 @@ pub struct LaneNode<C> {
     seeds: Vec<Contact>,
     join: upkeep::Join,
     /// Estimates of the network's size from lookups at points all over; the median is believed.
-    size_samples: [f64; SIZE_SAMPLES],
+    size_samples: [(u64, f64); SIZE_SAMPLES],
     size_samples_len: usize,
     observed: Option<Addr>,
     relays: usize,
@@ -136,6 +136,9 @@ pub struct LaneNode<C> {
 }
 
 const SIZE_SAMPLES: usize = 16;
+
+/// An estimate older than this says nothing about a network that grows or shrinks.
+const SIZE_SAMPLE_MS_MAX: u64 = 120_000;
 
 impl<C: Crypto> LaneNode<C> {
     /// A lane that has yet to be started. `seed` must be fresh from the system's randomness at each start of each lane.
@@ -175,7 +178,7 @@ impl<C: Crypto> LaneNode<C> {
             announce_tokens: 0,
             seeds: Vec::new(),
             join: upkeep::Join::default(),
-            size_samples: [0.0; SIZE_SAMPLES],
+            size_samples: [(0, 0.0); SIZE_SAMPLES],
             size_samples_len: 0,
             observed: None,
             relays: 0,
@@ -397,16 +400,22 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
-    /// About how many nodes there are: the median of what lookups all over the space and our own neighbourhood say, so
-    /// that a crowd in one place does not fool us.
+    /// About how many nodes there are: the median of what recent lookups all over the space say, so that a crowd in one
+    /// place does not fool us; without enough of them, what our own neighbourhood says.
     #[must_use]
     pub fn network_size(&self) -> f64 {
-        let own = self.table.network_size();
-        let len = self.size_samples_len.min(SIZE_SAMPLES);
-        if len < 3 {
-            return own;
+        let now_ms = self.timers.now();
+        let mut samples = [0.0; SIZE_SAMPLES];
+        let mut len = 0;
+        for (at_ms, sample) in &self.size_samples[..self.size_samples_len.min(SIZE_SAMPLES)] {
+            if now_ms.saturating_sub(*at_ms) <= SIZE_SAMPLE_MS_MAX {
+                samples[len] = *sample;
+                len += 1;
+            }
         }
-        let mut samples = self.size_samples;
+        if len < 3 {
+            return self.table.network_size();
+        }
         samples[..len].sort_by(f64::total_cmp);
         samples[len / 2].max(1.0)
     }

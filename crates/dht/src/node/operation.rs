@@ -537,6 +537,15 @@ impl<C: Crypto> LaneNode<C> {
             self.finish_write(now, at, out);
             return;
         }
+        if finish == Finish::Exhausted {
+            // Everybody within the K-th answer's distance was asked: a fair sample of how dense the space is there.
+            let mut answered = operation.lookup.candidates().iter().filter(|c| c.standing == Standing::Answered);
+            if let Some(farthest) = answered.nth(k - 1) {
+                let sample = (now.mono_ms, size_of_density(k, farthest.distance));
+                self.size_samples[self.size_samples_len % super::SIZE_SAMPLES] = sample;
+                self.size_samples_len += 1;
+            }
+        }
         match task {
             Task::Put | Task::Spread if finish != Finish::Cancelled => {
                 operation.phase = Phase::Writing;
@@ -555,13 +564,6 @@ impl<C: Crypto> LaneNode<C> {
                 self.pump_writes(now, at, out);
             }
             Task::Upkeep => {
-                // Everybody within the K-th answer's distance answered: a fair sample of how dense the space is there.
-                let mut answered = operation.lookup.candidates().iter().filter(|c| c.standing == Standing::Answered);
-                if let Some(farthest) = answered.nth(k - 1) {
-                    let sample = size_of_density(k, farthest.distance);
-                    self.size_samples[self.size_samples_len % super::SIZE_SAMPLES] = sample;
-                    self.size_samples_len += 1;
-                }
                 self.release(at);
                 self.on_upkeep_done(now);
             }

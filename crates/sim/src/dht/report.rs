@@ -1,2 +1,53 @@
+//! All scenarios at their usual sizes, as one document.
+
+use std::path::Path;
 use std::process::ExitCode;
-pub(crate) fn write(_: &std::path::Path, _: u64, _: bool) -> ExitCode { ExitCode::FAILURE }
+
+use super::Scenario;
+use super::scenario::{self, Setup};
+
+/// What the report runs.
+const RUNS: [(Scenario, usize); 10] = [
+    (Scenario::Steady, 1000),
+    (Scenario::Steady, 10_000),
+    (Scenario::Churn, 1000),
+    (Scenario::Partition, 500),
+    (Scenario::Restart, 500),
+    (Scenario::Sybil, 1000),
+    (Scenario::Flood, 300),
+    (Scenario::Lanes, 300),
+    (Scenario::Sweep, 1000),
+    (Scenario::Odd, 300),
+];
+
+const PREFACE: &str = "# The DHT under simulation
+
+The lane state machine that ships, in a virtual network: round trips of 20 to 350 ms (half below 130), 1 % loss, 0.5 %
+duplicates, reordering by jitter, one node in ten behind a NAT and half of those unaware of it. Agreements and signatures
+are answered from a table unless `--real-crypto` is given; everything symmetric is real. Written by
+`cargo run --release -p tessera-sim -- dht --report docs/DHT_REPORT.md --seed SEED`.
+
+For comparison, published figures of others: mainline lookups median 100 to 200 ms and below 1 s with a tuned client
+(Jimenez et al., P2P 2011); IPFS retrieval below 500 ms for 80 % of European lookups, publishing 6 to 7 s in the median in 2023
+and below 1 s with optimistic provide (ProbeLab; IETF 118); sweeping 100,000 keys with 97 % fewer lookups (Shipyard);
+S/Kademlia about 99 % success with 20 % adversaries and eight disjoint paths (Baumgart and Mies 2007).
+
+";
+
+pub(crate) fn write(path: &Path, seed: u64, quiet: bool) -> ExitCode {
+    let mut text = String::from(PREFACE);
+    let mut passed = true;
+    for (scenario, nodes) in RUNS {
+        eprintln!("{scenario:?}, {nodes} nodes");
+        let findings = scenario::run(scenario, &Setup { nodes, seed, real_crypto: false, quiet });
+        passed &= findings.passed();
+        text += &findings.table();
+        text += &format!("\nReplay: `{}`\n\n", findings.replay);
+        // Written after every scenario: a long run that is stopped has still said something.
+        if let Err(error) = std::fs::write(path, &text) {
+            eprintln!("cannot write {}: {error}", path.display());
+            return ExitCode::from(2);
+        }
+    }
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

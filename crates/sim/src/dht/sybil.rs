@@ -56,6 +56,9 @@ impl Sybil {
         let Ok((header, body)) = self.sealer.open(now, datagram, || true) else { return Vec::new() };
         let Ok(envelope) = Envelope::read(body) else { return Vec::new() };
         if envelope.message.is_reply() {
+            // A cookie to prove ourselves with at the next knock.
+            let (sender, cookie) = (header.sender, envelope.cookie);
+            self.sealer.keep_cookie(now, &sender, cookie);
             return Vec::new();
         }
         let mut list = [0; CONTACTS_MAX * CONTACT_BYTES];
@@ -93,7 +96,7 @@ impl Sybil {
             _ => return Vec::new(),
         };
         let reply = Envelope { flags: 0, correlation: envelope.correlation, cookie: [9; 8], message: reply };
-        self.seal(now, &header.sender, envelope.correlation as u8, &reply).map(|bytes| (from, bytes)).into_iter().collect()
+        self.seal(now, &header.sender, envelope.correlation as u8, &reply, false).map(|bytes| (from, bytes)).into_iter().collect()
     }
 
     /// A request that makes `to` notice us.
@@ -102,16 +105,17 @@ impl Sybil {
         let envelope = Envelope {
             flags: 0,
             correlation: self.rng.u64(),
-            cookie: [0; 8],
+            cookie: self.sealer.cookie_of(now, &to.key),
             message: Message::FindNode { target },
         };
         let slot = steering_slot(&to.id(), &target);
-        self.seal(now, &to.key, slot, &envelope)
+        self.seal(now, &to.key, slot, &envelope, true)
     }
 
-    fn seal(&mut self, now: Now, to: &PublicKey, slot: u8, envelope: &Envelope<'_>) -> Option<Vec<u8>> {
+    fn seal(&mut self, now: Now, to: &PublicKey, slot: u8, envelope: &Envelope<'_>, pad: bool) -> Option<Vec<u8>> {
         let mut buffer = [0; DATAGRAM_BYTES_MAX];
         let len = envelope.write(&mut buffer[HEADER_BYTES..HEADER_BYTES + BODY_BYTES_MAX]).ok()?;
+        let len = if pad { BODY_BYTES_MAX } else { len };
         let len = self.sealer.seal(now, to, slot, &mut buffer, len).ok()?;
         Some(buffer[..len].to_vec())
     }

@@ -1,3 +1,186 @@
-use super::Setup;
-use crate::dht::measure::Findings;
-pub(super) fn run(_: &Setup) -> Findings { unreachable!() }
+//! Twenty per cent of the nodes are hostile and crowd around a few targets, nearer than any honest node.
+//!
+//! They rent addresses in few networks, name only each other, acknowledge writes and keep nothing, forge immutable records,
+//! serve old versions of mutable ones, knock on everybody's door to get into tables, and replay what they see. The same
+//! attack runs once with the defences that ship and once without address diversity and without the widened end of
+//! lookups: there it must succeed, or the test would prove nothing.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use tessera_contracts::point::{ContentId, NodeId, Point as _};
+use tessera_dht::addr::Addr;
+use tessera_dht::contact::Contact;
+use tessera_dht::identity::Crypto as _;
+
+use super::{NETWORK, Setup, Stage, Tally};
+use crate::dht::measure::{Findings, percent};
+use crate::dht::sybil::{Ring, Sybil};
+use crate::dht::world::Being;
+
+/// Networks (/24) the attacker rents.
+const HOSTILE_PREFIXES: usize = 16;
+
+/// Honest nodes each Sybil introduces itself to.
+const DOORS: usize = 40;
+
+const TARGETS: usize = 2;
+
+pub(super) fn run(setup: &Setup) -> Findings {
+    let guarded = attack(setup, true);
+    let bare = attack(setup, false);
+    let mut findings = guarded.findings;
+    let (immutable, mutable) = (guarded.immutable, guarded.mutable);
+    findings.aim("immutable lookups right", percent(immutable.right, immutable.asked), "≥ 99 %", immutable.right_share() >= 0.99);
+    findings.aim("mutable lookups right", percent(mutable.right, mutable.asked), "≥ 95 %", mutable.right_share() >= 0.95);
+    findings.note("requests per lookup, mean", format!("{:.1} immutable, {:.1} mutable", immutable.mean_requests(), mutable.mean_requests()));
+    findings.aim(
+        "the same without defences: immutable",
+        percent(bare.immutable.right, bare.immutable.asked),
+        "the attack succeeds: < 99 %",
+        bare.immutable.right_share() < 0.99,
+    );
+    findings.aim(
+        "the same without defences: mutable",
+        percent(bare.mutable.right, bare.mutable.asked),
+        "the attack succeeds: < 95 %",
+        bare.mutable.right_share() < 0.95,
+    );
+    findings.note("replayed and forged datagrams refused", guarded.refused);
+    findings
+}
+
+struct Attacked {
+    findings: Findings,
+    immutable: Tally,
+    mutable: Tally,
+    refused: u64,
+}
+
+fn attack(setup: &Setup, defended: bool) -> Attacked {
+    let title = format!("Sybils: 20 % of {} nodes around {TARGETS} targets", setup.nodes);
+    let mut stage = Stage::new(setup, "sybil", title);
+    stage.say(if defended { "with defences" } else { "without defences" });
+    if !defended {
+        stage.config.lookup.widen = false;
+        stage.config.lookup.per_prefix_max = usize::MAX;
+        stage.config.table.per_prefix_in_bucket = usize::MAX;
+        stage.config.table.per_prefix_in_table = usize::MAX;
+    }
+    let honest = setup.nodes * 8 / 10;
+    stage.grow(honest);
+    let mut ignored = Tally::default();
+    stage.wait(60_000, &mut ignored);
+
+    // The targets: an immutable record and a mutable one. The attacker knows them before they are stored.
+    let owner = stage.world.random_honest();
+    let texts: Vec<String> = (0..TARGETS / 2).map(|n| format!("target {n} of {}", setup.seed)).collect();
+    let immutable: Vec<ContentId> = texts.iter().map(|text| ContentId::of_immutable(text.as_bytes())).collect();
+    let mutable: Vec<ContentId> = (0..TARGETS as u64 / 2)
+        .map(|salt| {
+            let mut bytes = [0; 32];
+            bytes[..8].copy_from_slice(&salt.to_le_bytes());
+            tessera_dht::record::mutable_id(&stage.world.key(owner), &bytes)
+        })
+        .collect();
+    let ring = Rc::new(RefCell::new(Ring::default()));
+    for (salt, id) in mutable.iter().enumerate() {
+        ring.borrow_mut().stale.insert(*id, stage.mutable(owner, salt as u64, 1));
+    }
+
+    // Identities near the targets are made by trying keys until the id shares enough bits: nearer than honest ones are.
+    let bits = (honest as f64).log2().ceil() as u32 + 2;
+    let sybils = setup.nodes - honest;
+    let now = stage.world.now();
+    for n in 0..sybils {
+        let target = if n % 2 == 0 { immutable[n / 2 % immutable.len()] } else { mutable[n / 2 % mutable.len()] };
+        let seed = loop {
+            let seed: [u8; 32] = stage.world.rng.bytes();
+            let id: NodeId = stage.world.crypto(seed).public_key().node_id();
+            if id.distance_to(&target).leading_zeros() >= bits {
+                break seed;
+            }
+        };
+        let addr = Addr::v4([200, 0, (n % HOSTILE_PREFIXES) as u8, (n / HOSTILE_PREFIXES + 1) as u8], 4000);
+        let (rng_seed, of_ring) = (stage.world.rng.bytes(), ring.clone());
+        let at = stage.world.add_sybil(seed, addr, |crypto| Sybil::new(crypto, NETWORK, of_ring, rng_seed, now));
+        ring.borrow_mut().members.push((stage.world.nodes[at].id, stage.world.nodes[at].contact));
+    }
+    // The first knock earns a cookie, the second proves the address; then the victims verify and admit.
+    let doors: Vec<Vec<usize>> =
+        (0..sybils).map(|_| (0..DOORS).map(|_| stage.world.pick(honest)).collect()).collect();
+    for _ in 0..3 {
+        knock(&mut stage, honest, &doors);
+        stage.wait(10_000, &mut ignored);
+    }
+    stage.say("the crowd is in place");
+
+    let mut puts = Tally::default();
+    for text in &texts {
+        let writer = stage.world.random_honest();
+        stage.put_immutable(writer, text);
+    }
+    for salt in 0..mutable.len() as u64 {
+        stage.put_mutable(owner, salt, 1);
+    }
+    stage.wait_all(20_000, &mut puts);
+    for salt in 0..mutable.len() as u64 {
+        stage.put_mutable(owner, salt, 2);
+    }
+    stage.wait_all(20_000, &mut puts);
+    knock(&mut stage, honest, &doors);
+    replay(&mut stage);
+    stage.wait(10_000, &mut ignored);
+
+    let (mut right_immutable, mut right_mutable) = (Tally::default(), Tally::default());
+    for n in 0..300 {
+        let reader = stage.world.random_honest();
+        stage.get(reader, &immutable[n % immutable.len()], false, 0);
+        stage.wait(50, &mut right_immutable);
+    }
+    stage.wait_all(10_000, &mut right_immutable);
+    for n in 0..300 {
+        let reader = stage.world.random_honest();
+        stage.get(reader, &mutable[n % mutable.len()], true, 2);
+        stage.wait(50, &mut right_mutable);
+    }
+    stage.wait_all(10_000, &mut right_mutable);
+    for wrong in right_immutable.wrong.iter().chain(&right_mutable.wrong) {
+        stage.say(wrong);
+    }
+    let refused = stage
+        .world
+        .honest()
+        .map(|at| {
+            let counters = stage.world.nodes[at].lanes()[0].node.counters();
+            counters.refused_replay + counters.refused_forged
+        })
+        .sum();
+    Attacked { findings: stage.finish(), immutable: right_immutable, mutable: right_mutable, refused }
+}
+
+/// Every Sybil asks its honest victims something, to be noticed and put into their tables.
+fn knock(stage: &mut Stage, honest: usize, doors: &[Vec<usize>]) {
+    let now = stage.world.now();
+    for at in honest..stage.world.nodes.len() {
+        for victim in doors[at - honest].iter().copied() {
+            let to: Contact = stage.world.nodes[victim].contact;
+            let from = stage.world.nodes[at].contact.addr;
+            if let Being::Sybil(sybil) = &mut stage.world.nodes[at].being
+                && let Some(bytes) = sybil.knock(now, &to)
+            {
+                stage.world.transmit(at, from, to.addr, bytes);
+            }
+        }
+    }
+}
+
+/// What flew by flies by again, as it was and with a bit changed.
+fn replay(stage: &mut Stage) {
+    for (to, from, mut bytes) in std::mem::take(&mut stage.world.captured) {
+        stage.world.inject(to, from, bytes.clone(), 10);
+        let bit = stage.world.pick(bytes.len() * 8);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        stage.world.inject(to, from, bytes, 20);
+    }
+}
