@@ -12,6 +12,7 @@
 //!                hatching/{tenant}/{run}/{shard}    split, with children that have yet to be published
 //!                open-run/{tenant}/{run}            run that may still change
 //!                new-run/{created}/{tenant}/{run}   run without shards, by age
+//!                retired/{tenant}                   the run of the tenant that was retired last
 //!                count/all/{stripe}                 how many shards there are: the sum over all stripes
 //!                count/of/{tenant}/{stripe}         and how many of them a tenant has
 //! ```
@@ -220,6 +221,12 @@ impl Keyspace {
         RunIndexPath(self.path(format_args!("new-run/{:016x}/{tenant}/{run}", created.get())))
     }
 
+    /// Changes with every retirement of one of the tenant's runs.
+    #[must_use]
+    pub fn retired(&self, tenant: TenantId) -> RunIndexPath {
+        RunIndexPath(self.path(format_args!("retired/{tenant}")))
+    }
+
     /// One of the stripes over which the count of all shards is spread.
     #[must_use]
     pub fn count_all(&self, stripe: usize) -> CountPath {
@@ -396,6 +403,7 @@ mod tests {
             space.hatching(tenant, key).0,
             space.open_run(tenant, run).0,
             space.new_run(time, tenant, run).0,
+            space.retired(tenant).0,
             space.count_all(3).0,
             space.count_of(tenant, 3).0,
         ];

@@ -25,6 +25,8 @@ pub struct RunPart {
     pub root_count: u32,
     /// A registration under way.
     pub staging: Option<Staging>,
+    /// Drawn at random by whoever created it, so that a creator whose answer was lost knows its run from another's.
+    pub creation: u64,
 }
 
 /// A registration whose shards are being written and which no reader sees yet.
@@ -46,7 +48,7 @@ pub struct RootsPart {
 impl RunPart {
     /// The stored part of a record.
     #[must_use]
-    pub fn of(record: &RunRecord, staging: Option<Staging>) -> Self {
+    pub fn of(record: &RunRecord, staging: Option<Staging>, creation: u64) -> Self {
         Self {
             config: record.config,
             status: record.status,
@@ -55,6 +57,7 @@ impl RunPart {
             op_log: record.op_log.iter().copied().collect(),
             root_count: u32::try_from(record.root_shards.len()).unwrap_or(u32::MAX),
             staging,
+            creation,
         }
     }
 
@@ -93,6 +96,7 @@ impl RunPart {
             writer.u64(staging.attempt);
             writer.u32(staging.reserved);
         });
+        writer.u64(self.creation);
         writer.finish()
     }
 
@@ -117,8 +121,9 @@ impl RunPart {
         let staging = reader.option("staging", |reader| {
             Ok(Staging { attempt: reader.u64("staging")?, reserved: reader.u32("staging")? })
         })?;
+        let creation = reader.u64("creation")?;
         reader.finish()?;
-        Ok(Self { config, status, created_at, completed_at, op_log, root_count, staging })
+        Ok(Self { config, status, created_at, completed_at, op_log, root_count, staging, creation })
     }
 }
 
@@ -176,6 +181,7 @@ mod tests {
             }],
             root_count: 3,
             staging: Some(Staging { attempt: 99, reserved: 3 }),
+            creation: 0x1234_5678,
         }
     }
 
@@ -203,6 +209,6 @@ mod tests {
         let (tenant, run) = (TenantId::from_bytes([1; 32]), RunId::new(4));
         let roots = vec![ShardId::new(1), ShardId::new(2), ShardId::new(3)];
         let record = RunPart { staging: None, ..example() }.into_record(tenant, run, roots);
-        assert_eq!(RunPart::of(&record, None), RunPart { staging: None, ..example() });
+        assert_eq!(RunPart::of(&record, None, example().creation), RunPart { staging: None, ..example() });
     }
 }

@@ -56,7 +56,7 @@ impl<K: Kv> Inner<K> {
             };
             record.apply(&registration.change, registration.births.iter().map(|birth| birth.key.shard));
             let count = record.root_shards.len() as u32;
-            let active = RunPart::of(&record, None);
+            let active = RunPart::of(&record, None, stored.part.creation);
             let roots = RootsPart { roots: record.root_shards };
             let births: Vec<(ShardKey, Vec<u8>)> = registration.births.iter().map(encode_birth).collect();
             let plan = Plan { tenant, run, active, roots, births };

@@ -122,31 +122,34 @@ impl<K: Kv> Inner<K> {
         deadline: Moment,
     ) -> Result<Option<u32>, InfraError> {
         let path = self.space.run(tenant, run);
-        let counted = match stored.part.staging {
-            Some(staging) => staging,
-            None => {
-                self.finish_hatching(operation, tenant, run, deadline).await?;
-                let read = RangeRequest::of(self.space.colds_after(tenant, run, None)).count_only();
-                let count = self.kv.range(read, deadline).await.map_err(|error| failed(operation, &error))?.count;
-                let counted = Staging { attempt: self.kv.random(), reserved: u32::try_from(count).unwrap_or(u32::MAX) };
-                let part = RunPart { staging: Some(counted), ..(*stored.part).clone() };
-                let txn = Txn {
-                    compares: vec![Compare::unchanged_since(&path, stored.revision)],
-                    success: vec![Op::put(&path, part.encode())],
-                    failure: vec![],
-                };
-                let announced = match self.kv.txn(txn, deadline).await {
-                    Ok(answer) => answer.succeeded,
-                    Err(error) if error.fate == Fate::Ambiguous => true,
-                    Err(error) => return Err(failed(operation, &error)),
-                };
-                let Some(now) = self.load_run(operation, tenant, run, deadline).await? else { return Ok(None) };
-                if !announced || now.part.staging != Some(counted) {
-                    return Ok(None);
-                }
-                stored = now;
-                counted
+        let mut attempt = 0;
+        let counted = loop {
+            if let Some(counted) = stored.part.staging {
+                break counted;
             }
+            attempt += 1;
+            if attempt > self.config.attempts_max {
+                return Err(contended(operation));
+            }
+            self.finish_hatching(operation, tenant, run, deadline).await?;
+            let read = RangeRequest::of(self.space.colds_after(tenant, run, None)).count_only();
+            let count = self.kv.range(read, deadline).await.map_err(|error| failed(operation, &error))?.count;
+            let counted = Staging { attempt: self.kv.random(), reserved: u32::try_from(count).unwrap_or(u32::MAX) };
+            let part = RunPart { staging: Some(counted), ..(*stored.part).clone() };
+            let txn = Txn {
+                compares: vec![Compare::unchanged_since(&path, stored.revision)],
+                success: vec![Op::put(&path, part.encode())],
+                failure: vec![],
+            };
+            match self.kv.txn(txn, deadline).await {
+                Ok(_) => {}
+                Err(error) if error.fate == Fate::Ambiguous => {}
+                Err(error) => return Err(failed(operation, &error)),
+            }
+            // Whoever wrote the count, it is the one to go by.
+            let Some(now) = self.load_run(operation, tenant, run, deadline).await? else { return Ok(None) };
+            stored = now;
+            self.breathe(attempt).await;
         };
         self.delete_shards(operation, tenant, run, &stored).await?;
         for attempt in 1..=self.config.attempts_max {
@@ -157,10 +160,15 @@ impl<K: Kv> Inner<K> {
                 success: vec![
                     Op::delete(&path),
                     Op::delete(self.space.roots(tenant, run)),
+                    Op::put(self.space.retired(tenant), run.to_string()),
                     Op::delete(self.space.open_run(tenant, run)),
                     Op::delete(self.space.new_run(stored.part.created_at, tenant, run)),
                     Op::Delete(self.space.all_hatching(tenant, run)),
                     Op::Delete(self.space.owners(tenant, run, Window::ALL)),
+                    // All but empty by now; but a registration that is being collected may have written since.
+                    Op::Delete(self.space.colds_after(tenant, run, None)),
+                    Op::Delete(self.space.hots(tenant, run)),
+                    Op::Delete(self.space.indexed(ShardIndex::Free, tenant, run, Window::ALL)),
                 ],
                 failure: vec![],
             };

@@ -16,7 +16,7 @@ use super::stored::{StoredRun, decode_run, found};
 use super::{Inner, contended, failed, unreadable};
 use crate::codec::{RootsPart, RunPart};
 use crate::keyspace::{ShardIndex, Window, tenant_and_run_of};
-use crate::kv::{Compare, Fate, Kv, Moment, Op, OpResponse, RangeRequest, Txn};
+use crate::kv::{Compare, Fate, Kv, Moment, Op, OpResponse, RangeRequest, Revision, Txn};
 
 /// The most runs one page holds.
 const RUN_PAGE_MAX: usize = 1_000;
@@ -31,35 +31,45 @@ impl<K: Kv> Inner<K> {
     ) -> Result<(), CreateRunError> {
         let operation = "create_run";
         let deadline = self.deadline();
-        let record = create_run::decide(false, tenant, run, config, now)?;
-        let path = self.space.run(tenant, run);
-        let part = RunPart::of(&record, None);
-        // A run that is being retired leaves its shards last; its name is free once they are gone.
-        let txn = Txn {
-            compares: vec![Compare::absent(&path), Compare::none_in(self.space.colds_after(tenant, run, None))],
-            success: vec![
-                Op::put(&path, part.encode()),
-                Op::put(self.space.open_run(tenant, run), ""),
-                Op::put(self.space.new_run(now, tenant, run), ""),
-            ],
-            failure: vec![Op::get(&path)],
-        };
-        match self.kv.txn(txn, deadline).await {
-            Ok(answer) if answer.succeeded => Ok(()),
-            Ok(_) => match create_run::decide(true, tenant, run, config, now) {
-                Err(refused) => Err(refused),
-                Ok(_) => Err(contended(operation).into()),
-            },
-            // Not idempotent, but its record is its own: what was to be written is there, or it is not.
-            Err(error) if error.fate == Fate::Ambiguous => {
-                match self.load_run(operation, tenant, run, deadline).await? {
-                    Some(stored) if *stored.part == part => Ok(()),
-                    Some(_) => Err(CreateRunError::AlreadyExists { run }),
-                    None => Err(failed(operation, &error).into()),
-                }
+        let (path, retired) = (self.space.run(tenant, run), self.space.retired(tenant));
+        let mut part = None;
+        for attempt in 1..=self.config.attempts_max {
+            let reads = vec![Op::get(&path), Op::get(&retired)];
+            let read = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
+            let [stored, last_retired] = &read.responses[..] else { return Err(contended(operation).into()) };
+            if let (Some(kv), Some(part)) = (found(stored), &part)
+                && *decode_run(operation, kv)?.part == *part
+            {
+                // Not idempotent, but what it writes is like nothing else: an attempt whose answer was lost succeeded.
+                return Ok(());
             }
-            Err(error) => Err(failed(operation, &error).into()),
+            let record = create_run::decide(found(stored).is_some(), tenant, run, config, now)?;
+            let part = part.get_or_insert_with(|| RunPart::of(&record, None, self.kv.random()));
+            // A run that is being retired leaves its shards last; its name is free once they are gone. And a request that
+            // was held up on its way must not bring back a run that has come and gone in between.
+            let last_retired = found(last_retired).map_or(Revision(0), |kv| kv.mod_revision);
+            let txn = Txn {
+                compares: vec![
+                    Compare::absent(&path),
+                    Compare::none_in(self.space.colds_after(tenant, run, None)),
+                    Compare::unchanged_since(&retired, last_retired),
+                ],
+                success: vec![
+                    Op::put(&path, part.encode()),
+                    Op::put(self.space.open_run(tenant, run), ""),
+                    Op::put(self.space.new_run(now, tenant, run), ""),
+                ],
+                failure: vec![],
+            };
+            match self.kv.txn(txn, deadline).await {
+                Ok(answer) if answer.succeeded => return Ok(()),
+                Ok(_) => {}
+                Err(error) if error.fate == Fate::Ambiguous => {}
+                Err(error) => return Err(failed(operation, &error).into()),
+            }
+            self.breathe(attempt).await;
         }
+        Err(InfraError::transient(operation, "an earlier run of that name is still being removed").into())
     }
 
     pub(super) async fn settle_run(
@@ -101,7 +111,7 @@ impl<K: Kv> Inner<K> {
             };
             let mut next = record;
             next.apply(&change, []);
-            let part = RunPart { root_count: stored.part.root_count, ..RunPart::of(&next, None) };
+            let part = RunPart { root_count: stored.part.root_count, ..RunPart::of(&next, None, stored.part.creation) };
             let txn = self.settling(tenant, run, &stored, &part, settlement, deadline).await?;
             match self.kv.txn(txn, deadline).await {
                 Ok(answer) if answer.succeeded => return Ok(IdempotentOutcome::Executed(())),

@@ -300,17 +300,15 @@ impl<K: Kv> Inner<K> {
         let (tenant, key) = (parent.record.tenant, parent.record.key);
         let never_published = |child: &&ShardId| !parent.record.spawned.iter().any(|born| born.id == **child);
         let orphans: Vec<ShardId> = part.children.iter().filter(never_published).copied().collect();
+        // Only in the name of this very attempt: another may have been staged meanwhile, with the same children.
+        let marker = self.space.hatching(tenant, key);
+        let in_its_name = || vec![Compare::value_is(&marker, part.encode())];
         for chunk in orphans.chunks(CHUNK) {
             let deletes = chunk.iter().map(|child| Op::delete(self.space.cold(tenant, ShardKey::new(key.run, *child))));
-            self.repeat(operation, Txn::of(deletes.collect()), deadline).await?;
+            let txn = Txn { compares: in_its_name(), success: deletes.collect(), failure: vec![] };
+            self.repeat(operation, txn, deadline).await?;
         }
-        // Only the marker of this very attempt: another may have been staged meanwhile.
-        let marker = self.space.hatching(tenant, key);
-        let txn = Txn {
-            compares: vec![Compare::value_is(&marker, part.encode())],
-            success: vec![Op::delete(&marker)],
-            failure: vec![],
-        };
+        let txn = Txn { compares: in_its_name(), success: vec![Op::delete(&marker)], failure: vec![] };
         self.repeat(operation, txn, deadline).await?;
         Ok(())
     }
