@@ -103,55 +103,40 @@ fn cursor_fields(update: CursorUpdate<'_>) -> [&[u8]; 2] {
     [update.last_key().unwrap_or_default(), update.token().unwrap_or_default()]
 }
 
-/// Byte strings that are stored, changed and given back together.
+/// Byte strings that are stored, changed and given back together: one value in the slab, cut where the fields end.
 #[derive(Debug, PartialEq, Eq)]
-struct PooledFields<const N: usize>([ByteSlot; N]);
+struct PooledFields<const N: usize> {
+    slot: ByteSlot,
+    /// Every field is bounded by a limit that fits.
+    lens: [u16; N],
+}
 
 impl<const N: usize> PooledFields<N> {
-    const EMPTY: Self = Self([ByteSlot::EMPTY; N]);
+    const EMPTY: Self = Self { slot: ByteSlot::EMPTY, lens: [0; N] };
 
     fn insert(values: [&[u8]; N], slab: &mut ByteSlab) -> Result<Self, SlabFull> {
         let mut stored = Self::EMPTY;
-        match stored.replace(values, slab) {
-            Ok(()) => Ok(stored),
-            Err(full) => Err(full),
-        }
+        stored.replace(values, slab)?;
+        Ok(stored)
     }
 
     fn get<'s>(&self, slab: &'s ByteSlab) -> [&'s [u8]; N] {
-        self.0.map(|slot| slab.get(slot).expect("a pooled value is read through the slab that holds it"))
+        let mut rest = slab.get(self.slot).expect("a pooled value is read through the slab that holds it");
+        self.lens.map(|len| {
+            let (field, after) = rest.split_at(usize::from(len));
+            rest = after;
+            field
+        })
     }
 
     fn replace(&mut self, values: [&[u8]; N], slab: &mut ByteSlab) -> Result<(), SlabFull> {
-        // First room is made for every field that cannot be written where the old one is. Only this can fail, and the
-        // old fields are untouched until it has not.
-        let mut moved = [None; N];
-        for field in 0..N {
-            if !slab.replace_cannot_fail(self.0[field], values[field].len()) {
-                match slab.insert(values[field]) {
-                    Ok(slot) => moved[field] = Some(slot),
-                    Err(full) => {
-                        moved.into_iter().flatten().for_each(|slot| give_back(slot, slab));
-                        return Err(full);
-                    }
-                }
-            }
-        }
-        for field in 0..N {
-            let old = self.0[field];
-            self.0[field] = match moved[field] {
-                Some(slot) => {
-                    give_back(old, slab);
-                    slot
-                }
-                None => slab.replace(old, values[field]).expect("this field was seen to fit in place"),
-            };
-        }
+        self.slot = slab.replace_parts(self.slot, &values)?;
+        self.lens = values.map(|value| u16::try_from(value.len()).expect("specs and cursors are bounded"));
         Ok(())
     }
 
     fn release(self, slab: &mut ByteSlab) {
-        self.0.into_iter().for_each(|slot| give_back(slot, slab));
+        assert!(slab.remove(self.slot), "a pooled value is given back to the slab that holds it");
     }
 }
 
@@ -159,10 +144,6 @@ impl<const N: usize> Default for PooledFields<N> {
     fn default() -> Self {
         Self::EMPTY
     }
-}
-
-fn give_back(slot: ByteSlot, slab: &mut ByteSlab) {
-    assert!(slab.remove(slot), "a pooled value is given back to the slab that holds it");
 }
 
 #[cfg(test)]
@@ -203,17 +184,18 @@ mod tests {
     fn a_key_that_stops_having_a_token_gives_the_room_of_the_token_back() {
         let mut slab = ByteSlab::with_capacity(64);
         let mut pooled =
-            PooledCursor::from_update(CursorUpdate::new(Some(b"k"), Some(b"t")).unwrap(), &mut slab).unwrap();
-        assert_eq!(slab.len(), 2);
+            PooledCursor::from_update(CursorUpdate::new(Some(b"k"), Some(&[1; 16])).unwrap(), &mut slab).unwrap();
+        assert_eq!((slab.len(), slab.occupied_bytes()), (1, 32));
         pooled.replace(CursorUpdate::at_key(b"l").unwrap(), &mut slab).unwrap();
-        assert_eq!((slab.len(), pooled.last_key(&slab)), (1, Some(b"l".as_slice())));
+        assert_eq!((slab.occupied_bytes(), pooled.last_key(&slab)), (16, Some(b"l".as_slice())));
     }
 
     #[test]
     fn a_full_slab_still_takes_values_that_fit_where_the_old_ones_are() {
         let mut slab = ByteSlab::with_capacity(32);
         let mut pooled =
-            PooledCursor::from_update(CursorUpdate::new(Some(b"key"), Some(b"token")).unwrap(), &mut slab).unwrap();
+            PooledCursor::from_update(CursorUpdate::new(Some(b"key"), Some(b"token of 14 by")).unwrap(), &mut slab)
+                .unwrap();
         assert_eq!(slab.available_bytes(), 0);
         let longer = CursorUpdate::new(Some(b"key of 16 bytes."), Some(b"a longer token")).unwrap();
         pooled.replace(longer, &mut slab).unwrap();
@@ -222,10 +204,10 @@ mod tests {
 
     #[test]
     fn whichever_field_does_not_fit_the_old_value_stays_and_nothing_leaks() {
-        let old = CursorUpdate::new(Some(b"key"), Some(b"token")).unwrap();
-        let long = [b'x'; 17];
+        let old = CursorUpdate::new(Some(b"key"), Some(b"token of 14 by")).unwrap();
+        let long = [b'x'; 32];
         for (key, token) in [(&long[..], &b"t"[..]), (b"k", &long), (&long, &long)] {
-            let mut slab = ByteSlab::with_capacity(48); // 16 for each field, and one spare block of 16.
+            let mut slab = ByteSlab::with_capacity(48); // 32 for the value, and one spare block of 16.
             let mut pooled = PooledCursor::from_update(old, &mut slab).unwrap();
             let before = (slab.len(), slab.occupied_bytes(), slab.available_bytes());
             assert!(pooled.replace(CursorUpdate::new(Some(key), Some(token)).unwrap(), &mut slab).is_err());
@@ -261,10 +243,7 @@ mod tests {
                 for (pooled, plain) in &cursors {
                     prop_assert_eq!(pooled.view(&slab), plain.as_update());
                 }
-                let fields = cursors.iter().map(|(_, plain)| {
-                    usize::from(plain.last_key().is_some()) + usize::from(plain.token().is_some())
-                });
-                prop_assert_eq!(slab.len(), fields.sum::<usize>());
+                prop_assert_eq!(slab.len(), cursors.iter().filter(|(_, plain)| !plain.is_initial()).count());
             }
             cursors.into_iter().for_each(|(pooled, _)| pooled.release(&mut slab));
             prop_assert_eq!((slab.len(), slab.occupied_bytes()), (0, 0));

@@ -110,12 +110,18 @@ impl ByteSlab {
 
     /// Stores a copy of `value`. An empty value takes no room and always succeeds.
     pub fn insert(&mut self, value: &[u8]) -> Result<ByteSlot, SlabFull> {
-        if value.is_empty() {
+        self.insert_parts(&[value])
+    }
+
+    /// Stores the `parts` as one value, end to end. A record of several fields is then found, checked and replaced at once.
+    pub fn insert_parts(&mut self, parts: &[&[u8]]) -> Result<ByteSlot, SlabFull> {
+        let length = total_len(parts);
+        if length == 0 {
             return Ok(ByteSlot::EMPTY);
         }
-        let unit = self.take_block(value.len())?;
+        let unit = self.take_block(length)?;
         self.len += 1;
-        Ok(self.fill(unit, value))
+        Ok(self.fill(unit, parts, length))
     }
 
     /// The value that `slot` names, or `None` if it was removed or replaced, or is another slab's.
@@ -137,30 +143,35 @@ impl ByteSlab {
     /// If `slot` names nothing here: who replaces a value must own it, so a stale handle is the caller's bug, and storing
     /// the value beside the one it meant to replace would leak.
     pub fn replace(&mut self, slot: ByteSlot, value: &[u8]) -> Result<ByteSlot, SlabFull> {
+        self.replace_parts(slot, &[value])
+    }
+
+    /// [`replace`](Self::replace) by `parts` stored as one value, end to end.
+    ///
+    /// # Panics
+    ///
+    /// If `slot` names nothing here, as [`replace`](Self::replace) does.
+    pub fn replace_parts(&mut self, slot: ByteSlot, parts: &[&[u8]]) -> Result<ByteSlot, SlabFull> {
         if slot.is_empty() {
-            return self.insert(value);
+            return self.insert_parts(parts);
         }
         let class = self.class_of(slot).expect("the slot to replace names a value of this slab");
-        match class_for(value.len()) {
-            Some(class_new) if class_new <= class && !value.is_empty() => {
+        let length = total_len(parts);
+        match class_for(length) {
+            Some(class_new) if class_new <= class && length > 0 => {
                 self.release(slot, class);
-                self.trim(slot.unit, class, class_new);
+                if class_new < class {
+                    self.trim(slot.unit, class, class_new);
+                }
                 self.len += 1;
-                Ok(self.fill(slot.unit, value))
+                Ok(self.fill(slot.unit, parts, length))
             }
             _ => {
-                let slot_new = self.insert(value)?;
+                let slot_new = self.insert_parts(parts)?;
                 self.remove(slot);
                 Ok(slot_new)
             }
         }
-    }
-
-    /// Whether [`replace`](Self::replace) of what `slot` names by `length` bytes needs no room that is not already its own.
-    ///
-    /// With this, several values can be changed together or not at all: first find room for those that need it.
-    pub fn replace_cannot_fail(&self, slot: ByteSlot, length: usize) -> bool {
-        length == 0 || matches!((class_for(length), self.class_of(slot)), (Some(new), Some(class)) if new <= class)
     }
 
     /// Gives back the room of the value that `slot` names. Returns whether it named one.
@@ -234,10 +245,15 @@ impl ByteSlab {
         Ok(unit)
     }
 
-    /// Writes `value` into a block that is taken and large enough.
-    fn fill(&mut self, unit: u32, value: &[u8]) -> ByteSlot {
-        let length = value.len() as u32; // It fits the block, and a block's size fits a u32.
-        self.storage[bytes_at(unit, length)].copy_from_slice(value);
+    /// Writes `parts` of `length` bytes together into a block that is taken and large enough.
+    fn fill(&mut self, unit: u32, parts: &[&[u8]], length: usize) -> ByteSlot {
+        let length = length as u32; // It fits the block, and a block's size fits a u32.
+        let mut rest = &mut self.storage[bytes_at(unit, length)];
+        for part in parts {
+            let (place, after) = rest.split_at_mut(part.len());
+            place.copy_from_slice(part);
+            rest = after;
+        }
         self.used_bytes += length;
         self.occupied_bytes += class_bytes(taken_class(self.states[unit as usize]).expect("the block was just taken"));
         ByteSlot { slab: self.slab, unit, generation: self.generations[unit as usize], length }
@@ -388,6 +404,11 @@ enum Link {
     Previous = 4,
 }
 
+/// How long `parts` are together; more than can be counted is more than fits.
+fn total_len(parts: &[&[u8]]) -> usize {
+    parts.iter().fold(0, |total, part| total.saturating_add(part.len()))
+}
+
 /// The class whose blocks are the smallest that hold `length` bytes. `None` if no slab is that large.
 fn class_for(length: usize) -> Option<u32> {
     let units = length.div_ceil(UNIT_BYTES as usize).checked_next_power_of_two()?;
@@ -497,7 +518,7 @@ mod tests {
     }
 
     proptest! {
-        #[test]
+    #[test]
         fn a_slab_behaves_like_a_map_of_handles(capacity in 0..3000_u32, steps in steps()) {
             let mut slab = ByteSlab::with_capacity(capacity);
             let mut other = ByteSlab::with_capacity(capacity);
@@ -694,13 +715,14 @@ mod tests {
     }
 
     #[test]
-    fn replacing_cannot_fail_up_to_the_size_of_the_block() {
-        let mut slab = ByteSlab::with_capacity(32);
-        let slot = slab.insert(&[1; 17]).expect("it fits exactly");
-        assert!(slab.replace_cannot_fail(slot, 0) && slab.replace_cannot_fail(slot, 1));
-        assert!(slab.replace_cannot_fail(slot, 32) && !slab.replace_cannot_fail(slot, 33));
-        assert!(slab.replace_cannot_fail(ByteSlot::EMPTY, 0) && !slab.replace_cannot_fail(ByteSlot::EMPTY, 1));
-        slab.replace(slot, &[2; 32]).expect("it was said not to fail");
-        assert!(!slab.replace_cannot_fail(slot, 1), "a stale handle promises nothing");
+    fn parts_are_one_value_end_to_end() {
+        let mut slab = ByteSlab::with_capacity(64);
+        let slot = slab.insert_parts(&[b"ab", b"", b"c"]).unwrap();
+        assert_eq!((slab.get(slot), slab.len()), (Some(&b"abc"[..]), 1));
+        let slot = slab.replace_parts(slot, &[b"a much longer", b" value"]).unwrap();
+        assert_eq!((slab.get(slot), slab.len()), (Some(&b"a much longer value"[..]), 1));
+        assert_eq!(slab.replace_parts(slot, &[b"", b""]), Ok(ByteSlot::EMPTY));
+        assert!(slab.is_empty());
+        assert_eq!(slab.insert_parts(&[&[1; 64], &[1; 1]]).unwrap_err().requested_bytes, 65);
     }
 }
