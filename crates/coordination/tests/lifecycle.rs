@@ -21,7 +21,7 @@ fn op(id: u64) -> OpId {
 }
 
 fn key(bytes: &[u8]) -> CursorUpdate<'_> {
-    CursorUpdate::at_key(bytes).unwrap()
+    CursorUpdate::at_key(bytes).expect("a short key is a valid cursor")
 }
 
 #[test]

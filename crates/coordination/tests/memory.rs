@@ -163,7 +163,7 @@ fn limits_hold_for_tenant_and_coordinator_and_for_runs() {
 
 #[test]
 fn a_full_slab_refuses_and_leaves_everything_as_it_was() {
-    let config = CoordinatorRuntimeConfig { slab_capacity: 128, ..small() };
+    let config = CoordinatorRuntimeConfig { slab_capacity: 64, ..small() };
     let mut coordinator = with_shards(config, 1);
     let lease = acquire(&mut coordinator, 1, 2).unwrap();
     coordinator.checkpoint(at(3), tenant(), &lease, key(b"bb"), op(2)).unwrap();

@@ -134,8 +134,7 @@ pub fn assert_after<const LOG: usize>(
     }
     let violation = check_head(key, state).err().or_else(|| {
         let op_id = change.logged?.op_id;
-        let times = state.op_log.iter().filter(|entry| entry.op_id == op_id).count();
-        (times > 1).then_some(InvariantViolation::DuplicateOpId { op_id })
+        (state.op_log.count(op_id) > 1).then_some(InvariantViolation::DuplicateOpId { op_id })
     });
     if let Some(violation) = violation {
         panic!("shard {key}: {violation}");

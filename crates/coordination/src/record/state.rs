@@ -71,12 +71,12 @@ impl Head {
 pub struct ShardState<const LOG: usize = OP_LOG_CAP> {
     /// What most operations rewrite.
     pub head: Head,
+    /// The last operations.
+    pub op_log: OpLog<LOG>,
     /// What the cursor's progress means; from the run's configuration, so that the record stands alone.
     pub cursor_semantics: CursorSemantics,
     /// The shard this one was split from, exactly if its id is a derived one.
     pub parent: Option<ShardId>,
-    /// The last operations.
-    pub op_log: OpLog<LOG>,
     /// The last owners.
     pub history: History,
 }
