@@ -429,8 +429,6 @@ fn cases(count: u32) -> ProptestConfig {
 
 #[test]
 fn random_operations_get_the_same_answers_from_simulated_etcd_and_from_memory() {
-    let cases =
-        ProptestConfig { cases: 2_000, failure_persistence: None, max_shrink_iters: 4_000, ..Default::default() };
     proptest!(cases(2_000), |(script in prop::collection::vec(command(), 1..120))| {
         check(&script, sync::simulate(SimKv::new(1), config()).expect("valid"))?;
     });
@@ -438,8 +436,6 @@ fn random_operations_get_the_same_answers_from_simulated_etcd_and_from_memory() 
 
 #[test]
 fn lost_requests_lost_answers_and_late_arrivals_change_no_answer_and_no_record() {
-    let cases =
-        ProptestConfig { cases: 2_000, failure_persistence: None, max_shrink_iters: 4_000, ..Default::default() };
     proptest!(cases(1_500), |(script in prop::collection::vec(command(), 1..80), seed: u64)| {
         check_under_faults(&script, seed)?;
     });
