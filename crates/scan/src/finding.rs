@@ -76,9 +76,8 @@ pub fn group(occurrences: impl IntoIterator<Item = Occurrence>, introductions: &
             }
         })
         .collect();
-    findings.sort_by(|a, b| {
-        (place_of(a.first()), &a.rule, a.secret_id).cmp(&(place_of(b.first()), &b.rule, b.secret_id))
-    });
+    findings
+        .sort_by(|a, b| (place_of(a.first()), &a.rule, a.secret_id).cmp(&(place_of(b.first()), &b.rule, b.secret_id)));
     findings
 }
 

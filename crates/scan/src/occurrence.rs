@@ -79,10 +79,8 @@ impl Occurrence {
             offset: finding.secret_span.start,
             decoded_from: finding.decoded_from.iter().map(|encoding| encoding.to_string()).collect(),
             redacted: finding.secret.redacted(),
-            exposed: keep_secret.then(|| Exposed {
-                secret: cut(finding.secret.expose()),
-                matched: cut(finding.matched.expose()),
-            }),
+            exposed: keep_secret
+                .then(|| Exposed { secret: cut(finding.secret.expose()), matched: cut(finding.matched.expose()) }),
         }
     }
 

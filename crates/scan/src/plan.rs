@@ -160,7 +160,8 @@ mod tests {
 
     fn source(number: u32, path: &std::path::Path) -> Source {
         let path = path.canonicalize().unwrap();
-        Source::of_target(Target { number, path, kind: TargetKind::Tree, options: ReadOptions::default() }).unwrap()
+        let target = Target { number, path, kind: TargetKind::Tree, options: ReadOptions::default() };
+        Source::of_target(target, std::path::Path::new("")).unwrap()
     }
 
     #[test]
@@ -183,7 +184,9 @@ mod tests {
         }
         let count_in = |index: usize| {
             let spec = shards.shards()[index].spec;
-            (0..64).filter(|i| spec.contains(&key::path_key(0, [b"big".as_slice(), format!("{i:02}").as_bytes()]))).count()
+            (0..64)
+                .filter(|i| spec.contains(&key::path_key(0, [b"big".as_slice(), format!("{i:02}").as_bytes()])))
+                .count()
         };
         let largest = (0..8).map(count_in).max().unwrap();
         assert!(largest <= 10, "{largest} of 64 files in one of 8 shards");

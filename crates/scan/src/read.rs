@@ -332,9 +332,6 @@ mod tests {
         };
         assert_eq!(outcome_with(u32::MAX), Outcome::Unreadable(UnreadableReason::Changed));
         assert!(matches!(outcome_with(1), Outcome::Scanned { .. }));
-        assert_eq!(
-            reader.file(&path, b"key", &place, &ReadOptions::default(), &mut || false),
-            Outcome::Interrupted
-        );
+        assert_eq!(reader.file(&path, b"key", &place, &ReadOptions::default(), &mut || false), Outcome::Interrupted);
     }
 }

@@ -35,7 +35,7 @@ pub enum TargetKind {
     /// Blobs of a repository, listed in a file beside the findings.
     Objects {
         /// The hash of that list; it is also its name.
-        list: [u8; 32],
+        list: [u8; 16],
     },
 }
 
@@ -164,7 +164,7 @@ mod tests {
         Target {
             number: 3,
             path: PathBuf::from(OsStr::from_bytes(b"/srv/\xff")),
-            kind: TargetKind::Objects { list: [9; 32] },
+            kind: TargetKind::Objects { list: [9; 16] },
             options: ReadOptions {
                 no_ignore: true,
                 read_binary: false,

@@ -11,13 +11,18 @@
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tessera_contracts::source_family::{CheckedPages, ItemPages, PageLimits, SourceError, SourceErrorClass, SourceFamily};
+use tessera_contracts::source_family::{
+    CheckedPages, ItemPages, PageLimits, SourceError, SourceErrorClass, SourceFamily,
+};
 use tessera_contracts::split::plan_split_residual;
-use tessera_contracts::{CursorUpdate, FenceEpoch, LogicalTime, OpId, RestoredShardState, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::{
+    CursorUpdate, FenceEpoch, LogicalTime, OpId, RestoredShardState, RunId, ShardId, ShardKey, TenantId, WorkerId,
+};
 use tessera_coordination::error::{ClaimError, OperationError};
 use tessera_coordination::record::history::ReleaseReason;
 use tessera_coordination::record::orders::Order;
@@ -27,13 +32,15 @@ use tessera_coordination::run::summary::{ShardFilter, ShardPage};
 use tessera_coordination::session::SessionFailure;
 use tessera_coordination::{AcquireScratch, CoordinationFacade, WorkerSession};
 
-use crate::item::{Item, ItemKind, UnreadableReason};
+use crate::item::{Item, ItemKind, SkipReason, UnreadableReason};
 use crate::key;
 use crate::occurrence::Place;
 use crate::read::{Outcome, Reader};
 use crate::sink::record::{NOTES_MAX, Note, Segment};
 use crate::sink::{FindingsSink, SinkError};
 use crate::source::Source;
+use crate::source::git::GitError;
+use crate::source::git::reader::{BlobRead, BlobReader, CatFile};
 use crate::tally::Tally;
 use crate::target::Target;
 
@@ -143,6 +150,7 @@ enum ItemEnd {
     Done,
     Interrupted,
     LeaseLost,
+    SourceFailed(SourceError),
 }
 
 /// One worker with everything it owns.
@@ -155,10 +163,16 @@ pub struct Worker<'w, B, C> {
     stop: &'w AtomicBool,
     progress: Arc<WorkerProgress>,
     sources: Vec<Arc<Source>>,
+    /// Where lists of objects lie.
+    dir: PathBuf,
+    blobs: Blobs,
     op_ids: OpIds,
     /// Splits asked for: not again while that owner holds that shard at that fence.
     asked: HashMap<ShardId, FenceEpoch>,
 }
+
+/// Largest blob that is read: git and we hold it in memory. Larger ones are counted as left out.
+const BLOB_BYTES_MAX: u64 = 64 << 20;
 
 /// How often a call that fails for now is tried again, and how long in between.
 const ATTEMPTS_MAX: u32 = 6;
@@ -167,7 +181,7 @@ const IDLE_WAIT_MAX: Duration = Duration::from_millis(200);
 
 impl<'w, B: CoordinationFacade, C: Clock> Worker<'w, B, C> {
     /// A worker that searches with `reader`, writes to `sink` and ends soon after `stop` is set. `sources` are those
-    /// prepared already; others are made from the metadata of shards. `seed` makes its operation ids unique.
+    /// prepared already; others are made from the metadata of shards, with their lists in `dir`. `seed` makes its operation ids unique.
     #[expect(clippy::too_many_arguments, reason = "each is another thing a worker owns")]
     pub fn new(
         backend: B,
@@ -176,12 +190,14 @@ impl<'w, B: CoordinationFacade, C: Clock> Worker<'w, B, C> {
         reader: Reader,
         sink: Box<dyn FindingsSink + Send>,
         sources: Vec<Arc<Source>>,
+        dir: PathBuf,
         stop: &'w AtomicBool,
         progress: Arc<WorkerProgress>,
         seed: u64,
     ) -> Self {
         let asked = HashMap::new();
-        Self { backend, clock, config, reader, sink, stop, progress, sources, op_ids: OpIds(seed), asked }
+        let blobs = Blobs::default();
+        Self { backend, clock, config, reader, sink, stop, progress, sources, dir, blobs, op_ids: OpIds(seed), asked }
     }
 
     /// Works until nothing is left, or until told to stop.
@@ -207,6 +223,8 @@ impl<'w, B: CoordinationFacade, C: Clock> Worker<'w, B, C> {
                         stop: self.stop,
                         progress: &self.progress,
                         sources: &mut self.sources,
+                        dir: &self.dir,
+                        blobs: &mut self.blobs,
                         op_ids: &mut self.op_ids,
                     };
                     match sweep.shard(session)? {
@@ -307,7 +325,41 @@ struct Sweep<'s, C> {
     stop: &'s AtomicBool,
     progress: &'s WorkerProgress,
     sources: &'s mut Vec<Arc<Source>>,
+    dir: &'s Path,
+    blobs: &'s mut Blobs,
     op_ids: &'s mut OpIds,
+}
+
+/// Readers of repositories, one for each target met.
+#[derive(Default)]
+struct Blobs(HashMap<u32, BlobsOf>);
+
+struct BlobsOf {
+    reader: CatFile,
+    content: Vec<u8>,
+}
+
+impl Blobs {
+    fn of(&mut self, source: &Source) -> &mut BlobsOf {
+        let target = source.target();
+        let new = || BlobsOf { reader: CatFile::new(&target.path), content: Vec::new() };
+        self.0.entry(target.number).or_insert_with(new)
+    }
+
+    /// Asks for the blobs of a page; what was asked for an earlier one is forgotten.
+    fn request(&mut self, source: &Source, items: &[Item]) -> Result<(), GitError> {
+        let Source::Objects(_) = source else { return Ok(()) };
+        let reader = &mut self.of(source).reader;
+        reader.reset();
+        reader.request(&mut items.iter().filter_map(|item| match &item.kind {
+            ItemKind::Blob { oid, .. } => Some(&**oid),
+            _ => None,
+        }))
+    }
+}
+
+fn git_failed(error: &GitError) -> SourceError {
+    SourceError::new(SourceErrorClass::Transient, error.to_string())
 }
 
 /// A segment under way, and where the shard stands.
@@ -359,7 +411,9 @@ impl<C: Clock> Sweep<'_, C> {
         loop {
             let pages = source.open(&state);
             let swept = match pages {
-                Ok(pages) => self.pages(session, &source, CheckedPages::new(pages, state.clone()), &mut at, &mut state)?,
+                Ok(pages) => {
+                    self.pages(session, &source, CheckedPages::new(pages, state.clone()), &mut at, &mut state)?
+                }
                 Err(error) => Err((session, error)),
             };
             match swept {
@@ -378,7 +432,10 @@ impl<C: Clock> Sweep<'_, C> {
     }
 
     /// Reads pages to the end of the shard. An error of the source gives the session back.
-    #[expect(clippy::type_complexity, reason = "three ways out: fatal, source error with the session, end of the shard")]
+    #[expect(
+        clippy::type_complexity,
+        reason = "three ways out: fatal, source error with the session, end of the shard"
+    )]
     fn pages<'b, B: CoordinationFacade, P: ItemPages<Item = Item>>(
         &mut self,
         mut session: WorkerSession<'b, B>,
@@ -393,6 +450,9 @@ impl<C: Clock> Sweep<'_, C> {
                 Err(error) => return Ok(Err((session, error))),
             };
             let mut is_last = page.is_last;
+            if let Err(error) = self.blobs.request(source, &page.items) {
+                return Ok(Err((session, git_failed(&error))));
+            }
             for item in page.items {
                 // A split at a safe point within this page gave the rest of it away.
                 if !state.spec().range().reaches_up_to(&item.key) {
@@ -403,6 +463,7 @@ impl<C: Clock> Sweep<'_, C> {
                     ItemEnd::Done => at.reached = Some(item.key),
                     // What came before it is done; the item itself is not, and safe points hand the shard back.
                     ItemEnd::Interrupted => {}
+                    ItemEnd::SourceFailed(error) => return Ok(Err((session, error))),
                     ItemEnd::LeaseLost => {
                         self.drop_segment(at);
                         return Ok(Ok(ShardEnd::Lost));
@@ -450,7 +511,7 @@ impl<C: Clock> Sweep<'_, C> {
                 return Ok(ItemEnd::Done);
             }
             ItemKind::File => {
-                let Source::Directory(directory) = source;
+                let Source::Directory(directory) = source else { unreachable!("only directories hold files") };
                 let file = directory.path_of(&item.key).expect("a checked item's key is of its shard's target");
                 let place = Place { target: target.number, path: &path, blob: None };
                 let (reader, clock, config, stop) = (&mut *self.reader, self.clock, self.config, self.stop);
@@ -464,7 +525,26 @@ impl<C: Clock> Sweep<'_, C> {
                     Outcome::Unreadable(UnreadableReason::Poison)
                 })
             }
-            ItemKind::Blob { .. } => todo!(),
+            ItemKind::Blob { oid, .. } => {
+                let place = Place { target: target.number, path: &path, blob: Some(oid) };
+                let blobs = self.blobs.of(source);
+                match blobs.reader.next(&mut blobs.content, BLOB_BYTES_MAX) {
+                    Ok(BlobRead::Read) => {
+                        let (reader, content) = (&mut *self.reader, &blobs.content);
+                        // Named by its content: the same blob in another run or at another place in the list is the same.
+                        let read =
+                            catch_unwind(AssertUnwindSafe(|| reader.bytes(content, oid, &place, &target.options)));
+                        read.unwrap_or_else(|_| {
+                            self.reader.renew_detector();
+                            Outcome::Unreadable(UnreadableReason::Poison)
+                        })
+                    }
+                    Ok(BlobRead::TooLarge(_)) => Outcome::Skipped(SkipReason::TooLarge),
+                    Ok(BlobRead::Missing) => Outcome::Unreadable(UnreadableReason::ObjectMissing),
+                    Ok(BlobRead::Corrupt) => Outcome::Unreadable(UnreadableReason::ObjectCorrupt),
+                    Err(error) => return Ok(ItemEnd::SourceFailed(git_failed(&error))),
+                }
+            }
         };
         match outcome {
             Outcome::Scanned { bytes } => {
@@ -570,7 +650,9 @@ impl<C: Clock> Sweep<'_, C> {
         for attempt in 1.. {
             match session.complete(self.clock.now(), cursor, op_id) {
                 Ok(_) => break,
-                Err(SessionFailure::Kept { session: kept, error }) if error.is_transient() && attempt < ATTEMPTS_MAX => {
+                Err(SessionFailure::Kept { session: kept, error })
+                    if error.is_transient() && attempt < ATTEMPTS_MAX =>
+                {
                     session = *kept;
                     std::thread::sleep(backoff(attempt));
                 }
@@ -590,7 +672,9 @@ impl<C: Clock> Sweep<'_, C> {
         for attempt in 1.. {
             match session.release(self.clock.now(), None, reason, op_id) {
                 Ok(_) => break,
-                Err(SessionFailure::Kept { session: kept, error }) if error.is_transient() && attempt < ATTEMPTS_MAX => {
+                Err(SessionFailure::Kept { session: kept, error })
+                    if error.is_transient() && attempt < ATTEMPTS_MAX =>
+                {
                     session = *kept;
                     std::thread::sleep(backoff(attempt));
                 }
@@ -611,7 +695,9 @@ impl<C: Clock> Sweep<'_, C> {
         for attempt in 1.. {
             match session.park(self.clock.now(), Park::because(reason).with_detail(detail), op_id) {
                 Ok(_) => break,
-                Err(SessionFailure::Kept { session: kept, error }) if error.is_transient() && attempt < ATTEMPTS_MAX => {
+                Err(SessionFailure::Kept { session: kept, error })
+                    if error.is_transient() && attempt < ATTEMPTS_MAX =>
+                {
                     session = *kept;
                     std::thread::sleep(backoff(attempt));
                 }
@@ -653,7 +739,7 @@ impl<C: Clock> Sweep<'_, C> {
         if let Some(known) = self.sources.iter().find(|source| *source.target() == target) {
             return Ok(Arc::clone(known));
         }
-        let source = Arc::new(Source::of_target(target)?);
+        let source = Arc::new(Source::of_target(target, self.dir)?);
         self.sources.push(Arc::clone(&source));
         Ok(source)
     }

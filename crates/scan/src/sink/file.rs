@@ -192,8 +192,14 @@ mod tests {
     #[test]
     fn a_full_disk_is_an_error_that_says_what_to_do() {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let mut sink =
-            FileSink { path: "/dev/full".into(), file: full, buffer: Vec::new(), committed: 0, written: 0, begun: None };
+        let mut sink = FileSink {
+            path: "/dev/full".into(),
+            file: full,
+            buffer: Vec::new(),
+            committed: 0,
+            written: 0,
+            begun: None,
+        };
         let error = sink.commit(&segment(b"a")).unwrap_err();
         assert_eq!(error.source.kind(), io::ErrorKind::StorageFull);
         assert!(error.to_string().contains("free some space"), "{error}");

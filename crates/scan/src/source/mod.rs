@@ -1,8 +1,11 @@
 //! Source families: where items come from, and how one of them is read.
 
 pub mod directory;
+pub mod git;
 pub mod ignored;
 pub mod names;
+
+use std::path::Path;
 
 use tessera_contracts::RestoredShardState;
 use tessera_contracts::keyspace::Fraction;
@@ -11,6 +14,7 @@ use tessera_contracts::source_family::{ItemPages, Page, PageLimits, SourceError,
 use crate::item::Item;
 use crate::target::{Target, TargetKind};
 use directory::{DirectoryPages, DirectorySource};
+use git::objects::{ObjectPages, ObjectsSource};
 
 /// Items looked at ahead of a cursor to find where to cut.
 const LOOKAHEAD_ITEMS_MAX: usize = 20_000;
@@ -23,6 +27,8 @@ pub const ITEM_COST_BYTES: u64 = 4 << 10;
 pub enum Source {
     /// Files of a tree.
     Directory(DirectorySource),
+    /// Blobs of a repository.
+    Objects(ObjectsSource),
 }
 
 /// Pages of any family.
@@ -30,16 +36,19 @@ pub enum Source {
 pub enum SourcePages<'f> {
     /// Files of a tree.
     Directory(DirectoryPages<'f>),
+    /// Blobs of a repository.
+    Objects(ObjectPages<'f>),
 }
 
 impl Source {
-    /// The family that reads `target`.
-    pub fn of_target(target: Target) -> Result<Self, SourceError> {
+    /// The family that reads `target`; lists of objects lie in `dir`.
+    pub fn of_target(target: Target, dir: &Path) -> Result<Self, SourceError> {
+        let refused = |error: &dyn std::fmt::Display| SourceError::new(SourceErrorClass::Poisoned, error.to_string());
         match target.kind {
-            TargetKind::Tree => DirectorySource::new(target)
-                .map(Self::Directory)
-                .map_err(|error| SourceError::new(SourceErrorClass::Poisoned, error.to_string())),
-            TargetKind::Objects { .. } => todo!(),
+            TargetKind::Tree => DirectorySource::new(target).map(Self::Directory).map_err(|error| refused(&error)),
+            TargetKind::Objects { list } => {
+                ObjectsSource::new(target, &list, dir).map(Self::Objects).map_err(|error| refused(&error))
+            }
         }
     }
 
@@ -47,6 +56,7 @@ impl Source {
     pub fn target(&self) -> &Target {
         match self {
             Self::Directory(source) => source.target(),
+            Self::Objects(source) => source.target(),
         }
     }
 
@@ -85,12 +95,14 @@ impl SourceFamily for Source {
     fn name(&self) -> &'static str {
         match self {
             Self::Directory(source) => source.name(),
+            Self::Objects(source) => source.name(),
         }
     }
 
     fn open<'f>(&'f self, state: &RestoredShardState) -> Result<SourcePages<'f>, SourceError> {
         match self {
             Self::Directory(source) => source.open(state).map(SourcePages::Directory),
+            Self::Objects(source) => source.open(state).map(SourcePages::Objects),
         }
     }
 }
@@ -101,6 +113,7 @@ impl ItemPages for SourcePages<'_> {
     fn next_page(&mut self, limits: PageLimits) -> Result<Page<Item>, SourceError> {
         match self {
             Self::Directory(pages) => pages.next_page(limits),
+            Self::Objects(pages) => pages.next_page(limits),
         }
     }
 }

@@ -6,7 +6,9 @@ pub mod objects;
 pub mod reader;
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// Git cannot do what is asked.
@@ -21,7 +23,7 @@ pub enum GitError {
         /// The subcommand.
         command: &'static str,
         /// Where.
-        path: std::path::PathBuf,
+        path: PathBuf,
         /// How it ended.
         status: String,
         /// The last line it wrote.
@@ -67,26 +69,65 @@ pub(crate) fn git(repository: &Path, args: &[impl AsRef<OsStr>]) -> Command {
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+        .stderr(Stdio::null());
     command
 }
 
-/// Waits for `child` to end well.
-pub(crate) fn ended_well(mut child: Child, command: &'static str, path: &Path) -> Result<(), GitError> {
-    use std::io::Read;
-    drop(child.stdin.take());
-    let mut message = Vec::new();
-    if let Some(stderr) = child.stderr.take() {
-        // Read before waiting: a child that fills its pipe would never end. Bounded: it is shown in one line.
-        let _ = stderr.take(1 << 16).read_to_end(&mut message);
+/// A git command under way.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    /// What it complains about. A file in memory and not a pipe: a full pipe that nobody reads would stop it.
+    complaints: Option<File>,
+    name: &'static str,
+    repository: PathBuf,
+}
+
+impl Running {
+    /// Starts git.
+    pub(crate) fn start(repository: &Path, name: &'static str, args: &[&str], reads: bool) -> Result<Self, GitError> {
+        let complaints = rustix::fs::memfd_create("git-stderr", rustix::fs::MemfdFlags::CLOEXEC).ok().map(File::from);
+        let mut command = git(repository, &[name]);
+        command.args(args);
+        if reads {
+            command.stdin(Stdio::piped());
+        }
+        if let Some(file) = complaints.as_ref().and_then(|file| file.try_clone().ok()) {
+            command.stderr(file);
+        }
+        let child = command.spawn().map_err(GitError::Missing)?;
+        Ok(Self { child, complaints, name, repository: repository.to_path_buf() })
     }
-    let status = child.wait().map_err(GitError::io("waiting for git"))?;
-    if status.success() {
-        return Ok(());
+
+    /// Waits for it to end, and to end well.
+    pub(crate) fn finish(mut self) -> Result<(), GitError> {
+        drop(self.child.stdin.take());
+        let status = self.child.wait().map_err(GitError::io("waiting for git"))?;
+        if status.success() { Ok(()) } else { Err(self.failed(&status.to_string())) }
     }
-    let message = String::from_utf8_lossy(&message);
-    let message = message.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_owned();
-    Err(GitError::Failed { command, path: path.to_path_buf(), status: status.to_string(), message })
+
+    fn failed(&self, status: &str) -> GitError {
+        let mut message = Vec::new();
+        if let Some(file) = &self.complaints {
+            let len = file.metadata().map_or(0, |metadata| metadata.len());
+            let kept = len.min(4_096);
+            message.resize(kept as usize, 0);
+            if file.read_exact_at(&mut message, len - kept).is_err() {
+                message.clear();
+            }
+        }
+        let message = String::from_utf8_lossy(&message);
+        let last = message.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_owned();
+        GitError::Failed { command: self.name, path: self.repository.clone(), status: status.into(), message: last }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Not wanted any more; one that has ended cannot be killed, and that is fine.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// Whether `path` is a repository git accepts, bare or not.
@@ -127,8 +168,8 @@ mod tests {
     #[test]
     fn a_command_that_fails_says_where_and_why() {
         let dir = tempfile::tempdir().unwrap();
-        let child = git(dir.path(), &["rev-parse", "--git-dir"]).env("GIT_CEILING_DIRECTORIES", dir.path()).spawn();
-        let error = ended_well(child.unwrap(), "rev-parse", dir.path()).unwrap_err();
-        assert!(error.to_string().contains("not a git repository"), "{error}");
+        let running = Running::start(dir.path(), "rev-parse", &["--no-such-option", "nothing"], false).unwrap();
+        let error = running.finish().unwrap_err().to_string();
+        assert!(error.starts_with("git rev-parse in /") && error.contains("fatal:"), "{error}");
     }
 }

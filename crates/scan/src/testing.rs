@@ -1,0 +1,78 @@
+//! Made-up repositories for tests.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::source::git::{hex_oid, parse_oid};
+
+/// A repository that is gone at the end of the test.
+pub(crate) struct Repository(tempfile::TempDir);
+
+impl Repository {
+    pub(crate) fn new() -> Self {
+        let repository = Self(tempfile::tempdir().unwrap());
+        repository.git(&["init", "-q", "-b", "main"]);
+        repository
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(crate) fn git(&self, args: &[&str]) -> String {
+        let output = self.command(args).output().unwrap();
+        assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// For commands that end badly on purpose, such as a merge with a conflict.
+    pub(crate) fn try_git(&self, args: &[&str]) {
+        self.command(args).output().unwrap();
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("git");
+        command.arg("-C").arg(self.path()).args(args);
+        command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
+        for who in ["AUTHOR", "COMMITTER"] {
+            command.env(format!("GIT_{who}_NAME"), "Ada").env(format!("GIT_{who}_EMAIL"), "ada@example.org");
+            command.env(format!("GIT_{who}_DATE"), "2024-01-01T00:00:00Z");
+        }
+        command
+    }
+
+    /// Stores a blob; it is part of no commit.
+    pub(crate) fn blob(&self, content: &[u8]) -> Box<[u8]> {
+        let path = self.path().join(".git/blob-to-hash");
+        std::fs::write(&path, content).unwrap();
+        let oid = self.git(&["hash-object", "-w", "--no-filters", path.to_str().unwrap()]);
+        parse_oid(oid.as_bytes()).unwrap()
+    }
+
+    /// Writes files and commits everything; returns the commit's id.
+    pub(crate) fn commit(&self, message: &str, files: &[(&str, &str)]) -> String {
+        for (path, text) in files {
+            let path = self.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        self.git(&["add", "-A"]);
+        self.git(&["commit", "-q", "--allow-empty", "-m", message]);
+        self.git(&["rev-parse", "HEAD"])
+    }
+
+    fn loose(&self, oid: &[u8]) -> std::path::PathBuf {
+        let hex = hex_oid(oid);
+        self.path().join(format!(".git/objects/{}/{}", &hex[..2], &hex[2..]))
+    }
+
+    /// Spoils a loose object near its end, so that its header can still be read.
+    pub(crate) fn corrupt(&self, oid: &[u8]) {
+        let path = self.loose(oid);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let len = bytes.len();
+        bytes[len - len / 4..].fill(0xff);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+}
