@@ -12,9 +12,11 @@ pub mod occurrence;
 pub mod plan;
 pub mod read;
 pub mod receipt;
+pub mod report;
 pub mod run;
 pub mod sink;
 pub mod source;
+pub mod suppress;
 pub mod tally;
 pub mod target;
 #[cfg(test)]
