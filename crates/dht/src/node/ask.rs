@@ -224,6 +224,7 @@ impl<C: Crypto> LaneNode<C> {
         let Some(request) = self.settle(correlation) else { return };
         self.counters.request_timeouts += 1;
         if self.table.silent(&request.id) {
+            self.remember_lost(now, request.to, request.id);
             self.tell_lanes(message_kind::SILENT, request.id.prefix_u64(), request.id.as_bytes(), out);
         }
         match request.purpose {

@@ -123,6 +123,7 @@ pub struct LaneNode<C> {
     announce_tokens: u32,
     seeds: Vec<Contact>,
     join: upkeep::Join,
+    lost: VecDeque<upkeep::Lost>,
     /// Estimates of the network's size from lookups at points all over; the median is believed.
     size_samples: [(u64, f64); SIZE_SAMPLES],
     size_samples_len: usize,
@@ -178,6 +179,7 @@ impl<C: Crypto> LaneNode<C> {
             announce_tokens: 0,
             seeds: Vec::new(),
             join: upkeep::Join::default(),
+            lost: VecDeque::new(),
             size_samples: [(0, 0.0); SIZE_SAMPLES],
             size_samples_len: 0,
             observed: None,

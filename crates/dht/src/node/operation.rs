@@ -11,12 +11,13 @@ use super::LaneNode;
 use super::ask::{Purpose, Request, Timer};
 use super::command::{Answer, Asked, CommandId, Outcome, Privacy, Written};
 use super::outbox::Outbox;
-use super::publish::Spread;
+use super::publish::{Pace, Spread};
 use crate::abuse::Offence;
 use crate::contact::Contact;
 use crate::identity::Crypto;
 use crate::lookup::{Ask, Finish, Goal, Lookup, LookupConfig, PROVIDERS_FOUND_MAX, Standing};
 use crate::record::{RecordRefused, RecordView, check_provider};
+use crate::rng::LaneRng;
 use crate::routing::size_of_density;
 use crate::store::records::Class;
 use crate::time::Now;
@@ -55,6 +56,8 @@ pub(super) struct Holder {
     pub(super) token: Token,
     pub(super) acknowledged: bool,
     pub(super) silences: u8,
+    /// It asked not to be written to before.
+    pub(super) resume_ms: u64,
 }
 
 /// One operation.
@@ -261,9 +264,13 @@ impl<C: Crypto> LaneNode<C> {
         operation.writes_in_flight = 0;
         operation.written = Written::default();
         let blind_goal = if privacy == Privacy::Blind { Goal::Nodes } else { goal };
-        // Writes and upkeep are in nobody's way: they may take their time to find everybody.
-        let budget_ms = if matches!(task, Task::Put | Task::Spread) { config.budget_ms * 2 } else { config.budget_ms };
-        operation.lookup.start(now.mono_ms, LookupConfig { budget_ms, ..config }, walk, blind_goal, radius);
+        // A write must find everybody it belongs to, and a sweep everybody of a region: both take the time that needs.
+        let config = match task {
+            Task::Put => LookupConfig { budget_ms: config.budget_ms * 2, ..config },
+            Task::Spread => LookupConfig { budget_ms: config.budget_ms * 8, alpha_min: config.alpha_max, ..config },
+            _ => config,
+        };
+        operation.lookup.start(now.mono_ms, config, walk, blind_goal, radius);
         let (k, point) = (config.k, ContentId::from_bytes(walk));
         let abuse = &self.abuse;
         let closest = self
@@ -278,13 +285,8 @@ impl<C: Crypto> LaneNode<C> {
 
     /// A point that shares only the target's region: what it lies in, not what it is.
     fn blinded(&mut self, target: &[u8; 32]) -> [u8; 32] {
-        let shared = self.radius_of(self.config.lookup.k * 2).leading_zeros().min(255) as usize;
-        let mut blind: [u8; 32] = self.rng.bytes();
-        for bit in 0..shared {
-            let mask = 0x80 >> (bit % 8);
-            blind[bit / 8] = blind[bit / 8] & !mask | target[bit / 8] & mask;
-        }
-        blind
+        let shared = self.radius_of(self.config.lookup.k * 2).leading_zeros();
+        random_point(&mut self.rng, target, shared)
     }
 
     /// Sends what may be sent, and ends what has ended.
@@ -334,7 +336,13 @@ impl<C: Crypto> LaneNode<C> {
     fn send_step(&mut self, now: Now, at: u16, ask: &Ask, out: &mut impl Outbox) -> bool {
         let operation = &self.operations[usize::from(at)];
         let purpose = Purpose::Lookup { at, generation: operation.generation, peer: ask.id };
-        let target = *operation.lookup.target();
+        let mut target = *operation.lookup.target();
+        if operation.task == Task::Spread && operation.spread.is_regional() {
+            // An answer names those nearest to one point. To meet everybody of a region, ask about points all over it.
+            let shared = operation.spread.radius.leading_zeros();
+            target = random_point(&mut self.rng, &target, shared);
+        }
+        let operation = &self.operations[usize::from(at)];
         let id = ContentId::from_bytes(target);
         let message = match operation.lookup.goal() {
             Goal::Nodes => Message::FindNode { target },
@@ -556,6 +564,7 @@ impl<C: Crypto> LaneNode<C> {
                         token: candidate.token.unwrap_or_default(),
                         acknowledged: false,
                         silences: 0,
+                        resume_ms: 0,
                     });
                 }
                 if task == Task::Spread {
@@ -671,10 +680,11 @@ impl<C: Crypto> LaneNode<C> {
                 return;
             }
             if operation.task == Task::Spread {
-                if !self.send_next_batch(now, at, out) {
-                    break;
+                match self.send_next_batch(now, at, out) {
+                    Pace::Sent => continue,
+                    Pace::Later => return,
+                    Pace::Done => break,
                 }
-                continue;
             }
             let Some(target) = (operation.next_holder < operation.holders.len()).then_some(operation.next_holder)
             else {
@@ -684,9 +694,7 @@ impl<C: Crypto> LaneNode<C> {
             operation.written.holders += 1;
             self.send_store(now, at, target, 1, out);
         }
-        let operation = &self.operations[usize::from(at)];
-        let more = operation.task == Task::Spread && !operation.spread.is_done();
-        if operation.writes_in_flight == 0 && !more {
+        if self.operations[usize::from(at)].writes_in_flight == 0 {
             self.finish_write(now, at, out);
         }
     }
@@ -733,7 +741,10 @@ impl<C: Crypto> LaneNode<C> {
                 holder.acknowledged = true;
                 operation.written.acknowledged += 1;
             }
-            Message::Error { code: ErrorCode::RateLimited | ErrorCode::CookieRequired, .. } if attempt < 2 => {
+            Message::Error { code: ErrorCode::RateLimited, retry_after_ms } if operation.task == Task::Spread => {
+                self.pause_holder(now, at, usize::from(target), batch, *retry_after_ms);
+            }
+            Message::Error { code: ErrorCode::CookieRequired, .. } if attempt < 2 => {
                 self.resend(now, at, usize::from(target), batch, out);
             }
             Message::Error { code, .. } => operation.written.refuse(*code),
@@ -819,6 +830,16 @@ impl<C: Crypto> LaneNode<C> {
             self.timers.cancel(timer);
         }
     }
+}
+
+/// A random point that shares the first `bits` bits of `point`.
+pub(super) fn random_point(rng: &mut LaneRng, point: &[u8; 32], bits: u32) -> [u8; 32] {
+    let mut random: [u8; 32] = rng.bytes();
+    for bit in 0..bits.min(256) as usize {
+        let mask = 0x80 >> (bit % 8);
+        random[bit / 8] = random[bit / 8] & !mask | point[bit / 8] & mask;
+    }
+    random
 }
 
 /// Requests for other ids of the region that accompany a blind lookup's real ones.

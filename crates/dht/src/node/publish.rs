@@ -60,9 +60,9 @@ pub(super) struct Spread {
     provider: Option<Contact>,
     issued_secs: u64,
     ttl_secs: u32,
-    next_holder: usize,
-    next_id: usize,
-    planned: bool,
+    /// For each holder, the first id not yet sent to it. Holders take turns, so that none is hurried.
+    cursors: [u32; FRONTIER_MAX],
+    turn: usize,
 }
 
 impl Default for Spread {
@@ -75,17 +75,16 @@ impl Default for Spread {
             provider: None,
             issued_secs: 0,
             ttl_secs: 0,
-            next_holder: 0,
-            next_id: 0,
-            planned: false,
+            cursors: [0; FRONTIER_MAX],
+            turn: 0,
         }
     }
 }
 
 impl Spread {
-    /// Whether nothing is left to send.
-    pub(super) fn is_done(&self) -> bool {
-        self.planned && self.next_holder >= FRONTIER_MAX
+    /// Whether everybody of a region is wanted, not only the holders of one id.
+    pub(super) fn is_regional(&self) -> bool {
+        self.ids.len() > 1
     }
 }
 
@@ -241,35 +240,42 @@ impl<C: Crypto> LaneNode<C> {
             let mask = by_distance.iter().take(k).fold(0_u64, |mask, (_, i)| mask | 1 << i);
             operation.spread.holders.push(mask);
         }
-        operation.spread.planned = true;
     }
 
-    /// Sends the next datagram of announcements. False if there is none, or the pace forbids it for now.
-    pub(super) fn send_next_batch(&mut self, now: Now, at: u16, out: &mut impl Outbox) -> bool {
-        loop {
-            let operation = &mut self.operations[usize::from(at)];
-            let spread = &mut operation.spread;
-            let holder = spread.next_holder;
-            if holder >= operation.holders.len() {
-                spread.next_holder = FRONTIER_MAX;
-                return false;
-            }
-            let start = spread.next_id;
-            let end = batch_end(&spread.holders, holder, start);
-            let dead = operation.holders[holder].silences >= 3;
-            if dead || !spread.holders[start..end].iter().any(|mask| mask >> holder & 1 == 1) {
-                (spread.next_holder, spread.next_id) = (holder + 1, 0);
+    /// Sends the next datagram of announcements. `Pace` says what to do if none was sent.
+    pub(super) fn send_next_batch(&mut self, now: Now, at: u16, out: &mut impl Outbox) -> Pace {
+        let operation = &mut self.operations[usize::from(at)];
+        let spread = &mut operation.spread;
+        let count = operation.holders.len();
+        let mut waiting = false;
+        for step in 0..count {
+            let holder = (spread.turn + step) % count;
+            let target = &operation.holders[holder];
+            let start = next_for(&spread.holders, holder, spread.cursors[holder] as usize);
+            if start == spread.ids.len() || target.silences >= 3 {
                 continue;
             }
-            if self.announce_tokens == 0 {
-                return false;
+            if target.resume_ms > now.mono_ms || self.announce_tokens == 0 {
+                waiting = true;
+                continue;
             }
             self.announce_tokens -= 1;
-            spread.next_id = end;
+            spread.cursors[holder] = batch_end(&spread.holders, holder, start) as u32;
+            spread.turn = holder + 1;
             operation.written.holders += 1;
             self.send_batch(now, at, holder, start, 1, out);
-            return true;
+            return Pace::Sent;
         }
+        if waiting { Pace::Later } else { Pace::Done }
+    }
+
+    /// A holder asked for a pause: it gets the batch again after it.
+    pub(super) fn pause_holder(&mut self, now: Now, at: u16, holder: usize, start: u32, retry_after_ms: u32) {
+        let operation = &mut self.operations[usize::from(at)];
+        let pause_ms = u64::from(retry_after_ms).clamp(100, 10_000);
+        operation.holders[holder].resume_ms = now.mono_ms + pause_ms;
+        let cursor = &mut operation.spread.cursors[holder];
+        *cursor = start.min(*cursor);
     }
 
     pub(super) fn resend_batch(&mut self, now: Now, at: u16, holder: usize, start: u32, out: &mut impl Outbox) {
@@ -416,6 +422,20 @@ impl<C: Crypto> LaneNode<C> {
 
 /// Operations that background work leaves for commands.
 const SPARED_OPERATIONS: usize = 4;
+
+/// Whether there is more to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pace {
+    Sent,
+    /// Not now: the pace or the holders forbid it until the next tick.
+    Later,
+    Done,
+}
+
+/// The first id for `holder` from `start` on.
+fn next_for(holders: &[u64], holder: usize, start: usize) -> usize {
+    (start..holders.len()).find(|i| holders[*i] >> holder & 1 == 1).unwrap_or(holders.len())
+}
 
 /// One past the last id of the datagram for `holder` that begins at `start`: as many ids as fit one datagram.
 fn batch_end(holders: &[u64], holder: usize, start: usize) -> usize {

@@ -23,13 +23,34 @@ const SEEDS_PER_ROUND: usize = 8;
 
 /// Pause between rounds of joining: doubled after each, up to the most.
 const JOIN_PAUSE_MS_MIN: u64 = 1000;
-const JOIN_PAUSE_MS_MAX: u64 = 5 * 60 * 1000;
+const JOIN_PAUSE_MS_MAX: u64 = 60 * 1000;
 
 /// Pings of one tick.
 const PINGS_PER_TICK: usize = 8;
 
 /// An answer or a request within this time counts as being in touch.
 const IN_TOUCH_MS: u64 = 5 * 60 * 1000;
+
+/// Contacts that fell silent and are tried again.
+const LOST_MAX: usize = 256;
+
+/// Pause before a lost contact is tried: doubled after each try, up to the most; given up after so many tries.
+const LOST_PAUSE_MS_MIN: u64 = 15_000;
+const LOST_PAUSE_MS_MAX: u64 = 10 * 60 * 1000;
+const LOST_TRIES_MAX: u8 = 12;
+
+/// So many lost contacts that come back mean that a split has healed: look around again.
+const REGAINED_TO_REJOIN: u8 = 3;
+
+/// A contact that lost its place by silence. The silence may have been the network's: a partition must be able to heal,
+/// and who forgets everybody on the other side never hears of them again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lost {
+    contact: Contact,
+    id: NodeId,
+    next_ms: u64,
+    tries: u8,
+}
 
 /// How far joining has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,6 +63,8 @@ pub(super) struct Join {
     looking: bool,
     /// After joining, buckets from this one down to zero are filled, one a tick.
     fill_from: Option<u32>,
+    /// Lost contacts that came back since the last look around.
+    regained: u8,
 }
 
 /// Whether the node is of any use right now.
@@ -96,6 +119,7 @@ impl<C: Crypto> LaneNode<C> {
         self.records.expire(now, |_| {});
         self.providers.expire(now);
         self.keep_joined(now, out);
+        self.try_lost(now, out);
         self.ping_idle(now, out);
         self.refresh_idle(now, out);
         self.publish_due(now, out);
@@ -142,6 +166,45 @@ impl<C: Crypto> LaneNode<C> {
                 self.join.fill_from = deepest.map(|distance| distance.leading_zeros().min(64));
                 self.tick_soon(now);
             }
+        }
+    }
+
+    /// Remembers a contact that lost its place.
+    pub(super) fn remember_lost(&mut self, now: Now, contact: Contact, id: NodeId) {
+        if self.lost.iter().any(|lost| lost.id == id) {
+            return;
+        }
+        if self.lost.len() == LOST_MAX {
+            self.lost.pop_front();
+        }
+        self.lost.push_back(Lost { contact, id, next_ms: now.mono_ms + LOST_PAUSE_MS_MIN, tries: 0 });
+    }
+
+    /// Tries one lost contact a tick.
+    fn try_lost(&mut self, now: Now, out: &mut impl Outbox) {
+        for _ in 0..self.lost.len().min(8) {
+            let Some(mut lost) = self.lost.pop_front() else { return };
+            if self.table.get(&lost.id).is_some() {
+                self.join.regained = self.join.regained.saturating_add(1);
+                continue;
+            }
+            if lost.next_ms > now.mono_ms {
+                self.lost.push_back(lost);
+                continue;
+            }
+            lost.tries += 1;
+            if lost.tries < LOST_TRIES_MAX {
+                let pause_ms = (LOST_PAUSE_MS_MIN << lost.tries).min(LOST_PAUSE_MS_MAX);
+                lost.next_ms = now.mono_ms + self.rng.jittered_ms(pause_ms);
+                self.lost.push_back(lost);
+            }
+            self.verify(now, lost.contact, lost.id, out);
+            break;
+        }
+        if self.join.regained >= REGAINED_TO_REJOIN && self.join.fill_from.is_none() && !self.join.looking {
+            self.join.regained = 0;
+            let own = *self.own.as_bytes();
+            self.join.looking = self.begin(now, Task::Upkeep, None, own, Goal::Nodes, Privacy::None, out).is_none();
         }
     }
 

@@ -17,7 +17,11 @@ pub(crate) enum SimCrypto {
 impl SimCrypto {
     /// The keys of `seed` in the simulation of `secret`.
     pub(crate) fn new(seed: [u8; 32], secret: [u8; 32], real: bool) -> Self {
-        if real { Self::Real(Box::new(Identity::from_seed(&seed))) } else { Self::Fast { public: PublicKey(seed), secret } }
+        if real {
+            Self::Real(Box::new(Identity::from_seed(&seed)))
+        } else {
+            Self::Fast { public: PublicKey(seed), secret }
+        }
     }
 }
 

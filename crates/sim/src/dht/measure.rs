@@ -45,7 +45,8 @@ impl Findings {
             out += &format!("| {} | {} | {aim} | {verdict} |\n", figure.name, figure.value);
         }
         let verdict = if self.violations.is_empty() { "met" } else { "**missed**" };
-        out += &format!("| checkers | {} violations in {} checks | 0 | {verdict} |\n", self.violations.len(), self.checks);
+        out +=
+            &format!("| checkers | {} violations in {} checks | 0 | {verdict} |\n", self.violations.len(), self.checks);
         for violation in &self.violations {
             out += &format!("\n- {}: {}", violation.property, violation.what);
         }

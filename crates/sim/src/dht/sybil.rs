@@ -18,9 +18,7 @@ use tessera_dht::seal::keys::NetworkKey;
 use tessera_dht::seal::{SealLimits, Sealer};
 use tessera_dht::time::Now;
 use tessera_dht::wire::header::{HEADER_BYTES, Suite};
-use tessera_dht::wire::message::{
-    CONTACT_BYTES, Capabilities, Contacts, Envelope, Message, Providers, capability,
-};
+use tessera_dht::wire::message::{CONTACT_BYTES, Capabilities, Contacts, Envelope, Message, Providers, capability};
 use tessera_dht::wire::{BODY_BYTES_MAX, CONTACTS_MAX, DATAGRAM_BYTES_MAX};
 
 use super::crypto::SimCrypto;
@@ -96,7 +94,10 @@ impl Sybil {
             _ => return Vec::new(),
         };
         let reply = Envelope { flags: 0, correlation: envelope.correlation, cookie: [9; 8], message: reply };
-        self.seal(now, &header.sender, envelope.correlation as u8, &reply, false).map(|bytes| (from, bytes)).into_iter().collect()
+        self.seal(now, &header.sender, envelope.correlation as u8, &reply, false)
+            .map(|bytes| (from, bytes))
+            .into_iter()
+            .collect()
     }
 
     /// A request that makes `to` notice us.

@@ -371,10 +371,14 @@ impl World {
         let mut moved: Vec<(Slot, Vec<Logged>)> = Vec::new();
         for change in &moves {
             let mut records = Vec::new();
-            self.nodes[at].lanes()[usize::from(change.from.0)].node.export(Some(change.slot), now, |kind, slot, payload| {
-                records.push((kind, slot, payload.to_vec()));
-                true
-            });
+            self.nodes[at].lanes()[usize::from(change.from.0)].node.export(
+                Some(change.slot),
+                now,
+                |kind, slot, payload| {
+                    records.push((kind, slot, payload.to_vec()));
+                    true
+                },
+            );
             moved.push((change.slot, records));
         }
         self.nodes[at].map = new.clone();
@@ -422,9 +426,8 @@ impl World {
         self.next_command += 1;
         let number = CommandId(self.next_command);
         let node = &self.nodes[at];
-        let lane = id.map_or(LaneIndex(0), |id| {
-            node.map.lane(&node.id, &tessera_contracts::point::ContentId::from_bytes(*id))
-        });
+        let lane = id
+            .map_or(LaneIndex(0), |id| node.map.lane(&node.id, &tessera_contracts::point::ContentId::from_bytes(*id)));
         let now = self.now();
         self.call(at, usize::from(lane.0), |machine, out| machine.on_command(now, number, command, out));
         number

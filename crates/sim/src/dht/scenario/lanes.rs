@@ -37,11 +37,11 @@ pub(super) fn run(setup: &Setup) -> Findings {
             }
             let reader = stage.world.random_honest();
             let id = ContentId::from_bytes(target);
-            stage.world.command(reader, Some(id.as_bytes()), Command::Get {
-                id,
-                mutable: false,
-                privacy: tessera_dht::node::command::Privacy::None,
-            });
+            stage.world.command(
+                reader,
+                Some(id.as_bytes()),
+                Command::Get { id, mutable: false, privacy: tessera_dht::node::command::Privacy::None },
+            );
             if n % 10 == 9 {
                 stage.wait(100, &mut ignored);
             }
@@ -92,7 +92,12 @@ pub(super) fn run(setup: &Setup) -> Findings {
             ratio <= 1.15,
         );
     }
-    f.aim("lookups right during lane deaths and resizes, half of all datagrams misrouted", percent(gets.right, gets.asked), "≥ 99 %", gets.right_share() >= 0.99);
+    f.aim(
+        "lookups right during lane deaths and resizes, half of all datagrams misrouted",
+        percent(gets.right, gets.asked),
+        "≥ 99 %",
+        gets.right_share() >= 0.99,
+    );
     f.aim(
         "records held by the wide nodes before and after",
         format!("{held_before:?} and {held_after:?}"),

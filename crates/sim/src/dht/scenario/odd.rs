@@ -8,7 +8,8 @@ use super::{Setup, Stage, Tally};
 use crate::dht::measure::{Findings, percent};
 
 pub(super) fn run(setup: &Setup) -> Findings {
-    let mut stage = Stage::new(setup, "odd", format!("Slow nodes, relays, blinding, stems, paths; {} nodes", setup.nodes));
+    let mut stage =
+        Stage::new(setup, "odd", format!("Slow nodes, relays, blinding, stems, paths; {} nodes", setup.nodes));
     stage.grow(setup.nodes);
     let seeds: Vec<_> = (0..3).filter_map(|_| stage.world.random_contact()).collect();
     let stemming = NodeConfig { stem_hops: 3, ..stage.config.clone() };
@@ -83,15 +84,30 @@ pub(super) fn run(setup: &Setup) -> Findings {
         stage.say(wrong);
     }
     let f = &mut stage.findings;
-    f.aim("lookups right, 10 % slow and 5 % stalled nodes", percent(slow.right, slow.asked), "≥ 99 %", slow.right_share() >= 0.99);
+    f.aim(
+        "lookups right, 10 % slow and 5 % stalled nodes",
+        percent(slow.right, slow.asked),
+        "≥ 99 %",
+        slow.right_share() >= 0.99,
+    );
     f.aim("the same, p95", format!("{} ms", slow.p(0.95)), "≤ 1000 ms", slow.p(0.95) <= 1000);
     f.aim("lookups by relay right", percent(relayed.right, relayed.asked), "≥ 99 %", relayed.right_share() >= 0.99);
     f.note("the same, p50 / p95", format!("{} / {} ms", relayed.p(0.5), relayed.p(0.95)));
     f.aim("blind lookups right", percent(blind.right, blind.asked), "≥ 99 %", blind.right_share() >= 0.99);
     f.note("the same, p50 / p95", format!("{} / {} ms", blind.p(0.5), blind.p(0.95)));
-    f.aim("lookups by four disjoint paths right", percent(paths.right, paths.asked), "≥ 99 %", paths.right_share() >= 0.99);
+    f.aim(
+        "lookups by four disjoint paths right",
+        percent(paths.right, paths.asked),
+        "≥ 99 %",
+        paths.right_share() >= 0.99,
+    );
     f.note("the same, requests", format!("{:.1}", paths.mean_requests()));
-    f.aim("providers found that were announced by stem", percent(stems.right, stems.asked), "≥ 95 %", stems.right_share() >= 0.95);
+    f.aim(
+        "providers found that were announced by stem",
+        percent(stems.right, stems.asked),
+        "≥ 95 %",
+        stems.right_share() >= 0.95,
+    );
     f.note("announcements sent by the provider itself", direct);
     stage.finish()
 }

@@ -65,7 +65,11 @@ pub(super) fn run(setup: &Setup) -> Findings {
     for wrong in &last.wrong {
         stage.say(wrong);
     }
-    let up = stage.world.honest().filter(|at| stage.world.nodes[*at].lanes()[0].node.health(stage.world.now()).joined).count();
+    let up = stage
+        .world
+        .honest()
+        .filter(|at| stage.world.nodes[*at].lanes()[0].node.health(stage.world.now()).joined)
+        .count();
     let datagrams = stage.world.datagrams - announced_before;
     let f = &mut stage.findings;
     f.aim(

@@ -48,7 +48,8 @@ pub(super) fn run(setup: &Setup) -> Findings {
         stage.say(wrong);
     }
 
-    let sizes: Vec<f64> = stage.world.honest().take(50).map(|at| stage.world.nodes[at].lanes()[0].node.network_size()).collect();
+    let sizes: Vec<f64> =
+        stage.world.honest().take(50).map(|at| stage.world.nodes[at].lanes()[0].node.network_size()).collect();
     let estimate = sizes.iter().sum::<f64>() / sizes.len().max(1) as f64;
     let mean_acks = puts.put_acknowledged.iter().sum::<u64>() as f64 / puts.put_acknowledged.len().max(1) as f64;
     // Each answer names peers that share about log2(k) more bits with the target than the one asked, so a walk takes
@@ -58,13 +59,23 @@ pub(super) fn run(setup: &Setup) -> Findings {
     f.aim("puts acknowledged by a quorum", percent(puts.right, puts.asked), "≥ 99.5 %", puts.right_share() >= 0.995);
     f.note("holders that acknowledged a put, mean", format!("{mean_acks:.1}"));
     f.aim("immutable lookups right", percent(gets.right, gets.asked), "≥ 99.5 %", gets.right_share() >= 0.995);
-    f.aim("mutable lookups right", percent(mutable_gets.right, mutable_gets.asked), "≥ 99.5 %", mutable_gets.right_share() >= 0.995);
+    f.aim(
+        "mutable lookups right",
+        percent(mutable_gets.right, mutable_gets.asked),
+        "≥ 99.5 %",
+        mutable_gets.right_share() >= 0.995,
+    );
     f.note("immutable lookup p50 / p95 / p99", format!("{} / {} / {} ms", gets.p(0.5), gets.p(0.95), gets.p(0.99)));
     f.aim("immutable lookup p95", format!("{} ms", gets.p(0.95)), "≤ 1000 ms", gets.p(0.95) <= 1000);
     f.note("mutable lookup p50 / p95", format!("{} / {} ms", mutable_gets.p(0.5), mutable_gets.p(0.95)));
     f.note("requests per immutable lookup, mean", format!("{:.1}", gets.mean_requests()));
     f.note("requests per mutable lookup, mean", format!("{:.1}", mutable_gets.mean_requests()));
-    f.aim("hops, mean", format!("{:.2}", gets.mean_hops()), &format!("≤ log2 N / 3.3 = {theory:.2}"), gets.mean_hops() <= theory);
+    f.aim(
+        "hops, mean",
+        format!("{:.2}", gets.mean_hops()),
+        &format!("≤ log2 N / 3.3 = {theory:.2}"),
+        gets.mean_hops() <= theory,
+    );
     f.note("estimated network size, mean", format!("{estimate:.0}"));
     stage.finish()
 }

@@ -31,9 +31,22 @@ pub(super) fn run(setup: &Setup) -> Findings {
     let bare = attack(setup, false);
     let mut findings = guarded.findings;
     let (immutable, mutable) = (guarded.immutable, guarded.mutable);
-    findings.aim("immutable lookups right", percent(immutable.right, immutable.asked), "≥ 99 %", immutable.right_share() >= 0.99);
-    findings.aim("mutable lookups right", percent(mutable.right, mutable.asked), "≥ 95 %", mutable.right_share() >= 0.95);
-    findings.note("requests per lookup, mean", format!("{:.1} immutable, {:.1} mutable", immutable.mean_requests(), mutable.mean_requests()));
+    findings.aim(
+        "immutable lookups right",
+        percent(immutable.right, immutable.asked),
+        "≥ 99 %",
+        immutable.right_share() >= 0.99,
+    );
+    findings.aim(
+        "mutable lookups right",
+        percent(mutable.right, mutable.asked),
+        "≥ 95 %",
+        mutable.right_share() >= 0.95,
+    );
+    findings.note(
+        "requests per lookup, mean",
+        format!("{:.1} immutable, {:.1} mutable", immutable.mean_requests(), mutable.mean_requests()),
+    );
     findings.aim(
         "the same without defences: immutable",
         percent(bare.immutable.right, bare.immutable.asked),
@@ -107,8 +120,7 @@ fn attack(setup: &Setup, defended: bool) -> Attacked {
         ring.borrow_mut().members.push((stage.world.nodes[at].id, stage.world.nodes[at].contact));
     }
     // The first knock earns a cookie, the second proves the address; then the victims verify and admit.
-    let doors: Vec<Vec<usize>> =
-        (0..sybils).map(|_| (0..DOORS).map(|_| stage.world.pick(honest)).collect()).collect();
+    let doors: Vec<Vec<usize>> = (0..sybils).map(|_| (0..DOORS).map(|_| stage.world.pick(honest)).collect()).collect();
     for _ in 0..3 {
         knock(&mut stage, honest, &doors);
         stage.wait(10_000, &mut ignored);
