@@ -65,3 +65,72 @@ pub fn settle_run(kind: RunOpKind) -> PayloadHash {
     }
     PayloadHash::of(kind.as_str(), &Nothing)
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use tessera_contracts::ids::ShardId;
+    use tessera_contracts::manifest::{InitialShardInput, validate_manifest};
+    use tessera_contracts::split::{plan_split_replace, plan_split_residual};
+    use tessera_contracts::{LogicalTime, ShardSpecRef};
+
+    use super::*;
+    use crate::record::status::ParkReason;
+
+    #[test]
+    fn every_operation_and_every_parameter_has_a_fingerprint_of_its_own() {
+        let op = OpId::new(1);
+        let (a, b) = (CursorUpdate::at_key(b"a").unwrap(), CursorUpdate::at_key(b"b").unwrap());
+        let token = CursorUpdate::new(Some(b"a"), Some(b"t")).unwrap();
+        let spec = ShardSpecRef::new(b"a", b"z", b"").unwrap();
+        let rich = ShardSpecRef::new(b"a", b"z", b"metadata").unwrap();
+        let why = Park::because(ParkReason::Other);
+        let manifest = |end| validate_manifest(&[InitialShardInput::new(ShardId::new(1), b"a", end)]).unwrap();
+        let mut hashes: Vec<u64> = [
+            checkpoint(op, a),
+            checkpoint(op, b),
+            checkpoint(op, token),
+            checkpoint(op, CursorUpdate::initial()),
+            complete(op, a),
+            complete(op, b),
+            complete(op, CursorUpdate::initial()),
+            park(op, &why),
+            park(op, &Park::because(ParkReason::Poisoned)),
+            park(op, &why.with_detail("words")),
+            park(op, &why.with_retry_after(LogicalTime::new(1))),
+            split_replace(op, &plan_split_replace(spec, &[b"m"]).unwrap()),
+            split_replace(op, &plan_split_replace(spec, &[b"m", b"n"]).unwrap()),
+            split_replace(op, &plan_split_replace(rich, &[b"m"]).unwrap()),
+            split_residual(op, &plan_split_residual(spec, None, b"m").unwrap()),
+            split_residual(op, &plan_split_residual(spec, None, b"n").unwrap()),
+            split_residual(op, &plan_split_residual(rich, None, b"n").unwrap()),
+            unpark(op, FenceEpoch::new(2)),
+            unpark(op, FenceEpoch::new(3)),
+            release(op, None, ReleaseReason::Released),
+            release(op, None, ReleaseReason::Yielded),
+            release(op, Some(a), ReleaseReason::Released),
+        ]
+        .iter()
+        .map(|operation| operation.payload_hash.get())
+        .collect();
+        hashes.extend(RunOpKind::ALL.map(|kind| settle_run(kind).get()));
+        hashes.extend([&b"y"[..], b"z"].map(|end| register_shards(&manifest(end)).get()));
+        let all = hashes.len();
+        hashes.sort_unstable();
+        hashes.dedup();
+        assert_eq!(hashes.len(), all);
+    }
+
+    #[test]
+    fn a_fingerprint_is_the_tag_and_the_fields_in_canonical_form_and_nothing_else() {
+        let cursor = CursorUpdate::new(Some(b"k"), Some(b"t")).unwrap();
+        for op in [1, 2].map(OpId::new) {
+            assert_eq!(checkpoint(op, cursor).payload_hash, PayloadHash::of("checkpoint", &cursor));
+            assert_eq!(complete(op, cursor).payload_hash, PayloadHash::of("complete", &cursor));
+        }
+        let plan = plan_split_residual(ShardSpecRef::new(b"a", b"z", b"m").unwrap(), None, b"k").unwrap();
+        let fields = (plan.kept(), plan.residual());
+        assert_eq!(split_residual(OpId::new(1), &plan).payload_hash, PayloadHash::of("split_residual", &fields));
+    }
+}

@@ -43,6 +43,7 @@ pub enum Admission {
 }
 
 /// Op-log, run, lease: the checks of every lease-gated operation that has an op id.
+#[inline]
 pub fn admit<E, const LOG: usize>(
     view: &ShardView<'_, LOG>,
     lease: Presented<'_>,
@@ -61,6 +62,7 @@ where
 
 /// Looks the operation up in the op-log: its remembered result if it is a retry, nothing if it is new, a conflict if its
 /// id belongs to something else.
+#[inline]
 pub fn check_op_idempotency<const LOG: usize>(
     op_log: &OpLog<LOG>,
     operation: &Operation,
@@ -79,6 +81,7 @@ pub fn check_op_idempotency<const LOG: usize>(
 
 /// Whether the presented lease opens the shard at `now`: the shard is not settled, the fence is current, both signs of
 /// life are there, and the holder is who the lease says. The tenant was checked when the lease was presented.
+#[inline]
 pub fn validate_lease<const LOG: usize>(
     view: &ShardView<'_, LOG>,
     lease: Presented<'_>,
@@ -108,6 +111,7 @@ pub fn validate_lease<const LOG: usize>(
 }
 
 /// Whether the reported progress may follow the recorded one: it does not go back, and it lies in the shard's range.
+#[inline]
 pub fn validate_cursor_update<const LOG: usize>(
     view: &ShardView<'_, LOG>,
     update: CursorUpdate<'_>,

@@ -35,6 +35,7 @@ pub const RETRIES_EXHAUSTED_DETAIL: &str = "acquired too often in a row without 
 
 /// Decides whether `worker` may own the shard at `now`. `skew` is how long the claimant waits beyond another's deadline
 /// before it calls it passed, so that a fast clock does not steal; its own past lease it need not wait for.
+#[inline]
 pub fn decide<const LOG: usize>(
     view: &ShardView<'_, LOG>,
     worker: WorkerId,

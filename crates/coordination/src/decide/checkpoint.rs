@@ -12,6 +12,7 @@ use crate::record::view::ShardView;
 use crate::validation::{Admission, admit, validate_cursor_update};
 
 /// Decides whether the progress is recorded.
+#[inline]
 pub fn decide<'r, const LOG: usize>(
     view: &ShardView<'_, LOG>,
     lease: Presented<'_>,

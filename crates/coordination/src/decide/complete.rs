@@ -16,6 +16,7 @@ use crate::record::view::ShardView;
 use crate::validation::{Admission, admit, validate_cursor_update};
 
 /// Decides whether the shard is done.
+#[inline]
 pub fn decide<'r, const LOG: usize>(
     view: &ShardView<'_, LOG>,
     lease: Presented<'_>,

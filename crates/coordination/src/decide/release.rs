@@ -18,6 +18,7 @@ use crate::record::view::ShardView;
 use crate::validation::{Admission, admit, validate_cursor_update};
 
 /// Decides whether the shard is free again. A cursor, if given, is recorded first, as a checkpoint would.
+#[inline]
 pub fn decide<'r, const LOG: usize>(
     view: &ShardView<'_, LOG>,
     lease: Presented<'_>,

@@ -44,6 +44,7 @@ pub struct RenewResult {
 }
 
 /// Decides whether the lease goes on.
+#[inline]
 pub fn decide<const LOG: usize>(
     view: &ShardView<'_, LOG>,
     lease: Presented<'_>,

@@ -110,6 +110,7 @@ impl InMemoryCoordinator {
         self.total_shard_count
     }
 
+    #[inline]
     fn locate(&self, tenant: TenantId, key: ShardKey) -> Result<Slot, AccessRefused> {
         let found = self.tenants.get(&tenant).and_then(|tenant| tenant.shards.get(&key));
         found.copied().ok_or(AccessRefused::ShardNotFound { key })
@@ -128,6 +129,7 @@ impl InMemoryCoordinator {
         self.runs[slot as usize].as_mut().expect("a run slot in use holds a run")
     }
 
+    #[inline]
     fn view(&self, slot: Slot) -> ShardView<'_> {
         let record = self.arena.get(slot);
         record.view(self.run(record.run).record.gate(self.config.default_lease_duration), &self.slab)
@@ -142,6 +144,7 @@ impl InMemoryCoordinator {
     }
 
     /// Carries out a decision and keeps the run's counts and claim index current.
+    #[inline]
     fn commit(
         &mut self,
         slot: Slot,

@@ -117,6 +117,7 @@ pub struct OpLogEntry {
 /// Beside the entries lies one byte of each op id. Nearly every operation is new, and that shows in one cache line instead
 /// of the eight that sixteen entries fill.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct OpLog<const N: usize = OP_LOG_CAP> {
     /// The tag of the entry written `n`-th is at `n % N`.
     tags: [u8; N],

@@ -67,7 +67,10 @@ impl Head {
 
 /// The fixed-size part of a record. `LOG` is the length of the op-log: [`OP_LOG_CAP`] ships, one or two are explored
 /// exhaustively.
+///
+/// What nearly every operation reads comes first, and stays there.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[repr(C)]
 pub struct ShardState<const LOG: usize = OP_LOG_CAP> {
     /// What most operations rewrite.
     pub head: Head,
@@ -89,6 +92,7 @@ impl<const LOG: usize> ShardState<LOG> {
 
     /// Carries out the fixed-size part of a decision. The byte strings in `change` are the store's to write, before this
     /// call if writing them can fail.
+    #[inline]
     pub fn apply(&mut self, change: &Change<'_>) {
         assert_transition_legal(self.head.status, change);
         if change.undoes_park {
