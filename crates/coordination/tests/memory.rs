@@ -16,6 +16,7 @@ use tessera_coordination::record::status::{ParkReason, ShardStatus};
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::explain::ClaimVerdict;
 use tessera_coordination::run::status::RunStatus;
+use tessera_coordination::run::straggler::ask_for_work;
 use tessera_coordination::run::summary::{ShardFilter, ShardPage};
 use tessera_coordination::shard_limits::LimitScope;
 use tessera_coordination::{
@@ -511,4 +512,23 @@ fn every_operation_tells_what_happened_once_and_a_replay_tells_nothing() {
         assert_eq!(last(events), told);
     }
     assert_eq!(coordinator.get_shard(owner, shard(2)).unwrap().state.head.status, ShardStatus::Split);
+}
+
+#[test]
+fn an_idle_worker_asks_the_holder_with_most_ahead_and_not_twice() {
+    let mut coordinator = with_shards(small(), 2);
+    let first = acquire(&mut coordinator, 1, 10).unwrap();
+    acquire(&mut coordinator, 2, 10).unwrap();
+    coordinator.checkpoint(at(11), tenant(), &first, key(b"b\x80"), op(2)).unwrap();
+    let mut seen = Vec::new();
+    let mut ask = |coordinator: &mut InMemoryCoordinator, now| {
+        ask_for_work(coordinator, at(now), tenant(), RUN, None, Fraction::HALF, &mut seen)
+    };
+    assert_eq!(ask(&mut coordinator, 12), Ok(Some(ShardId::new(2))), "the other is half done");
+    assert_eq!(ask(&mut coordinator, 13), Ok(Some(ShardId::new(1))));
+    assert_eq!(ask(&mut coordinator, 14), Ok(None), "everyone was asked");
+    let told = coordinator.renew(at(15), tenant(), &first).unwrap().orders;
+    assert_eq!(told.standing.split_requested, Some(Fraction::HALF));
+    coordinator.cancel_run(at(16), tenant(), RUN, op(9)).unwrap();
+    assert_eq!(ask(&mut coordinator, 17), Ok(None));
 }

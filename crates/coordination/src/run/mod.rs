@@ -5,4 +5,5 @@ pub mod explain;
 pub mod progress;
 pub mod record;
 pub mod status;
+pub mod straggler;
 pub mod summary;
