@@ -1,10 +1,12 @@
 //! The `tessera` command: flags in, words and exit codes out. Every subcommand is a file in `commands/`.
 //!
-//! Exit codes: 0 done, 2 refused or failed. `scan` will add 1 (findings) and 3 (incomplete).
+//! Exit codes: 0 done, 2 refused or failed; `scan` adds 1 (findings) and 3 (incomplete).
 
 #![forbid(unsafe_code)]
 
 mod commands;
+mod progress;
+mod state_dir;
 
 use std::process::ExitCode;
 
