@@ -82,10 +82,12 @@ pub fn decide<const LOG: usize>(
     })
 }
 
-/// Whether the shard could be granted to a stranger at `now`: what listings and hints call available.
+/// Whether the shard could be granted to a stranger at `now`: what listings and hints call available. In a run that is not
+/// active, nothing is.
 pub fn is_claimable<const LOG: usize>(view: &ShardView<'_, LOG>, now: LogicalTime, skew: u64) -> bool {
     let head = &view.state.head;
-    head.status == ShardStatus::Active
+    view.run.check_active(view.key.run).is_ok()
+        && head.status == ShardStatus::Active
         && head.lease.is_none_or(|holder| freed_by(holder, view.owner, WorkerId::UNASSIGNED, now, skew).is_some())
 }
 
@@ -192,6 +194,7 @@ mod tests {
             shard.gate.status = status;
             let refused = AcquireError::Access(AccessRefused::RunNotActive { run: KEY.run, status });
             let expected = if status == RunStatus::Active { None } else { Some(refused) };
+            assert_eq!(is_claimable(&shard.view(), at(1000), 0), expected.is_none());
             assert_eq!(acquire(&shard, WORKER, 1000, 0).err(), expected);
         }
     }

@@ -11,7 +11,7 @@ use tessera_stdx::{ByteSlab, ByteSlot, SlabFull};
 use crate::decide::Birth;
 use crate::record::invariants;
 use crate::record::shard_record::ShardRecord;
-use crate::record::state::{Change, DetailChange, ShardState, Spawned};
+use crate::record::state::{Change, DetailChange, ShardState, Spawned, assert_transition_legal};
 use crate::record::view::{OwnerSignal, ShardView};
 use crate::run::status::RunGate;
 
@@ -100,6 +100,7 @@ impl PooledRecord {
         births: impl Iterator<Item = Spawned>,
         slab: &mut ByteSlab,
     ) -> Result<(), SlabFull> {
+        assert_transition_legal(self.state.head.status, change);
         if let Some(cursor) = change.cursor {
             self.cursor.replace(cursor, slab)?;
         }

@@ -11,7 +11,7 @@ use tessera_contracts::{Cursor, ShardSpec};
 
 use super::invariants::{self, InvariantViolation};
 use super::op_log::OP_LOG_CAP;
-use super::state::{Change, DetailChange, ShardState, Spawned};
+use super::state::{Change, DetailChange, ShardState, Spawned, assert_transition_legal};
 use super::view::{OwnerSignal, ShardView};
 use crate::decide::Birth;
 use crate::run::status::RunGate;
@@ -67,8 +67,10 @@ impl<const LOG: usize> ShardRecord<LOG> {
     ///
     /// # Panics
     ///
-    /// If the result violates an invariant. That is a bug in this crate, and nothing has been stored yet.
+    /// If the transition is illegal or the result violates an invariant. That is a bug in this crate, and nothing has been
+    /// stored yet.
     pub fn apply(&mut self, change: &Change<'_>, births: &[Birth<'_>]) {
+        assert_transition_legal(self.state.head.status, change);
         if let Some(cursor) = change.cursor {
             self.cursor = cursor.to_owned();
         }

@@ -48,11 +48,13 @@ impl ClaimExplanation {
     pub fn add<const LOG: usize>(&mut self, view: &ShardView<'_, LOG>, claimable: bool) {
         let head = &view.state.head;
         match (head.status, head.lease, head.park) {
-            (ShardStatus::Active, Some(holder), _) if !claimable => {
+            (ShardStatus::Active, ..) if claimable => self.available += 1,
+            (ShardStatus::Active, Some(holder), _) => {
                 self.leased += 1;
                 self.earliest_deadline = sooner(self.earliest_deadline, Some(holder.deadline));
             }
-            (ShardStatus::Active, ..) => self.available += 1,
+            // Free, but in a run that gives out no work; the run's status says that.
+            (ShardStatus::Active, None, _) => {}
             (ShardStatus::Parked, _, Some(park)) => {
                 self.parked[usize::from(park.reason.as_u8())] += 1;
                 self.soonest_retry_after = sooner(self.soonest_retry_after, park.retry_after);

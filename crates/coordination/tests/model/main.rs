@@ -449,7 +449,8 @@ impl Pair {
             .list_shards_into(now, tenant, RUN, &filter, ShardPage::first(1000), &mut listed)
             .expect("the run exists");
         let listed: Vec<u64> = listed.iter().map(|summary| summary.shard.get()).collect();
-        let claimable = self.model.shards.keys().filter(|id| self.model.claimable(**id, self.now));
+        let open = self.model.run == "active";
+        let claimable = self.model.shards.keys().filter(|id| open && self.model.claimable(**id, self.now));
         assert_eq!(listed, claimable.copied().collect::<Vec<_>>());
         let progress = self.real.get_run_progress(now, tenant, RUN).expect("the run exists");
         let count = |status| self.model.shards.values().filter(|shard| shard.status == status).count() as u32;
