@@ -235,7 +235,6 @@ impl<C: Crypto> LaneNode<C> {
         self.config.operations_max - busy
     }
 
-    #[allow(clippy::too_many_arguments)]
     pub(super) fn start(
         &mut self,
         now: Now,
@@ -380,7 +379,6 @@ impl<C: Crypto> LaneNode<C> {
         self.table.iter_live().filter(|candidate| fits(candidate)).nth(pick).map(|candidate| candidate.contact)
     }
 
-    #[allow(clippy::too_many_arguments)]
     pub(super) fn on_lookup_reply(
         &mut self,
         now: Now,
@@ -717,7 +715,6 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
     pub(super) fn on_write_reply(
         &mut self,
         now: Now,
@@ -753,7 +750,6 @@ impl<C: Crypto> LaneNode<C> {
         self.pump_writes(now, at, out);
     }
 
-    #[allow(clippy::too_many_arguments)]
     pub(super) fn on_write_timeout(
         &mut self,
         now: Now,

@@ -157,6 +157,7 @@ impl RecordStore {
     }
 
     /// Keeps a valid record under `id` until it expires, but not longer than `ttl_secs_max` from now.
+    #[allow(clippy::too_many_arguments)] // Each is a different thing about the record, and none has a default.
     pub fn keep(
         &mut self,
         now: Now,

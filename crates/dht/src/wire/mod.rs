@@ -45,8 +45,8 @@ const _: () = {
     use crate::record::RECORD_HEAD_BYTES_MAX;
     use message::{CONTACT_BYTES, PROVIDER_BYTES};
     // Every full message fits one datagram: token + length + the largest record + the contact count.
-    assert!(16 + 2 + RECORD_HEAD_BYTES_MAX + VALUE_BYTES_MAX + 1 <= PAYLOAD_BYTES_MAX);
+    assert!(16 + 2 + RECORD_HEAD_BYTES_MAX + VALUE_BYTES_MAX < PAYLOAD_BYTES_MAX);
     assert!(16 + 1 + CONTACTS_MAX * CONTACT_BYTES <= PAYLOAD_BYTES_MAX);
-    assert!(16 + 8 + PROVIDERS_PER_PAGE_MAX * PROVIDER_BYTES + 1 <= PAYLOAD_BYTES_MAX);
+    assert!(16 + 8 + PROVIDERS_PER_PAGE_MAX * PROVIDER_BYTES < PAYLOAD_BYTES_MAX);
     assert!(message::ANNOUNCE_HEAD_BYTES + 16 + ANNOUNCED_IDS_MAX * message::ANNOUNCED_BYTES <= PAYLOAD_BYTES_MAX);
 };
