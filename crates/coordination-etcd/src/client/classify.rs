@@ -27,6 +27,8 @@ fn fate_and_kind(status: &Status) -> (Fate, KvErrorKind) {
         Code::Unavailable if says("etcdserver: no leader") => (NotApplied, KvErrorKind::NoLeader),
         Code::Unavailable if says("etcdserver: not capable") => (NotApplied, KvErrorKind::Other),
         Code::Unavailable if says("etcdserver: unhealthy cluster") => (NotApplied, KvErrorKind::NoLeader),
+        // The transport's own clock may ring a moment before ours.
+        Code::Cancelled if says("Timeout expired") => (Ambiguous, KvErrorKind::Deadline),
         // Timed out, leader changed, stopped, stream reset: the entry may be in the log.
         Code::Unavailable | Code::Cancelled | Code::Aborted | Code::Unknown | Code::Internal => {
             (Ambiguous, KvErrorKind::Transport)

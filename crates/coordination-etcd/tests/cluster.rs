@@ -1,0 +1,182 @@
+//! The client on real servers: failover, deadlines, users and certificates.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use tessera_coordination_etcd::EtcdConfig;
+use tessera_coordination_etcd::client::EtcdClient;
+use tessera_coordination_etcd::config::{Credentials, Secret, Tls, TlsIdentity};
+use tessera_coordination_etcd::kv::{Compare, Fate, Kv, KvErrorKind, Moment, Op, RangeRequest, Txn};
+use tessera_coordination_etcd::retry::{RetryPolicy, Retrying};
+use tessera_coordination_etcd::test_support::{ClusterOptions, EtcdCluster};
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be built")
+}
+
+fn soon(kv: &impl Kv) -> Moment {
+    kv.now().after(Duration::from_secs(10))
+}
+
+#[test]
+fn a_dead_member_costs_no_call() {
+    let mut cluster = EtcdCluster::start(3);
+    let config = cluster.config();
+    runtime().block_on(async {
+        let client = EtcdClient::new(&config).expect("valid");
+        let store = Retrying::new(client.clone(), RetryPolicy::from(&config));
+        assert_eq!(client.members(soon(&client)).await.expect("answered").len(), 3);
+        let mut ambiguous = 0;
+        for n in 0..60 {
+            if n == 10 {
+                cluster.kill(0);
+            }
+            if n == 40 {
+                cluster.restart(0);
+                cluster.kill(1);
+            }
+            // Reads are always safe to repeat, so none may fail.
+            store.range(RangeRequest::one("k"), soon(&store)).await.expect("two of three members are up");
+            let put = Txn::of(vec![Op::put(format!("{}/{n}", config.namespace), "v")]);
+            match store.txn(put, soon(&store)).await {
+                Ok(_) => {}
+                // The member that was killed may have been the leader, or the one that was asked.
+                Err(error) => {
+                    assert_eq!(error.fate, Fate::Ambiguous, "{error}");
+                    ambiguous += 1;
+                }
+            }
+        }
+        assert!(ambiguous <= 6, "{ambiguous} of 60 writes in doubt after two members died");
+    });
+}
+
+#[test]
+fn a_call_to_a_frozen_member_ends_by_its_deadline_and_the_next_goes_elsewhere() {
+    let cluster = EtcdCluster::start(1);
+    let mut config = cluster.config();
+    let gone = "http://127.0.0.1:1".to_owned();
+    config.endpoints.push(gone);
+    runtime().block_on(async {
+        let client = EtcdClient::new(&config).expect("valid");
+        let put = || Txn::of(vec![Op::put("frozen", "v")]);
+        client.txn(put(), soon(&client)).await.expect("the refused connection is passed over");
+        cluster.pause(0);
+        let started = Instant::now();
+        let deadline = client.now().after(Duration::from_millis(300));
+        let error = client.txn(put(), deadline).await.expect_err("frozen");
+        assert!(started.elapsed() < Duration::from_secs(5), "ended after {:?}", started.elapsed());
+        assert_eq!((error.fate, error.kind), (Fate::Ambiguous, KvErrorKind::Deadline), "{error}");
+        let error = client.txn(put(), client.now()).await.expect_err("no time");
+        assert_eq!(error.fate, Fate::Unsent);
+        cluster.resume(0);
+        let store = Retrying::new(client, RetryPolicy::from(&config));
+        store.range(RangeRequest::one("frozen"), soon(&store)).await.expect("thawed");
+    });
+}
+
+#[test]
+fn a_server_that_is_not_there_is_unsent_whatever_the_request() {
+    let config = EtcdConfig { endpoints: vec!["http://127.0.0.1:1".to_owned()], ..EtcdConfig::default() };
+    runtime().block_on(async {
+        let client = EtcdClient::new(&config).expect("valid");
+        let error = client.txn(Txn::of(vec![Op::put("k", "v")]), soon(&client)).await.expect_err("nobody there");
+        assert_eq!((error.fate, error.kind), (Fate::Unsent, KvErrorKind::Connect), "{error}");
+        assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
+    });
+}
+
+/// Runs etcd's own `Auth` calls through curl's JSON gateway: the client itself needs no user management.
+fn administer(cluster: &EtcdCluster, path: &str, body: &str, token: Option<&str>) -> String {
+    let mut curl = Command::new("curl");
+    curl.args(["-sS", "-X", "POST", "-d", body]);
+    if let Some(token) = token {
+        curl.args(["-H", &format!("Authorization: {token}")]);
+    }
+    let output = curl.arg(format!("{}/v3/auth/{path}", cluster.endpoints()[0])).output().expect("curl is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn a_user_logs_in_is_held_to_its_prefix_and_logs_in_again_when_its_token_is_gone() {
+    let flags = vec!["--auth-token-ttl=1".to_owned()];
+    let cluster = EtcdCluster::start_with(1, &ClusterOptions { flags, tls: false });
+    let config = cluster.config();
+    let (root, fleet) = (r#"{"name":"root","password":"r"}"#, r#"{"name":"fleet","password":"f"}"#);
+    administer(&cluster, "user/add", root, None);
+    administer(&cluster, "user/add", fleet, None);
+    administer(&cluster, "role/add", r#"{"name":"fleet"}"#, None);
+    // Base64 of "fleet/" and of "fleet0", the end of that prefix.
+    let grant = r#"{"name":"fleet","perm":{"permType":"READWRITE","key":"ZmxlZXQv","range_end":"ZmxlZXQw"}}"#;
+    administer(&cluster, "role/grant", grant, None);
+    administer(&cluster, "user/grant", r#"{"user":"fleet","role":"fleet"}"#, None);
+    administer(&cluster, "user/grant", r#"{"user":"root","role":"root"}"#, None);
+    administer(&cluster, "enable", "{}", None);
+    runtime().block_on(async {
+        let with = |password: &str| EtcdConfig {
+            credentials: Some(Credentials { user: "fleet".to_owned(), password: Secret::new(password) }),
+            ..config.clone()
+        };
+        let client = EtcdClient::new(&with("f")).expect("valid");
+        let put = |key: &'static str| Txn::of(vec![Op::put(key, "v")]);
+        client.txn(put("fleet/a"), soon(&client)).await.expect("allowed");
+        let error = client.txn(put("other/a"), soon(&client)).await.expect_err("not its prefix");
+        assert_eq!(error.kind, KvErrorKind::PermissionDenied, "{error}");
+        // Tokens live a second without use here. The client notices and logs in again, unseen by its caller.
+        tokio::time::sleep(Duration::from_millis(3_500)).await;
+        client.txn(put("fleet/b"), soon(&client)).await.expect("logged in again");
+        let stranger = EtcdClient::new(&with("wrong")).expect("valid");
+        let error = stranger.txn(put("fleet/c"), soon(&stranger)).await.expect_err("wrong password");
+        assert_eq!((error.fate, error.kind), (Fate::Unsent, KvErrorKind::Unauthenticated), "{error}");
+        assert!(!format!("{error:?}").contains("wrong"), "no password in an error");
+    });
+}
+
+#[test]
+fn tls_needs_the_right_authority_and_the_right_certificate() {
+    let folder = std::env::temp_dir().join(format!("tessera-tls-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder for certificates");
+    let script = r#"
+        set -e
+        openssl ecparam -name prime256v1 -genkey -noout -out ca.key
+        openssl req -x509 -new -key ca.key -subj /CN=authority -days 2 -out ca.pem
+        openssl ecparam -name prime256v1 -genkey -noout -out other.key
+        openssl req -x509 -new -key other.key -subj /CN=other -days 2 -out other.pem
+        printf 'subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n' > ext
+        for name in server client; do
+          openssl ecparam -name prime256v1 -genkey -noout -out $name.sec1
+          openssl pkcs8 -topk8 -nocrypt -in $name.sec1 -out $name.key
+          openssl req -new -key $name.key -subj /CN=$name -out $name.csr
+          openssl x509 -req -in $name.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out $name.pem
+        done
+    "#;
+    let made = Command::new("sh").args(["-c", script]).current_dir(&folder).output().expect("a shell is installed");
+    assert!(made.status.success(), "openssl is needed: {}", String::from_utf8_lossy(&made.stderr));
+    let read = |name: &str| std::fs::read(folder.join(name)).expect("openssl wrote it");
+    let path = |name: &str| folder.join(name).display().to_string();
+    let flags = vec![
+        format!("--cert-file={}", path("server.pem")),
+        format!("--key-file={}", path("server.key")),
+        "--client-cert-auth=true".to_owned(),
+        format!("--trusted-ca-file={}", path("ca.pem")),
+    ];
+    let cluster = EtcdCluster::start_with(1, &ClusterOptions { flags, tls: true });
+    let key = String::from_utf8(read("client.key")).expect("PEM");
+    let identity = Some(TlsIdentity { certificate_pem: read("client.pem"), key_pem: Secret::new(key) });
+    let tls = Tls { ca_pem: read("ca.pem"), identity, server_name: None };
+    let answered = |tls: Tls| {
+        let config = EtcdConfig { tls: Some(tls), ..cluster.config() };
+        runtime().block_on(async {
+            let client = EtcdClient::new(&config).expect("valid");
+            let store = Retrying::new(client, RetryPolicy { attempts_max: 3, ..RetryPolicy::from(&config) });
+            store.txn(Txn { compares: vec![Compare::absent("k")], ..Txn::default() }, soon(&store)).await
+        })
+    };
+    answered(tls.clone()).expect("both sides know each other");
+    let error = answered(Tls { ca_pem: read("other.pem"), ..tls.clone() }).expect_err("signed by somebody else");
+    assert_eq!(error.fate, Fate::Unsent, "{error}");
+    answered(Tls { identity: None, ..tls }).expect_err("the server wants a certificate");
+    // What cannot be removed lies in the temporary folder.
+    let _ = std::fs::remove_dir_all(&folder);
+}
