@@ -56,7 +56,7 @@ enum SnapshotStep {
 pub(crate) struct Lane<H> {
     handler: H,
     pub(crate) cx: Context,
-    inlets: Vec<Box<Inlet>>,
+    inlets: Vec<Inlet>,
     drain: Drain,
     handoffs: Handoffs,
     /// By slot, the map version of the last hand-over that came to its end here.
@@ -175,7 +175,7 @@ impl<H: Handler> Lane<H> {
                 for old in self.inlets.iter_mut().filter(|old| old.src == inlet.src) {
                     old.replaced = true;
                 }
-                self.inlets.push(inlet);
+                self.inlets.push(*inlet);
             }
             Mail::Unlink(lane) => {
                 for old in self.inlets.iter_mut().filter(|old| old.src == lane) {

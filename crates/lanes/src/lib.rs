@@ -1,5 +1,22 @@
 //! Lanes: a shared-nothing runtime. A *lane* is one pinned thread with one event loop that owns its socket, timers, log and
 //! state; lanes share no lock and talk by bounded messages. (Texts on sharded servers often call this a shard or a core.)
+//!
+//! A user writes a [`Handler`] and gives it to a [`Runtime`](runtime::Runtime), or to a
+//! [`VirtualNode`](simulated::VirtualNode) that runs the same handler in virtual time. `examples/echo_counter.rs` is the
+//! whole of it in a page. The parts, from the inside out:
+//!
+//! * [`envelope`], [`class`], [`drain`]: what a message is, what becomes of it when there is no room, who is served next;
+//! * `ring`: what crosses lanes. Sharing shows in the imports: nothing else in here is touched by two lanes;
+//! * `lane`: one lane without its thread; [`context`] is its handler's view of the world;
+//! * [`wal`]: the log a lane is restarted from;
+//! * [`runtime`]: threads, sockets, supervision; [`simulated`]: none of these;
+//! * [`telemetry`]: counters that lanes write and others read.
+//!
+//! Deliberately absent: a global limiter, a shared table, a lock between lanes, an async executor, and any word of what the
+//! messages mean.
+//!
+//! Unsafe code is confined to `net::sys`: receiving and sending datagrams in batches without allocating, and attaching a
+//! packet filter to a group of sockets, have no safe binding.
 #![deny(unsafe_code)]
 
 mod ack;

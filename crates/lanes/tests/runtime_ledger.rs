@@ -1,4 +1,5 @@
 //! The ledger on real lanes: threads, sockets, logs on disk; lanes that panic, stall, come and go.
+#![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! The ledger on simulated lanes: crashes, power failures, changes of the number of lanes, all by seed.
+#![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 mod support;
 

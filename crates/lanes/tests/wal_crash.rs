@@ -1,5 +1,6 @@
 //! The log loses power at every single write, with many fates for what was not synced, and never gives back less than what was
 //! acknowledged, more than what was written, or anything else.
+#![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 use std::collections::BTreeMap;
 

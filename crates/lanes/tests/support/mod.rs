@@ -34,11 +34,14 @@ pub enum Order {
     Chatter(u32),
 }
 
+/// An order taken: key, version, and whom to tell.
+type Taken = (u64, u64, Sender<(u64, u64)>);
+
 #[derive(Default)]
 pub struct Ledger {
     pub versions: BTreeMap<u64, u64>,
     /// Orders this lane took, by correlation id.
-    orders: BTreeMap<u64, (u64, u64, Sender<(u64, u64)>)>,
+    orders: BTreeMap<u64, Taken>,
     /// Raises logged and not yet durable.
     unsafe_yet: VecDeque<(Lsn, LaneIndex, u64)>,
     pub hints: u64,
