@@ -111,22 +111,36 @@ fn a_secret_is_found_at_every_offset_around_a_cut() {
 
 #[test]
 fn a_base64_run_longer_than_several_blocks_is_decoded_throughout() {
-    let mut detector = builtin();
+    const PLACES: [u64; 5] = [1_000, 98_290, 120_000, 210_001, 299_000];
     let mut plain: Vec<u8> = FILLER.bytes().cycle().take(300_000).collect();
     let secret = expand(" ghp_<<github 30>> ", &mut Seed::new(6)).expect("a known recipe");
-    for at in [1_000, 98_290, 120_000, 210_001, 299_000] {
-        plain[at..at + secret.len()].copy_from_slice(secret.as_bytes());
+    for at in PLACES {
+        plain[at as usize..at as usize + secret.len()].copy_from_slice(secret.as_bytes());
     }
-    let text = tessera_detect::template::base64(&plain);
-    assert!(text.len() > 3 * BLOCK_BYTES);
-    let mut spans = Vec::new();
-    detector.scan_bytes(Source::default(), text.as_bytes(), |finding| {
-        assert_eq!(finding.decoded_from.len(), 1);
-        spans.push(finding.secret_span.clone());
-    });
-    assert_eq!(spans.len(), 5, "{spans:?}");
-    for (span, at) in spans.iter().zip([1_000u64, 98_290, 120_000, 210_001, 299_000]) {
-        assert_eq!(span.start, (at + 1) * 4 / 3);
+    let mut detector = builtin();
+    // Blocks begin at multiples of four: only a run that does not shows whether its phase is carried along.
+    for before in ["", ":", "::", ":::"] {
+        let text = format!("{before}{}", tessera_detect::template::base64(&plain));
+        assert!(text.len() > 3 * BLOCK_BYTES);
+        let mut starts = Vec::new();
+        detector.scan_bytes(Source::default(), text.as_bytes(), |finding| {
+            assert_eq!(finding.decoded_from.len(), 1);
+            starts.push(finding.secret_span.start);
+        });
+        assert_eq!(starts, PLACES.map(|at| before.len() as u64 + (at + 1) * 4 / 3));
+    }
+}
+
+#[test]
+fn rules_on_both_sides_of_a_cut_still_settle_who_speaks() {
+    let mut detector = builtin();
+    let line = expand("\nclient_secret = \"ghp_<<github 30>>\"\n", &mut Seed::new(8)).expect("a known recipe");
+    for offset in BLOCK_BYTES - line.len()..BLOCK_BYTES {
+        let mut text: Vec<u8> = FILLER.bytes().cycle().take(2 * BLOCK_BYTES).collect();
+        text[offset..offset + line.len()].copy_from_slice(line.as_bytes());
+        let mut ids = Vec::new();
+        detector.scan_bytes(Source::default(), &text, |finding| ids.push(finding.rule.id.clone()));
+        assert_eq!(ids, ["github-pat"], "at {offset}");
     }
 }
 
