@@ -1,5 +1,6 @@
 //! The gitleaks format: what is read, what is refused, and that it means what it means there.
 
+use proptest::prelude::*;
 use tessera_detect::{Detector, RuleSet, Source, gitleaks};
 
 fn read(text: &str) -> Result<RuleSet, String> {
@@ -161,4 +162,28 @@ fn errors_say_what_where_and_why() {
 fn unknown_fields_are_warned_about_not_refused() {
     let rules = read("colour = 'red'\n[[rules]]\nid='k'\nregex='abc[0-9]'\nflavour='sweet'\n").unwrap();
     assert_eq!(rules.warnings().len(), 2, "{:?}", rules.warnings());
+}
+
+/// Expressions that the keyword anchors, that contain it, and that have it in one of several places.
+const KEYED: [(&str, &str); 5] = [
+    (r"foo_[a-c]{4,9}", "foo_"),
+    (r"(?i)[a-c]{0,6}foo[a-c_]{0,4}=[a-c]{3}", "foo"),
+    (r"[a-c]{2}=(?:foo|bar)_[a-c]{2}", "foo', 'bar"),
+    (r"\b[a-c]+foo\b", "foo"),
+    (r"(?:foo|bar)+=[a-c]{2,3}(?:[^a-c]|$)", "foo', 'bar"),
+];
+
+proptest! {
+    #[test]
+    fn windows_around_keywords_lose_nothing_that_a_search_of_everything_finds(
+        parts in prop::collection::vec(prop::sample::select(vec!["foo", "FOO_", "bar", "_", "=", "a", "bc", "abcabc", " ", "\n", "foo_ab"]), 0..120),
+    ) {
+        let text = parts.concat();
+        for (regex, keywords) in KEYED {
+            let unkeyed = format!("[[rules]]\nid='k'\nregex='{regex}'\n");
+            let keyed = format!("{unkeyed}keywords=['{keywords}']\n");
+            let [with, without] = [&keyed, &unkeyed].map(|rules| found(&read(rules).unwrap(), "a", None, &text));
+            prop_assert_eq!(with, without, "{} on {:?}", regex, text);
+        }
+    }
 }
