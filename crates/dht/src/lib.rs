@@ -9,6 +9,7 @@ extern crate std;
 
 pub mod abuse;
 pub mod addr;
+pub mod chunk;
 pub mod contact;
 pub mod identity;
 pub mod keyed_lru;
