@@ -404,7 +404,7 @@ mod tests {
     #[test]
     fn a_batch_stays_within_the_servers_limits() {
         let (kv, batcher) = batcher(1);
-        // 30 reads each: three such operations fit under 128, a fourth... the count is per nested transaction.
+        // A hundred reads each: a nested transaction of that width leaves room for 28 in the outer one.
         let wide = |key: &str| {
             let mut txn = put_once(key);
             txn.failure = vec![Op::get("x"); 100];
@@ -413,6 +413,6 @@ mod tests {
         let keys: Vec<String> = (0..100).map(|n| format!("k{n}")).collect();
         let calls = keys.iter().map(|key| batcher.submit(key.clone().into(), wide(key), FAR)).collect();
         assert!(run_all(calls).iter().all(Result::is_ok));
-        assert!(kv.calls() >= 1 + 99 / 28, "{} requests", kv.calls());
+        assert!(kv.calls() > 99 / 28, "{} requests", kv.calls());
     }
 }

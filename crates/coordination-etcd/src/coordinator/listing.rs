@@ -115,9 +115,11 @@ impl<K: Kv> Inner<K> {
         let operation = "list_shards_into";
         let deadline = self.deadline();
         let stored = self.visible_run(operation, tenant, run, deadline).await?;
+        if stored.part.status == RunStatus::Initializing {
+            return Ok(None);
+        }
         let mut walk = Walk::new(operation, tenant, run, page.after);
-        while stored.part.status != RunStatus::Initializing {
-            let Some(batch) = walk.page(self, &stored, deadline).await? else { break };
+        while let Some(batch) = walk.page(self, &stored, deadline).await? {
             for shard in batch {
                 let view = shard.view(self);
                 if !filter.admits(&view, is_claimable(&view, now, self.skew())) {
