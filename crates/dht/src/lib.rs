@@ -1,4 +1,21 @@
 //! The DHT as a pure state machine: bytes and an instant in, bytes, timers and effects out.
+//!
+//! There is no clock, socket, thread or system randomness in here; `no_std` proves it. A [`node::LaneNode`] is one lane of a
+//! node (a *lane* is a pinned event loop that owns its state). It runs unchanged under a runtime with sockets and in a
+//! simulator with ten thousand of its kind.
+//!
+//! From the outside in:
+//!
+//! - [`node`]: a lane: serving, asking, looking up, publishing, upkeep, the log
+//! - [`lookup`]: one iterative lookup
+//! - [`routing`]: whom a lane knows; [`store`]: what it holds for others; [`abuse`]: whom it limits
+//! - [`record`] and [`chunk`]: what can be stored, and when it is valid
+//! - [`seal`]: sealed datagrams, cookies and tokens
+//! - [`wire`]: layouts, as drawn in `docs/WIRE.md`
+//! - [`identity`], [`contact`], [`addr`]: who and where; [`time`] and [`rng`]: what would otherwise be ambient
+//!
+//! Deliberately absent: sockets, steering filters and files, which belong to the node's shell; and congestion control beyond
+//! pacing, since no exchange here is longer than a few datagrams.
 
 #![no_std]
 #![forbid(unsafe_code)]
