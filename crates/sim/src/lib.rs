@@ -3,4 +3,5 @@
 //! [`explore`] visits every state of a small world, stepping it with the decisions that ship.
 #![forbid(unsafe_code)]
 
+pub mod coordination;
 pub mod explore;

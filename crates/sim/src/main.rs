@@ -18,12 +18,15 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Simulation {
+    /// Workers and an operator on a coordination backend that ships, over a network that fails.
+    Coordination(tessera_sim::coordination::Args),
     /// A network of DHT nodes under churn, partitions, restarts and attack.
     Dht(dht::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().simulation {
+        Simulation::Coordination(args) => tessera_sim::coordination::run(&args),
         Simulation::Dht(args) => dht::run(&args),
     }
 }

@@ -1,0 +1,401 @@
+//! A request to a backend as plain data, and what came of it: so that it can be delayed, repeated, written down and replayed.
+
+use std::fmt;
+
+use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::split::{SplitReplacePlan, SplitResidualPlan};
+use tessera_contracts::{Cursor, CursorUpdate, ShardSpec};
+use tessera_coordination::decide::order::OrderRequest;
+use tessera_coordination::decide::renew::RenewResult;
+use tessera_coordination::error::{
+    AccessRefused, ClaimError, IdempotentOutcome, InfraError, LeaseRefused, RunTransitionError,
+};
+use tessera_coordination::events::NoEvents;
+use tessera_coordination::record::history::ReleaseReason;
+use tessera_coordination::record::park::Park;
+use tessera_coordination::record::snapshot::{AcquireScratch, CapacityHint};
+use tessera_coordination::record::status::ParkReason;
+use tessera_coordination::{CoordinationBackend, Lease, RunManagement, ShardClaiming};
+
+/// The tenant of every simulated run.
+pub const TENANT: TenantId = TenantId::from_bytes([3; 32]);
+/// The simulated run.
+pub const RUN: RunId = RunId::new(1);
+
+/// What a world needs of a backend.
+pub trait Backend: CoordinationBackend + RunManagement + ShardClaiming {}
+
+impl<B: CoordinationBackend + RunManagement + ShardClaiming> Backend for B {}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// The worker with this number.
+    Worker(usize),
+    /// A person, who is not lease-gated.
+    Operator,
+}
+
+/// One request, with the time on its sender's clock.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The sender's time.
+    pub at: LogicalTime,
+    /// The sender.
+    pub caller: Caller,
+    /// What is asked.
+    pub request: Request,
+}
+
+/// What is asked. Keys are numbers here; see [`key_bytes`].
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the fields are the protocol's arguments, by their names")]
+pub enum Request {
+    /// Any shard.
+    Claim,
+    /// More time.
+    Renew { lease: Lease },
+    /// Progress up to and including `last`.
+    Checkpoint { lease: Lease, last: u16, op: OpId },
+    /// Done; `last` is absent if there was nothing to do.
+    Complete { lease: Lease, last: Option<u16>, op: OpId },
+    /// Cannot go on.
+    Park { lease: Lease, reason: ParkReason, op: OpId },
+    /// Give back.
+    Release { lease: Lease, last: Option<u16>, reason: ReleaseReason, op: OpId },
+    /// Replace by children.
+    SplitReplace { lease: Lease, plan: SplitReplacePlan, op: OpId },
+    /// Split off the rest.
+    SplitResidual { lease: Lease, plan: SplitResidualPlan, op: OpId },
+    /// Revive.
+    Unpark { key: ShardKey, fence: FenceEpoch, op: OpId },
+    /// Ask the holder for something.
+    Order { key: ShardKey, fence: FenceEpoch, order: OrderRequest },
+    /// All is done.
+    CompleteRun { op: OpId },
+    /// Call it off.
+    CancelRun { op: OpId },
+}
+
+impl Request {
+    /// The lease it presents.
+    pub const fn lease(&self) -> Option<&Lease> {
+        match self {
+            Self::Renew { lease }
+            | Self::Checkpoint { lease, .. }
+            | Self::Complete { lease, .. }
+            | Self::Park { lease, .. }
+            | Self::Release { lease, .. }
+            | Self::SplitReplace { lease, .. }
+            | Self::SplitResidual { lease, .. } => Some(lease),
+            Self::Claim
+            | Self::Unpark { .. }
+            | Self::Order { .. }
+            | Self::CompleteRun { .. }
+            | Self::CancelRun { .. } => None,
+        }
+    }
+
+    /// The shard it names.
+    pub fn shard(&self) -> Option<ShardId> {
+        match self {
+            Self::Unpark { key, .. } | Self::Order { key, .. } => Some(key.shard),
+            other => other.lease().map(Lease::shard),
+        }
+    }
+
+    /// Its op id, if it has one.
+    pub const fn op(&self) -> Option<OpId> {
+        match self {
+            Self::Checkpoint { op, .. }
+            | Self::Complete { op, .. }
+            | Self::Park { op, .. }
+            | Self::Release { op, .. }
+            | Self::SplitReplace { op, .. }
+            | Self::SplitResidual { op, .. }
+            | Self::Unpark { op, .. }
+            | Self::CompleteRun { op }
+            | Self::CancelRun { op } => Some(*op),
+            Self::Claim | Self::Renew { .. } | Self::Order { .. } => None,
+        }
+    }
+}
+
+/// What came of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the variants say what the fields are")]
+pub enum Answer {
+    /// A shard: keys from `lo` to below `hi`, of which `next` is the first to do.
+    Granted { lease: Lease, lo: u16, hi: u16, next: u16, hint: CapacityHint },
+    /// No shard at the moment.
+    NoShard,
+    /// Too soon after the last claim.
+    Throttled,
+    /// More time, and orders.
+    Renewed(RenewResult),
+    /// It happened, now or before. `children` are the shards a split made.
+    Accepted { outcome: Outcome, children: Vec<ShardId> },
+    /// The protocol says no.
+    Refused(Refusal),
+    /// The store failed, and it may or may not have happened.
+    Failed,
+}
+
+/// Whether an accepted operation took effect just now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Just now.
+    Executed,
+    /// Before; this was a retry.
+    Replayed,
+    /// Before, and it was undone since.
+    Superseded,
+}
+
+/// Why the protocol says no.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The lease opens nothing any more.
+    Lease(LeaseRefused),
+    /// The run is settled.
+    RunSettled,
+    /// Something else, in words.
+    Other(String),
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, caller, request } = self;
+        match caller {
+            Caller::Worker(worker) => write!(f, "at {at} w{worker} {request}"),
+            Caller::Operator => write!(f, "at {at} operator {request}"),
+        }
+    }
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let range = |spec: &ShardSpec| format!("[{},{})", key_number(spec.start()), key_number(spec.end()));
+        let verb = match self {
+            Self::Claim => return f.write_str("claims"),
+            Self::CompleteRun { op } => return write!(f, "completes the run, op {op}"),
+            Self::CancelRun { op } => return write!(f, "cancels the run, op {op}"),
+            Self::Unpark { key, fence, op } => {
+                return write!(f, "unparks {} expecting fence {fence}, op {op}", key.shard);
+            }
+            Self::Order { key, order, .. } => return write!(f, "orders {}: {order:?}", key.shard),
+            Self::Renew { .. } => "renews".to_string(),
+            Self::Checkpoint { last, .. } => format!("checkpoints {last}"),
+            Self::Complete { last, .. } => format!("completes at {last:?}"),
+            Self::Park { reason, .. } => format!("parks for {reason:?}"),
+            Self::Release { last, reason, .. } => format!("releases at {last:?} ({reason:?})"),
+            Self::SplitReplace { plan, .. } => {
+                format!("replaces by {}", plan.children().iter().map(range).collect::<Vec<_>>().join(" "))
+            }
+            Self::SplitResidual { plan, .. } => format!("keeps {}", range(plan.kept())),
+        };
+        match self.lease() {
+            Some(lease) => write!(f, "{verb}, shard {} fence {}", lease.shard(), lease.fence())?,
+            None => f.write_str(&verb)?,
+        }
+        match self.op() {
+            Some(op) => write!(f, ", op {op}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Granted { lease, lo, hi, next, .. } => {
+                let (shard, fence, deadline) = (lease.shard(), lease.fence(), lease.deadline());
+                write!(f, "shard {shard} [{lo},{hi}) from {next}, fence {fence} until {deadline}")
+            }
+            Self::NoShard => f.write_str("none"),
+            Self::Throttled => f.write_str("throttled"),
+            Self::Renewed(renewed) => write!(f, "until {}", renewed.new_deadline),
+            Self::Accepted { outcome, children } if children.is_empty() => write!(f, "{outcome:?}"),
+            Self::Accepted { outcome, children } => write!(f, "{outcome:?}: {children:?}"),
+            Self::Refused(refusal) => write!(f, "refused: {refusal:?}"),
+            Self::Failed => f.write_str("failed"),
+        }
+    }
+}
+
+/// A key as bytes: big-endian, so that order is kept.
+pub const fn key_bytes(key: u16) -> [u8; 2] {
+    key.to_be_bytes()
+}
+
+/// A key from its bytes.
+pub fn key_number(bytes: &[u8]) -> u16 {
+    match bytes {
+        [high, low] => u16::from_be_bytes([*high, *low]),
+        _ => panic!("the simulated keys have two bytes, this one {}", bytes.len()),
+    }
+}
+
+fn cursor(last: Option<u16>) -> Cursor {
+    let key = last.map(key_bytes);
+    let token = last.map(|key| [b't', key as u8]);
+    Cursor::new(key.as_ref().map(|key| key.as_slice()), token.as_ref().map(|token| token.as_slice()))
+        .expect("a simulated cursor is legal")
+}
+
+/// Asks the backend.
+pub fn perform(backend: &mut impl Backend, call: &Call, scratch: &mut AcquireScratch) -> Answer {
+    let now = call.at;
+    match &call.request {
+        Request::Claim => claim(backend, call, scratch),
+        Request::Renew { lease } => match backend.renew(now, TENANT, lease) {
+            Ok(renewed) => Answer::Renewed(renewed),
+            Err(error) => refused(error),
+        },
+        Request::Checkpoint { lease, last, op } => {
+            plain(backend.checkpoint(now, TENANT, lease, cursor(Some(*last)).as_update(), *op))
+        }
+        Request::Complete { lease, last, op } => {
+            plain(backend.complete(now, TENANT, lease, cursor(*last).as_update(), *op))
+        }
+        Request::Park { lease, reason, op } => {
+            plain(backend.park_shard(now, TENANT, lease, Park::because(*reason).with_detail("simulated"), *op))
+        }
+        Request::Release { lease, last, reason, op } => {
+            let cursor = last.map(|last| cursor(Some(last)));
+            let cursor: Option<CursorUpdate<'_>> = cursor.as_ref().map(Cursor::as_update);
+            plain(backend.release(now, TENANT, lease, cursor, *reason, *op))
+        }
+        Request::SplitReplace { lease, plan, op } => {
+            answered(backend.split_replace(now, TENANT, lease, plan, *op), |children| children)
+        }
+        Request::SplitResidual { lease, plan, op } => {
+            answered(backend.split_residual(now, TENANT, lease, plan, *op), |child| vec![child])
+        }
+        Request::Unpark { key, fence, op } => {
+            answered(backend.unpark_shard(now, TENANT, *key, *fence, *op), |_| Vec::new())
+        }
+        Request::Order { key, fence, order } => {
+            match backend.order_with_events(now, TENANT, *key, *fence, *order, &mut NoEvents) {
+                Ok(()) => Answer::Accepted { outcome: Outcome::Executed, children: Vec::new() },
+                Err(error) => refused(error),
+            }
+        }
+        Request::CompleteRun { op } => plain(backend.complete_run(now, TENANT, RUN, *op)),
+        Request::CancelRun { op } => plain(backend.cancel_run(now, TENANT, RUN, *op)),
+    }
+}
+
+fn claim(backend: &mut impl Backend, call: &Call, scratch: &mut AcquireScratch) -> Answer {
+    let Caller::Worker(worker) = call.caller else { return Answer::NoShard };
+    match backend.claim_next_available(call.at, TENANT, RUN, worker_id(worker), scratch) {
+        Ok(granted) => {
+            let (lo, hi) = (key_number(granted.snapshot.spec.start()), key_number(granted.snapshot.spec.end()));
+            let next = granted.snapshot.cursor.last_key().map_or(lo, |key| key_number(key) + 1);
+            Answer::Granted { lease: granted.lease, lo, hi, next, hint: granted.capacity }
+        }
+        Err(ClaimError::NoneAvailable { .. }) => Answer::NoShard,
+        Err(ClaimError::Throttled { .. }) => Answer::Throttled,
+        Err(ClaimError::RunNotActive { .. }) => Answer::Refused(Refusal::RunSettled),
+        Err(error) => refused(error),
+    }
+}
+
+/// The name of a simulated worker.
+pub const fn worker_id(worker: usize) -> WorkerId {
+    WorkerId::new(worker as u64 + 1)
+}
+
+fn plain<E: Told>(result: Result<IdempotentOutcome<()>, E>) -> Answer {
+    answered(result, |()| Vec::new())
+}
+
+fn answered<T, E: Told>(result: Result<IdempotentOutcome<T>, E>, children: impl Fn(T) -> Vec<ShardId>) -> Answer {
+    let (outcome, value) = match result {
+        Ok(IdempotentOutcome::Executed(value)) => (Outcome::Executed, value),
+        Ok(IdempotentOutcome::Replayed(value)) => (Outcome::Replayed, value),
+        Ok(IdempotentOutcome::Superseded(value)) => (Outcome::Superseded, value),
+        Err(error) => return refused(error),
+    };
+    Answer::Accepted { outcome, children: children(value) }
+}
+
+fn refused(error: impl Told) -> Answer {
+    error.told()
+}
+
+/// An error as an answer.
+trait Told {
+    fn told(self) -> Answer;
+}
+
+fn infra(error: &InfraError) -> Answer {
+    match error {
+        InfraError::Transient { .. } => Answer::Failed,
+        InfraError::Corruption { .. } => panic!("the backend calls its own records corrupt: {error}"),
+    }
+}
+
+fn access(error: &AccessRefused) -> Answer {
+    match error {
+        AccessRefused::RunNotActive { .. } => Answer::Refused(Refusal::RunSettled),
+        other => Answer::Refused(Refusal::Other(other.to_string())),
+    }
+}
+
+/// Errors of operations under a lease, which have the same building blocks.
+macro_rules! leased {
+    ($($error:ident),*) => {$(
+        impl Told for tessera_coordination::error::$error {
+            fn told(self) -> Answer {
+                match &self {
+                    Self::Access(refused) => access(refused),
+                    Self::Lease(refused) => Answer::Refused(Refusal::Lease(*refused)),
+                    Self::BackendError(error) => infra(error),
+                    other => Answer::Refused(Refusal::Other(other.to_string())),
+                }
+            }
+        }
+    )*};
+}
+
+leased!(CheckpointError, CompleteError, ParkError, SplitError, ReleaseError, OrderError);
+
+impl Told for tessera_coordination::error::RenewError {
+    fn told(self) -> Answer {
+        match &self {
+            Self::Access(refused) => access(refused),
+            Self::Lease(refused) => Answer::Refused(Refusal::Lease(*refused)),
+            Self::BackendError(error) => infra(error),
+        }
+    }
+}
+
+impl Told for tessera_coordination::error::UnparkError {
+    fn told(self) -> Answer {
+        match &self {
+            Self::Access(refused) => access(refused),
+            Self::BackendError(error) => infra(error),
+            other => Answer::Refused(Refusal::Other(other.to_string())),
+        }
+    }
+}
+
+impl Told for RunTransitionError {
+    fn told(self) -> Answer {
+        match &self {
+            Self::Illegal { .. } => Answer::Refused(Refusal::RunSettled),
+            Self::BackendError(error) => infra(error),
+            other => Answer::Refused(Refusal::Other(other.to_string())),
+        }
+    }
+}
+
+impl Told for ClaimError {
+    fn told(self) -> Answer {
+        match &self {
+            Self::BackendError(error) => infra(error),
+            other => Answer::Refused(Refusal::Other(other.to_string())),
+        }
+    }
+}

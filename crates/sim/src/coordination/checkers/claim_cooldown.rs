@@ -1,0 +1,29 @@
+//! A worker is granted no shard within the cooldown after its last one.
+
+use std::collections::BTreeMap;
+
+use crate::coordination::call::Answer;
+use crate::coordination::watch::{Checker, Sight};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct ClaimCooldown {
+    last: BTreeMap<usize, u64>,
+}
+
+impl Checker for ClaimCooldown {
+    fn name(&self) -> &'static str {
+        "ClaimCooldown"
+    }
+
+    fn after_call(&mut self, sight: &Sight<'_>) -> Result<(), String> {
+        let (Some(worker), Answer::Granted { .. }) = (sight.worker(), sight.answer) else { return Ok(()) };
+        let at = sight.call.at.get();
+        if let Some(last) = self.last.insert(worker, at) {
+            if sight.config.cooldown > 0 && at < last + sight.config.cooldown {
+                return Err(format!("worker {worker} was granted a shard at {last} and again at {at}"));
+            }
+        }
+        Ok(())
+    }
+}

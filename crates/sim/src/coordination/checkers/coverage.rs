@@ -1,0 +1,36 @@
+//! No cursor passes a key whose result is not durable, and a finished run has them all.
+
+use tessera_coordination::record::status::ShardStatus;
+use tessera_coordination::run::status::RunStatus;
+
+use crate::coordination::call::key_number;
+use crate::coordination::watch::{Checker, Sight};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Coverage;
+
+impl Checker for Coverage {
+    fn name(&self) -> &'static str {
+        "Coverage"
+    }
+
+    fn after_call(&mut self, sight: &Sight<'_>) -> Result<(), String> {
+        for change in sight.changes {
+            let record = &change.after;
+            let (Some(last), false) = (record.cursor.last_key(), record.state.head.status == ShardStatus::Split) else {
+                continue;
+            };
+            let passed = key_number(record.spec.start())..=key_number(last);
+            if let Some(missed) = passed.into_iter().find(|key| !sight.sink.has(*key)) {
+                return Err(format!("shard {} passed key {missed}, which has no result", record.key));
+            }
+        }
+        if sight.run.status == RunStatus::Done && sight.run_before != RunStatus::Done {
+            if let Some(missed) = (0..sight.config.keys).find(|key| !sight.sink.has(*key)) {
+                return Err(format!("the run is done and key {missed} has no result"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,30 @@
+//! A lease is not taken from a worker whose own clock calls it live, while clocks differ by no more than is tolerated.
+
+use crate::coordination::call::Answer;
+use crate::coordination::watch::{Checker, Sight};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct NoTheftFromLiveOwner;
+
+impl Checker for NoTheftFromLiveOwner {
+    fn name(&self) -> &'static str {
+        "NoTheftFromLiveOwner"
+    }
+
+    fn after_call(&mut self, sight: &Sight<'_>) -> Result<(), String> {
+        let Answer::Granted { lease, .. } = sight.answer else { return Ok(()) };
+        let taken = sight.changes.iter().find(|change| change.after.key.shard == lease.shard());
+        let Some(holder) = taken.and_then(|change| change.before.as_ref()?.state.head.lease) else { return Ok(()) };
+        let owner = holder.owner.get() as usize - 1;
+        let clock = sight.now.saturating_add_signed(sight.clock_offsets[owner]);
+        if clock < holder.deadline.get() {
+            let deadline = holder.deadline;
+            return Err(format!(
+                "shard {} was taken from worker {owner} at its {clock}, before {deadline}",
+                lease.shard()
+            ));
+        }
+        Ok(())
+    }
+}

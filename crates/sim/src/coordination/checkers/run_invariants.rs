@@ -1,0 +1,17 @@
+//! The run's record keeps its invariants.
+
+use crate::coordination::watch::{Checker, Sight};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct RunInvariants;
+
+impl Checker for RunInvariants {
+    fn name(&self) -> &'static str {
+        "RunInvariants"
+    }
+
+    fn after_call(&mut self, sight: &Sight<'_>) -> Result<(), String> {
+        sight.run.check_invariants().map_err(|violation| violation.to_string())
+    }
+}

@@ -1,0 +1,268 @@
+//! How hostile a world is, and how large.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::dice::Dice;
+
+/// How hostile a world is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Level {
+    /// Nothing fails.
+    Sunny,
+    /// Now and then something does.
+    Breezy,
+    /// Much does.
+    #[default]
+    Stormy,
+    /// Nearly everything does.
+    Radioactive,
+}
+
+impl Level {
+    /// All of them, calm first.
+    pub const ALL: [Self; 4] = [Self::Sunny, Self::Breezy, Self::Stormy, Self::Radioactive];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Sunny => "sunny",
+            Self::Breezy => "breezy",
+            Self::Stormy => "stormy",
+            Self::Radioactive => "radioactive",
+        }
+    }
+
+    const fn percent(self) -> u32 {
+        match self {
+            Self::Sunny => 0,
+            Self::Breezy => 15,
+            Self::Stormy => 100,
+            Self::Radioactive => 400,
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+impl FromStr for Level {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|level| level.name() == text);
+        found.ok_or_else(|| format!("{text}: not a level; there are {}", Self::ALL.map(Self::name).join(", ")))
+    }
+}
+
+/// What can go wrong, and what workers and operators do of their own accord: cases in a million.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rates {
+    /// A request never arrives.
+    pub lose_request: u32,
+    /// A reply never arrives.
+    pub lose_reply: u32,
+    /// A request arrives again, later.
+    pub duplicate: u32,
+    /// A message takes far longer than usual.
+    pub delay: u32,
+    /// The store fails before the effect.
+    pub fail_before: u32,
+    /// The store fails after the effect: it happened, and nobody was told.
+    pub fail_after: u32,
+    /// A worker stops for longer than a lease and goes on as if nothing had happened.
+    pub pause: u32,
+    /// A worker forgets everything.
+    pub crash: u32,
+    /// A worker is restarted as planned: it gives back what it holds.
+    pub restart: u32,
+    /// A worker parks its shard.
+    pub park: u32,
+    /// A worker gives its shard back.
+    pub release: u32,
+    /// A worker replaces its shard by children.
+    pub split_replace: u32,
+    /// A worker splits off the rest.
+    pub split_residual: u32,
+    /// A worker claims although it holds a shard elsewhere in its past life; see [`super::worker`].
+    pub claim_burst: u32,
+    /// The operator asks a holder to yield.
+    pub order_yield: u32,
+    /// The operator asks a holder to split.
+    pub order_split: u32,
+    /// The operator revives a parked shard.
+    pub unpark: u32,
+    /// The operator cancels the run.
+    pub cancel: u32,
+}
+
+impl Rates {
+    const NONE: Self = Self {
+        lose_request: 0,
+        lose_reply: 0,
+        duplicate: 0,
+        delay: 0,
+        fail_before: 0,
+        fail_after: 0,
+        pause: 0,
+        crash: 0,
+        restart: 0,
+        park: 0,
+        release: 0,
+        split_replace: 0,
+        split_residual: 0,
+        claim_burst: 0,
+        order_yield: 0,
+        order_split: 0,
+        unpark: 0,
+        cancel: 0,
+    };
+
+    const STORM: Self = Self {
+        lose_request: 30_000,
+        lose_reply: 30_000,
+        duplicate: 30_000,
+        delay: 30_000,
+        fail_before: 15_000,
+        fail_after: 15_000,
+        pause: 8_000,
+        crash: 6_000,
+        restart: 4_000,
+        park: 8_000,
+        release: 8_000,
+        split_replace: 6_000,
+        split_residual: 12_000,
+        claim_burst: 4_000,
+        order_yield: 60_000,
+        order_split: 60_000,
+        unpark: 300_000,
+        cancel: 3_000,
+    };
+
+    fn each(&mut self) -> [(&'static str, &mut u32); 18] {
+        [
+            ("lose_request", &mut self.lose_request),
+            ("lose_reply", &mut self.lose_reply),
+            ("duplicate", &mut self.duplicate),
+            ("delay", &mut self.delay),
+            ("fail_before", &mut self.fail_before),
+            ("fail_after", &mut self.fail_after),
+            ("pause", &mut self.pause),
+            ("crash", &mut self.crash),
+            ("restart", &mut self.restart),
+            ("park", &mut self.park),
+            ("release", &mut self.release),
+            ("split_replace", &mut self.split_replace),
+            ("split_residual", &mut self.split_residual),
+            ("claim_burst", &mut self.claim_burst),
+            ("order_yield", &mut self.order_yield),
+            ("order_split", &mut self.order_split),
+            ("unpark", &mut self.unpark),
+            ("cancel", &mut self.cancel),
+        ]
+    }
+
+    fn at(level: Level) -> Self {
+        let mut rates = Self::STORM;
+        for (name, rate) in rates.each() {
+            let deed = matches!(name, "unpark" | "release" | "split_replace" | "split_residual");
+            // What workers do of their own accord they also do on a sunny day.
+            let percent = if deed { level.percent().max(50) } else { level.percent() };
+            *rate = (u64::from(*rate) * u64::from(percent) / 100).min(500_000) as u32;
+        }
+        rates
+    }
+}
+
+/// One world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Decides everything that happens.
+    pub seed: u64,
+    /// Steps before the faults stop.
+    pub steps: u64,
+    /// How many workers there are.
+    pub workers: u64,
+    /// How many shards the run begins with.
+    pub roots: u64,
+    /// How many keys it sweeps.
+    pub keys: u16,
+    /// How long a lease lasts, in ticks.
+    pub lease: u64,
+    /// A worker's clock is up to this far off, either way.
+    pub skew: u64,
+    /// What a claimant grants a foreign deadline.
+    pub skew_allowance: u64,
+    /// How long a worker waits between successful claims.
+    pub cooldown: u64,
+    /// Acquisitions without progress after which a shard is parked; 0 for never.
+    pub retries: u32,
+    /// Most shards there may be.
+    pub shards_max: usize,
+    /// What goes wrong.
+    pub rates: Rates,
+    /// Kinds of fault and deed that were switched off, for the replay command.
+    pub without: Vec<&'static str>,
+}
+
+impl Config {
+    /// The world of a seed: its size is drawn, its hostility given.
+    pub fn draw(seed: u64, steps: u64, level: Level, swarm: bool) -> Self {
+        let mut dice = Dice::new(seed ^ 0x5eed_0f0d_0ddb_a11d);
+        let skew = [0, 3, 20][dice.below(3) as usize];
+        let mut config = Self {
+            seed,
+            steps,
+            workers: dice.between(2, 6),
+            roots: dice.between(1, 5),
+            keys: if dice.below(4) == 0 { dice.between(200, 400) } else { dice.between(8, 120) } as u16,
+            lease: dice.between(60, 400),
+            skew,
+            skew_allowance: 2 * skew,
+            cooldown: if dice.below(3) == 0 { dice.between(1, 15) } else { 0 },
+            retries: if dice.below(2) == 0 { dice.between(2, 6) as u32 } else { 0 },
+            shards_max: dice.between(6, 40) as usize,
+            rates: Rates::at(level),
+            without: Vec::new(),
+        };
+        config.roots = config.roots.min(u64::from(config.keys));
+        if swarm {
+            for (name, rate) in config.rates.each() {
+                // Half of all kinds are off in a swarm world; those that are on are on with a vengeance.
+                if dice.below(2) == 0 {
+                    *rate = 0;
+                    config.without.push(name);
+                } else {
+                    *rate = (*rate * 2).min(500_000);
+                }
+            }
+        }
+        config
+    }
+
+    /// The same world without one kind of fault or deed.
+    #[must_use]
+    pub fn without(&self, kind: &str) -> Self {
+        let mut config = self.clone();
+        for (name, rate) in config.rates.each() {
+            if name == kind {
+                *rate = 0;
+                config.without.push(name);
+            }
+        }
+        config
+    }
+
+    /// The kinds of fault and deed that are on.
+    pub fn kinds(&self) -> Vec<&'static str> {
+        let mut rates = self.rates;
+        rates.each().into_iter().filter(|(_, rate)| **rate > 0).map(|(name, _)| name).collect()
+    }
+
+    /// The same world with nothing going wrong any more.
+    pub(super) fn calmed(&self) -> Rates {
+        Rates::NONE
+    }
+}

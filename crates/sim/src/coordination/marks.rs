@@ -1,0 +1,146 @@
+//! Proof that the interesting paths were taken: a world that never meets a zombie proves nothing about zombies.
+
+use std::collections::BTreeMap;
+
+use tessera_coordination::error::LeaseRefused;
+use tessera_coordination::record::history::{MoveReason, ReleaseReason};
+use tessera_coordination::record::status::{ParkReason, ShardStatus};
+
+use super::call::{Answer, Outcome, Refusal, Request};
+use super::watch::Sight;
+
+/// How often each path was taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks(BTreeMap<&'static str, u64>);
+
+/// Every path that has to be taken sometime.
+pub const ALL: [&str; 27] = [
+    "a shard was taken over from an expired lease",
+    "a shard was taken up again after a release",
+    "a shard was taken up again after an unpark",
+    "a zombie's result was refused",
+    "a zombie's write was refused by its fence",
+    "an expired lease was refused",
+    "an operation on a settled shard was refused",
+    "an operation in a settled run was refused",
+    "a retry was answered from the op-log",
+    "a retry was told that its park was undone",
+    "a forgotten residual split was recognised by its child",
+    "a store failed after the effect",
+    "a checkpoint was recorded",
+    "a shard was completed",
+    "a shard was parked by its worker",
+    "a shard was parked for using up its retries",
+    "a shard was replaced by children",
+    "a shard split off the rest",
+    "a split was refused",
+    "a late unpark was refused",
+    "a worker was throttled",
+    "a worker drained before a restart",
+    "a worker yielded when asked",
+    "a worker heard that the run was cancelled",
+    "a holder was asked to split",
+    "a run was completed",
+    "a run was cancelled while shards were leased",
+];
+
+impl Marks {
+    /// Notes that a path was taken.
+    pub fn note(&mut self, mark: &'static str) {
+        debug_assert!(ALL.contains(&mark), "{mark} is not on the list");
+        *self.0.entry(mark).or_default() += 1;
+    }
+
+    /// How often it was.
+    pub fn count(&self, mark: &str) -> u64 {
+        self.0.get(mark).copied().unwrap_or_default()
+    }
+
+    /// Adds what another world saw.
+    pub fn add(&mut self, other: &Self) {
+        for (mark, count) in &other.0 {
+            *self.0.entry(mark).or_default() += count;
+        }
+    }
+
+    /// The paths that nobody took.
+    pub fn missing(&self) -> Vec<&'static str> {
+        ALL.into_iter().filter(|mark| self.count(mark) == 0).collect()
+    }
+
+    /// Notes what a call shows.
+    pub fn see(&mut self, sight: &Sight<'_>) {
+        match (&sight.call.request, sight.answer) {
+            (Request::Claim, Answer::Throttled) => self.note("a worker was throttled"),
+            (Request::Claim, Answer::Granted { lease, .. }) => {
+                let record = sight.records.get(&lease.shard());
+                match record.and_then(|record| record.state.history.iter().last()).map(|ownership| ownership.reason) {
+                    Some(MoveReason::Expired) => self.note("a shard was taken over from an expired lease"),
+                    Some(MoveReason::Released) => self.note("a shard was taken up again after a release"),
+                    Some(MoveReason::Unparked) => self.note("a shard was taken up again after an unpark"),
+                    _ => {}
+                }
+            }
+            (Request::Renew { .. }, Answer::Renewed(renewed)) if renewed.orders.cancelled.is_some() => {
+                self.note("a worker heard that the run was cancelled");
+            }
+            (Request::Order { .. }, Answer::Accepted { .. }) => self.note("a holder was asked to split"),
+            (_, Answer::Refused(Refusal::Lease(refused))) => match refused {
+                LeaseRefused::StaleFence { .. } => self.note("a zombie's write was refused by its fence"),
+                LeaseRefused::Expired { .. } => self.note("an expired lease was refused"),
+                LeaseRefused::Terminal { .. } => self.note("an operation on a settled shard was refused"),
+                LeaseRefused::OwnerDivergence { .. } => {}
+            },
+            (_, Answer::Refused(Refusal::RunSettled)) => self.note("an operation in a settled run was refused"),
+            (Request::SplitReplace { .. } | Request::SplitResidual { .. }, Answer::Refused(Refusal::Other(_))) => {
+                self.note("a split was refused");
+            }
+            (Request::Unpark { .. }, Answer::Refused(Refusal::Other(_))) => self.note("a late unpark was refused"),
+            (request, Answer::Accepted { outcome, .. }) => self.see_accepted(sight, request, *outcome),
+            _ => {}
+        }
+        let exhausted = sight.changes.iter().any(|change| {
+            let now = change.after.state.head;
+            let was_open = change.before.as_ref().is_some_and(|before| before.state.head.status == ShardStatus::Active);
+            let because = now.park.map(|park| park.reason) == Some(ParkReason::TooManyErrors);
+            was_open && because && matches!(sight.call.request, Request::Claim)
+        });
+        if exhausted {
+            self.note("a shard was parked for using up its retries");
+        }
+    }
+
+    fn see_accepted(&mut self, sight: &Sight<'_>, request: &Request, outcome: Outcome) {
+        match (request, outcome) {
+            (Request::Park { .. }, Outcome::Superseded) => self.note("a retry was told that its park was undone"),
+            (Request::SplitResidual { op, .. }, Outcome::Replayed) => {
+                let logged = sight.named_before().is_some_and(|before| before.state.op_log.find(*op).is_some());
+                let how = if logged {
+                    "a retry was answered from the op-log"
+                } else {
+                    "a forgotten residual split was recognised by its child"
+                };
+                self.note(how);
+            }
+            (_, Outcome::Replayed | Outcome::Superseded) => self.note("a retry was answered from the op-log"),
+            (Request::Checkpoint { .. }, Outcome::Executed) => self.note("a checkpoint was recorded"),
+            (Request::Complete { .. }, Outcome::Executed) => self.note("a shard was completed"),
+            (Request::Park { .. }, Outcome::Executed) => self.note("a shard was parked by its worker"),
+            (Request::SplitReplace { .. }, Outcome::Executed) => self.note("a shard was replaced by children"),
+            (Request::SplitResidual { .. }, Outcome::Executed) => self.note("a shard split off the rest"),
+            (Request::Release { reason: ReleaseReason::Drained, .. }, Outcome::Executed) => {
+                self.note("a worker drained before a restart");
+            }
+            (Request::Release { reason: ReleaseReason::Yielded, .. }, Outcome::Executed) => {
+                self.note("a worker yielded when asked");
+            }
+            (Request::CompleteRun { .. }, Outcome::Executed) => self.note("a run was completed"),
+            (Request::CancelRun { .. }, Outcome::Executed) => {
+                if sight.records.values().any(|record| record.state.head.lease.is_some()) {
+                    self.note("a run was cancelled while shards were leased");
+                }
+            }
+            _ => {}
+        }
+    }
+}

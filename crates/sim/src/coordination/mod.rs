@@ -1,0 +1,170 @@
+//! The coordination protocol under attack.
+//!
+//! A world has workers with clocks of their own, an operator, a network that loses, repeats, delays and reorders, and a
+//! backend that ships. Everything that happens in it follows from one seed. After every call each checker looks at it; when
+//! the faults stop, the run must settle.
+
+use std::io::{IsTerminal, Write as _};
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use clap::Args as ClapArgs;
+use tessera_coordination::{CoordinatorRuntimeConfig, InMemoryCoordinator};
+
+pub mod call;
+pub mod checkers;
+pub mod config;
+pub mod dice;
+pub mod marks;
+pub mod sink;
+pub mod watch;
+pub mod worker;
+pub mod world;
+
+use self::config::{Config, Level};
+use self::dice::Dice;
+use self::marks::Marks;
+use self::sink::Sink;
+use self::world::{Report, Violation, World};
+
+/// What `tessera-sim coordination` is asked to do.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Args {
+    /// The seed of the first world; a fresh one is drawn and printed if none is given.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Simulate at least this many steps.
+    #[arg(long, default_value_t = 300_000)]
+    steps: u64,
+    /// Steps of each world before its faults stop.
+    #[arg(long, default_value_t = 3_000)]
+    world_steps: u64,
+    /// How hostile: sunny, breezy, stormy or radioactive.
+    #[arg(long, default_value_t = Level::Stormy)]
+    level: Level,
+    /// Let every seed draw which faults and operations are on.
+    #[arg(long)]
+    swarm: bool,
+    /// Switch off one kind of fault or deed; can be repeated.
+    #[arg(long, value_name = "KIND")]
+    without: Vec<String>,
+    /// Go on for so many minutes, whatever --steps says.
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// Simulate one world only: the one of --seed.
+    #[arg(long)]
+    one: bool,
+}
+
+/// Runs worlds until enough was simulated or a property is broken.
+pub fn run(args: &Args) -> ExitCode {
+    let first = args.seed.unwrap_or_else(fresh_seed);
+    println!("coordination: seed {first}, level {}{}", args.level, if args.swarm { ", swarm" } else { "" });
+    let start = Instant::now();
+    let deadline = args.minutes.map(|minutes| start + Duration::from_secs(60 * minutes));
+    let (mut steps, mut calls, mut worlds, mut marks) = (0, 0, 0_u64, Marks::default());
+    let shows_progress = std::io::stderr().is_terminal();
+    loop {
+        let seed = if worlds == 0 { first } else { Dice::new(first.wrapping_add(worlds)).roll() };
+        let config = args.config(seed);
+        match simulate(&config) {
+            Ok(report) => {
+                steps += report.steps;
+                calls += report.calls;
+                marks.add(&report.marks);
+            }
+            Err(violation) => {
+                explain(args, &config, &violation);
+                return ExitCode::FAILURE;
+            }
+        }
+        worlds += 1;
+        let rate = steps as f64 / start.elapsed().as_secs_f64();
+        if shows_progress && worlds.is_multiple_of(16) {
+            eprint!("\r{worlds} worlds, {steps} steps, {rate:.0} steps/s ");
+            let _ = std::io::stderr().flush();
+        }
+        let enough = deadline.map_or(steps >= args.steps, |deadline| Instant::now() >= deadline);
+        if args.one || enough {
+            if shows_progress {
+                eprintln!();
+            }
+            println!("{worlds} worlds, {steps} steps, {calls} calls, no violation ({rate:.0} steps/s)");
+            let missing = marks.missing();
+            if !missing.is_empty() {
+                println!("never seen here: {}", missing.join("; "));
+            }
+            return ExitCode::SUCCESS;
+        }
+    }
+}
+
+impl Args {
+    fn config(&self, seed: u64) -> Config {
+        let config = Config::draw(seed, self.world_steps, self.level, self.swarm);
+        self.without.iter().fold(config, |config, kind| config.without(kind))
+    }
+}
+
+/// One world around the in-memory coordinator.
+pub fn simulate(config: &Config) -> Result<Report, Violation> {
+    World::new(config.clone(), coordinator(config), Sink::default()).run()
+}
+
+/// The coordinator that a world's configuration asks for.
+pub fn coordinator(config: &Config) -> InMemoryCoordinator {
+    let runtime = CoordinatorRuntimeConfig {
+        claim_cooldown_interval: config.cooldown,
+        clock_skew_allowance: config.skew_allowance,
+        max_shards_per_tenant: config.shards_max,
+        max_total_shards: config.shards_max,
+        slab_capacity: 1 << 18,
+        ..CoordinatorRuntimeConfig::default()
+    };
+    InMemoryCoordinator::new(runtime).expect("a simulated configuration is legal")
+}
+
+/// The smallest world found in which the same property still breaks: fewer steps, fewer kinds of trouble.
+pub fn shrink(
+    config: &Config,
+    violation: &Violation,
+    mut simulate: impl FnMut(&Config) -> Result<Report, Violation>,
+) -> (Config, Violation) {
+    let (mut least, mut broken) = (config.clone(), violation.clone());
+    let mut attempt = |candidate: Config, least: &mut Config, broken: &mut Violation| {
+        if let Err(again) = simulate(&candidate) {
+            if again.property == broken.property {
+                (*least, *broken) = (candidate, again);
+            }
+        }
+    };
+    for kind in config.kinds() {
+        attempt(least.without(kind), &mut least, &mut broken);
+    }
+    for _ in 0..16 {
+        let fewer = Config { steps: least.steps * 3 / 4, ..least.clone() };
+        attempt(fewer, &mut least, &mut broken);
+    }
+    (least, broken)
+}
+
+fn explain(args: &Args, config: &Config, violation: &Violation) {
+    let (least, broken) = shrink(config, violation, simulate);
+    println!("\n{} is broken: {}", broken.property, broken.what);
+    println!("at step {} of the world with seed {}; the calls before it:", broken.step, least.seed);
+    for call in &broken.calls {
+        println!("  {call}");
+    }
+    let swarm = if args.swarm { " --swarm" } else { "" };
+    let without: String = least.without.iter().map(|kind| format!(" --without {kind}")).collect();
+    println!(
+        "again: cargo run --release -p tessera-sim -- coordination --one --seed {} --level {} --world-steps {}{swarm}{without}",
+        least.seed, args.level, least.steps
+    );
+}
+
+/// The clock and the process id, stirred; printed, so that it can be had again.
+fn fresh_seed() -> u64 {
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    Dice::new(nanos ^ (u64::from(std::process::id()) << 32)).roll() >> 24
+}

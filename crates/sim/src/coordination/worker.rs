@@ -1,0 +1,246 @@
+//! A worker as a state machine with its own clock: claims, writes results, checkpoints, renews, answers orders; and, when
+//! the world is hostile to it, retries what it has not heard of, forgets, or goes on with a lease it has long lost.
+
+use tessera_contracts::ids::{LogicalTime, OpId};
+use tessera_contracts::split::{plan_split_replace, plan_split_residual};
+use tessera_contracts::{ShardSpec, ShardSpecRef};
+use tessera_coordination::Lease;
+use tessera_coordination::record::history::ReleaseReason;
+use tessera_coordination::record::orders::Orders;
+use tessera_coordination::record::status::ParkReason;
+
+use super::call::{Answer, Call, Caller, Outcome, Refusal, Request, key_bytes};
+use super::config::Rates;
+use super::dice::Dice;
+
+/// How often a request is repeated before the worker gives up on its shard.
+const ATTEMPTS_MAX: u32 = 6;
+/// A worker that was told nothing for so long repeats its request.
+pub const PATIENCE: u64 = 25;
+
+/// A worker.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    /// Its number.
+    pub number: usize,
+    /// How far its clock is from true time.
+    pub clock_offset: i64,
+    /// It does nothing before this time.
+    pub paused_until: u64,
+    /// What it believes to hold.
+    pub held: Option<Held>,
+    /// What it waits for.
+    pub waiting: Option<Waiting>,
+    /// It checkpoints after about so many keys.
+    pub checkpoint_pace: u64,
+    /// It does not look at its clock before it has asked for something: a zombie, if its lease is gone.
+    pub oblivious: bool,
+    /// It stops for good after giving back what it holds, and starts anew.
+    pub draining: bool,
+}
+
+/// The shard a worker believes to hold.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// Its lease, as last heard.
+    pub lease: Lease,
+    /// First key of the shard.
+    pub lo: u16,
+    /// First key beyond the shard.
+    pub hi: u16,
+    /// The next key to process.
+    pub next: u16,
+    /// Keys below this are checkpointed, as far as it knows.
+    pub told: u16,
+    /// What it was asked to do.
+    pub orders: Orders,
+}
+
+/// A request under way.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    /// What was asked; repeated as it is.
+    pub request: Request,
+    /// Tells its answers from those to other requests.
+    pub ticket: u64,
+    /// When it was last sent.
+    pub since: u64,
+    /// How often it was sent.
+    pub attempts: u32,
+}
+
+/// What a worker does next.
+#[derive(Debug)]
+pub enum Act {
+    /// Nothing at the moment.
+    Rest,
+    /// Records the result of its next key.
+    Write,
+    /// Asks.
+    Ask(Request),
+    /// Asks again.
+    AskAgain,
+}
+
+impl Worker {
+    /// Time on its own clock.
+    pub fn clock(&self, now: u64) -> LogicalTime {
+        LogicalTime::new(now.saturating_add_signed(self.clock_offset))
+    }
+
+    /// The call that carries a request.
+    pub fn call(&self, now: u64, request: Request) -> Call {
+        Call { at: self.clock(now), caller: Caller::Worker(self.number), request }
+    }
+
+    /// Starts anew, knowing nothing.
+    pub fn forget(&mut self) {
+        self.held = None;
+        self.waiting = None;
+        self.draining = false;
+        self.oblivious = false;
+    }
+
+    /// Decides what to do at true time `now`.
+    pub fn act(&mut self, now: u64, lease_length: u64, rates: &Rates, dice: &mut Dice, op: &mut u64) -> Act {
+        if now < self.paused_until {
+            return Act::Rest;
+        }
+        if let Some(waiting) = &self.waiting {
+            if now < waiting.since + PATIENCE {
+                return Act::Rest;
+            }
+            if waiting.attempts >= ATTEMPTS_MAX || matches!(waiting.request, Request::Claim) {
+                // An unheard claim may have left a lease that nobody knows of; it ends by itself.
+                self.forget();
+                return Act::Rest;
+            }
+            return Act::AskAgain;
+        }
+        let clock = self.clock(now);
+        let Some(held) = &self.held else { return Act::Ask(Request::Claim) };
+        let lease = held.lease;
+        let mut new_op = || {
+            *op += 1;
+            OpId::new(*op)
+        };
+        let done = (held.next > held.lo).then(|| held.next - 1);
+        if held.orders.cancelled.is_some() {
+            self.forget();
+            return Act::Rest;
+        }
+        if self.draining {
+            return Act::Ask(Request::Release { lease, last: done, reason: ReleaseReason::Drained, op: new_op() });
+        }
+        if held.orders.standing.yield_requested {
+            return Act::Ask(Request::Release { lease, last: done, reason: ReleaseReason::Yielded, op: new_op() });
+        }
+        let room = held.hi - held.next.max(held.lo + 1).min(held.hi);
+        if held.orders.standing.split_requested.is_some() && room > 0 {
+            return Act::Ask(Self::residual(held, dice, new_op()));
+        }
+        if lease.deadline().get() < clock.get() + lease_length / 2 && !self.oblivious {
+            return Act::Ask(Request::Renew { lease });
+        }
+        if dice.happens(rates.park) {
+            let reason = ParkReason::ALL[dice.below(ParkReason::ALL.len() as u64) as usize];
+            return Act::Ask(Request::Park { lease, reason, op: new_op() });
+        }
+        if dice.happens(rates.release) {
+            return Act::Ask(Request::Release { lease, last: done, reason: ReleaseReason::Released, op: new_op() });
+        }
+        if dice.happens(rates.split_residual) && room > 0 {
+            return Act::Ask(Self::residual(held, dice, new_op()));
+        }
+        if dice.happens(rates.split_replace) && held.hi - held.lo > 2 {
+            return Act::Ask(Self::replacement(held, dice, new_op()));
+        }
+        if held.next < held.hi {
+            if held.next > held.told && dice.below(self.checkpoint_pace) == 0 {
+                self.oblivious = false;
+                return Act::Ask(Request::Checkpoint { lease, last: held.next - 1, op: new_op() });
+            }
+            return Act::Write;
+        }
+        self.oblivious = false;
+        Act::Ask(Request::Complete { lease, last: done, op: new_op() })
+    }
+
+    fn spec(held: &Held) -> ShardSpec {
+        ShardSpec::new(&key_bytes(held.lo), &key_bytes(held.hi), b"simulated").expect("a held range has keys")
+    }
+
+    fn residual(held: &Held, dice: &mut Dice, op: OpId) -> Request {
+        let least = held.next.max(held.lo + 1);
+        let at = dice.between(u64::from(least), u64::from(held.hi) - 1) as u16;
+        let spec = Self::spec(held);
+        let done = (held.next > held.lo).then(|| key_bytes(held.next - 1));
+        let done = done.as_ref().map(|key| key.as_slice());
+        let plan = plan_split_residual(spec.view(), done, &key_bytes(at)).expect("the point is ahead and inside");
+        Request::SplitResidual { lease: held.lease, plan, op }
+    }
+
+    fn replacement(held: &Held, dice: &mut Dice, op: OpId) -> Request {
+        let mut points: Vec<u16> =
+            (0..2).map(|_| dice.between(u64::from(held.lo) + 1, u64::from(held.hi) - 1) as u16).collect();
+        points.sort_unstable();
+        points.dedup();
+        let points: Vec<[u8; 2]> = points.into_iter().map(key_bytes).collect();
+        let points: Vec<&[u8]> = points.iter().map(|point| point.as_slice()).collect();
+        let spec = Self::spec(held);
+        let parent: ShardSpecRef<'_> = spec.view();
+        let plan = plan_split_replace(parent, &points).expect("the points rise and lie inside");
+        Request::SplitReplace { lease: held.lease, plan, op }
+    }
+
+    /// Makes of an answer what it means; answers to anything but the request it waits for are ignored.
+    pub fn hear(&mut self, ticket: u64, answer: &Answer) {
+        let Some(waiting) = self.waiting.take_if(|waiting| waiting.ticket == ticket) else { return };
+        match answer {
+            Answer::Failed => {
+                // It may have happened: ask again, in the same words, when patience ends.
+                self.waiting = Some(waiting);
+            }
+            Answer::Granted { lease, lo, hi, next, .. } => {
+                let held =
+                    Held { lease: *lease, lo: *lo, hi: *hi, next: *next, told: *next, orders: Orders::default() };
+                self.held = Some(held);
+            }
+            Answer::NoShard | Answer::Throttled => self.draining = false,
+            Answer::Renewed(renewed) => {
+                if let Some(held) = &mut self.held {
+                    held.lease = held.lease.extended_to(renewed.new_deadline);
+                    held.orders = renewed.orders;
+                }
+            }
+            Answer::Accepted { outcome, .. } => self.accepted(&waiting.request, *outcome),
+            Answer::Refused(Refusal::Other(_)) => {
+                // A split that does not fit, say. The lease still stands; orders for it are dropped.
+                if let Some(held) = &mut self.held {
+                    held.orders.standing.split_requested = None;
+                }
+                if !matches!(waiting.request, Request::SplitResidual { .. } | Request::SplitReplace { .. }) {
+                    self.forget();
+                }
+            }
+            Answer::Refused(Refusal::Lease(_) | Refusal::RunSettled) => self.forget(),
+        }
+    }
+
+    fn accepted(&mut self, request: &Request, outcome: Outcome) {
+        match request {
+            Request::Checkpoint { last, .. } => {
+                if let Some(held) = &mut self.held {
+                    held.told = last + 1;
+                }
+            }
+            Request::SplitResidual { plan, .. } if outcome != Outcome::Superseded => {
+                if let Some(held) = &mut self.held {
+                    held.hi = super::call::key_number(plan.kept().end());
+                    held.orders.standing.split_requested = None;
+                }
+            }
+            _ => self.forget(),
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Worlds repeat, and together they take every path.
+#![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
+
+use tessera_sim::coordination::config::{Config, Level};
+use tessera_sim::coordination::marks::Marks;
+use tessera_sim::coordination::simulate;
+
+#[test]
+fn the_same_seed_is_the_same_world() {
+    for seed in [1, 77, 4_000_000_007] {
+        let config = Config::draw(seed, 2_000, Level::Radioactive, true);
+        let (first, second) = (simulate(&config).unwrap(), simulate(&config).unwrap());
+        assert_eq!(first, second);
+        let other = simulate(&Config::draw(seed + 1, 2_000, Level::Radioactive, true)).unwrap();
+        assert_ne!(first.trace_hash, other.trace_hash);
+    }
+}
+
+#[test]
+fn every_interesting_path_is_taken() {
+    let mut marks = Marks::default();
+    let mut steps = 0;
+    for seed in 0..3_000 {
+        let level = Level::ALL[seed as usize % 4];
+        let report = simulate(&Config::draw(seed, 3_000, level, seed % 3 == 0))
+            .unwrap_or_else(|violation| panic!("seed {seed}, level {level}: {violation:#?}"));
+        marks.add(&report.marks);
+        steps += report.steps;
+        if seed >= 300 && marks.missing().is_empty() {
+            break;
+        }
+    }
+    println!("{steps} steps");
+    assert_eq!(marks.missing(), Vec::<&str>::new(), "{marks:#?}");
+}

@@ -1,0 +1,86 @@
+//! Every checker catches the rule it is there for, when that rule is broken on purpose.
+#![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
+
+mod broken;
+
+use broken::{Broken, Rule};
+use tessera_sim::coordination::config::{Config, Level};
+use tessera_sim::coordination::sink::Sink;
+use tessera_sim::coordination::world::{Report, Violation, World};
+use tessera_sim::coordination::{checkers, coordinator, shrink};
+
+/// A world in which one rule is broken.
+fn simulate(rule: Rule, config: &Config) -> Result<Report, Violation> {
+    let mut config = config.clone();
+    let mut backend_config = config.clone();
+    match rule {
+        // The backend does not know what the world relies on.
+        Rule::NoSkewTolerance => {
+            config.skew = 20;
+            config.skew_allowance = 40;
+            backend_config.skew_allowance = 0;
+        }
+        Rule::NoCooldown => {
+            config.cooldown = 30;
+            backend_config.cooldown = 0;
+        }
+        _ => {}
+    }
+    let mut sink = Sink::default();
+    sink.unfenced = rule == Rule::SinkUnfenced;
+    let mut checkers = checkers::all();
+    if rule != Rule::None {
+        // Only the checker that is there for the rule looks: it must not need another's help.
+        checkers.retain(|checker| checker.name() == rule.caught_by());
+    }
+    World::watched_by(checkers, config, Broken::new(coordinator(&backend_config), rule), sink).run()
+}
+
+/// The first property that some world finds broken.
+fn caught_by(rule: Rule) -> &'static str {
+    for seed in 0..400 {
+        let level = if seed % 2 == 0 { Level::Stormy } else { Level::Radioactive };
+        let config = Config::draw(seed, 3_000, level, seed % 3 == 2);
+        if let Err(violation) = simulate(rule, &config) {
+            return violation.property;
+        }
+    }
+    panic!("400 worlds lived with {rule:?}");
+}
+
+#[test]
+fn every_broken_rule_is_caught_by_the_checker_that_is_there_for_it() {
+    let mut caught: Vec<&str> = Rule::ALL
+        .into_iter()
+        .map(|rule| {
+            let property = caught_by(rule);
+            assert_eq!(property, rule.caught_by(), "{rule:?}");
+            property
+        })
+        .collect();
+    caught.sort_unstable();
+    caught.dedup();
+    let mut watched: Vec<&str> = checkers::all().iter().map(|checker| checker.name()).collect();
+    watched.sort_unstable();
+    assert_eq!(caught, watched, "every checker has a mutant");
+}
+
+#[test]
+fn the_rules_as_they_are_break_nothing() {
+    for seed in 0..40 {
+        let config = Config::draw(seed, 3_000, Level::Stormy, seed % 2 == 0);
+        simulate(Rule::None, &config).unwrap_or_else(|violation| panic!("seed {seed}: {violation:#?}"));
+    }
+}
+
+#[test]
+fn a_violation_shrinks_to_a_smaller_world_with_the_same_violation() {
+    let (config, violation) = (0..400)
+        .map(|seed| Config::draw(seed, 3_000, Level::Stormy, false))
+        .find_map(|config| simulate(Rule::FenceUnchecked, &config).err().map(|violation| (config, violation)))
+        .unwrap();
+    let (least, again) = shrink(&config, &violation, |config| simulate(Rule::FenceUnchecked, config));
+    assert_eq!(again.property, violation.property);
+    assert!(least.kinds().len() < config.kinds().len(), "some kinds of trouble were not needed");
+    assert_eq!(simulate(Rule::FenceUnchecked, &least), Err(again), "and it can be had again");
+}
