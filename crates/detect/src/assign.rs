@@ -17,6 +17,9 @@ const SPACES_MAX: usize = 24;
 /// Longest type annotation between name and value.
 const TYPE_BYTES_MAX: usize = 32;
 
+/// How far from the start of a keyword its value can begin: the keyword itself, what [`values`] skips, and a type.
+pub(crate) const REACH_MAX: usize = 64 + NAME_BYTES_MAX + 2 * TYPE_BYTES_MAX + 6 * SPACES_MAX;
+
 /// Where a value begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ValueAt {

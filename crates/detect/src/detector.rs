@@ -26,7 +26,7 @@ use crate::pattern::Reach;
 use crate::placeholder;
 use crate::prefilter::Hits;
 use crate::program::{Bank, Look, Program, Subject, WINDOW_BYTES_MAX};
-use crate::rule::{Confidence, OnFailedCheck};
+use crate::rule::{Confidence, OnFailedCheck, Rule};
 use crate::ruleset::RuleSet;
 use crate::stream::Stream;
 
@@ -78,6 +78,8 @@ pub struct Summary {
     pub bytes: u64,
     /// Findings reported.
     pub findings: u64,
+    /// Matches of any rule's expression, also those that were then found harmless.
+    pub matches: u64,
     /// Matches that an allowlist or a remark in the line called harmless.
     pub allowed: u64,
     /// Matches that failed their offline check.
@@ -240,6 +242,21 @@ impl Detector {
     /// Number of rules that run.
     pub fn rules_len(&self) -> usize {
         self.program.rules.len()
+    }
+
+    /// The rules that run, each with how far from the start of its keyword a match can begin or end; `None` if it can
+    /// lie anywhere in the text once a keyword was seen.
+    pub fn reaches(&self) -> impl Iterator<Item = (&Rule, Option<usize>)> {
+        self.program.rules.iter().zip(&self.program.plans).map(|(rule, plan)| {
+            let reach = match plan.look {
+                Look::Text(Reach::Anchored { after }) => Some(after),
+                Look::Text(Reach::Around { before, after }) => Some(before.max(after)),
+                Look::Text(Reach::Anywhere) => None,
+                Look::Assigned { after, .. } => Some(assign::REACH_MAX + after),
+                Look::Path => Some(0),
+            };
+            (rule, reach)
+        })
     }
 
     /// Bytes of the shared keyword automaton.
@@ -538,6 +555,7 @@ impl Detector {
         span: Range<usize>,
         secret_range: Range<usize>,
     ) {
+        self.state.summary.matches += 1;
         let program = Arc::clone(&self.program);
         let (rule, plan) = (&program.rules[usize::from(index)], &program.plans[usize::from(index)]);
         let secret = &layer.text[secret_range.clone()];

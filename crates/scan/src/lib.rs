@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod distinct;
 pub mod filter;
 pub mod finding;
 pub mod item;

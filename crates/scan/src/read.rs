@@ -15,6 +15,7 @@ use std::path::Path;
 
 use tessera_detect::{Detector, IdKey, Source};
 
+use crate::distinct::CleanChunks;
 use crate::item::{SkipReason, UnreadableReason};
 use crate::occurrence::{Occurrence, Place};
 use crate::source::directory::unreadable_reason;
@@ -52,6 +53,7 @@ pub struct Reader {
     buffer: Box<[u8]>,
     id_key: IdKey,
     keep_secrets: bool,
+    chunks: Option<CleanChunks>,
     /// What was found in the last item.
     pub found: Vec<Occurrence>,
     /// How many findings of the last item were not kept.
@@ -62,7 +64,26 @@ impl Reader {
     /// A reader that searches with `detector`.
     pub fn new(detector: Detector, id_key: IdKey, keep_secrets: bool) -> Self {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        Self { detector, buffer, id_key, keep_secrets, found: Vec::new(), cut: 0 }
+        Self { detector, buffer, id_key, keep_secrets, chunks: None, found: Vec::new(), cut: 0 }
+    }
+
+    /// Remembers from now on which text in blobs is clean. For histories, which repeat themselves.
+    pub fn remember_clean_text(&mut self, seed: u64) {
+        if self.chunks.is_none() {
+            self.chunks = CleanChunks::new(&self.detector, seed);
+        }
+    }
+
+    /// Searches a blob, but not the text in it that is known to be clean.
+    pub fn blob(&mut self, bytes: &[u8], key: &[u8], place: &Place<'_>, options: &ReadOptions) -> Outcome {
+        if let Some(chunks) = &mut self.chunks
+            && !is_binary(bytes)
+            && chunks.is_clean(&mut self.detector, place.path, bytes)
+        {
+            self.clear();
+            return Outcome::Scanned { bytes: bytes.len() as u64 };
+        }
+        self.bytes(bytes, key, place, options)
     }
 
     /// Reads the file at `path`. `goes_on` is asked now and then; `false` interrupts.

@@ -39,8 +39,8 @@ use crate::read::{Outcome, Reader};
 use crate::sink::record::{NOTES_MAX, Note, Segment};
 use crate::sink::{FindingsSink, SinkError};
 use crate::source::Source;
-use crate::source::git::GitError;
 use crate::source::git::reader::{BlobRead, BlobReader, CatFile};
+use crate::source::git::{GitError, hex_oid};
 use crate::tally::Tally;
 use crate::target::Target;
 
@@ -405,6 +405,9 @@ impl<C: Clock> Sweep<'_, C> {
             Ok(source) => source,
             Err(error) => return self.park(session, park_reason(error.class), &error.detail),
         };
+        if let Source::Objects(_) = *source {
+            self.reader.remember_clean_text(self.op_ids.next().get());
+        }
         let mut session = session;
         let mut errors = 0;
         // Reads from the last safe point; comes back here after an error of the source.
@@ -499,7 +502,7 @@ impl<C: Clock> Sweep<'_, C> {
         at: &mut Position,
     ) -> Result<ItemEnd, WorkerError> {
         let target = source.target();
-        let path = display_path(item);
+        let path = display_path(source, item);
         let outcome = match &item.kind {
             ItemKind::Skipped { reason, count } => {
                 at.tally.add_skipped(*reason, *count);
@@ -533,7 +536,7 @@ impl<C: Clock> Sweep<'_, C> {
                         let (reader, content) = (&mut *self.reader, &blobs.content);
                         // Named by its content: the same blob in another run or at another place in the list is the same.
                         let read =
-                            catch_unwind(AssertUnwindSafe(|| reader.bytes(content, oid, &place, &target.options)));
+                            catch_unwind(AssertUnwindSafe(|| reader.blob(content, oid, &place, &target.options)));
                         read.unwrap_or_else(|_| {
                             self.reader.renew_detector();
                             Outcome::Unreadable(UnreadableReason::Poison)
@@ -771,10 +774,13 @@ impl Position {
     }
 }
 
-fn display_path(item: &Item) -> Vec<u8> {
-    match &item.kind {
-        ItemKind::Blob { path, .. } => path.to_vec(),
-        _ => key::split(&item.key).map(|(_, rest)| key::display_path(rest)).unwrap_or_default(),
+/// How reports name an item: its path, or its id if it is an object that cannot be read.
+fn display_path(source: &Source, item: &Item) -> Vec<u8> {
+    let rest = key::split(&item.key).map(|(_, rest)| rest).unwrap_or_default();
+    match (source, &item.kind) {
+        (_, ItemKind::Blob { path, .. }) => path.to_vec(),
+        (Source::Objects(_), _) => hex_oid(rest.get(8..).unwrap_or_default()).into_bytes(),
+        (Source::Directory(_), _) => key::display_path(rest),
     }
 }
 
