@@ -40,12 +40,6 @@ pub(crate) struct Holder {
     pub(crate) fence: Option<u64>,
 }
 
-impl Holder {
-    pub(crate) const fn latest(worker: u64) -> Self {
-        Self { tenant: None, worker, fence: None }
-    }
-}
-
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(tenant) = &self.tenant {

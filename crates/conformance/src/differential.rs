@@ -48,7 +48,7 @@ pub(crate) fn compare<F: BackendFactory>(factory: &F, seed: u64, steps: usize) -
     let mut dice = Dice(seed);
     let config = BackendConfig {
         default_lease_duration: 12,
-        shard_limits: ShardLimits { per_tenant_max: dice.between(12, 24), total_max: dice.between(20, 40) },
+        shard_limits: ShardLimits { per_tenant_max: dice.between(6, 16), total_max: dice.between(10, 24) },
         clock_skew_allowance: if factory.offers(Need::ClockSkew) { dice.between(0, 3) } else { 0 },
         ..BackendConfig::default()
     };
@@ -378,7 +378,12 @@ impl Dice {
         }
         let op = self.op();
         match kind {
-            45..=64 => {
+            // A shard by a name that may mean nothing here, or something to another tenant only.
+            45..=47 => {
+                let shard = ShardName { run: self.between(1, 3), root: self.between(1, 4), below: Vec::new() };
+                if self.chance(50) { Command::ShowShard { shard } } else { Command::Acquire { worker, shard } }
+            }
+            48..=64 => {
                 if let Some(shard) = any(self).and_then(|record| named(world, &record)) {
                     return Command::Acquire { worker, shard };
                 }

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -82,11 +83,9 @@ impl Suite {
                 Err(failure) => failures.extend(failure.0),
             }
         }
-        for &seed in &self.seeds {
-            match differential::compare(factory, seed, self.steps) {
-                Ok(()) => report.random_steps += self.steps,
-                Err(problem) => failures.push(problem),
-            }
+        match compare_seeds(factory, &self.seeds, self.steps) {
+            Ok(steps) => report.random_steps = steps,
+            Err(failure) => failures.extend(failure.0),
         }
         if failures.is_empty() { Ok(report) } else { Err(Failures(failures)) }
     }
@@ -99,6 +98,28 @@ impl Suite {
     {
         self.run(&OnExecutor { factory, executor })
     }
+}
+
+/// Compares a backend with the in-memory coordinator on one random sequence of `steps` commands for each seed, and answers
+/// how many commands that were.
+pub fn compare_seeds<F: BackendFactory>(factory: &F, seeds: &[u64], steps: usize) -> Result<usize, Failures> {
+    let problems: Vec<_> = seeds.iter().filter_map(|seed| differential::compare(factory, *seed, steps).err()).collect();
+    if problems.is_empty() { Ok(seeds.len() * steps) } else { Err(Failures(problems)) }
+}
+
+/// Plays all stories and answers what they met: each operation with each verdict it was answered with, and `event` with each
+/// event. It tells what the suite covers.
+pub fn stories_seen<F: BackendFactory>(factory: &F) -> Result<BTreeSet<(&'static str, String)>, Failures> {
+    let mut seen = BTreeSet::new();
+    for (name, text) in STORIES {
+        let played = Story::parse(name, text).map_err(|error| error.to_string());
+        match played.and_then(|story| story::play(factory, &story)) {
+            Ok(Outcome::Passed(met)) => seen.extend(met),
+            Ok(Outcome::Skipped(_)) => {}
+            Err(problem) => return Err(Failures(vec![problem])),
+        }
+    }
+    Ok(seen)
 }
 
 /// Plays one story, for scenarios of your own; `name` is what failures call it. The answer is what the story needed and the

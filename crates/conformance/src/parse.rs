@@ -166,6 +166,7 @@ impl Story {
 }
 
 /// Reads a command as a story would have it.
+#[cfg(test)]
 pub(crate) fn parse_command(text: &str) -> Result<Command, String> {
     read_command(&mut Tokens::new(text)?)
 }
@@ -590,7 +591,11 @@ mod tests {
     fn every_form_that_is_taught_belongs_to_a_command() {
         for (verb, _) in FORMS {
             let run_command = read_run_command(verb, &mut Tokens::new("").unwrap());
-            let worker_command = read_worker_command(Holder::latest(1), verb, &mut Tokens::new("").unwrap());
+            let worker_command = read_worker_command(
+                Holder { tenant: None, worker: 1, fence: None },
+                verb,
+                &mut Tokens::new("").unwrap(),
+            );
             let unknown = |read: Result<Command, String>| read.is_err_and(|problem| problem.contains("is not"));
             assert!(!(unknown(run_command) && unknown(worker_command)), "`{verb}` is taught but not read");
         }
