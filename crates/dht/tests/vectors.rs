@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use tessera_contracts::point::ContentId;
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
-use tessera_dht::identity::{Crypto as _, Identity, PublicKey};
+use tessera_dht::identity::{Crypto as _, Identity};
 use tessera_dht::node::steering_slot;
 use tessera_dht::record::{MutableDraft, RecordView, immutable_record, mutable_record, sign_provider};
 use tessera_dht::rng::LaneRng;
@@ -198,6 +198,30 @@ fn records_are_as_published() {
 }
 
 #[test]
-fn public_keys_in_the_vectors_are_usable() {
-    assert!(alice().agree(&PublicKey(bob().public_key().0)).is_some());
+fn the_document_states_the_limits_of_the_code() {
+    use tessera_dht::wire::*;
+    let document = include_str!("../../../docs/WIRE.md");
+    for row in [
+        format!(
+            "| datagram | {DATAGRAM_BYTES_MIN} to {DATAGRAM_BYTES_MAX} bytes, of which {HEADER_BYTES} header, {TAG_BYTES} tag |"
+        ),
+        format!(
+            "| sealed body | up to {BODY_BYTES_MAX} bytes: {} preamble, up to {PAYLOAD_BYTES_MAX} payload, rest padding |",
+            message::PREAMBLE_BYTES
+        ),
+        format!("| contacts in NODES | {CONTACTS_MAX} |"),
+        format!("| contacts beside a value or providers | {CLOSER_CONTACTS_MAX} |"),
+        format!(
+            "| providers a page | {PROVIDERS_PER_PAGE_MAX} (a signed provider is {} bytes;",
+            message::PROVIDER_BYTES
+        ),
+        format!("| ids in one ANNOUNCE | {ANNOUNCED_IDS_MAX} |"),
+        format!("| value of one record | {VALUE_BYTES_MAX} bytes |"),
+        format!("then up to {} content\nids", tessera_dht::chunk::FANOUT),
+    ] {
+        assert!(document.contains(&row), "docs/WIRE.md lacks: {row}");
+    }
+    for code in ErrorCode::ALL {
+        assert!(document.contains(&format!("\n| {} ", code as u8)), "docs/WIRE.md lacks error code {code:?}");
+    }
 }
