@@ -21,14 +21,18 @@ use alloc::vec::Vec;
 /// assert_eq!(nearest.push_evict(40), Some(40));
 /// assert_eq!(nearest.into_sorted_vec(), [10, 20]);
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct BoundedHeap<T> {
     items: BinaryHeap<T>,
     capacity: usize,
 }
 
 impl<T: Ord> BoundedHeap<T> {
-    /// A heap for at most `capacity` items.
+    /// A heap for at most `capacity` items; their memory is taken now.
+    ///
+    /// # Panics
+    ///
+    /// If so many items are more than memory can be asked for. A capacity is a setting, not something a peer sends.
     pub fn with_capacity(capacity: usize) -> Self {
         Self { items: BinaryHeap::with_capacity(capacity), capacity }
     }
@@ -97,6 +101,15 @@ impl<T> BoundedHeap<T> {
     /// Drops all items and keeps the memory.
     pub fn clear(&mut self) {
         self.items.clear();
+    }
+}
+
+/// A clone has room for as many items as the original, so it does not allocate afterwards either.
+impl<T: Clone + Ord> Clone for BoundedHeap<T> {
+    fn clone(&self) -> Self {
+        let mut clone = Self::with_capacity(self.capacity);
+        clone.items.extend(self.items.iter().cloned());
+        clone
     }
 }
 

@@ -40,6 +40,7 @@ impl Ewma {
     }
 
     /// Adds a sample that was seen at `now`. Time does not go back: an earlier `now` counts as the latest one seen.
+    /// A sum beyond what an `f64` holds stays at its bound.
     ///
     /// # Panics
     ///
@@ -47,7 +48,8 @@ impl Ewma {
     pub fn record(&mut self, now: u64, sample: f64) {
         assert!(sample.is_finite(), "a sample is a finite number, not {sample}");
         let decay = self.decay_until(now);
-        self.sum = self.sum * decay + sample;
+        // Kept finite: an infinite sum would not decay, and once its weight is gone it would be no number at all.
+        self.sum = (self.sum * decay + sample).clamp(f64::MIN, f64::MAX);
         self.weight = self.weight * decay + 1.0;
         self.updated_at = self.updated_at.max(now);
     }
@@ -188,6 +190,16 @@ mod tests {
         let mut ewma = Ewma::new(half_life(1));
         ewma.record(0, 4.0);
         assert_eq!((ewma.average(), ewma.count_at(5_000)), (Some(4.0), 0.0));
+    }
+
+    #[test]
+    fn samples_too_large_to_add_up_do_not_spoil_later_answers() {
+        let mut ewma = Ewma::new(half_life(1));
+        ewma.record(0, f64::MAX);
+        ewma.record(0, f64::MAX);
+        assert_eq!((ewma.sum_at(0), ewma.sum_at(5_000)), (f64::MAX, 0.0));
+        ewma.record(5_000, 3.0);
+        assert_eq!(ewma.average(), Some(3.0));
     }
 
     #[test]

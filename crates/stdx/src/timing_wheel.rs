@@ -58,6 +58,11 @@ pub struct WheelFull<T>(pub T);
 
 impl<T> TimingWheel<T> {
     /// A wheel for at most `capacity` timers whose time starts at `now`.
+    ///
+    /// # Panics
+    ///
+    /// If `capacity` is `u32::MAX`, or more than memory can be asked for. A capacity is a setting, not something a peer
+    /// sends.
     pub fn with_capacity(capacity: u32, now: u64) -> Self {
         assert!(capacity < NO_TIMER, "the last index marks the end of a list");
         Self {

@@ -109,6 +109,19 @@ fn a_heap_takes_all_its_memory_when_it_is_made() {
 }
 
 #[test]
+fn a_cloned_heap_has_all_its_memory_too() {
+    let mut heap = BoundedHeap::with_capacity(100);
+    heap.push_evict(1);
+    let mut clone = heap.clone();
+    let (allocations, ()) = count(|| {
+        for item in 0..200 {
+            clone.push_evict(item);
+        }
+    });
+    assert_eq!((allocations, clone.len(), heap.len()), (0, 100, 1));
+}
+
+#[test]
 fn a_bucket_and_an_average_are_plain_values() {
     let (allocations, _) = count(|| {
         let rate = Rate { tokens: 3, ticks: NonZeroU32::MIN };
