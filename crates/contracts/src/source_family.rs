@@ -124,6 +124,14 @@ impl<P: ItemPages> ItemPages for CheckedPages<P> {
         if page.items.len() > limits.items_max.max(1) || (bytes > limits.bytes_max && page.items.len() > 1) {
             return Err(broken(Breach::PageTooLarge { items: page.items.len(), bytes }));
         }
+        // Before anything is cut off: behind an item past the end, one that comes late would be cut off with it.
+        let mut key_before = self.last_key.as_slice();
+        for item in &page.items {
+            if item.key() <= key_before {
+                return Err(broken(Breach::KeyNotRising { len: item.key().len() }));
+            }
+            key_before = item.key();
+        }
         let range = self.state.spec().range();
         if let Some(end) = page.items.iter().position(|item| !range.reaches_up_to(item.key())) {
             page.items.truncate(end);
@@ -132,17 +140,16 @@ impl<P: ItemPages> ItemPages for CheckedPages<P> {
             page.is_last = true;
         }
         for item in &page.items {
-            if item.key() <= self.last_key.as_slice() {
-                return Err(broken(Breach::KeyNotRising { len: item.key().len() }));
-            }
             if !range.reaches_down_to(item.key()) {
                 return Err(broken(Breach::KeyBelowShard { len: item.key().len() }));
             }
             if let Err(error) = CursorUpdate::at_key(item.key()) {
                 return Err(broken(Breach::KeyInvalid(error)));
             }
+        }
+        if let Some(last) = page.items.last() {
             self.last_key.clear();
-            self.last_key.extend_from_slice(item.key());
+            self.last_key.extend_from_slice(last.key());
         }
         self.has_ended = page.is_last;
         Ok(page)
@@ -302,6 +309,12 @@ mod tests {
         let mut pages = checked(None, [page(&[b"e", b"f", b"g"], false)]);
         let last = pages.next_page(LIMITS).unwrap();
         assert_eq!((last.items, last.token, last.is_last), (vec![Item(b"e".to_vec(), 10)], None, true));
+    }
+
+    #[test]
+    fn an_item_that_comes_late_is_not_cut_off_with_those_past_the_end() {
+        let late = refusal(checked(None, [page(&[b"f", b"c"], false)]));
+        assert_eq!(late.class, SourceErrorClass::Poisoned);
     }
 
     #[test]
