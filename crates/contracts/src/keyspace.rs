@@ -67,7 +67,8 @@ pub fn keys_evenly(range: KeyRange<'_>, pieces: usize) -> Option<Vec<Vec<u8>>> {
     let mut keys: Vec<Vec<u8>> = Vec::new();
     for cut in 1..pieces {
         let above = keys.last().map_or(range.start(), Vec::as_slice);
-        let wanted = key_at(range, cut as u64, pieces as u64, 64 * pieces as u64).filter(|key| key.as_slice() > above);
+        let wanted = key_at(range, cut as u64, pieces as u64, (pieces as u64).saturating_mul(64))
+            .filter(|key| key.as_slice() > above);
         // In a very narrow range neighbouring cuts may meet; then the next key that exists will do.
         let key = wanted.or_else(|| shortest_key_between(above, range.end()))?;
         keys.push(key);
@@ -82,7 +83,7 @@ pub fn shortest_key_between(low: &[u8], high: &[u8]) -> Option<Vec<u8>> {
     let is_below_high = |key: &[u8]| high.is_empty() || key < high;
     // The least key above `low` of each length: `low` cut there and raised by one. A byte of 255 cannot be raised, and
     // raising one before it was tried at a shorter length. All of the part shared with `high` would overshoot.
-    for at in shared_prefix(low, high)..low.len() {
+    for at in shared_prefix(low, high)..low.len().min(MAX_KEY_SIZE) {
         if low[at] < u8::MAX {
             let mut key = low[..=at].to_vec();
             key[at] += 1;
@@ -197,6 +198,21 @@ mod tests {
         assert_eq!(half(&low, &high), None);
         high[MAX_KEY_SIZE - 1] = 9;
         assert!(half(&low, &high).is_some());
+    }
+
+    #[test]
+    fn more_pieces_than_there_are_keys_are_none_however_many() {
+        assert_eq!(keys_evenly(range(b"a", b"a\0\0"), usize::MAX), None);
+        assert_eq!(keys_evenly(range(b"a", b""), 0), Some(vec![]));
+    }
+
+    #[test]
+    fn no_key_over_the_limit_is_found_even_between_two_that_are() {
+        let mut low = vec![7; MAX_KEY_SIZE];
+        let mut high = low.clone();
+        low.push(1);
+        high.push(9);
+        assert_eq!(shortest_key_between(&low, &high), None);
     }
 
     #[test]
