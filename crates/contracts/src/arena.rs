@@ -4,19 +4,14 @@
 //! boxes each, and looks at the bytes where they lie. The arena has a fixed capacity and says when it is full. A handle
 //! that outlived its spec finds nothing.
 
-use alloc::vec::Vec;
-
 use tessera_stdx::{ByteSlab, ByteSlot, SlabFull};
 
-use crate::limits::MAX_SPEC_SIZE;
 use crate::shard_spec::{KeyRange, ShardSpecRef};
 
 /// A fixed amount of memory for shard specs.
 #[derive(Debug)]
 pub struct ShardArena {
     slab: ByteSlab,
-    /// Where start, end and metadata are put side by side before they are stored as one value.
-    joined: Vec<u8>,
 }
 
 /// Names one spec in one [`ShardArena`].
@@ -30,16 +25,12 @@ pub struct ShardSpecHandle {
 impl ShardArena {
     /// An arena of `capacity_bytes`; all its memory is taken now.
     pub fn with_capacity(capacity_bytes: u32) -> Self {
-        Self { slab: ByteSlab::with_capacity(capacity_bytes), joined: Vec::with_capacity(MAX_SPEC_SIZE) }
+        Self { slab: ByteSlab::with_capacity(capacity_bytes) }
     }
 
     /// Stores a copy of `spec`.
     pub fn insert(&mut self, spec: ShardSpecRef<'_>) -> Result<ShardSpecHandle, SlabFull> {
-        self.joined.clear();
-        for field in [spec.start(), spec.end(), spec.metadata()] {
-            self.joined.extend_from_slice(field);
-        }
-        let slot = self.slab.insert(&self.joined)?;
+        let slot = self.slab.insert_parts(&[spec.start(), spec.end(), spec.metadata()])?;
         // A valid spec has keys within the limit, which fits these widths.
         Ok(ShardSpecHandle { slot, start_len: spec.start().len() as u16, end_len: spec.end().len() as u16 })
     }
