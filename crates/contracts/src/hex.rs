@@ -7,7 +7,7 @@ pub(crate) fn write(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
-/// Why a text is not `N` bytes of hex.
+/// Why a text is not hex, or not as much of it as was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseHexError {
     /// The text has the wrong number of characters.
@@ -15,6 +15,14 @@ pub enum ParseHexError {
     Length {
         /// Digits wanted.
         expected: usize,
+        /// Bytes of text seen.
+        seen: usize,
+    },
+    /// A number without digits, or with more than fit.
+    #[error("expected 1 to {max} hex digits, got {seen} characters")]
+    Digits {
+        /// Most digits.
+        max: usize,
         /// Bytes of text seen.
         seen: usize,
     },

@@ -301,7 +301,7 @@ const _: () = assert!(size_of::<ShardKey>() == 16);
 /// Reads 1 to 16 hex digits.
 fn parse_hex_u64(text: &str) -> Result<u64, ParseHexError> {
     if text.is_empty() || text.len() > 16 {
-        return Err(ParseHexError::Length { expected: 16, seen: text.len() });
+        return Err(ParseHexError::Digits { max: 16, seen: text.len() });
     }
     text.bytes().enumerate().try_fold(0, |value, (at, digit)| {
         hex::nibble(digit).map(|nibble| value << 4 | u64::from(nibble)).ok_or(ParseHexError::Digit { at })
@@ -372,6 +372,10 @@ mod tests {
         assert_eq!(
             "12z4".parse::<RunId>().unwrap_err().to_string(),
             "not a run id: character at byte 2 is not a hex digit"
+        );
+        assert_eq!(
+            "00000000000000000".parse::<RunId>().unwrap_err().to_string(),
+            "not a run id: expected 1 to 16 hex digits, got 17 characters"
         );
         assert_eq!(
             "ab".parse::<TenantId>().unwrap_err().to_string(),
