@@ -418,7 +418,7 @@ impl Dice {
                 let settlement = [Settlement::Complete, Settlement::Complete, Settlement::Fail, Settlement::Cancel];
                 let settlement = self.one_of(&settlement).unwrap_or(Settlement::Complete);
                 // Mostly a run that is not the main one, so that work goes on.
-                let run = if settlement == Settlement::Complete || self.chance(20) { 1 } else { self.between(2, 3) };
+                let run = if settlement == Settlement::Complete || self.chance(50) { 1 } else { self.between(2, 3) };
                 Command::Settle { run, settlement, op }
             }
             87 => Command::Retire {

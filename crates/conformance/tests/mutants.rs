@@ -44,10 +44,10 @@ fn every_fault_is_found_by_a_story() {
 }
 
 #[test]
-fn most_faults_are_found_by_chance_too() {
-    // The stories aim; the dice do not, and still find nearly everything within a few hundred throws.
-    let unlucky: Vec<Fault> =
-        FAULTS.into_iter().filter(|fault| compare_seeds(&Faulty(Some(*fault)), &[1, 2, 3], 400).is_ok()).collect();
+fn every_fault_is_found_by_chance_too() {
+    // The stories aim; the dice do not, and still find everything within a few hundred throws.
+    let found = |fault| (1..=12).any(|seed| compare_seeds(&Faulty(Some(fault)), &[seed], 400).is_err());
+    let unlucky: Vec<Fault> = FAULTS.into_iter().filter(|fault| !found(*fault)).collect();
     assert!(unlucky.is_empty(), "not found by chance: {unlucky:?}");
 }
 
