@@ -1,5 +1,7 @@
 //! Serving a request and stepping a lookup allocate nothing.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+
 use alloc_counter::{CountingAllocator, count};
 use tessera_contracts::point::{ContentId, Point as _};
 use tessera_contracts::prefix_map::{LaneIndex, PrefixMap, STRIPED_BITS_DEFAULT, Selector, Slot};

@@ -1,5 +1,7 @@
 //! A handful of real lanes with real keys on an instant network: what the parts do together.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+
 use std::collections::BTreeMap;
 
 use tessera_contracts::point::ContentId;

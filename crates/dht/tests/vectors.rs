@@ -1,6 +1,8 @@
 //! The files under `vectors/` say what the wire looks like, for other implementations. They are rendered from the code
 //! here and compared: a difference is a change of the wire format and needs a new version, not a new file.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+
 use std::fmt::Write as _;
 
 use tessera_contracts::point::ContentId;

@@ -4,11 +4,11 @@
 //! the records and providers of its share of the id space, and the lookups for ids of that share. Lanes of one node share
 //! nothing; they tell each other about contacts and scores, and hand over datagrams that reached the wrong one.
 //!
-//! - [`ask`]: requests in flight, replies and timeouts
-//! - [`serve`]: other nodes' requests
-//! - [`operation`]: lookups and writes on behalf of commands and of upkeep
-//! - [`publish`]: announcing ids, alone or in sweeps
-//! - [`upkeep`]: joining, pinging, refreshing, hints between lanes, health
+//! - `ask`: requests in flight, replies and timeouts
+//! - `serve`: other nodes' requests
+//! - `operation`: lookups and writes on behalf of commands and of upkeep
+//! - `publish`: announcing ids, alone or in sweeps
+//! - `upkeep`: joining, pinging, refreshing, hints between lanes, health
 //! - [`log`]: what survives a restart
 
 // Time, what came, and where effects go are arguments everywhere: bundling them would only rename them.
