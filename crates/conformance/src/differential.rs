@@ -230,7 +230,16 @@ impl<B: CoordinationFacade> Pair<B> {
                 (self.reference.backend.get_shard(tenant, key), self.subject.backend.get_shard(tenant, key));
             if expected != seen {
                 let name = self.reference.name(tenant, key);
-                return Err(format!("shard {name} is\n  {seen:?}\nexpected\n  {expected:?}"));
+                let (Ok(seen), Ok(expected)) = (&seen, &expected) else {
+                    return Err(format!("shard {name} is {seen:?}, expected {expected:?}"));
+                };
+                let words = (self.subject.shown(seen), self.reference.shown(expected));
+                // What words do not show, such as an entry of the op-log, is shown in full.
+                return Err(if words.0 == words.1 {
+                    format!("shard {name} is\n  {seen:?}\nexpected\n  {expected:?}")
+                } else {
+                    format!("shard {name} is\n  {}\nexpected\n  {}", words.0, words.1)
+                });
             }
             let run = (self.reference.backend.get_run(tenant, key.run), self.subject.backend.get_run(tenant, key.run));
             if run.0 != run.1 {
@@ -467,8 +476,9 @@ impl Dice {
             if self.chance(85) { self.one_of(&live).or_else(|| self.one_of(&held)) } else { self.one_of(&held) }?;
         let shard: ShardName = world.name(lease.tenant(), lease.key()).parse().ok()?;
         let owner = TENANTS.into_iter().find(|name| tenant_called(name) == lease.tenant() && *name != tenant);
-        let holder =
-            Holder { tenant: owner.map(Into::into), worker: lease.owner().get(), fence: Some(lease.fence().get()) };
+        let latest = held.iter().rfind(|other| other.key() == lease.key() && other.owner() == lease.owner());
+        let fence = (latest != Some(&lease)).then(|| lease.fence().get());
+        let holder = Holder { tenant: owner.map(Into::into), worker: lease.owner().get(), fence };
         let record = world.backend.get_shard(lease.tenant(), lease.key()).ok();
         let record = record.as_ref();
         let op = self.op();

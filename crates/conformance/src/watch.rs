@@ -22,12 +22,15 @@ use crate::world::{World, last_key, tenant_called};
 /// Most shards that are all read after every step.
 const SHARDS_READ_MAX: usize = 64;
 
+/// First key, and first key above.
+type Edges = (Vec<u8>, Vec<u8>);
+
 pub(crate) struct Watch {
     config: BackendConfig,
     shards: BTreeMap<(TenantId, ShardKey), ShardRecord>,
     runs: BTreeMap<(TenantId, RunId), RunRecord>,
     /// What each run was registered with: this much must always be covered.
-    registered: BTreeMap<(TenantId, RunId), Vec<(Vec<u8>, Vec<u8>)>>,
+    registered: BTreeMap<(TenantId, RunId), Vec<Edges>>,
     /// Holders whose session was lost may be taken over before their deadline.
     sessions_lost: BTreeSet<u64>,
 }
@@ -251,13 +254,13 @@ impl Watch {
 }
 
 /// The ranges of a run's shards, neighbours joined; a problem if two have a key in common.
-fn tiles<'a>(records: impl Iterator<Item = &'a ShardRecord>) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String> {
+fn tiles<'a>(records: impl Iterator<Item = &'a ShardRecord>) -> Result<Vec<Edges>, String> {
     let mut ranges: Vec<_> = records.map(|record| record.spec.range()).collect();
     ranges.sort_by_key(|range| range.start());
     if ranges.windows(2).any(|pair| pair[0].overlaps(pair[1])) {
         return Err("two shards share a key".into());
     }
-    let mut joined: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    let mut joined: Vec<Edges> = Vec::new();
     for range in ranges {
         match joined.last_mut() {
             Some((_, end)) if *end == range.start() => *end = range.end().into(),

@@ -466,7 +466,8 @@ impl<B: CoordinationFacade> World<B> {
         })
     }
 
-    fn shown(&self, record: &ShardRecord) -> Answer {
+    /// A record in words.
+    pub(crate) fn shown(&self, record: &ShardRecord) -> Answer {
         let (tenant, head) = (record.tenant, &record.state.head);
         let spawned: Vec<ShardId> = record.spawned.iter().map(|child| child.id).collect();
         let line = Line::new(head.status)
