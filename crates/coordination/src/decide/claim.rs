@@ -27,9 +27,10 @@ pub fn check_cooldown(last: Option<LogicalTime>, interval: u64, now: LogicalTime
     }
 }
 
-/// When the worker may claim again, if not now.
+/// When the worker may claim again, if not now. Without a cooldown that is always now, also for a clock set back behind the
+/// last claim.
 pub fn cooldown_until(last: Option<LogicalTime>, interval: u64, now: LogicalTime) -> Option<LogicalTime> {
-    last.map(|last| last.saturating_add(interval)).filter(|until| now < *until)
+    last.map(|last| last.saturating_add(interval)).filter(|until| interval > 0 && now < *until)
 }
 
 /// The place in a list of `candidates` where this worker starts, so that workers start at different ones.
@@ -64,6 +65,7 @@ mod tests {
         assert_eq!(check_cooldown(Some(at(5)), 10, at(14)), Err(ClaimError::Throttled { retry_after: at(15) }));
         assert_eq!(check_cooldown(Some(at(5)), 10, at(15)), Ok(()));
         assert_eq!(check_cooldown(Some(at(5)), 0, at(5)), Ok(()));
+        assert_eq!(check_cooldown(Some(at(5)), 0, at(4)), Ok(()));
     }
 
     #[test]
