@@ -20,6 +20,8 @@ use clap::{Parser, Subcommand};
     disable_help_subcommand = true,
     after_help = "EXAMPLES
   tessera scan ./my-repository          look for leaked secrets in a directory
+  tessera runs                          what was scanned here, and what is unfinished
+  tessera rules list                    what is looked for
   tessera completions bash              print a completion script for a shell"
 )]
 pub(crate) struct Cli {
@@ -30,12 +32,18 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Scan(commands::scan::Args),
+    Runs(commands::runs::Args),
+    Shards(commands::shards::Args),
+    Rules(commands::rules::Args),
     Completions(commands::completions::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Scan(args) => commands::scan::run(&args),
+        Command::Runs(args) => commands::runs::run(&args),
+        Command::Shards(args) => commands::shards::run(&args),
+        Command::Rules(args) => commands::rules::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
     }
 }

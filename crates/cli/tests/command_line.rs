@@ -21,7 +21,7 @@ fn help_shows_the_commands_and_examples() {
 
 #[test]
 fn every_subcommand_has_examples_in_its_help() {
-    for verb in ["scan", "completions"] {
+    for verb in ["scan", "runs", "shards", "rules", "completions"] {
         let output = tessera(&[verb, "--help"]);
         assert!(stdout(&output).contains("EXAMPLES"), "{verb}");
     }
@@ -42,11 +42,24 @@ fn completions_name_the_program_for_every_shell() {
 }
 
 #[test]
-fn scan_says_that_it_cannot_and_claims_nothing() {
-    let output = tessera(&["scan", "."]);
-    assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("no scanner yet") && said.contains("Nothing was read"), "{said}");
+fn scan_keeps_clean_found_failed_and_incomplete_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let scan = |path: &str| tessera(&["scan", "--no-resume", path]);
+    let path = dir.path().to_str().unwrap();
+    assert_eq!(scan(path).status.code(), Some(0));
+    std::fs::write(dir.path().join("x"), "plain").unwrap();
+    let clean = scan(path);
+    assert_eq!(clean.status.code(), Some(0));
+    assert!(stdout(&clean).contains("1 items = 1 scanned (5 B) + 0 skipped + 0 unreadable"), "{}", stdout(&clean));
+    let recipe = "token = \"ghp_<<github 30>>\"\n";
+    let token = tessera_detect::template::expand(recipe, &mut tessera_detect::template::Seed::new(3)).unwrap();
+    std::fs::write(dir.path().join("secret"), &token).unwrap();
+    let found = scan(path);
+    assert_eq!(found.status.code(), Some(1));
+    assert!(stdout(&found).contains("secret:1:") && !stdout(&found).contains(&token[13..]), "{}", stdout(&found));
+    let failed = scan("/no/such/place");
+    assert_eq!(failed.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&failed.stderr).contains("/no/such/place"));
 }
 
 #[test]

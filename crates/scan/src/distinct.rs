@@ -264,7 +264,7 @@ mod tests {
         let chunks = CleanChunks::new(&detector, 1).unwrap();
         let wide = chunks.wide.unwrap();
         assert!(wide.is_match("-----BEGIN RSA PRIVATE KEY-----"));
-        for common in ["password = \"hunter2\"", "api_key: 0123", "token", "https://example.org/secret", "eyJhbGciOi"] {
+        for common in ["password = \"hunter2\"", "api_key: 0123", "token", "secret", "eyJhbGciOi"] {
             assert!(!wide.is_match(common), "{common} would be searched again and again");
         }
     }

@@ -518,6 +518,16 @@ fn stored_sources<B: CoordinationFacade>(
     run: RunId,
     folder: &RunFolder,
 ) -> Result<Vec<Source>, ScanError> {
+    let targets = stored_targets(backend, tenant, run)?;
+    targets.into_iter().map(|target| Source::of_target(target, folder.path()).map_err(ScanError::Source)).collect()
+}
+
+/// What a run scans, as its shards tell.
+pub fn stored_targets<B: CoordinationFacade>(
+    backend: &mut B,
+    tenant: TenantId,
+    run: RunId,
+) -> Result<Vec<Target>, ScanError> {
     let mut targets: BTreeMap<u32, Target> = BTreeMap::new();
     let mut roots: Vec<ShardId> = Vec::new();
     for_each_shard(backend, tenant, run, &ShardFilter::all().roots(), |_, shard| {
@@ -531,7 +541,7 @@ fn stored_sources<B: CoordinationFacade>(
         let target = Target::decode(record.spec.metadata())?;
         targets.insert(target.number, target);
     }
-    targets.into_values().map(|target| Source::of_target(target, folder.path()).map_err(ScanError::Source)).collect()
+    Ok(targets.into_values().collect())
 }
 
 fn canonical_paths(paths: &[PathBuf]) -> Result<Vec<PathBuf>, ScanError> {

@@ -1,4 +1,7 @@
 //! One file per subcommand.
 
 pub(crate) mod completions;
+pub(crate) mod rules;
+pub(crate) mod runs;
 pub(crate) mod scan;
+pub(crate) mod shards;

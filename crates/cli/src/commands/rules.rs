@@ -1,0 +1,123 @@
+//! `tessera rules`: what is looked for, and why a text is or is not a finding.
+
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use tessera_detect::{Confidence, Detector, Options, RuleSet, Source};
+
+use super::scan::rules_of;
+
+/// List, explain and try detection rules
+#[derive(Debug, clap::Args)]
+#[command(after_help = "EXAMPLES
+  tessera rules list
+  tessera rules explain github-pat
+  echo 'token = ...' | tessera rules test -")]
+pub(crate) struct Args {
+    /// Rules to use instead of the built-in ones, in gitleaks' TOML
+    #[arg(long, value_name = "FILE", global = true)]
+    rules: Option<PathBuf>,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Name every rule with its severity, confidence and title
+    List,
+    /// Tell what a rule looks for
+    Explain {
+        /// The rule's id
+        id: String,
+    },
+    /// Search one file with all rules, also the unsure ones; the secret is shown redacted
+    Test {
+        /// The file, or - for standard input
+        file: PathBuf,
+    },
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let done = rules_of(args.rules.as_deref()).and_then(|rules| match &args.command {
+        Command::List => list(&rules),
+        Command::Explain { id } => explain(&rules, id),
+        Command::Test { file } => test(&rules, file),
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn list(rules: &RuleSet) -> Result<(), String> {
+    let mut text = String::new();
+    for rule in rules.rules() {
+        text.push_str(&format!("{:<32} {:<9} {:<10} {}\n", rule.id, rule.severity, rule.confidence, rule.title));
+    }
+    print(&text)
+}
+
+fn explain(rules: &RuleSet, id: &str) -> Result<(), String> {
+    let rule = rules.get(id).ok_or_else(|| format!("there is no rule {id:?}; `tessera rules list` names them all"))?;
+    let mut text = format!("{}\n  {}\n", rule.id, rule.title);
+    text.push_str(&format!("  severity    {}\n  confidence  {}\n", rule.severity, rule.confidence));
+    text.push_str(&format!("  keywords    {}\n  matches     {:?}\n", rule.keywords.join(", "), rule.matching));
+    if let Some(path) = &rule.path {
+        text.push_str(&format!("  in paths    {path:?}\n"));
+    }
+    if rule.entropy_min > 0.0 {
+        text.push_str(&format!("  entropy     at least {} bits a byte\n", rule.entropy_min));
+    }
+    if let Some(check) = rule.check {
+        text.push_str(&format!("  check       {check}; a failed one means: {}\n", rule.on_failed_check));
+    }
+    for required in &rule.required {
+        text.push_str(&format!("  needs       {} nearby\n", required.id));
+    }
+    print(&text)
+}
+
+fn test(rules: &RuleSet, file: &PathBuf) -> Result<(), String> {
+    let mut content = Vec::new();
+    let read = if file.as_os_str() == "-" {
+        io::stdin().read_to_end(&mut content).map(drop)
+    } else {
+        std::fs::read(file).map(|bytes| content = bytes)
+    };
+    read.map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    let options = Options { confidence_min: Confidence::Low, ..Options::default() };
+    let mut detector = Detector::with_options(rules, options).map_err(|error| error.to_string())?;
+    let mut text = String::new();
+    let source = Source::path(file.as_os_str().as_encoded_bytes());
+    let summary = detector.scan_bytes(source, &content, |finding| {
+        text.push_str(&format!(
+            "{}:{}  {}  {}, {}, check {}, entropy {:.1}  {}\n",
+            finding.start.line,
+            finding.start.column,
+            finding.rule.id,
+            finding.rule.severity,
+            finding.confidence,
+            finding.outcome,
+            finding.entropy,
+            finding.secret.redacted()
+        ));
+    });
+    text.push_str(&format!(
+        "{} findings; {} expressions matched, {} were allowed, {} failed their check\n",
+        summary.findings, summary.matches, summary.allowed, summary.failed_checks
+    ));
+    print(&text)
+}
+
+/// Writes to standard output; a reader that closes early is no error.
+pub(crate) fn print(text: &str) -> Result<(), String> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(format!("cannot write: {error}")),
+        _ => Ok(()),
+    }
+}

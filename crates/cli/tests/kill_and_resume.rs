@@ -1,0 +1,92 @@
+//! `tessera scan`, killed at random moments and started again.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+fn tessera(state: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tessera"));
+    command.args(args).env("TESSERA_STATE_DIR", state).stdin(Stdio::null());
+    command
+}
+
+fn finished(output: Output) -> Value {
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What must not depend on what happened on the way.
+fn essence(report: &Value) -> (BTreeSet<String>, Vec<Value>) {
+    let findings = report["findings"].as_array().unwrap();
+    let places = findings.iter().flat_map(|finding| {
+        let locations = finding["locations"].as_array().unwrap();
+        locations.iter().map(move |at| format!("{} {} {}", finding["secret_id"], at["path"], at["start"]))
+    });
+    let receipt = &report["receipt"];
+    let counts = ["enumerated", "scanned", "scanned_bytes", "skipped", "unreadable", "complete"];
+    (places.collect(), counts.map(|name| receipt[name].clone()).to_vec())
+}
+
+fn tree(root: &Path) {
+    for i in 0..1_500_u64 {
+        let dir = root.join(format!("d{:02}", i % 23));
+        std::fs::create_dir_all(&dir).unwrap();
+        let token =
+            tessera_detect::template::expand("ghp_<<github 30>>", &mut tessera_detect::template::Seed::new(i)).unwrap();
+        let secret = if i % 50 == 0 { format!("token: {token}\n") } else { String::new() };
+        let text = format!("{}{secret}", "fn main() { println!(\"hello, world\"); }\n".repeat(600));
+        std::fs::write(dir.join(format!("f{i:04}.rs")), text).unwrap();
+    }
+}
+
+#[test]
+fn killed_fifty_times_a_scan_reports_what_an_undisturbed_one_does() {
+    let (dir, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    tree(dir.path());
+    let path = dir.path().to_str().unwrap();
+    let expected =
+        finished(tessera(state.path(), &["scan", path, "--no-resume", "--format", "json"]).output().unwrap());
+    assert_eq!(expected["findings"].as_array().unwrap().len(), 30);
+
+    let (mut kills, mut resumed, mut random) = (0, 0, 0x5eed_u64);
+    while kills < 50 {
+        let mut child = tessera(state.path(), &["scan", path, "--format", "json", "-j", "2"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        std::thread::sleep(Duration::from_millis(5 + (random >> 33) % 300));
+        if child.try_wait().unwrap().is_none() {
+            child.kill().unwrap();
+            kills += 1;
+        }
+        let output = child.wait_with_output().unwrap();
+        if output.status.code().is_some() {
+            let report = finished(output);
+            assert_eq!(essence(&report), essence(&expected), "after {kills} kills");
+            resumed += u32::from(report["resumed"] == true);
+        }
+    }
+    let last = finished(tessera(state.path(), &["scan", path, "--format", "json"]).output().unwrap());
+    assert_eq!(essence(&last), essence(&expected));
+    resumed += u32::from(last["resumed"] == true);
+    assert!(resumed > 0, "no run was ever continued: the kills came too early or too late");
+}
+
+#[test]
+fn an_interrupted_scan_hands_back_and_says_so() {
+    let (dir, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    tree(dir.path());
+    let path = dir.path().to_str().unwrap();
+    let child = tessera(state.path(), &["scan", path]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(120));
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let output = child.wait_with_output().unwrap();
+    // Stopped before the end it is never "clean"; found something or not, a report was written.
+    assert!(matches!(output.status.code(), Some(1 | 3)), "{:?}", output.status);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("receipt"));
+}

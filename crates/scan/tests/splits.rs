@@ -1,0 +1,107 @@
+//! Workers that share one shard, and owners that die on it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use tessera_contracts::manifest::InitialShardInput;
+use tessera_contracts::{OpId, RunId, ShardId, TenantId, WorkerId};
+use tessera_coordination::record::status::ShardStatus;
+use tessera_coordination::run::config::RunConfig;
+use tessera_coordination::run::summary::{ShardFilter, ShardPage};
+use tessera_coordination::{CoordinatorRuntimeConfig, InMemoryCoordinator, RunManagement};
+use tessera_detect::{Detector, IdKey, RuleSet, template};
+use tessera_scan::key::target_range;
+use tessera_scan::locked::Locked;
+use tessera_scan::read::Reader;
+use tessera_scan::sink::{FileSink, merge};
+use tessera_scan::source::Source;
+use tessera_scan::target::{ReadOptions, Target, TargetKind};
+use tessera_scan::worker::{Worker, WorkerConfig, WorkerEnd, wall_clock};
+
+const RUN: RunId = RunId::new(1);
+
+fn tenant() -> TenantId {
+    TenantId::from_name("test")
+}
+
+/// Files in one directory, every tenth with a secret.
+fn tree(root: &Path, files: u64, bytes: usize) {
+    for i in 0..files {
+        let token = template::expand("ghp_<<github 30>>", &mut template::Seed::new(i)).unwrap();
+        let secret = if i % 10 == 0 { format!("TOKEN={token}\n") } else { String::new() };
+        std::fs::write(root.join(format!("f{i:04}")), format!("{}{secret}", "plain text\n".repeat(bytes / 11)))
+            .unwrap();
+    }
+}
+
+/// A run of one shard over the whole tree.
+fn one_shard(root: &Path) -> Locked<InMemoryCoordinator> {
+    let path = root.canonicalize().unwrap();
+    let target = Target { number: 0, path, kind: TargetKind::Tree, options: ReadOptions::default() };
+    let (start, end) = target_range(0);
+    let metadata = target.encode().unwrap();
+    let input = InitialShardInput { metadata: &metadata, ..InitialShardInput::new(ShardId::new(1), &start, &end) };
+    let mut backend = Locked::new(InMemoryCoordinator::new(CoordinatorRuntimeConfig::for_shards(1_000)).unwrap());
+    backend.create_run_with_shards(wall_clock(), tenant(), RUN, RunConfig::default(), &[input], OpId::new(1)).unwrap();
+    backend
+}
+
+fn work(backend: Locked<InMemoryCoordinator>, findings: &Path, id: u64, stop: &AtomicBool) -> WorkerEnd {
+    let worker = WorkerId::new(id);
+    let mut config = WorkerConfig::new(tenant(), RUN, worker);
+    (config.safe_point_interval, config.renew_interval, config.page.items_max) = (3, 1, 8);
+    let reader = Reader::new(Detector::new(&RuleSet::builtin()).unwrap(), IdKey::new([0; 32]), false);
+    let sink = FileSink::create(findings, worker, id).unwrap();
+    let sources: Vec<Arc<Source>> = Vec::new();
+    let dir = findings.to_path_buf();
+    Worker::new(backend, wall_clock, config, reader, Box::new(sink), sources, dir, stop, Arc::default(), id << 32)
+        .run()
+        .unwrap()
+}
+
+#[test]
+fn idle_workers_get_a_share_of_one_large_shard_and_every_file_counts_once() {
+    let (dir, findings) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    tree(dir.path(), 500, 100_000);
+    let mut backend = one_shard(dir.path());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for id in 1..=3 {
+            let (backend, stop, findings) = (backend.clone(), &stop, findings.path());
+            scope.spawn(move || assert!(matches!(work(backend, findings, id, stop), WorkerEnd::Finished)));
+        }
+    });
+    let mut shards = Vec::new();
+    backend
+        .list_shards_into(wall_clock(), tenant(), RUN, &ShardFilter::all(), ShardPage::first(1_000), &mut shards)
+        .unwrap();
+    assert!(shards.len() > 1, "nobody was asked to share");
+    assert!(shards.iter().all(|shard| shard.status == ShardStatus::Done));
+    let merged = merge(findings.path()).unwrap();
+    assert_eq!((merged.tally.enumerated(), merged.tally.scanned, merged.occurrences.len()), (500, 500, 50));
+    assert!(merged.damage.is_empty(), "{:?}", merged.damage);
+}
+
+#[test]
+fn a_worker_that_stops_hands_its_shard_back_and_no_file_is_read_twice() {
+    let (dir, findings) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    tree(dir.path(), 120, 50_000);
+    let mut backend = one_shard(dir.path());
+    // Told to stop before they begin, between items, and not at all.
+    for id in 1..20 {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (backend, stop, findings) = (backend.clone(), &stop, findings.path());
+            scope.spawn(move || work(backend, findings, id, stop));
+            std::thread::sleep(std::time::Duration::from_millis(id));
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        let progress = backend.get_run_progress(wall_clock(), tenant(), RUN).unwrap();
+        assert_eq!(progress.leased, 0, "what was held was handed back");
+    }
+    work(backend, findings.path(), 99, &AtomicBool::new(false));
+    let merged = merge(findings.path()).unwrap();
+    assert_eq!((merged.tally.scanned, merged.occurrences.len(), merged.superseded), (120, 12, 0));
+    assert!(merged.damage.is_empty());
+}
