@@ -1,86 +1,31 @@
 //! What is stored, byte by byte.
 //!
-//! Every value begins with a version and a kind, so that a record of another layout or another kind is refused by name
-//! and never misread. Numbers are little-endian and of fixed width, byte strings carry a 32-bit length that is checked
-//! against its bound before anything is copied, options are one byte 0 or 1, and what is left over is an error. A decoder
-//! meets whatever lies in the store, so it refuses and never panics.
-//!
-//! A shard's record is kept in two parts: *cold*, what it covers and what it spawned, written by splits; and *hot*, what
-//! every operation changes. A checkpoint thus writes about a kilobyte, whatever the metadata. A shard that nobody has
-//! touched has no hot part at all.
+//! Records are stored in the form that all durable backends share ([`tessera_coordination::stored`]): versioned, bounded,
+//! a shard's often-written part apart from the seldom-written one, so that a checkpoint writes about a kilobyte, whatever
+//! the metadata. A shard that nobody has touched has no hot part at all. Here is what only a fleet's store holds: who owns
+//! a shard, how many there are, which split is under way, and what tells one creation of a run from another.
 
-mod cold;
 mod hatching;
-mod hot;
 mod owner;
 mod run;
 
-use core::fmt;
+use tessera_coordination::stored::{Kind, Reader, Writer};
 
-use tessera_contracts::LogicalTime;
-use tessera_contracts::cursor::Cursor;
-use tessera_contracts::limits::{MAX_KEY_SIZE, MAX_TOKEN_SIZE};
-
-pub use cold::ColdPart;
 pub use hatching::HatchingPart;
-pub use hot::HotPart;
 pub use owner::OwnerPart;
-pub use run::{RootsPart, RunPart, Staging};
+pub use run::RunPart;
+pub use tessera_coordination::stored::{CodecError, ColdPart, HotPart, RootsPart, Staging};
 
-/// The layout that is written.
-pub const VERSION: u8 = 1;
-
-/// What a value holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-enum Kind {
-    Run = 1,
-    Cold = 2,
-    Hot = 3,
-    Owner = 4,
-    Roots = 5,
-    Count = 6,
-    Hatching = 7,
-}
-
-impl Kind {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Run => "run record",
-            Self::Cold => "cold shard record",
-            Self::Hot => "hot shard record",
-            Self::Owner => "owner record",
-            Self::Roots => "list of roots",
-            Self::Count => "count",
-            Self::Hatching => "staged split",
-        }
-    }
-}
-
-/// Why a stored value cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CodecError {
-    /// What was being read.
-    pub reading: &'static str,
-    /// The field at fault.
-    pub field: &'static str,
-    /// What is wrong with it.
-    pub problem: String,
-}
-
-impl fmt::Display for CodecError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "stored {}, field {}: {}", self.reading, self.field, self.problem)
-    }
-}
-
-impl std::error::Error for CodecError {}
+const OWNER: Kind = Kind { number: 64, name: "owner record" };
+const COUNT: Kind = Kind { number: 65, name: "count" };
+const HATCHING: Kind = Kind { number: 66, name: "staged split" };
+const FLEET_RUN: Kind = Kind { number: 67, name: "fleet's run record" };
 
 /// A shard counter's value. Big-endian, alone of all numbers: etcd compares values as bytes, and counts are compared.
 #[must_use]
 pub fn encode_count(count: u64) -> Vec<u8> {
-    let mut writer = Writer::new(Kind::Count, 10);
-    writer.bytes.extend_from_slice(&count.to_be_bytes());
+    let mut writer = Writer::new(COUNT, 10);
+    count.to_be_bytes().into_iter().for_each(|byte| writer.u8(byte));
     writer.finish()
 }
 
@@ -89,167 +34,10 @@ pub fn encode_count(count: u64) -> Vec<u8> {
 /// # Errors
 /// If the bytes are not one.
 pub fn decode_count(bytes: &[u8]) -> Result<u64, CodecError> {
-    let mut reader = Reader::new(Kind::Count, bytes)?;
+    let mut reader = Reader::new(COUNT, bytes)?;
     let count = reader.array("count").map(u64::from_be_bytes)?;
     reader.finish()?;
     Ok(count)
-}
-
-struct Writer {
-    bytes: Vec<u8>,
-}
-
-impl Writer {
-    fn new(kind: Kind, capacity: usize) -> Self {
-        let mut bytes = Vec::with_capacity(capacity);
-        bytes.extend_from_slice(&[VERSION, kind as u8]);
-        Self { bytes }
-    }
-
-    fn u8(&mut self, number: u8) {
-        self.bytes.push(number);
-    }
-
-    fn u32(&mut self, number: u32) {
-        self.bytes.extend_from_slice(&number.to_le_bytes());
-    }
-
-    fn u64(&mut self, number: u64) {
-        self.bytes.extend_from_slice(&number.to_le_bytes());
-    }
-
-    fn length(&mut self, count: usize) {
-        self.u32(u32::try_from(count).expect("what is stored is bounded far below 4 GiB"));
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.length(bytes.len());
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
-        self.u8(u8::from(value.is_some()));
-        if let Some(value) = value {
-            write(self, value);
-        }
-    }
-
-    fn time(&mut self, time: LogicalTime) {
-        self.u64(time.get());
-    }
-
-    fn cursor(&mut self, cursor: &Cursor) {
-        self.option(cursor.last_key(), Self::bytes);
-        self.option(cursor.token(), Self::bytes);
-    }
-
-    fn finish(self) -> Vec<u8> {
-        self.bytes
-    }
-}
-
-struct Reader<'b> {
-    reading: &'static str,
-    rest: &'b [u8],
-}
-
-impl<'b> Reader<'b> {
-    fn new(kind: Kind, bytes: &'b [u8]) -> Result<Self, CodecError> {
-        let mut reader = Self { reading: kind.name(), rest: bytes };
-        let version = reader.u8("version")?;
-        if version != VERSION {
-            return Err(reader.wrong("version", format!("{version}, but this program knows only {VERSION}")));
-        }
-        let found = reader.u8("kind")?;
-        if found != kind as u8 {
-            return Err(reader.wrong("kind", format!("{found} instead of {}", kind as u8)));
-        }
-        Ok(reader)
-    }
-
-    fn wrong(&self, field: &'static str, problem: impl Into<String>) -> CodecError {
-        CodecError { reading: self.reading, field, problem: problem.into() }
-    }
-
-    fn take(&mut self, count: usize, field: &'static str) -> Result<&'b [u8], CodecError> {
-        let (taken, rest) = self
-            .rest
-            .split_at_checked(count)
-            .ok_or_else(|| self.wrong(field, format!("{count} bytes expected, {} left", self.rest.len())))?;
-        self.rest = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], CodecError> {
-        let taken = self.take(N, field)?;
-        Ok(taken.try_into().expect("exactly as many bytes were taken"))
-    }
-
-    fn u8(&mut self, field: &'static str) -> Result<u8, CodecError> {
-        self.array(field).map(u8::from_le_bytes)
-    }
-
-    fn u32(&mut self, field: &'static str) -> Result<u32, CodecError> {
-        self.array(field).map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self, field: &'static str) -> Result<u64, CodecError> {
-        self.array(field).map(u64::from_le_bytes)
-    }
-
-    /// A length or count, refused beyond its bound before anything of that size is touched.
-    fn length(&mut self, max: usize, field: &'static str) -> Result<usize, CodecError> {
-        let count = self.u32(field)? as usize;
-        if count > max {
-            return Err(self.wrong(field, format!("{count}, at most {max} are possible")));
-        }
-        Ok(count)
-    }
-
-    fn bytes(&mut self, max: usize, field: &'static str) -> Result<&'b [u8], CodecError> {
-        let count = self.length(max, field)?;
-        self.take(count, field)
-    }
-
-    fn option<T>(
-        &mut self,
-        field: &'static str,
-        read: impl FnOnce(&mut Self) -> Result<T, CodecError>,
-    ) -> Result<Option<T>, CodecError> {
-        match self.u8(field)? {
-            0 => Ok(None),
-            1 => read(self).map(Some),
-            tag => Err(self.wrong(field, format!("{tag} is neither absent (0) nor present (1)"))),
-        }
-    }
-
-    /// A value that is stored by its number.
-    fn numbered<T>(&mut self, field: &'static str, from: impl FnOnce(u8) -> Option<T>) -> Result<T, CodecError> {
-        let number = self.u8(field)?;
-        from(number).ok_or_else(|| self.wrong(field, format!("{number} is not one of its numbers")))
-    }
-
-    fn time(&mut self, field: &'static str) -> Result<LogicalTime, CodecError> {
-        self.u64(field).map(LogicalTime::new)
-    }
-
-    fn cursor(&mut self, field: &'static str) -> Result<Cursor, CodecError> {
-        let last_key = self.option(field, |reader| reader.bytes(MAX_KEY_SIZE, field))?;
-        let token = self.option(field, |reader| reader.bytes(MAX_TOKEN_SIZE, field))?;
-        let cursor = Cursor::new(last_key, token).map_err(|error| self.wrong(field, error.to_string()))?;
-        // An empty token would be read as none; then the record would not encode to what was read.
-        if cursor.token() != token {
-            return Err(self.wrong(field, "an empty token is stored as none"));
-        }
-        Ok(cursor)
-    }
-
-    fn finish(self) -> Result<(), CodecError> {
-        if self.rest.is_empty() {
-            return Ok(());
-        }
-        Err(self.wrong("end", format!("{} bytes are left over", self.rest.len())))
-    }
 }
 
 /// Shared by the tests of every part: what holds for all of them.

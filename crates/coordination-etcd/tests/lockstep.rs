@@ -429,14 +429,14 @@ fn cases(count: u32) -> ProptestConfig {
 
 #[test]
 fn random_operations_get_the_same_answers_from_simulated_etcd_and_from_memory() {
-    proptest!(cases(2_000), |(script in prop::collection::vec(command(), 1..120))| {
+    proptest!(cases(800), |(script in prop::collection::vec(command(), 1..120))| {
         check(&script, sync::simulate(SimKv::new(1), config()).expect("valid"))?;
     });
 }
 
 #[test]
 fn lost_requests_lost_answers_and_late_arrivals_change_no_answer_and_no_record() {
-    proptest!(cases(1_500), |(script in prop::collection::vec(command(), 1..80), seed: u64)| {
+    proptest!(cases(500), |(script in prop::collection::vec(command(), 1..80), seed: u64)| {
         check_under_faults(&script, seed)?;
     });
 }

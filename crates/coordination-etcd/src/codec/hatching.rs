@@ -3,7 +3,9 @@
 use tessera_contracts::ShardId;
 use tessera_contracts::limits::MAX_SPLIT_CHILDREN;
 
-use super::{CodecError, Kind, Reader, Writer};
+use tessera_coordination::stored::{Reader, Writer};
+
+use super::{CodecError, HATCHING};
 use crate::kv::Revision;
 
 /// Which children are being written, and for which state of their parent.
@@ -20,7 +22,7 @@ impl HatchingPart {
     /// The stored bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::new(Kind::Hatching, self.children.len() * 8 + 16);
+        let mut writer = Writer::new(HATCHING, self.children.len() * 8 + 16);
         writer.u64(self.decided_on.0.unsigned_abs());
         writer.length(self.children.len());
         self.children.iter().for_each(|child| writer.u64(child.get()));
@@ -32,7 +34,7 @@ impl HatchingPart {
     /// # Errors
     /// If they are not a staged split of a known version.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
-        let mut reader = Reader::new(Kind::Hatching, bytes)?;
+        let mut reader = Reader::new(HATCHING, bytes)?;
         let revision = reader.u64("decided_on")?;
         let decided_on = i64::try_from(revision)
             .map(Revision)

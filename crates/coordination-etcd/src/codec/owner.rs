@@ -2,7 +2,9 @@
 
 use tessera_contracts::{FenceEpoch, LogicalTime, WorkerId};
 
-use super::{CodecError, Kind, Reader, Writer};
+use tessera_coordination::stored::{Reader, Writer};
+
+use super::{CodecError, OWNER};
 
 /// The value of an owner key. The key is attached to the worker's etcd lease and goes with it.
 ///
@@ -21,7 +23,7 @@ impl OwnerPart {
     /// The stored bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::new(Kind::Owner, 26);
+        let mut writer = Writer::new(OWNER, 26);
         writer.u64(self.worker.get());
         writer.u64(self.fence.get());
         writer.time(self.deadline);
@@ -33,7 +35,7 @@ impl OwnerPart {
     /// # Errors
     /// If they are not an owner record of a known version.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
-        let mut reader = Reader::new(Kind::Owner, bytes)?;
+        let mut reader = Reader::new(OWNER, bytes)?;
         let worker = WorkerId::new(reader.u64("worker")?);
         let fence = FenceEpoch::new(reader.u64("fence")?);
         let deadline = reader.time("deadline")?;

@@ -78,7 +78,7 @@ impl<'s> Transition<'s> {
             }
             (Guard::Nothing, _) => {}
         }
-        let mut success = vec![Op::put(paths.hot.clone(), hot_part(next).encode())];
+        let mut success = vec![Op::put(paths.hot.clone(), HotPart::of(next).encode())];
         if next.spec != before.record.spec || next.spawned != before.record.spawned {
             success.push(Op::put(paths.cold.clone(), cold_part(before, next).encode()));
         }
@@ -194,16 +194,6 @@ pub(super) fn index_of(record: &ShardRecord) -> Option<ShardIndex> {
         ShardStatus::Active => Some(ShardIndex::Held),
         ShardStatus::Parked => Some(ShardIndex::Parked),
         ShardStatus::Done | ShardStatus::Split => None,
-    }
-}
-
-pub(super) fn hot_part(record: &ShardRecord) -> HotPart {
-    HotPart {
-        head: record.state.head,
-        cursor: record.cursor.clone(),
-        op_log: record.state.op_log.clone(),
-        history: record.state.history.clone(),
-        park_detail: record.park_detail.clone(),
     }
 }
 

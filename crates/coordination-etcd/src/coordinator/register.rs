@@ -37,17 +37,13 @@ impl<K: Kv> Inner<K> {
                 None => manifest.insert(validate_manifest(shards)?),
             };
             let tally = self.fresh_tally(operation, tenant, deadline).await?;
-            let mut record = (*stored.part).clone().into_record(tenant, run, Vec::new());
+            let mut record = stored.part.to_record(tenant, run, Vec::new());
             let mut census = tally.census();
             // What an earlier attempt at this very registration reserved is given back in the same step.
             let reserved = stored.part.staging.map_or(0, |staging| u64::from(staging.reserved));
             census.of_tenant = census.of_tenant.saturating_sub(reserved);
             census.total = census.total.saturating_sub(reserved);
-            let decided = {
-                // Only the status matters of the record here; roots would be checked against it by its invariants.
-                register_shards::decide(&record, manifest, op_id, &census, now)?
-            };
-            let registration = match decided {
+            let registration = match register_shards::decide(&record, manifest, op_id, &census, now)? {
                 Verdict::Replay(IdempotentOutcome::Replayed(count)) if in_doubt => {
                     return Ok(IdempotentOutcome::Executed(count));
                 }
@@ -56,7 +52,7 @@ impl<K: Kv> Inner<K> {
             };
             record.apply(&registration.change, registration.births.iter().map(|birth| birth.key.shard));
             let count = record.root_shards.len() as u32;
-            let active = RunPart::of(&record, None, stored.part.creation);
+            let active = RunPart::of(&record, stored.part.creation);
             let roots = RootsPart { roots: record.root_shards };
             let births: Vec<(ShardKey, Vec<u8>)> = registration.births.iter().map(encode_birth).collect();
             let plan = Plan { tenant, run, active, roots, births };
@@ -138,7 +134,7 @@ impl<K: Kv> Inner<K> {
         deadline: Moment,
     ) -> Result<Option<Revision>, InfraError> {
         let path = self.space.run(plan.tenant, plan.run);
-        let announced = RunPart { staging: Some(staging), ..(*stored.part).clone() };
+        let announced = stored.part.staged(staging);
         let mut txn = Txn {
             compares: vec![Compare::unchanged_since(&path, stored.revision)],
             success: vec![

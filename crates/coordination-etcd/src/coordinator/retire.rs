@@ -6,7 +6,7 @@ use tessera_coordination::run::status::RunStatus;
 
 use super::stored::StoredRun;
 use super::{AsyncEtcdCoordinator, Inner, contended, failed};
-use crate::codec::{RunPart, Staging};
+use crate::codec::Staging;
 use crate::keyspace::{ShardIndex, Window, shard_of, tenant_and_run_of};
 use crate::kv::{Compare, Fate, Kv, Moment, Op, RangeRequest, Txn};
 
@@ -135,7 +135,7 @@ impl<K: Kv> Inner<K> {
             let read = RangeRequest::of(self.space.colds_after(tenant, run, None)).count_only();
             let count = self.kv.range(read, deadline).await.map_err(|error| failed(operation, &error))?.count;
             let counted = Staging { attempt: self.kv.random(), reserved: u32::try_from(count).unwrap_or(u32::MAX) };
-            let part = RunPart { staging: Some(counted), ..(*stored.part).clone() };
+            let part = stored.part.staged(counted);
             let txn = Txn {
                 compares: vec![Compare::unchanged_since(&path, stored.revision)],
                 success: vec![Op::put(&path, part.encode())],

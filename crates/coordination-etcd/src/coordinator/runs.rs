@@ -44,7 +44,7 @@ impl<K: Kv> Inner<K> {
                 return Ok(());
             }
             let record = create_run::decide(found(stored).is_some(), tenant, run, config, now)?;
-            let part = part.get_or_insert_with(|| RunPart::of(&record, None, self.kv.random()));
+            let part = part.get_or_insert_with(|| RunPart::of(&record, self.kv.random()));
             // A run that is being retired leaves its shards last; its name is free once they are gone. And a request that
             // was held up on its way must not bring back a run that has come and gone in between.
             let last_retired = found(last_retired).map_or(Revision(0), |kv| kv.mod_revision);
@@ -101,7 +101,7 @@ impl<K: Kv> Inner<K> {
                 self.finish_hatching(operation, tenant, run, deadline).await?;
             }
             let counts = settled_counts(&stored, &read.responses);
-            let record = (*stored.part).clone().into_record(tenant, run, placeholder_roots(&stored));
+            let record = stored.part.to_record(tenant, run, placeholder_roots(&stored));
             let change = match settle_run::decide(&record, settlement, &counts, op_id, now)? {
                 Verdict::Replay(IdempotentOutcome::Replayed(())) if in_doubt => {
                     return Ok(IdempotentOutcome::Executed(()));
@@ -111,7 +111,8 @@ impl<K: Kv> Inner<K> {
             };
             let mut next = record;
             next.apply(&change, []);
-            let part = RunPart { root_count: stored.part.root_count, ..RunPart::of(&next, None, stored.part.creation) };
+            let mut part = RunPart::of(&next, stored.part.creation);
+            part.shared.root_count = stored.part.root_count;
             let txn = self.settling(tenant, run, &stored, &part, settlement, deadline).await?;
             match self.kv.txn(txn, deadline).await {
                 Ok(answer) if answer.succeeded => return Ok(IdempotentOutcome::Executed(())),
@@ -166,7 +167,7 @@ impl<K: Kv> Inner<K> {
         let stored = decode_run(operation, kv)?;
         let roots = found(roots).map(|kv| RootsPart::decode(&kv.value)).transpose();
         let roots = roots.map_err(|error| unreadable(operation, &error))?.unwrap_or_default();
-        Ok((*stored.part).clone().into_record(tenant, run, roots.roots))
+        Ok(stored.part.to_record(tenant, run, roots.roots))
     }
 
     pub(super) async fn list_runs(
@@ -186,7 +187,8 @@ impl<K: Kv> Inner<K> {
             let stored = decode_run(operation, kv)?;
             let (_, run) = tenant_and_run_of(&kv.key)
                 .ok_or_else(|| InfraError::corruption(operation, "a run's path does not end in its id"))?;
-            let RunPart { status, created_at, completed_at, .. } = *stored.part;
+            let (status, created_at) = (stored.part.status, stored.part.created_at);
+            let completed_at = stored.part.completed_at;
             Ok(RunSummary { run, status, created_at, completed_at })
         });
         summaries.collect()
