@@ -65,6 +65,8 @@ pub(super) fn run(setup: &Setup) -> Findings {
     for wrong in &last.wrong {
         stage.say(wrong);
     }
+    // Who started first found nobody and waits out its growing pauses, the longest a minute.
+    stage.wait(90_000, &mut ignored);
     let up = stage
         .world
         .honest()
