@@ -3,12 +3,15 @@
 //! A number alone says more about the machine than about the code. The harness is in [`harness`], the list of areas in
 //! [`registry`]; an area is one file with `figures()`.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod clock;
 mod detect;
+mod dht;
+mod etcd;
 mod harness;
 mod instructions;
+mod lanes;
 mod registry;
 mod report;
 mod statistics;

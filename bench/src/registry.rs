@@ -3,6 +3,12 @@
 use crate::harness::Figure;
 
 pub(crate) fn figures() -> Vec<Figure> {
-    let areas = [crate::detect::figures(), crate::stdx::figures()];
+    let areas = [
+        crate::detect::figures(),
+        crate::dht::figures(),
+        crate::etcd::figures(),
+        crate::lanes::figures(),
+        crate::stdx::figures(),
+    ];
     areas.into_iter().flatten().collect()
 }

@@ -3,8 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::hint::black_box;
+use std::num::{NonZeroU32, NonZeroU64};
 
-use tessera_stdx::{BoundedHeap, ByteSlab, RingBuffer, TimingWheel};
+use tessera_stdx::{BoundedHeap, ByteSlab, Ewma, Rate, RingBuffer, TimingWheel, TokenBucket};
 
 use crate::harness::{Figure, Pair};
 
@@ -23,6 +24,8 @@ pub(crate) fn figures() -> Vec<Figure> {
         Figure::cost("stdx/wheel-expire", "expire+restart, 100,000 timers, against BinaryHeap", wheel_expire),
         Figure::cost("stdx/heap-nearest", "keep the 16 least of a stream, beside BinaryHeap push+pop", heap_nearest)
             .gated(0.75),
+        Figure::cost("stdx/bucket-take", "take a token, exact, beside a bucket in f64 that rounds", bucket_take),
+        Figure::cost("stdx/ewma-record", "record at uneven times, beside exp2 from the library", ewma_record),
     ]
 }
 
@@ -235,6 +238,60 @@ fn heap_nearest() -> Pair {
                 if reference.len() > 16 {
                     black_box(reference.pop());
                 }
+            }
+        },
+    )
+}
+
+fn bucket_take() -> Pair {
+    const TICKS: u32 = 1_000;
+    let rate = Rate { tokens: 300, ticks: NonZeroU32::new(TICKS).expect("a thousand is not zero") };
+    let mut ours = TokenBucket::full(rate, 50, 0);
+    let (mut tokens, mut refilled_at) = (50.0_f64, 0_u64);
+    let (mut ours_now, mut reference_now) = (0_u64, 0_u64);
+    Pair::new(
+        move |times| {
+            for _ in 0..times {
+                ours_now += 3;
+                black_box(ours.take(black_box(ours_now), 1).is_ok());
+            }
+        },
+        move |times| {
+            for _ in 0..times {
+                reference_now += 3;
+                let now = black_box(reference_now);
+                tokens = (tokens + (now - refilled_at) as f64 * (300.0 / f64::from(TICKS))).min(50.0);
+                refilled_at = now;
+                let is_enough = tokens >= 1.0;
+                if is_enough {
+                    tokens -= 1.0;
+                }
+                black_box(is_enough);
+            }
+        },
+    )
+}
+
+fn ewma_record() -> Pair {
+    const HALF_LIFE: u64 = 1_000;
+    let mut ours = Ewma::new(NonZeroU64::new(HALF_LIFE).expect("a thousand is not zero"));
+    let (mut sum, mut weight, mut updated_at) = (0.0_f64, 0.0_f64, 0_u64);
+    let (mut ours_now, mut reference_now) = (0_u64, 0_u64);
+    let (mut ours_random, mut reference_random) = (Random(4), Random(4));
+    Pair::new(
+        move |times| {
+            for _ in 0..times {
+                ours_now += ours_random.next() % 100;
+                ours.record(ours_now, 7.0);
+                black_box(ours.average());
+            }
+        },
+        move |times| {
+            for _ in 0..times {
+                reference_now += reference_random.next() % 100;
+                let decay = f64::exp2(-((reference_now - updated_at) as f64) / HALF_LIFE as f64);
+                (sum, weight, updated_at) = (sum * decay + 7.0, weight * decay + 1.0, reference_now);
+                black_box(sum / weight);
             }
         },
     )
