@@ -1,4 +1,20 @@
-//! Sweeps directory trees and git histories for secrets.
+//! Sweeps directory trees and git histories for secrets, resumably, and accounts for everything it met.
+//!
+//! A target becomes shards of an ordered keyspace ([`plan`]). Workers ([`worker`]) claim them from any coordinator, read items
+//! from a source family ([`source`]), search them ([`read`]), make what they found durable ([`sink`]) and only then move the
+//! cursor. At the end the findings are merged, each secret is one finding with all its places ([`finding`]), and a
+//! receipt ([`receipt`]) says what was scanned, skipped and unreadable. [`run`] ties it together; [`report`] writes it down.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`run`], [`local`], [`locked`] | from request to report; coordinators in a file and in memory |
+//! | [`plan`], [`target`], [`key`] | what is scanned, cut into shards; the order of keys |
+//! | [`source`], [`item`], [`filter`] | directories and repositories as ordered pages of items |
+//! | [`worker`], [`read`], [`distinct`] | the loop; one item; text of a history that need not be searched again |
+//! | [`sink`], [`occurrence`], [`tally`] | durable findings and counts, fenced, merged when read |
+//! | [`finding`], [`receipt`], [`suppress`], [`report`] | what people and machines get to see |
+//!
+//! Left out on purpose: asking a service whether a secret is live, and following symbolic links.
 
 #![forbid(unsafe_code)]
 
