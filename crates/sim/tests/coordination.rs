@@ -3,7 +3,7 @@
 
 use tessera_sim::coordination::config::{Config, Level};
 use tessera_sim::coordination::marks::Marks;
-use tessera_sim::coordination::simulate;
+use tessera_sim::coordination::{etcd, simulate};
 
 #[test]
 fn the_same_seed_is_the_same_world() {
@@ -32,4 +32,13 @@ fn every_interesting_path_is_taken() {
     }
     println!("{steps} steps");
     assert_eq!(marks.missing(), Vec::<&str>::new(), "{marks:#?}");
+}
+
+#[test]
+fn the_backend_on_etcd_keeps_the_properties_over_a_failing_store() {
+    for seed in 0..24 {
+        let level = Level::ALL[seed as usize % 4];
+        let config = Config::draw(seed, 1_500, level, seed % 3 == 0);
+        etcd::simulate(&config, level).unwrap_or_else(|violation| panic!("seed {seed}, level {level}: {violation:#?}"));
+    }
 }

@@ -135,10 +135,10 @@ impl Marks {
                 self.note("a worker yielded when asked");
             }
             (Request::CompleteRun { .. }, Outcome::Executed) => self.note("a run was completed"),
-            (Request::CancelRun { .. }, Outcome::Executed) => {
-                if sight.records.values().any(|record| record.state.head.lease.is_some()) {
-                    self.note("a run was cancelled while shards were leased");
-                }
+            (Request::CancelRun { .. }, Outcome::Executed)
+                if sight.records.values().any(|record| record.state.head.lease.is_some()) =>
+            {
+                self.note("a run was cancelled while shards were leased");
             }
             _ => {}
         }

@@ -8,13 +8,14 @@ use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, ValueEnum};
 use tessera_coordination::{CoordinatorRuntimeConfig, InMemoryCoordinator};
 
 pub mod call;
 pub mod checkers;
 pub mod config;
 pub mod dice;
+pub mod etcd;
 pub mod marks;
 pub mod sink;
 pub mod watch;
@@ -51,9 +52,30 @@ pub struct Args {
     /// Go on for so many minutes, whatever --steps says.
     #[arg(long)]
     minutes: Option<u64>,
+    /// The backend under attack: memory, or etcd over its simulated store.
+    #[arg(long, default_value = "memory")]
+    backend: BackendName,
     /// Simulate one world only: the one of --seed.
     #[arg(long)]
     one: bool,
+}
+
+/// Which backend a world is built around.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BackendName {
+    /// The in-memory coordinator.
+    Memory,
+    /// The coordinator on etcd, over the simulated store, which fails in its own ways.
+    Etcd,
+}
+
+impl BackendName {
+    fn simulate(self, config: &Config, level: Level) -> Result<Report, Violation> {
+        match self {
+            Self::Memory => simulate(config),
+            Self::Etcd => etcd::simulate(config, level),
+        }
+    }
 }
 
 /// Runs worlds until enough was simulated or a property is broken.
@@ -67,7 +89,7 @@ pub fn run(args: &Args) -> ExitCode {
     loop {
         let seed = if worlds == 0 { first } else { Dice::new(first.wrapping_add(worlds)).roll() };
         let config = args.config(seed);
-        match simulate(&config) {
+        match args.backend.simulate(&config, args.level) {
             Ok(report) => {
                 steps += report.steps;
                 calls += report.calls;
@@ -131,12 +153,9 @@ pub fn shrink(
     mut simulate: impl FnMut(&Config) -> Result<Report, Violation>,
 ) -> (Config, Violation) {
     let (mut least, mut broken) = (config.clone(), violation.clone());
-    let mut attempt = |candidate: Config, least: &mut Config, broken: &mut Violation| {
-        if let Err(again) = simulate(&candidate) {
-            if again.property == broken.property {
-                (*least, *broken) = (candidate, again);
-            }
-        }
+    let mut attempt = |candidate: Config, least: &mut Config, broken: &mut Violation| match simulate(&candidate) {
+        Err(again) if again.property == broken.property => (*least, *broken) = (candidate, again),
+        _ => {}
     };
     for kind in config.kinds() {
         attempt(least.without(kind), &mut least, &mut broken);
@@ -149,16 +168,17 @@ pub fn shrink(
 }
 
 fn explain(args: &Args, config: &Config, violation: &Violation) {
-    let (least, broken) = shrink(config, violation, simulate);
+    let (least, broken) = shrink(config, violation, |config| args.backend.simulate(config, args.level));
     println!("\n{} is broken: {}", broken.property, broken.what);
     println!("at step {} of the world with seed {}; the calls before it:", broken.step, least.seed);
     for call in &broken.calls {
         println!("  {call}");
     }
     let swarm = if args.swarm { " --swarm" } else { "" };
+    let backend = if args.backend == BackendName::Etcd { " --backend etcd" } else { "" };
     let without: String = least.without.iter().map(|kind| format!(" --without {kind}")).collect();
     println!(
-        "again: cargo run --release -p tessera-sim -- coordination --one --seed {} --level {} --world-steps {}{swarm}{without}",
+        "again: cargo run --release -p tessera-sim -- coordination --one --seed {} --level {} --world-steps {}{backend}{swarm}{without}",
         least.seed, args.level, least.steps
     );
 }

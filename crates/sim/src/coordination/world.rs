@@ -52,6 +52,8 @@ pub struct Violation {
     pub calls: Vec<String>,
 }
 
+/// How many of its past requests to unpark the operator may repeat.
+const REMEMBERED_UNPARKS: usize = 8;
 /// How many of the last calls a violation shows.
 const SHOWN_CALLS: usize = 24;
 
@@ -63,9 +65,29 @@ enum Happening {
     Reply { worker: usize, ticket: u64, answer: Answer },
 }
 
+/// What is particular about a backend's own world: a store that fails in its own ways, and time that it has to be told.
+pub trait Weather: std::fmt::Debug {
+    /// Faults of the store may happen, or may not: not while the checkers read.
+    fn set_faults(&mut self, may_happen: bool);
+
+    /// So many ticks have passed.
+    fn pass(&mut self, ticks: u64);
+}
+
+/// A backend without a store.
+#[derive(Debug)]
+struct Indoors;
+
+impl Weather for Indoors {
+    fn set_faults(&mut self, _: bool) {}
+
+    fn pass(&mut self, _: u64) {}
+}
+
 /// A world around a backend.
 #[derive(Debug)]
 pub struct World<B> {
+    weather: Box<dyn Weather>,
     config: Config,
     rates: Rates,
     dice: Dice,
@@ -84,6 +106,7 @@ pub struct World<B> {
     marks: Marks,
     steps: u64,
     calls: u64,
+    unparks: VecDeque<Request>,
     recent: VecDeque<(u64, Call, Answer)>,
     trace_hash: u64,
 }
@@ -129,6 +152,7 @@ impl<B: Backend> World<B> {
             })
             .collect();
         let mut world = Self {
+            weather: Box::new(Indoors),
             rates: config.rates,
             dice,
             now: BEGINNING,
@@ -146,6 +170,7 @@ impl<B: Backend> World<B> {
             marks: Marks::default(),
             steps: 0,
             calls: 0,
+            unparks: VecDeque::new(),
             recent: VecDeque::new(),
             trace_hash: config.seed,
             config,
@@ -161,6 +186,13 @@ impl<B: Backend> World<B> {
         }
         world.schedule(OPERATOR_PACE, Happening::Operate);
         world
+    }
+
+    /// The same world, with a store that has weather of its own.
+    #[must_use]
+    pub fn with_weather(mut self, weather: impl Weather + 'static) -> Self {
+        self.weather = Box::new(weather);
+        self
     }
 
     /// Runs the storm, then the calm, until the run has settled.
@@ -211,7 +243,10 @@ impl<B: Backend> World<B> {
     fn step(&mut self) -> Result<(), Violation> {
         let Some(((time, order), happening)) = self.agenda.pop_first() else { return Ok(()) };
         self.steps += 1;
-        self.now = self.now.max(time);
+        if time > self.now {
+            self.weather.pass(time - self.now);
+            self.now = time;
+        }
         self.trace_hash = Dice::new(self.trace_hash ^ time ^ (order << 32)).roll();
         match happening {
             Happening::Wake(worker) => self.wake(worker),
@@ -333,7 +368,10 @@ impl<B: Backend> World<B> {
     /// Asks the backend, and lets every checker look.
     fn perform(&mut self, call: &Call) -> Result<Answer, Violation> {
         let run_before = self.run_record().status;
+        let stormy = !self.is_calm();
+        self.weather.set_faults(stormy);
         let answer = perform(&mut self.backend, call, &mut self.scratch);
+        self.weather.set_faults(false);
         self.calls += 1;
         if self.recent.len() == SHOWN_CALLS {
             self.recent.pop_front();
@@ -387,7 +425,12 @@ impl<B: Backend> World<B> {
             let key = ShardKey::new(RUN, shard);
             if head.status == ShardStatus::Parked && (self.is_calm() || self.dice.happens(self.rates.unpark)) {
                 let op = self.next_op();
-                self.operator_sends(Request::Unpark { key, fence: head.fence, op });
+                let unpark = Request::Unpark { key, fence: head.fence, op };
+                if self.unparks.len() == REMEMBERED_UNPARKS {
+                    self.unparks.pop_front();
+                }
+                self.unparks.push_back(unpark.clone());
+                self.operator_sends(unpark);
             }
             if head.lease.is_some() && self.dice.happens(self.rates.order_yield) {
                 self.operator_sends(Request::Order { key, fence: head.fence, order: OrderRequest::Yield });
@@ -396,6 +439,11 @@ impl<B: Backend> World<B> {
                 let order = OrderRequest::Split(Fraction::HALF);
                 self.operator_sends(Request::Order { key, fence: head.fence, order });
             }
+        }
+        if self.rates.duplicate > 0 && !self.unparks.is_empty() && self.dice.below(3) == 0 {
+            // A script that repeats itself, long after.
+            let at = self.dice.below(self.unparks.len() as u64) as usize;
+            self.operator_sends(self.unparks[at].clone());
         }
         if self.dice.happens(self.rates.cancel) {
             let op = self.next_op();

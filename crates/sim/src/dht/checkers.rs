@@ -78,13 +78,10 @@ impl Checkers {
                     *seen = sequence;
                 }
             }
-            Answer::Providers(providers) => {
-                if providers.iter().any(|provider| check_provider(provider, id, &crypto, &network, secs).is_err()) {
-                    self.violated(
-                        "RecordsValid",
-                        format!("node {} returned an invalid provider of {id}", completed.node),
-                    );
-                }
+            Answer::Providers(providers)
+                if providers.iter().any(|provider| check_provider(provider, id, &crypto, &network, secs).is_err()) =>
+            {
+                self.violated("RecordsValid", format!("node {} returned an invalid provider of {id}", completed.node));
             }
             _ => {}
         }

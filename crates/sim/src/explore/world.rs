@@ -122,7 +122,7 @@ struct Belief {
 
 /// What became of a delivered request.
 enum Fate {
-    Executed(World),
+    Executed(Box<World>),
     Replayed,
     Refused,
     /// The world has no room for the children.
@@ -394,7 +394,7 @@ impl World {
         };
         let (world, accepted) = match fate {
             Fate::NoRoom => return,
-            Fate::Executed(world) => (world, true),
+            Fate::Executed(world) => (*world, true),
             Fate::Replayed => (self.after(format!("op {op} replayed"), |_| ()), true),
             Fate::Refused => {
                 let forgotten = !self.remembers(op);
@@ -438,7 +438,7 @@ impl World {
             return Fate::NoRoom;
         }
         let Request { kind, worker, shard: place, fence, .. } = self.requests[op];
-        Fate::Executed(self.after(format!("op {op} executed: {kind:?}"), |world| {
+        let world = self.after(format!("op {op} executed: {kind:?}"), |world| {
             world.executed[op] = (world.executed[op] + 1).min(2);
             world.blame("SettledRunIsQuiet", !self.is_run_active());
             if kind != Kind::Unpark {
@@ -460,7 +460,8 @@ impl World {
                     born: Some((place, op)),
                 });
             }
-        }))
+        });
+        Fate::Executed(Box::new(world))
     }
 
     fn leased(&self, op: usize, lease: &Lease, bounds: &Bounds) -> Fate {

@@ -19,11 +19,12 @@ impl Checker for ClaimCooldown {
     fn after_call(&mut self, sight: &Sight<'_>) -> Result<(), String> {
         let (Some(worker), Answer::Granted { .. }) = (sight.worker(), sight.answer) else { return Ok(()) };
         let at = sight.call.at.get();
-        if let Some(last) = self.last.insert(worker, at) {
-            if sight.config.cooldown > 0 && at < last + sight.config.cooldown {
-                return Err(format!("worker {worker} was granted a shard at {last} and again at {at}"));
+        let cooldown = sight.config.cooldown;
+        match self.last.insert(worker, at) {
+            Some(last) if cooldown > 0 && at < last + cooldown => {
+                Err(format!("worker {worker} was granted a shard at {last} and again at {at}"))
             }
+            _ => Ok(()),
         }
-        Ok(())
     }
 }

@@ -7,7 +7,7 @@ use crate::coordination::call::key_number;
 use crate::coordination::watch::{Checker, Sight};
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Coverage;
 
 impl Checker for Coverage {
@@ -26,11 +26,10 @@ impl Checker for Coverage {
                 return Err(format!("shard {} passed key {missed}, which has no result", record.key));
             }
         }
-        if sight.run.status == RunStatus::Done && sight.run_before != RunStatus::Done {
-            if let Some(missed) = (0..sight.config.keys).find(|key| !sight.sink.has(*key)) {
-                return Err(format!("the run is done and key {missed} has no result"));
-            }
+        let is_done_now = sight.run.status == RunStatus::Done && sight.run_before != RunStatus::Done;
+        match (0..sight.config.keys).find(|key| is_done_now && !sight.sink.has(*key)) {
+            Some(missed) => Err(format!("the run is done and key {missed} has no result")),
+            None => Ok(()),
         }
-        Ok(())
     }
 }

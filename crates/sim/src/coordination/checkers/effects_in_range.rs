@@ -10,7 +10,7 @@ use crate::coordination::sink::ResultWrite;
 use crate::coordination::watch::Checker;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct EffectsInRange;
 
 impl Checker for EffectsInRange {

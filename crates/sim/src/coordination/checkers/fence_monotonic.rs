@@ -3,7 +3,7 @@
 use crate::coordination::watch::{Checker, Sight};
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct FenceMonotonic;
 
 impl Checker for FenceMonotonic {

@@ -4,7 +4,7 @@ use crate::coordination::call::Answer;
 use crate::coordination::watch::{Checker, Sight};
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct NoTheftFromLiveOwner;
 
 impl Checker for NoTheftFromLiveOwner {

@@ -3,7 +3,7 @@
 use crate::coordination::watch::{Checker, Ending};
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct RunSettles;
 
 impl Checker for RunSettles {

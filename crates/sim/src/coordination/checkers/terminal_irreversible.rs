@@ -6,7 +6,7 @@ use crate::coordination::call::Request;
 use crate::coordination::watch::{Checker, Sight};
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct TerminalIrreversible;
 
 impl Checker for TerminalIrreversible {

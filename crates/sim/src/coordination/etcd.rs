@@ -1,0 +1,75 @@
+//! The coordinator on etcd, the code that ships, over the simulated store.
+
+use std::fmt;
+use std::time::Duration;
+
+use tessera_coordination_etcd::EtcdConfig;
+use tessera_coordination_etcd::coordinator::AsyncEtcdCoordinator;
+use tessera_coordination_etcd::sim_kv::faults::FaultRates;
+use tessera_coordination_etcd::sim_kv::{SimKv, block_on};
+use tessera_coordination_etcd::sync;
+
+use super::checkers;
+use super::config::{Config, Level};
+use super::sink::Sink;
+use super::world::{Report, Violation, Weather, World};
+
+/// One world around the coordinator on etcd.
+pub fn simulate(config: &Config, level: Level) -> Result<Report, Violation> {
+    let kv = SimKv::new(config.seed);
+    let etcd = EtcdConfig {
+        claim_cooldown: Duration::from_millis(config.cooldown),
+        skew_tolerance: Duration::from_millis(config.skew_allowance),
+        shards_per_tenant_max: config.shards_max as u64,
+        shards_total_max: config.shards_max as u64,
+        ..EtcdConfig::default()
+    };
+    let backend = sync::simulate(kv.clone(), etcd).expect("a simulated configuration is legal");
+    let weather = Store { kv, coordinator: backend.backend.clone(), rates: rates(level), since_heartbeat: 0 };
+    let mut checkers = checkers::all();
+    if level != Level::Sunny {
+        // A lost session frees shards whose records still call them leased. So the records cannot tell what a hint should
+        // say, nor whether a shard was taken too soon.
+        checkers.retain(|checker| !matches!(checker.name(), "HintsAreTrue" | "NoTheftFromLiveOwner"));
+    }
+    World::watched_by(checkers, config.clone(), backend, Sink::default()).with_weather(weather).run()
+}
+
+fn rates(level: Level) -> FaultRates {
+    match level {
+        Level::Sunny => FaultRates::NONE,
+        Level::Breezy => FaultRates { compare_miss_ppm: 20_000, delay_ppm: 10_000, ..FaultRates::NONE },
+        Level::Stormy | Level::Radioactive => FaultRates::STORMY,
+    }
+}
+
+/// How often sessions are kept alive, in ticks: far below their time to live.
+const HEARTBEAT_PACE: u64 = 500;
+
+struct Store {
+    kv: SimKv,
+    coordinator: AsyncEtcdCoordinator<SimKv>,
+    rates: FaultRates,
+    since_heartbeat: u64,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Store").field("rates", &self.rates).finish_non_exhaustive()
+    }
+}
+
+impl Weather for Store {
+    fn set_faults(&mut self, may_happen: bool) {
+        self.kv.set_fault_rates(if may_happen { self.rates } else { FaultRates::NONE });
+    }
+
+    fn pass(&mut self, ticks: u64) {
+        self.kv.advance(Duration::from_millis(ticks));
+        self.since_heartbeat += ticks;
+        if self.since_heartbeat >= HEARTBEAT_PACE {
+            self.since_heartbeat = 0;
+            block_on(self.coordinator.heartbeat());
+        }
+    }
+}
