@@ -8,7 +8,7 @@
 //! segment itself with its counts and the keys it covers; then the file is synced; then the cursor moves. A worker that
 //! dies in between leaves a segment that nobody checkpointed, and the next owner does the same keys again. So that nothing
 //! counts twice, each owner first writes the cursor it was given, and the merge keeps a segment only if it ends at or
-//! before the cursor of every later owner ([`merge`]). A worker that was fenced off and does not know it yet writes only
+//! before the cursor of every later owner ([`merge()`]). A worker that was fenced off and does not know it yet writes only
 //! segments beyond that cursor, and they are dropped by the same rule.
 
 pub mod merge;
