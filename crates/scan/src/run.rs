@@ -444,7 +444,7 @@ fn account<B: CoordinationFacade>(
         }
         if let Some(park) = shard.park {
             let record = backend.get_shard(tenant, ShardKey::new(run, shard.shard));
-            let detail = record.ok().and_then(|record| record.park_detail.map(String::from));
+            let detail = record.ok().and_then(|record| record.park_detail);
             parked.push(format!("shard {}: {} ({})", shard.shard, park.reason, detail.unwrap_or_default()));
         }
         Ok(())

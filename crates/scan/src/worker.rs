@@ -435,10 +435,6 @@ impl<C: Clock> Sweep<'_, C> {
     }
 
     /// Reads pages to the end of the shard. An error of the source gives the session back.
-    #[expect(
-        clippy::type_complexity,
-        reason = "three ways out: fatal, source error with the session, end of the shard"
-    )]
     fn pages<'b, B: CoordinationFacade, P: ItemPages<Item = Item>>(
         &mut self,
         mut session: WorkerSession<'b, B>,
