@@ -76,8 +76,14 @@ impl ClaimIndex {
 
     /// The lease of a shard now ends at `deadline`.
     pub(super) fn move_deadline(&mut self, slot: Slot, deadline: LogicalTime, places: &mut [Place]) {
-        self.remove(slot, places);
-        self.add_leased(slot, deadline, places);
+        match places[slot as usize] {
+            // Most renewals: from where it is, it is not far.
+            Place::Live { position } => self.live.replace(position, Deadline { at: deadline, slot }, places),
+            _ => {
+                self.remove(slot, places);
+                self.add_leased(slot, deadline, places);
+            }
+        }
     }
 
     /// A shard is no longer free or leased.
@@ -203,13 +209,18 @@ impl<O: HeapOrder> Heap<O> {
 
     /// Takes out the entry at `position`, whose shard's place the caller has cleared or is about to overwrite.
     fn remove(&mut self, position: u32, places: &mut [Place]) {
-        let position = position as usize;
-        let gone = self.entries.swap_remove(position);
+        let gone = self.entries.swap_remove(position as usize);
         places[gone.slot as usize] = Place::Nowhere;
-        if position < self.entries.len() {
-            let settled = self.rise(position, places);
-            self.sink(settled, places);
+        if let Some(&moved) = self.entries.get(position as usize) {
+            self.replace(position, moved, places);
         }
+    }
+
+    /// Puts `deadline` where another was, and from there to where it belongs.
+    fn replace(&mut self, position: u32, deadline: Deadline, places: &mut [Place]) {
+        self.entries[position as usize] = deadline;
+        let settled = self.rise(position as usize, places);
+        self.sink(settled, places);
     }
 
     fn rise(&mut self, mut position: usize, places: &mut [Place]) -> usize {
@@ -326,9 +337,12 @@ mod tests {
                         model.insert(slot, None);
                     }
                     Step::Lease(slot, deadline) => {
-                        index.remove(slot, &mut places);
-                        index.add_leased(slot, at(deadline), &mut places);
-                        model.insert(slot, Some(deadline));
+                        if let Some(Some(_)) = model.insert(slot, Some(deadline)) {
+                            index.move_deadline(slot, at(deadline), &mut places);
+                        } else {
+                            index.remove(slot, &mut places);
+                            index.add_leased(slot, at(deadline), &mut places);
+                        }
                     }
                     Step::Remove(slot) => {
                         index.remove(slot, &mut places);
