@@ -89,7 +89,7 @@ impl Run {
             match child.try_wait() {
                 Ok(Some(status)) => break status,
                 Ok(None) if begun.elapsed() > TIME_MAX => {
-                    let _ = child.kill();
+                    end_with_descendants(child.id());
                     let _ = child.wait();
                     let said = format!("{} took over {} minutes and was ended", self.program, TIME_MAX.as_secs() / 60);
                     return Err(Failure::of(said, read_log(&log)));
@@ -124,6 +124,44 @@ impl Ended {
     }
 }
 
+/// Ends a process and everything it started. Ending cargo alone would leave its compilers and tests running, and the build
+/// folder locked for the next step. (A process group of its own would do this too, but then Ctrl-C would not reach it.)
+fn end_with_descendants(root: u32) {
+    let parents: Vec<(u32, u32)> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            Some((pid, parent_in(&fs::read_to_string(entry.path().join("stat")).ok()?)?))
+        })
+        .collect();
+    let doomed = descendants(root, &parents).iter().map(u32::to_string).collect::<Vec<_>>();
+    let _ = Command::new("kill").arg("-KILL").args(doomed).stderr(Stdio::null()).status();
+}
+
+/// The parent's id in a line of `/proc/PID/stat`: the second field after the name, which may itself hold blanks and brackets.
+fn parent_in(stat: &str) -> Option<u32> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// `root` and all below it, given every process with its parent.
+fn descendants(root: u32, parents: &[(u32, u32)]) -> Vec<u32> {
+    let mut found = vec![root];
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        found.extend(
+            parents
+                .iter()
+                .filter(|(pid, of)| *of == parent && !found.contains(pid))
+                .map(|(pid, _)| *pid)
+                .collect::<Vec<_>>(),
+        );
+        next += 1;
+    }
+    found
+}
+
 fn read_log(log: &PathBuf) -> String {
     fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
@@ -132,4 +170,41 @@ fn read_log(log: &PathBuf) -> String {
 pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descendants_are_found_at_every_depth_and_strangers_are_not() {
+        let parents = [(1, 0), (10, 1), (11, 10), (12, 11), (13, 10), (20, 1), (21, 20)];
+        assert_eq!(descendants(10, &parents), [10, 11, 13, 12]);
+    }
+
+    #[test]
+    fn a_parent_is_read_past_a_name_with_blanks_and_brackets() {
+        assert_eq!(parent_in("42 (a) b (c) S 7 42 42 0"), Some(7));
+        assert_eq!(parent_in("nonsense"), None);
+    }
+
+    #[test]
+    fn ending_a_process_ends_what_it_started() {
+        let mut child =
+            Command::new("sh").args(["-c", "sleep 600 & echo $!; wait"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let said = child.stdout.take().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(said), &mut line).unwrap();
+        let grandchild: u32 = line.trim().parse().unwrap();
+        end_with_descendants(child.id());
+        child.wait().unwrap();
+        // Its adoptive parent may take a moment to bury it; a zombie has ended.
+        let alive = || {
+            let stat = fs::read_to_string(format!("/proc/{grandchild}/stat")).unwrap_or_default();
+            stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+        };
+        while alive() {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
