@@ -1,4 +1,5 @@
 //! `tessera scan`, killed at random moments and started again.
+#![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
 use std::collections::BTreeSet;
 use std::path::Path;

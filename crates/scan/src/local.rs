@@ -25,8 +25,9 @@ pub(crate) fn scan_kept(
     let folder = RunFolder::kept(state_dir, run)?;
     let mut backend = open(&folder)?;
     let status = backend.get_run(local_tenant(), run).map(|record| record.status);
-    // A run that ended is begun anew, and so is one that was interrupted before it had shards.
-    if fresh || status.is_ok_and(|status| status != RunStatus::Active) {
+    // A run that ended is begun anew, and so is one that was interrupted before it had shards. What else lies in the folder
+    // belongs to no run that goes on.
+    if fresh || !status.is_ok_and(|status| status == RunStatus::Active) {
         drop(backend);
         folder.clear()?;
         backend = open(&folder)?;

@@ -266,14 +266,19 @@ impl RunFolder {
         self.path.join("findings")
     }
 
-    /// Forgets everything in it.
+    /// Forgets everything in it, at one stroke: it is moved aside first, so that a crash in the middle leaves no run with
+    /// half of its findings.
     pub fn clear(&self) -> Result<(), ScanError> {
         let failed = |source| ScanError::Folder { path: self.path.clone(), source };
-        match fs::remove_dir_all(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
-        }
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path).map_err(failed)
+        let unless_missing = |done: io::Result<()>| match done {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
+            _ => Ok(()),
+        };
+        let aside = self.path.with_extension("gone");
+        unless_missing(fs::remove_dir_all(&aside))?;
+        unless_missing(fs::rename(&self.path, &aside))?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path).map_err(failed)?;
+        unless_missing(fs::remove_dir_all(&aside))
     }
 }
 
