@@ -36,25 +36,58 @@ pub(crate) fn figures() -> Vec<Figure> {
     let floor = |name, asks, shards, operation: fn(&mut World), passes| {
         Figure::cost(name, asks, move || against_floor(shards, operation, passes))
     };
-    let flat = |name, asks, operation: fn(&mut World)| Figure::cost(name, asks, move || large_run_against_small(operation));
+    let flat =
+        |name, asks, operation: fn(&mut World)| Figure::cost(name, asks, move || large_run_against_small(operation));
     vec![
-        floor("coordination/checkpoint-floor-1k", "checkpoint among 1,000 shards, beside the floor", FEW, World::checkpoint, 1)
-            .gated(3.0),
+        floor(
+            "coordination/checkpoint-floor-1k",
+            "checkpoint among 1,000 shards, beside the floor",
+            FEW,
+            World::checkpoint,
+            1,
+        )
+        .gated(3.0),
         floor("coordination/checkpoint-floor-100k", "the same among 100,000", SOME, World::checkpoint, 1),
         floor("coordination/checkpoint-floor-1m", "the same among 1,000,000", MANY, World::checkpoint, 1),
-        floor("coordination/renew-floor-1k", "renew among 1,000 shards, beside the floor of a checkpoint", FEW, World::renew, 1)
-            .gated(3.0),
+        floor(
+            "coordination/renew-floor-1k",
+            "renew among 1,000 shards, beside the floor of a checkpoint",
+            FEW,
+            World::renew,
+            1,
+        )
+        .gated(3.0),
         floor("coordination/renew-floor-100k", "the same among 100,000", SOME, World::renew, 1),
         floor("coordination/renew-floor-1m", "the same among 1,000,000", MANY, World::renew, 1),
-        floor("coordination/cycle-floor-1k", "acquire and release among 1,000 shards, beside two floors", FEW, World::cycle, 2),
+        floor(
+            "coordination/cycle-floor-1k",
+            "acquire and release among 1,000 shards, beside two floors",
+            FEW,
+            World::cycle,
+            2,
+        ),
         floor("coordination/cycle-floor-100k", "the same among 100,000", SOME, World::cycle, 2),
         floor("coordination/cycle-floor-1m", "the same among 1,000,000", MANY, World::cycle, 2),
-        floor("coordination/claim-floor-1k", "claim and release among 1,000 free shards, beside two floors", FEW, World::claim, 2),
+        floor(
+            "coordination/claim-floor-1k",
+            "claim and release among 1,000 free shards, beside two floors",
+            FEW,
+            World::claim,
+            2,
+        ),
         floor("coordination/claim-floor-100k", "the same among 100,000", SOME, World::claim, 2),
         floor("coordination/claim-floor-1m", "the same among 1,000,000", MANY, World::claim, 2),
-        flat("coordination/checkpoint-flat", "checkpoint in one run of 100,000, beside a hundred of 1,000", World::checkpoint),
+        flat(
+            "coordination/checkpoint-flat",
+            "checkpoint in one run of 100,000, beside a hundred of 1,000",
+            World::checkpoint,
+        ),
         flat("coordination/renew-flat", "renew in one run of 100,000, beside a hundred of 1,000", World::renew),
-        flat("coordination/claim-flat", "claim and release in one run of 100,000, beside a hundred of 1,000", World::claim),
+        flat(
+            "coordination/claim-flat",
+            "claim and release in one run of 100,000, beside a hundred of 1,000",
+            World::claim,
+        ),
     ]
 }
 
@@ -103,7 +136,8 @@ impl World {
         };
         let mut coordinator = InMemoryCoordinator::new(config).expect("the configuration is valid");
         let tenant = TenantId::from_name("bench");
-        let run_config = RunConfig { lease_duration: Some(LEASE_DURATION), max_shard_retries: 0, ..RunConfig::default() };
+        let run_config =
+            RunConfig { lease_duration: Some(LEASE_DURATION), max_shard_retries: 0, ..RunConfig::default() };
         let mut keys = Vec::new();
         for index in 0..shards {
             let key = ShardKey::new(RunId::new(1 + index / per_run), ShardId::new(1 + index % per_run));
@@ -280,7 +314,8 @@ impl Floor {
             self.step += 1;
             let key = place(index as u64, self.step);
             let shard = ShardKey::new(RunId::new(1), ShardId::new(black_box(self.leases[index][0])));
-            let slot = self.tenants.get(&self.tenant).and_then(|slots| slots.get(&shard)).expect("every shard is there");
+            let slot =
+                self.tenants.get(&self.tenant).and_then(|slots| slots.get(&shard)).expect("every shard is there");
             let record = &mut self.records[*slot as usize];
             let cursor = CursorUpdate::at_key(&key).expect("the key is short");
             black_box(PayloadHash::of("checkpoint", &cursor));

@@ -314,7 +314,12 @@ fn wake() -> Pair {
     let config = RuntimeConfig { lanes: 1, spin: Duration::ZERO, pin: false, ..RuntimeConfig::default() };
     let runtime = Runtime::start(config, |_| Flood::default()).expect("a lane starts");
     let (ask, asked) = sync_channel::<SyncSender<()>>(1);
-    std::thread::spawn(move || asked.iter().for_each(|to| drop(to.send(()))));
+    std::thread::spawn(move || {
+        asked.iter().for_each(|to| {
+            // Nobody waits any more once the figure is done.
+            let _ = to.send(());
+        })
+    });
     Pair::new(
         move |times| {
             let (to, answer) = sync_channel(1);

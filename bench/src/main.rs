@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 mod clock;
+mod coordination;
 mod detect;
 mod dht;
 mod etcd;

@@ -4,6 +4,7 @@ use crate::harness::Figure;
 
 pub(crate) fn figures() -> Vec<Figure> {
     let areas = [
+        crate::coordination::figures(),
         crate::detect::figures(),
         crate::dht::figures(),
         crate::etcd::figures(),

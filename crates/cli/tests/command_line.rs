@@ -1,4 +1,5 @@
 //! The program as a user meets it: what it prints and how it exits.
+#![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
 use std::process::{Command, Output};
 

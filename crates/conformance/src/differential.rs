@@ -31,7 +31,7 @@ use crate::world::{World, tenant_called};
 const TENANTS: [&str; 2] = ["acme", "globex"];
 
 /// Runs that a failure may be replayed to cut it down. Bounded: a backend may be slow.
-const SHRINK_RUNS_MAX: usize = 400;
+const SHRINK_RUNS_MAX: usize = 250;
 
 /// How often all records are compared, in steps.
 const COMPARE_ALL_EVERY: usize = 16;

@@ -122,6 +122,11 @@ pub fn stories_seen<F: BackendFactory>(factory: &F) -> Result<BTreeSet<(&'static
     Ok(seen)
 }
 
+/// The stories of this crate by name, for whoever wants a test for each: play them with [`run_story`].
+pub fn stories() -> impl DoubleEndedIterator<Item = (&'static str, &'static str)> {
+    STORIES.iter().copied()
+}
+
 /// Plays one story, for scenarios of your own; `name` is what failures call it. The answer is what the story needed and the
 /// backend does not offer, if that is why it was skipped.
 pub fn run_story<F: BackendFactory>(factory: &F, name: &str, text: &str) -> Result<Option<Need>, Failures> {

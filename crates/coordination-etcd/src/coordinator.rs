@@ -93,7 +93,7 @@ impl<K: Kv + Clone> AsyncEtcdCoordinator<K> {
         Ok(Self {
             inner: Arc::new(Inner {
                 batcher: Batcher::new(kv.clone(), BatchLimits::from(&config)),
-                sessions: Sessions::new(kv.clone(), config.session_ttl, config.attempt_timeout),
+                sessions: Sessions::new(kv.clone(), config.session_ttl_min, config.session_ttl, config.attempt_timeout),
                 cache: Mutex::new(Cache::default()),
                 tallies: Mutex::new(Tallies::new(&space, &config)),
                 claims: Mutex::default(),

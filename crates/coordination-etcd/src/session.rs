@@ -42,6 +42,7 @@ impl Session {
 #[derive(Debug)]
 pub struct Sessions<K> {
     kv: K,
+    ttl_min: Duration,
     ttl_max: Duration,
     /// How long one heartbeat may take before the next is due.
     call_timeout: Duration,
@@ -51,9 +52,9 @@ pub struct Sessions<K> {
 }
 
 impl<K: Kv> Sessions<K> {
-    /// No session yet. `ttl_max` is the configured TTL.
-    pub fn new(kv: K, ttl_max: Duration, call_timeout: Duration) -> Self {
-        Self { kv, ttl_max, call_timeout, open: Mutex::default(), opening: tokio::sync::Mutex::new(()) }
+    /// No session yet. `ttl_min` and `ttl_max` bound how long sessions last.
+    pub fn new(kv: K, ttl_min: Duration, ttl_max: Duration, call_timeout: Duration) -> Self {
+        Self { kv, ttl_min, ttl_max, call_timeout, open: Mutex::default(), opening: tokio::sync::Mutex::new(()) }
     }
 
     /// The worker's session for leases of this length, opened if there is none that is still good.
@@ -160,7 +161,7 @@ impl<K: Kv> Sessions<K> {
     fn ttl_for(&self, lease_length: Duration) -> Duration {
         let whole_seconds = Duration::from_secs(lease_length.as_secs().saturating_add(1));
         let rounded = if lease_length.subsec_nanos() == 0 { lease_length } else { whole_seconds };
-        rounded.clamp(SESSION_TTL_MIN, self.ttl_max)
+        rounded.clamp(self.ttl_min, self.ttl_max)
     }
 
     fn good(&self, worker: WorkerId, ttl: Duration) -> Option<Session> {
@@ -198,7 +199,7 @@ mod tests {
 
     fn sessions() -> (SimKv, Sessions<SimKv>) {
         let kv = SimKv::new(2);
-        (kv.clone(), Sessions::new(kv, TTL, Duration::from_secs(2)))
+        (kv.clone(), Sessions::new(kv, SESSION_TTL_MIN, TTL, Duration::from_secs(2)))
     }
 
     #[test]

@@ -15,7 +15,7 @@ fn config(wanted: &BackendConfig, base: EtcdConfig) -> EtcdConfig {
     EtcdConfig {
         lease_duration_default: Duration::from_millis(wanted.default_lease_duration),
         shards_per_tenant_max: wanted.shard_limits.per_tenant_max,
-        shards_total_max: wanted.shard_limits.total_max.max(wanted.shard_limits.per_tenant_max),
+        shards_total_max: wanted.shard_limits.total_max,
         claim_cooldown: Duration::from_millis(wanted.claim_cooldown_interval),
         skew_tolerance: Duration::from_millis(wanted.clock_skew_allowance),
         ..base
@@ -54,7 +54,16 @@ impl BackendFactory for Real {
     type Backend = EtcdCoordinator;
 
     fn create(&self, wanted: &BackendConfig) -> EtcdCoordinator {
-        sync::connect(config(wanted, self.0.config())).expect("valid")
+        // The stories' time is not the clock's: a session must outlast a machine that is busy with other things.
+        let patient = Duration::from_secs(300);
+        let base = EtcdConfig {
+            session_ttl: patient,
+            session_ttl_min: patient,
+            attempt_timeout: patient / 10,
+            call_timeout: patient / 2,
+            ..self.0.config()
+        };
+        sync::connect(config(wanted, base)).expect("valid")
     }
 
     fn offers(&self, need: Need) -> bool {

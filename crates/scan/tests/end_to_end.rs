@@ -1,4 +1,5 @@
 //! Whole scans of made-up trees and repositories.
+#![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,5 @@
 //! Workers that share one shard, and owners that die on it.
+#![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
 use std::path::Path;
 use std::sync::Arc;
