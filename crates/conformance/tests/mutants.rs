@@ -55,7 +55,7 @@ fn every_fault_is_found_by_chance_too() {
 fn a_failure_names_the_line_or_the_seed_and_shows_a_story() {
     let (name, text) = stories().find(|(name, _)| *name == "zombie_after_takeover").expect("it is there");
     let told = run_story(&Faulty(Some(Fault::IgnoresFence)), name, text).unwrap_err().to_string();
-    assert!(told.contains("stories/zombie_after_takeover.txt:7: at 12 w1 checkpoints 1 at d op 8"), "{told}");
+    assert!(told.contains("stories/zombie_after_takeover.txt:6: at 12 w1 checkpoints 1 at d op 8"), "{told}");
     let random = compare_seeds(&Faulty(Some(Fault::DropsTokens)), &[1], 400).unwrap_err().to_string();
     assert!(random.contains("TESSERA_CONFORMANCE_SEED=0x1"), "{random}");
     let story = &random[random.find("# Say here").expect("a story follows")..];
