@@ -70,6 +70,14 @@ mod tests {
     }
 
     #[test]
+    fn what_was_asked_of_a_holder_is_not_asked_of_the_next() {
+        let (mut shard, lease) = Shard::<16>::leased();
+        shard.record.state.head.orders.yield_requested = true;
+        run!(shard, lease, decide, None, ReleaseReason::Yielded, op(1), at(1001)).unwrap();
+        assert_eq!(shard.record.state.head.orders, StandingOrders::NONE);
+    }
+
+    #[test]
     fn a_released_lease_opens_nothing_though_its_fence_is_current() {
         let (mut shard, lease) = Shard::<16>::leased();
         run!(shard, lease, decide, None, ReleaseReason::Released, op(1), at(1001)).unwrap();
