@@ -1,6 +1,7 @@
 //! What became of items, in numbers that always add up.
 //!
 //! `enumerated = scanned + skipped + unreadable`: there is no field for the sum, so it cannot disagree with its parts.
+//! Counts are read back from files, which may hold anything: sums stop at the largest number instead of wrapping.
 
 use std::collections::BTreeMap;
 
@@ -25,40 +26,42 @@ pub struct Tally {
 impl Tally {
     /// Everything that was met.
     pub fn enumerated(&self) -> u64 {
-        self.scanned + self.skipped_total() + self.unreadable_total()
+        self.scanned.saturating_add(self.skipped_total()).saturating_add(self.unreadable_total())
     }
 
     /// Left out on purpose, for any reason.
     pub fn skipped_total(&self) -> u64 {
-        self.skipped.values().sum()
+        self.skipped.values().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
     /// Not readable, for any reason.
     pub fn unreadable_total(&self) -> u64 {
-        self.unreadable.values().sum()
+        self.unreadable.values().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
     /// Counts one item that was searched.
     pub fn add_scanned(&mut self, bytes: u64) {
-        self.scanned += 1;
-        self.scanned_bytes += bytes;
+        self.scanned = self.scanned.saturating_add(1);
+        self.scanned_bytes = self.scanned_bytes.saturating_add(bytes);
     }
 
     /// Counts items left out.
     pub fn add_skipped(&mut self, reason: SkipReason, count: u64) {
-        *self.skipped.entry(reason).or_default() += count;
+        let sum = self.skipped.entry(reason).or_default();
+        *sum = sum.saturating_add(count);
     }
 
     /// Counts items that could not be read.
     pub fn add_unreadable(&mut self, reason: UnreadableReason, count: u64) {
-        *self.unreadable.entry(reason).or_default() += count;
+        let sum = self.unreadable.entry(reason).or_default();
+        *sum = sum.saturating_add(count);
     }
 
     /// Adds what another counted.
     pub fn merge(&mut self, other: &Self) {
-        self.scanned += other.scanned;
-        self.scanned_bytes += other.scanned_bytes;
-        self.findings_cut += other.findings_cut;
+        self.scanned = self.scanned.saturating_add(other.scanned);
+        self.scanned_bytes = self.scanned_bytes.saturating_add(other.scanned_bytes);
+        self.findings_cut = self.findings_cut.saturating_add(other.findings_cut);
         for (&reason, &count) in &other.skipped {
             self.add_skipped(reason, count);
         }
@@ -106,6 +109,19 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_from_a_damaged_file_reach_a_limit_and_do_not_wrap() {
+        let mut tally =
+            Tally { scanned: u64::MAX, scanned_bytes: u64::MAX, findings_cut: u64::MAX, ..Tally::default() };
+        for _ in 0..2 {
+            tally.add_skipped(SkipReason::Binary, u64::MAX);
+        }
+        let other = tally.clone();
+        tally.merge(&other);
+        tally.add_scanned(1);
+        assert_eq!((tally.enumerated(), tally.skipped_total(), tally.scanned_bytes), (u64::MAX, u64::MAX, u64::MAX));
+    }
 
     #[test]
     fn parts_add_up_and_come_back_from_bytes() {
