@@ -2,7 +2,8 @@
 //!
 //! The rings themselves are `rtrb`'s. Added here: payload bytes beside the envelopes, the drop policy of each class, exact
 //! knowledge of what is still in flight, the pressure flag by which Control sheds the lower classes, and parking.
-//! All of it is safe code; what threads do to each other in it is explored by loom in the tests of `park` and `pressure`.
+//! All of it is safe code. Loom explores the parking protocol, and shows that it fails without its fence; the pressure and
+//! skip counters are relaxed hints of which a stale reading sheds or keeps a few messages too many, never more.
 
 pub(crate) mod bulk;
 pub(crate) mod inflight;

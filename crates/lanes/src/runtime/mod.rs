@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tessera_contracts::prefix_map::{LaneIndex, MapError, PrefixMap, Slot};
+use tessera_contracts::prefix_map::{LaneIndex, MapError, PrefixMap, Selector, Slot};
 
 use crate::config::LaneConfig;
 use crate::handler::Handler;
@@ -32,6 +32,8 @@ use crate::wal::LogConfig;
 pub struct RuntimeConfig {
     /// How many lanes; by default one per core.
     pub lanes: usize,
+    /// Which bits of a distance pick the slot. The runtime itself never looks at ids; handlers read it from their map.
+    pub selector: Selector,
     /// The bounds of each lane.
     pub lane: LaneConfig,
     /// Where lanes listen for datagrams; `None` for lanes without a network.
@@ -63,6 +65,7 @@ impl Default for RuntimeConfig {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
             lanes: cores.min(256),
+            selector: Selector::default(),
             lane: LaneConfig::default(),
             bind: None,
             socket_buffer_bytes: 4 << 20,

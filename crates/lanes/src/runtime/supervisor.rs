@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::sched_getaffinity;
-use tessera_contracts::prefix_map::{LaneIndex, PrefixMap, Selector, Slot};
+use tessera_contracts::prefix_map::{LaneIndex, PrefixMap, Slot};
 
 use crate::context::Context;
 use crate::handler::Handler;
@@ -89,7 +89,7 @@ where
         let doing = doing.to_owned();
         move |error| StartError::Io { doing, error }
     };
-    let map = Arc::new(PrefixMap::new(Selector::default(), config.lanes).map_err(StartError::Lanes)?);
+    let map = Arc::new(PrefixMap::new(config.selector, config.lanes).map_err(StartError::Lanes)?);
     let log = match &config.log {
         None => None,
         Some((path, log)) => {
