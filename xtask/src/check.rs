@@ -77,7 +77,10 @@ fn format(repo: &Repo, progress: &Progress) -> StepResult {
 fn clippy(repo: &Repo, progress: &Progress) -> StepResult {
     let args = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
     Run::cargo("clippy", &args).must(repo, progress)?;
-    Ok(Proof::of("no warning in any crate, test or example"))
+    if fuzz::exists(repo) {
+        fuzz::lint(repo, progress)?;
+    }
+    Ok(Proof::of("no warning in any crate, test, example or fuzz target"))
 }
 
 fn docs(repo: &Repo, progress: &Progress) -> StepResult {

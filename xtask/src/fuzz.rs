@@ -63,6 +63,14 @@ pub(crate) fn exists(repo: &Repo) -> bool {
     repo.root.join("fuzz/Cargo.toml").is_file()
 }
 
+/// Clippy over the targets, in the folder of the other crates: without instrumentation their compiled parts are the same.
+pub(crate) fn lint(repo: &Repo, progress: &Progress) -> Result<(), Failure> {
+    let args = ["clippy", "--manifest-path", "fuzz/Cargo.toml", "--bins", "--locked", "--target-dir"];
+    let run = Run::cargo("clippy-fuzz", &args).args([&repo.target]).args(["--", "-D", "warnings"]);
+    run.must(repo, progress).map_err(explain_an_old_lock)?;
+    Ok(())
+}
+
 pub(crate) fn run(repo: &Repo, progress: &Progress, request: &Request) -> StepResult {
     let all = targets(repo)?;
     let chosen: Vec<&String> = match &request.target {
@@ -128,11 +136,15 @@ fn build(repo: &Repo, progress: &Progress) -> Result<PathBuf, Failure> {
         .folder(repo.root.join("fuzz"))
         .env("RUSTFLAGS", INSTRUMENT)
         .must(repo, progress)
-        .map_err(|failure| match failure.output.contains("lock file") {
-            true => Failure { said: LOCK_IS_OLD.to_string(), ..failure },
-            false => failure,
-        })?;
+        .map_err(explain_an_old_lock)?;
     Ok(target_dir.join(host).join("debug"))
+}
+
+fn explain_an_old_lock(failure: Failure) -> Failure {
+    if failure.output.contains("lock file") {
+        return Failure { said: LOCK_IS_OLD.to_string(), ..failure };
+    }
+    failure
 }
 
 fn targets(repo: &Repo) -> Result<Vec<String>, String> {
