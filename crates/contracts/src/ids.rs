@@ -10,6 +10,7 @@ use core::str::FromStr;
 use crate::canonical::{CanonicalBytes, CanonicalSink};
 use crate::domain;
 use crate::hex::{self, ParseHexError};
+use crate::seen_text::SeenText;
 
 /// The owner of runs and shards; nothing is ever read or written across tenants.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,7 +57,11 @@ impl FromStr for TenantId {
     type Err = ParseIdError;
 
     fn from_str(text: &str) -> Result<Self, ParseIdError> {
-        hex::parse(text).map(Self).map_err(|source| ParseIdError::Hex { id: "tenant id", source })
+        hex::parse(text).map(Self).map_err(|source| ParseIdError::Hex {
+            id: "tenant id",
+            text: SeenText::of(text),
+            source,
+        })
     }
 }
 
@@ -70,18 +75,22 @@ impl CanonicalBytes for TenantId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseIdError {
     /// Not the right number of hex digits, or not hex.
-    #[error("not a {id}: {source}")]
+    #[error("not a {id}: {text}: {source}")]
     Hex {
         /// What was being read.
         id: &'static str,
+        /// What was seen.
+        text: SeenText,
         /// What was wrong with the digits.
         source: ParseHexError,
     },
     /// Not a whole number below 2^64.
-    #[error("not a {id}: expected a decimal number from 0 to 18446744073709551615")]
+    #[error("not a {id}: {text}: expected a decimal number from 0 to 18446744073709551615")]
     Decimal {
         /// What was being read.
         id: &'static str,
+        /// What was seen.
+        text: SeenText,
     },
 }
 
@@ -151,7 +160,11 @@ macro_rules! hex_text {
             type Err = ParseIdError;
 
             fn from_str(text: &str) -> Result<Self, ParseIdError> {
-                parse_hex_u64(text).map(Self).map_err(|source| ParseIdError::Hex { id: $word, source })
+                parse_hex_u64(text).map(Self).map_err(|source| ParseIdError::Hex {
+                    id: $word,
+                    text: SeenText::of(text),
+                    source,
+                })
             }
         }
     };
@@ -172,7 +185,7 @@ macro_rules! decimal_text {
                 // `u64::from_str` would also take a leading plus sign.
                 let digits_only = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
                 let number = digits_only.then(|| text.parse().ok()).flatten();
-                number.map(Self).ok_or(ParseIdError::Decimal { id: $word })
+                number.map(Self).ok_or_else(|| ParseIdError::Decimal { id: $word, text: SeenText::of(text) })
             }
         }
     };
@@ -371,15 +384,19 @@ mod tests {
         assert!("18446744073709551616".parse::<FenceEpoch>().is_err());
         assert_eq!(
             "12z4".parse::<RunId>().unwrap_err().to_string(),
-            "not a run id: character at byte 2 is not a hex digit"
+            "not a run id: \"12z4\": character at byte 2 is not a hex digit"
         );
         assert_eq!(
             "00000000000000000".parse::<RunId>().unwrap_err().to_string(),
-            "not a run id: expected 1 to 16 hex digits, got 17 characters"
+            "not a run id: \"00000000000000000\": expected 1 to 16 hex digits, got 17 characters"
         );
         assert_eq!(
             "ab".parse::<TenantId>().unwrap_err().to_string(),
-            "not a tenant id: expected 64 hex digits, got 2 characters"
+            "not a tenant id: \"ab\": expected 64 hex digits, got 2 characters"
+        );
+        assert_eq!(
+            "+1".parse::<FenceEpoch>().unwrap_err().to_string(),
+            "not a fence epoch: \"+1\": expected a decimal number from 0 to 18446744073709551615"
         );
     }
 

@@ -49,6 +49,7 @@ pub mod pooled;
 pub mod prefix_map;
 pub mod redact;
 pub mod restored_state;
+pub mod seen_text;
 pub mod shard_spec;
 pub mod source_family;
 pub mod split;

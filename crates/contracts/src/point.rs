@@ -9,6 +9,7 @@ use core::str::FromStr;
 use crate::canonical::{CanonicalBytes, CanonicalSink};
 use crate::domain;
 use crate::hex::{self, ParseHexError};
+use crate::seen_text::SeenText;
 
 /// Anything with a place in XOR space.
 pub trait Point {
@@ -62,7 +63,11 @@ macro_rules! point {
             type Err = ParsePointError;
 
             fn from_str(text: &str) -> Result<Self, ParsePointError> {
-                hex::parse(text).map(Self).map_err(|source| ParsePointError { point: $word, source })
+                hex::parse(text).map(Self).map_err(|source| ParsePointError {
+                    point: $word,
+                    text: SeenText::of(text),
+                    source,
+                })
             }
         }
 
@@ -173,9 +178,10 @@ fn words(bytes: &[u8; 32]) -> [u64; 4] {
 
 /// Why a text is not a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a {point}: {source}")]
+#[error("not a {point}: {text}: {source}")]
 pub struct ParsePointError {
     point: &'static str,
+    text: SeenText,
     source: ParseHexError,
 }
 
@@ -232,7 +238,7 @@ mod tests {
         assert_eq!(node.to_string().parse(), Ok(node));
         assert_eq!(
             "xy".parse::<ContentId>().unwrap_err().to_string(),
-            "not a content id: expected 64 hex digits, got 2 characters"
+            "not a content id: \"xy\": expected 64 hex digits, got 2 characters"
         );
     }
 

@@ -336,6 +336,11 @@ mod tests {
             error.to_string(),
             "inconsistent source: the source family broke its contract: a page holds 4 items of 40 bytes, more than asked for"
         );
+        // Too many, though small enough together.
+        let empty = |key: &[u8]| Item(key.to_vec(), 0);
+        let items = [b"b", b"c", b"d", b"e"].map(|key| empty(key)).to_vec();
+        let many = refusal(checked(None, [Page { items, token: None, is_last: true }]));
+        assert_eq!(many.class, SourceErrorClass::Poisoned);
         let large = |keys: &[&[u8]]| Page {
             items: keys.iter().map(|key| Item(key.to_vec(), 31)).collect(),
             token: None,
