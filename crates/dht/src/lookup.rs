@@ -127,11 +127,16 @@ pub struct Candidate {
     pub token: Option<Token>,
     /// Whether it returned the record or providers.
     pub had_result: bool,
+    /// Who named it first; `None` for a peer of our own table.
+    pub via: Option<NodeId>,
+    /// When it was last asked, or fell silent; zero for never.
+    pub asked_ms: u64,
+    /// When it answered or refused; zero for not yet.
+    pub answered_ms: u64,
     /// Its round trip as known before the lookup.
     srtt_ms: u16,
     page: u32,
     pages: u8,
-    asked_ms: u64,
     attempts: u8,
 }
 
@@ -283,7 +288,7 @@ impl Lookup {
     /// Takes a seed from our own table. Seeds are dealt out to the disjoint paths in turn.
     pub fn offer(&mut self, id: NodeId, contact: Contact, srtt_ms: Option<u64>) {
         let path = (self.frontier.len() % self.config.paths) as u8;
-        self.insert(id, contact, 1, path, srtt_ms);
+        self.insert(id, contact, 1, path, srtt_ms, None);
     }
 
     /// Whom to ask now, if anybody. `may_ask` is the caller's say: a peer may have too much in flight, or be in quarantine.
@@ -329,11 +334,12 @@ impl Lookup {
         let candidate = &mut self.frontier[at];
         candidate.standing = Standing::Answered;
         candidate.token = Some(token);
+        candidate.answered_ms = now_ms;
         let (hops, path) = (candidate.hops.saturating_add(1), candidate.path);
         let quick = now_ms.saturating_sub(candidate.asked_ms) <= u64::from(candidate.srtt_ms).saturating_mul(2);
         self.ease(quick);
         for (id, contact) in closer {
-            self.insert(id, contact, hops, path, None);
+            self.insert(id, contact, hops, path, None, Some(*from));
         }
         true
     }
@@ -492,6 +498,12 @@ impl Lookup {
         (!self.record.is_empty()).then_some(&self.record[..])
     }
 
+    /// When it was started.
+    #[must_use]
+    pub fn started_ms(&self) -> u64 {
+        self.started_ms
+    }
+
     /// The providers found.
     #[must_use]
     pub fn providers(&self) -> &[SignedProvider] {
@@ -607,7 +619,7 @@ impl Lookup {
         self.frontier.binary_search_by_key(&distance, |candidate| candidate.distance).ok()
     }
 
-    fn insert(&mut self, id: NodeId, contact: Contact, hops: u8, path: u8, srtt_ms: Option<u64>) {
+    fn insert(&mut self, id: NodeId, contact: Contact, hops: u8, path: u8, srtt_ms: Option<u64>, via: Option<NodeId>) {
         let distance = id.distance_to(&ContentId::from_bytes(self.target));
         let Err(mut place) = self.frontier.binary_search_by_key(&distance, |candidate| candidate.distance) else {
             return; // Seen already, on whichever path: paths stay disjoint.
@@ -648,7 +660,9 @@ impl Lookup {
             srtt_ms: srtt_ms.map_or(DEFAULT_SRTT_MS, |ms| ms.min(u64::from(u16::MAX)) as u16),
             page: 0,
             pages: 0,
+            via,
             asked_ms: 0,
+            answered_ms: 0,
             attempts: 0,
         };
         self.frontier.insert(place, candidate);

@@ -317,3 +317,61 @@ fn a_write_without_a_token_is_refused() {
     assert_eq!(code, ErrorCode::BadToken);
     assert!(net.members[1].lane.records().is_empty());
 }
+
+#[test]
+fn a_ping_measures_the_round_trip_or_ends_in_silence() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let there = net.members[2].contact;
+    let outcome = net.ask(1, Command::Ping { contact: there });
+    let Answer::Pong { rtt_ms, observed } = outcome.answer else { panic!("{outcome:?}") };
+    assert_eq!((rtt_ms, observed), (20, Some(net.members[1].contact.addr)));
+    let nobody = Contact { addr: Addr::v4([10, 9, 9, 9], 4000), ..there };
+    assert_eq!(net.ask(1, Command::Ping { contact: nobody }).answer, Answer::Silence);
+}
+
+#[test]
+fn a_node_that_says_good_bye_is_dropped_at_once() {
+    let mut net = Net::of(6, &NodeConfig::default());
+    let (now, leaver) = (net.now, net.members[5].contact.id());
+    assert!(net.members[1].lane.table().get(&leaver).is_some());
+    net.call(5, |lane, out| lane.leave(now, out));
+    net.by_addr.retain(|_, n| *n != 5);
+    net.run(50);
+    for member in &net.members[..5] {
+        assert!(member.lane.table().get(&leaver).is_none(), "long before a ping would have timed out");
+    }
+}
+
+#[test]
+fn a_record_forgotten_is_not_stored_again_and_the_log_says_so() {
+    let mut net = Net::of(6, &NodeConfig::default());
+    let record = immutable_record(b"not for ever", 600).unwrap();
+    let id = RecordView::read(&record).unwrap().id();
+    net.ask(0, Command::Put { record, keep_alive: true });
+    assert_eq!(net.ask(0, Command::Forget { id }).answer, Answer::Noted);
+    net.run(1_300_000);
+    assert_eq!(net.get(1, id, false).answer, Answer::NoRecord);
+    let log = net.members[0].log.clone();
+    let config = NodeConfig::default();
+    let mut again = lane(0, &config, net.now);
+    for (kind, payload) in &log {
+        again.on_record(net.now, *kind, payload);
+    }
+    let mut exported = Vec::new();
+    again.export(None, net.now, |kind, _, payload: &[u8]| {
+        exported.push((kind, payload.to_vec()));
+        true
+    });
+    assert!(!exported.iter().any(|(kind, _)| *kind == tessera_dht::node::log::log_kind::KEPT_ALIVE), "{exported:?}");
+}
+
+#[test]
+fn an_outcome_tells_who_named_whom_and_when_each_was_asked() {
+    let mut net = Net::of(12, &NodeConfig::default());
+    let outcome = net.ask(3, Command::FindNode { target: [0x5a; 32] });
+    for asked in outcome.asked.iter().filter(|asked| asked.took_ms.is_some()) {
+        assert_eq!(asked.took_ms, Some(20), "datagrams fly for ten milliseconds each way");
+        assert!(asked.asked_after_ms <= outcome.stats.elapsed_ms);
+        assert_eq!(asked.via.is_some(), asked.hops > 1, "a peer of our own table was named by nobody: {asked:?}");
+    }
+}

@@ -147,6 +147,7 @@ fn messages() -> String {
         ("STEM", Message::Stem { hops_left: 3, announcement }),
         ("STEM_TAKEN", Message::StemTaken),
         ("CACHE_HINT", Message::CacheHint { token, record: &record }),
+        ("LEAVING", Message::Leaving),
         ("ERROR", Message::Error { code: ErrorCode::RateLimited, retry_after_ms: 1500 }),
     ] {
         let envelope = Envelope { flags: 0, correlation: 0x1122_3344_5566_7742, cookie: [0; 8], message };

@@ -3,6 +3,7 @@
 use tessera_contracts::point::{ContentId, NodeId, Point as _};
 use tessera_stdx::TimerHandle;
 
+use super::command::{Answer, CommandId, Outcome};
 use super::outbox::{Outbox, message_kind};
 use super::{LaneNode, steering_slot};
 use crate::addr::Addr;
@@ -32,6 +33,8 @@ pub(super) enum Purpose {
     Write { at: u16, generation: u32, target: u8, batch: u32, attempt: u8 },
     /// Is it there, and what can it do?
     Verify,
+    /// A command wants to know.
+    Ping(CommandId),
     /// On behalf of somebody else's request.
     Relay(RelayedFor),
     /// An announcement of ours was handed to a stem.
@@ -214,6 +217,13 @@ impl<C: Crypto> LaneNode<C> {
             Purpose::Write { at, generation, target, batch, attempt } => {
                 self.on_write_reply(now, at, generation, target, batch, attempt, &envelope.message, out);
             }
+            Purpose::Ping(command) => {
+                let observed = match &envelope.message {
+                    Message::Pong { observed } => Some(*observed),
+                    _ => None,
+                };
+                out.complete(command, Outcome::local(Answer::Pong { rtt_ms, observed }));
+            }
             Purpose::Relay(asker) => self.on_relayed_reply(now, asker, &envelope.message, out),
             Purpose::Stem(id) => self.on_stem_answer(now, &id, matches!(envelope.message, Message::StemTaken)),
             Purpose::Verify | Purpose::StemOn => {}
@@ -232,6 +242,7 @@ impl<C: Crypto> LaneNode<C> {
             Purpose::Write { at, generation, target, batch, attempt } => {
                 self.on_write_timeout(now, at, generation, target, batch, attempt, out);
             }
+            Purpose::Ping(command) => out.complete(command, Outcome::local(Answer::Silence)),
             Purpose::Relay(asker) => {
                 self.relays -= 1;
                 let refusal = Message::Error { code: ErrorCode::RelayFailed, retry_after_ms: 0 };

@@ -66,6 +66,16 @@ pub enum Command {
         /// How many are enough.
         limit: usize,
     },
+    /// Is this node there?
+    Ping {
+        /// Which.
+        contact: Contact,
+    },
+    /// Stop storing a record again and again, and drop the copy kept here. What others hold runs out by itself.
+    Forget {
+        /// Its id.
+        id: ContentId,
+    },
     /// Contacts to start from, besides those remembered.
     Bootstrap {
         /// The contacts.
@@ -91,6 +101,12 @@ pub struct Asked {
     pub hops: u8,
     /// Whether it returned what was looked for, or acknowledged the write.
     pub useful: bool,
+    /// Who named it; `None` for a peer of our own table.
+    pub via: Option<NodeId>,
+    /// Milliseconds from the start of the lookup until it was asked.
+    pub asked_after_ms: u64,
+    /// Milliseconds it took to answer; `None` if it did not.
+    pub took_ms: Option<u64>,
 }
 
 /// How a write went.
@@ -143,6 +159,15 @@ pub enum Answer {
     Written(Written),
     /// So many ids are announced from now on.
     Providing(usize),
+    /// The node is there.
+    Pong {
+        /// The round trip.
+        rtt_ms: u64,
+        /// Our address as it sees it, if it said.
+        observed: Option<Addr>,
+    },
+    /// The node did not answer in time.
+    Silence,
     /// Taken note of.
     Noted,
     /// The record cannot be stored: shape, times or signature.

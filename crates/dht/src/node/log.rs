@@ -30,6 +30,8 @@ pub mod log_kind {
     pub const UNPUBLISHED: u8 = 5;
     /// A record this node stores again and again: record.
     pub const KEPT_ALIVE: u8 = 6;
+    /// A record this node no longer stores again: content id.
+    pub const FORGOTTEN: u8 = 7;
 }
 
 impl<C: Crypto> LaneNode<C> {
@@ -91,6 +93,14 @@ impl<C: Crypto> LaneNode<C> {
                     self.kept_alive_due.insert((due_ms, id));
                 }
             }
+            log_kind::FORGOTTEN => {
+                if let Some(id) = payload.first_chunk() {
+                    let id = ContentId::from_bytes(*id);
+                    if self.kept_alive.remove(&id).is_some() {
+                        self.kept_alive_due.retain(|(_, held)| *held != id);
+                    }
+                }
+            }
             _ => {}
         }
     }
@@ -98,9 +108,20 @@ impl<C: Crypto> LaneNode<C> {
     /// Writes the state of `slot`, or of all slots, as log records: for a snapshot, or to hand the slot to another lane.
     /// `put` returns false when it takes no more; the walk then ends and the caller starts over with more room.
     pub fn export(&self, slot: Option<Slot>, now: Now, mut put: impl FnMut(u8, Slot, &[u8]) -> bool) -> bool {
+        let wanted = |of: Slot| slot.is_none_or(|slot| slot == of);
+        self.export_slots(wanted, now, &mut put) && (slot.is_some() || self.export_contacts(put))
+    }
+
+    /// As [`LaneNode::export`], of all slots that are `wanted`, without the contacts: those belong to no slot's owner.
+    pub fn export_slots(
+        &self,
+        wanted: impl Fn(Slot) -> bool,
+        now: Now,
+        mut put: impl FnMut(u8, Slot, &[u8]) -> bool,
+    ) -> bool {
         let wanted = |id: &ContentId| {
             let of_id = self.map.slot(&self.own, id);
-            slot.is_none_or(|slot| slot == of_id).then_some(of_id)
+            wanted(of_id).then_some(of_id)
         };
         let mut buffer = [0; 40 + crate::record::RECORD_BYTES_MAX];
         for (id, kept) in self.records.iter().filter(|(_, kept)| kept.class == Class::Held) {
@@ -137,15 +158,15 @@ impl<C: Crypto> LaneNode<C> {
                 return false;
             }
         }
-        if slot.is_none() {
-            for peer in self.table.iter_live() {
-                let of_peer = self.map.slot(&self.own, &peer.id);
-                if !put(log_kind::CONTACT, of_peer, &peer.contact.to_wire()) {
-                    return false;
-                }
-            }
-        }
         true
+    }
+
+    /// Writes the live contacts as log records.
+    pub fn export_contacts(&self, mut put: impl FnMut(u8, Slot, &[u8]) -> bool) -> bool {
+        self.table.iter_live().all(|peer| {
+            let of_peer = self.map.slot(&self.own, &peer.id);
+            put(log_kind::CONTACT, of_peer, &peer.contact.to_wire())
+        })
     }
 
     /// Forgets the state of `slot`: another lane has it now.

@@ -299,6 +299,8 @@ impl<C: Crypto> LaneNode<C> {
                 self.tick_soon(now);
                 Some(Answer::Noted)
             }
+            Command::Ping { contact } => self.command_ping(now, id, contact, out),
+            Command::Forget { id: content } => Some(self.forget(&content, out)),
             Command::Cancel { command } => Some(self.cancel(now, command, out)),
             Command::Unprovide { ids } => {
                 self.unprovide(&ids, out);
@@ -320,6 +322,25 @@ impl<C: Crypto> LaneNode<C> {
         self.home_slot = home_slot(&map, self.lane);
         self.abuse.set_lanes(map.lanes());
         self.map = map;
+    }
+
+    /// The node is about to stop: tells the peers this lane looks after, so that they need not find out by waiting.
+    pub fn leave(&mut self, now: Now, out: &mut impl Outbox) {
+        let Self { table, map, own, lane, .. } = self;
+        let told: Vec<_> = table
+            .iter_live()
+            .filter(|peer| map.lane(own, &peer.id) == *lane)
+            .map(|peer| (peer.contact, peer.id))
+            .collect();
+        for (contact, id) in told {
+            self.notify(now, contact, &id, id.as_bytes(), &Message::Leaving, out);
+        }
+    }
+
+    /// Where others see this node, if any said so.
+    #[must_use]
+    pub fn observed(&self) -> Option<Addr> {
+        self.observed
     }
 
     /// This node's id.

@@ -490,7 +490,13 @@ impl<C: Crypto> LaneNode<C> {
                 for provider in providers.iter() {
                     let expires = provider.issued_secs.saturating_add(u64::from(provider.ttl_secs));
                     if expires > secs {
+                        let known = operation.lookup.providers().len();
                         operation.lookup.found_provider(peer, &provider);
+                        if let Some(command) = operation.command
+                            && operation.lookup.providers().len() > known
+                        {
+                            out.found_provider(command, &provider);
+                        }
                     }
                 }
                 if *next > 0 {
@@ -806,6 +812,10 @@ impl<C: Crypto> LaneNode<C> {
                     hops: candidate.hops,
                     useful: candidate.had_result
                         || operation.holders.iter().any(|holder| holder.id == candidate.id && holder.acknowledged),
+                    via: candidate.via,
+                    asked_after_ms: candidate.asked_ms.saturating_sub(operation.lookup.started_ms()),
+                    took_ms: (candidate.answered_ms > 0)
+                        .then(|| candidate.answered_ms.saturating_sub(candidate.asked_ms)),
                 })
                 .collect();
             let stats = operation.lookup.stats(now.mono_ms);

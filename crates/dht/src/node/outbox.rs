@@ -7,6 +7,7 @@ use tessera_contracts::prefix_map::{LaneIndex, Slot};
 
 use super::command::{CommandId, Outcome};
 use crate::addr::Addr;
+use crate::wire::message::SignedProvider;
 
 /// How much a message between lanes matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub mod message_kind {
     pub const SCORE: u8 = 4;
     /// Verified providers for the receiver to keep: up to three times content id and signed provider.
     pub const PROVIDERS: u8 = 5;
+    /// A contact that said good-bye to one lane: node id.
+    pub const LEFT: u8 = 6;
 }
 
 /// How much a log record matters.
@@ -53,6 +56,11 @@ pub trait Outbox {
 
     /// Logs a piece of state that belongs to `slot`: kinds are in `node::log_kind`.
     fn log(&mut self, kind: u8, slot: Slot, payload: &[u8], importance: Importance);
+
+    /// A provider was found on behalf of a command that goes on. Told once for each provider; the outcome has them all.
+    fn found_provider(&mut self, command: CommandId, provider: &SignedProvider) {
+        let _ = (command, provider);
+    }
 
     /// A command is done.
     fn complete(&mut self, command: CommandId, outcome: Outcome);

@@ -135,6 +135,20 @@ impl<C: Crypto> LaneNode<C> {
         out.log(log_kind::KEPT_ALIVE, slot, record, Importance::Hard);
     }
 
+    /// Stops storing a record again, and drops the copy kept here.
+    pub(super) fn forget(&mut self, id: &ContentId, out: &mut impl Outbox) -> Answer {
+        if !self.owns(id) {
+            return Answer::WrongLane;
+        }
+        self.records.remove(id);
+        if self.kept_alive.remove(id).is_some() {
+            self.kept_alive_due.retain(|(_, held)| held != id);
+            let slot = self.map.slot(&self.own, id);
+            out.log(log_kind::FORGOTTEN, slot, id.as_bytes(), Importance::Hard);
+        }
+        Answer::Noted
+    }
+
     /// Half of what is left of a record's life, jittered.
     pub(super) fn again_ms(&mut self, now: Now, record: &[u8]) -> u64 {
         let now_secs = now.unix_secs();

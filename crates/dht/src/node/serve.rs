@@ -101,6 +101,12 @@ impl<C: Crypto> LaneNode<C> {
                 // Never answered, so a failure is nobody's business.
                 let _ = self.serve_store(now, &asker, token, record, Class::Cached, out);
             }
+            Message::Leaving => {
+                // It said so itself, under its own key: nobody has to wait for its silence.
+                self.table.expel(&asker.id);
+                self.tell_lanes(message_kind::LEFT, asker.id.prefix_u64(), asker.id.as_bytes(), out);
+                return;
+            }
             Message::Announce { token, announcement } => {
                 let reply = if self.token_holds(now, &asker, token) {
                     let kept = self.keep_announced(now, &asker.key, announcement, out);

@@ -6,7 +6,7 @@ use tessera_contracts::point::{ContentId, NodeId, Point as _};
 
 use super::LaneNode;
 use super::ask::{Purpose, Timer};
-use super::command::Privacy;
+use super::command::{Answer, CommandId, Privacy};
 use super::operation::Task;
 use super::outbox::{Outbox, message_kind};
 use crate::contact::Contact;
@@ -216,6 +216,19 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
+    /// Pings a node on behalf of a command.
+    pub(super) fn command_ping(
+        &mut self,
+        now: Now,
+        command: CommandId,
+        contact: Contact,
+        out: &mut impl Outbox,
+    ) -> Option<Answer> {
+        let id = self.sealer.node_id(&contact.key);
+        let sent = self.request(now, contact, id, id.as_bytes(), &Message::Ping, Purpose::Ping(command), out);
+        (!sent).then_some(Answer::TooBusy)
+    }
+
     /// Pings those of our contacts that have been quiet for long. Each contact has one lane that does so.
     fn ping_idle(&mut self, now: Now, out: &mut impl Outbox) {
         for _ in 0..PINGS_PER_TICK {
@@ -288,6 +301,11 @@ impl<C: Crypto> LaneNode<C> {
             message_kind::SILENT => {
                 if let Some(id) = payload.first_chunk() {
                     self.table.silent(&NodeId::from_bytes(*id));
+                }
+            }
+            message_kind::LEFT => {
+                if let Some(id) = payload.first_chunk() {
+                    self.table.expel(&NodeId::from_bytes(*id));
                 }
             }
             message_kind::SCORE => {

@@ -257,6 +257,8 @@ pub enum Message<'a> {
         /// The record's bytes.
         record: &'a [u8],
     },
+    /// I am about to stop: do not wait for me. Never answered.
+    Leaving,
     /// No.
     Error {
         /// Why not.
@@ -288,6 +290,7 @@ pub mod kind {
     pub const STEM: u8 = 17;
     pub const STEM_TAKEN: u8 = 18;
     pub const CACHE_HINT: u8 = 251;
+    pub const LEAVING: u8 = 253;
     pub const ERROR: u8 = 255;
 }
 
@@ -315,6 +318,7 @@ impl Message<'_> {
             Self::Stem { .. } => kind::STEM,
             Self::StemTaken => kind::STEM_TAKEN,
             Self::CacheHint { .. } => kind::CACHE_HINT,
+            Self::Leaving => kind::LEAVING,
             Self::Error { .. } => kind::ERROR,
         }
     }
@@ -329,7 +333,7 @@ impl Message<'_> {
     /// Writes the payload, without preamble.
     pub fn write_payload(&self, out: &mut Writer<'_>) -> Result<(), Overflow> {
         match self {
-            Self::Ping | Self::Stored | Self::StemTaken => Ok(()),
+            Self::Ping | Self::Stored | Self::StemTaken | Self::Leaving => Ok(()),
             Self::Pong { observed } => out.put(&observed.to_wire()),
             Self::Negotiate(capabilities) => capabilities.write(out),
             Self::Negotiated { capabilities, observed } => {
@@ -437,6 +441,7 @@ impl<'a> Message<'a> {
             }
             kind::STEM => Self::Stem { hops_left: r.u8("hops left")?, announcement: Announcement::read(&mut r)? },
             kind::STEM_TAKEN => Self::StemTaken,
+            kind::LEAVING => Self::Leaving,
             kind::CACHE_HINT => Self::CacheHint { token: *r.array("token")?, record: read_sized(&mut r)? },
             kind::ERROR => {
                 Self::Error { code: ErrorCode::read(r.u8("error code")?)?, retry_after_ms: r.u32("retry after")? }
@@ -732,6 +737,7 @@ mod tests {
             Message::Stem { hops_left: 3, announcement },
             Message::StemTaken,
             Message::CacheHint { token: [2; 16], record },
+            Message::Leaving,
             Message::Error { code: ErrorCode::RateLimited, retry_after_ms: 1500 },
         ]
     }
@@ -810,6 +816,7 @@ mod tests {
                     | Message::Relay { .. }
                     | Message::Stem { .. }
                     | Message::CacheHint { .. }
+                    | Message::Leaving
             );
             assert_eq!(message.is_reply(), reply, "{message:?}");
         }
