@@ -261,12 +261,21 @@ impl<H: Handler> Lane<H> {
         }
         self.enter(now);
         self.cx.counters.turns.add(1);
-        let mut busy = self.take_messages();
-        busy |= self.take_bulk();
-        busy |= self.fire_timers();
-        busy |= self.watch_log();
-        busy |= self.hand_over();
-        busy |= self.step_snapshot();
+        let mut busy = false;
+        let steps: [fn(&mut Self) -> bool; 6] = [
+            Self::take_messages,
+            Self::take_bulk,
+            Self::fire_timers,
+            Self::watch_log,
+            Self::hand_over,
+            Self::step_snapshot,
+        ];
+        for step in steps {
+            busy |= step(self);
+            if self.cx.is_fenced() {
+                return false; // It stalled in that step and was replaced: what is left to do is its successor's.
+            }
+        }
         self.inlets.retain(|inlet| !inlet.is_finished());
         self.flush();
         busy
@@ -381,7 +390,7 @@ impl<H: Handler> Lane<H> {
     fn watch_log(&mut self) -> bool {
         let Some(log) = &self.cx.log else { return self.settle_imports() };
         let (durable, failed) = (log.progress.durable(), log.progress.has_failed());
-        if self.snapshot.is_none() && log.progress.take_snapshot_wanted() {
+        if self.snapshot.is_none() && log.progress.is_snapshot_wanted() {
             self.begin_snapshot();
         }
         let mut busy = false;
@@ -451,11 +460,13 @@ impl<H: Handler> Lane<H> {
     }
 
     fn begin_snapshot(&mut self) {
-        if let Some(log) = &mut self.cx.log
-            && log.push(Entry::SnapshotBegin, &[], Importance::Hard).is_ok()
-        {
-            self.snapshot = Some(SnapshotStep::Writing(0));
+        let Some(log) = &mut self.cx.log else { return };
+        let begun = log.push(Entry::SnapshotBegin, &[], Importance::Hard);
+        if begun == Err(LogRefused::Lagging) {
+            return; // The writer asks once, so the wish stands until there is room.
         }
+        log.progress.clear_snapshot_wanted();
+        self.snapshot = begun.is_ok().then_some(SnapshotStep::Writing(0));
     }
 
     /// Writes as much of a running snapshot as the log's queue takes without crowding out what happens meanwhile.
@@ -503,14 +514,17 @@ impl<H: Handler> Lane<H> {
     /// Whether something waits that a turn would take: the second look before sleeping.
     pub(crate) fn has_waiting(&self) -> bool {
         self.inlets.iter().any(|inlet| !inlet.is_empty())
-            || self.cx.log.as_ref().is_some_and(|log| log.progress.durable() > self.durable_seen)
+            || self.cx.log.as_ref().is_some_and(|log| {
+                log.progress.durable() > self.durable_seen || (log.progress.has_failed() && !self.log_failure_told)
+            })
             || self.cx.timers.next_wake().is_some_and(|tick| tick <= self.cx.now.millis())
     }
 
     /// When the lane must turn again though nothing comes in; `None` for never.
     pub(crate) fn next_wake(&self) -> Option<LaneTime> {
         let timer = self.cx.timers.next_wake().map(|tick| LaneTime(tick.saturating_mul(1000)));
-        let retry = self.blocked.then(|| self.cx.now.after(RETRY_DELAY));
+        let asked = self.cx.log.as_ref().is_some_and(|log| log.progress.is_snapshot_wanted());
+        let retry = (self.blocked || asked).then(|| self.cx.now.after(RETRY_DELAY));
         [timer, retry].into_iter().flatten().min()
     }
 

@@ -333,6 +333,9 @@ where
             while counters.len() <= place {
                 counters.push(Arc::new(LaneCounters::default()));
             }
+            if restarted {
+                counters[place] = Arc::new((*counters[place]).clone());
+            }
             counters[place].clone()
         };
         let (bed, pressure, pulse) = (Bed::with_eventfd()?, Arc::new(Pressure::default()), Arc::new(Pulse::default()));

@@ -2,6 +2,9 @@
 //!
 //! Adding is a load and a store, not a locked instruction: there is one writer. A reader may see two counters of one event
 //! a moment apart, which no rate or percentile minds.
+//!
+//! A lane that is restarted goes on from a copy: its predecessor, if it stalled and comes back, then writes to numbers that
+//! nobody reads, and there is still one writer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,8 +41,14 @@ impl Counter {
     }
 }
 
+impl Clone for Counter {
+    fn clone(&self) -> Self {
+        Self(AtomicU64::new(self.get()))
+    }
+}
+
 /// What a lane knows of one class. Sending counts at the producer, draining and depth at the consumer.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ClassCounters {
     /// Messages this lane sent that were accepted as they are.
     pub enqueued: Counter,
@@ -60,7 +69,7 @@ pub struct ClassCounters {
 }
 
 /// The counters of one lane, over all its incarnations.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LaneCounters {
     /// Per class, by [`Class::index`].
     pub classes: [ClassCounters; 3],

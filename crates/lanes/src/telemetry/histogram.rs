@@ -17,6 +17,12 @@ impl Default for Histogram {
     }
 }
 
+impl Clone for Histogram {
+    fn clone(&self) -> Self {
+        Self { buckets: self.counts().map(AtomicU64::new) }
+    }
+}
+
 impl Histogram {
     /// Counts `value`; only the owner of the histogram may call this.
     pub fn record(&self, value: u32) {

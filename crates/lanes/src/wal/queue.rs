@@ -97,8 +97,13 @@ impl Progress {
         self.snapshot_wanted.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn take_snapshot_wanted(&self) -> bool {
-        self.snapshot_wanted.load(Ordering::Relaxed) && self.snapshot_wanted.swap(false, Ordering::Relaxed)
+    pub(crate) fn is_snapshot_wanted(&self) -> bool {
+        self.snapshot_wanted.load(Ordering::Relaxed)
+    }
+
+    /// The lane has begun the snapshot, or never can.
+    pub(crate) fn clear_snapshot_wanted(&self) {
+        self.snapshot_wanted.store(false, Ordering::Relaxed);
     }
 }
 

@@ -127,6 +127,10 @@ impl<S: Storage> Writer<S> {
                     self.salt =
                         self.salt.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     self.wal.begin_snapshot(self.salt)?;
+                    // That synced the old log. Say so now: perhaps nothing follows that would make us sync again.
+                    self.written = last;
+                    self.unsynced_since = None;
+                    self.report(last);
                 }
                 Entry::SnapshotRecord { kind, slot } => self.wal.snapshot_record(kind, slot, &self.payload)?,
                 Entry::SnapshotEnd => {
@@ -160,6 +164,51 @@ impl<S: Storage> Writer<S> {
             self.snapshot_asked = true;
             self.receiver.progress.want_snapshot();
             self.lane_bed.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tessera_contracts::prefix_map::{LaneIndex, Slot};
+
+    use super::*;
+    use crate::wal::faulty::FaultyDirectory;
+    use crate::wal::queue::{Importance, LogSender, log_queue};
+
+    fn logged(durability: Durability) -> (LogSender, Writer<FaultyDirectory>) {
+        let (wal, _) = Wal::open(FaultyDirectory::default(), LaneIndex(0), 1).unwrap();
+        let (sender, receiver) = log_queue(0, Bed::never_sleeps());
+        let config = LogConfig { durability, ..LogConfig::default() };
+        (sender, Writer::new(wal, receiver, config, Bed::never_sleeps(), 2))
+    }
+
+    /// A lane may log, begin a snapshot and fall silent, all while the writer is elsewhere. Nothing comes afterwards that
+    /// would make the writer sync, so it must speak by itself: whoever waits for the record waits for ever otherwise.
+    #[test]
+    fn a_record_gathered_together_with_a_snapshot_is_reported_though_nothing_follows() {
+        let delay = Duration::from_micros(200);
+        for durability in [Durability::Strict, Durability::Group { delay }, Durability::Async { interval: delay }] {
+            for (before, after) in [(1, 0), (3, 0), (0, 2), (2, 2)] {
+                let (mut sender, mut writer) = logged(durability);
+                for _ in 0..before {
+                    sender.push(Entry::Record { kind: 1, slot: Slot(9) }, b"x", Importance::Hard).unwrap();
+                }
+                sender.push(Entry::SnapshotBegin, &[], Importance::Hard).unwrap();
+                let entry = Entry::SnapshotRecord { kind: 1, slot: Slot(9) };
+                sender.push(entry, b"x", Importance::Soft).unwrap();
+                for _ in 0..after {
+                    sender.push(Entry::Record { kind: 1, slot: Slot(9) }, b"x", Importance::Hard).unwrap();
+                }
+                sender.push(Entry::SnapshotEnd, &[], Importance::Hard).unwrap();
+                let mut now = LaneTime(0);
+                while let Some(next) = writer.turn(now).unwrap() {
+                    now = next;
+                }
+                assert_eq!(sender.progress.durable(), sender.last(), "{durability:?}: {before} before, {after} after");
+            }
         }
     }
 }
