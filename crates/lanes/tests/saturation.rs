@@ -1,44 +1,44 @@
-//! All classes between all lanes at once, far beyond what the rings hold: nothing deadlocks, Control loses nothing, every
-//! message is accounted for.
+//! All classes from all lanes to one that stands still, far beyond what the rings hold: no producer waits, Control loses
+//! nothing, and every message has exactly the fate its class promises.
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Sender, channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::time::{Duration, Instant};
 
 use tessera_contracts::prefix_map::LaneIndex;
-use tessera_lanes::class::{DropCause, RingSize, RingSizes};
+use tessera_lanes::class::{DropCause, DropReason, RingSize, RingSizes};
 use tessera_lanes::config::{LaneConfig, RateCap};
 use tessera_lanes::handler::{Message, Notice};
 use tessera_lanes::runtime::{Runtime, RuntimeConfig};
 use tessera_lanes::simulated::{VirtualConfig, VirtualNode};
+use tessera_lanes::telemetry::snapshot::ClassSnapshot;
 use tessera_lanes::{Class, Context, Enqueue, Envelope, Handler, Kind};
 
-const LANES: usize = 4;
-const CONTROL_KINDS: u8 = 5;
+/// So long a test waits for something that must happen; it does not measure.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The lane whose loop stands still while the others send to it.
+const HELD: LaneIndex = LaneIndex(1);
+const PRODUCERS: [LaneIndex; 3] = [LaneIndex(0), LaneIndex(2), LaneIndex(3)];
+const RING: usize = 16;
+const STAGE: u64 = 64;
 
-/// Sends bursts of every class to every lane from a timer, and remembers the last word of each sender in each control kind.
+/// Sends what it is told to the held lane, and remembers what it got, by sender.
 #[derive(Default)]
 struct Shouter {
-    rounds: u32,
-    round: u32,
-    last_word: BTreeMap<(u8, u8), u32>,
-    offered: [u64; 3],
-    accepted: [u64; 3],
-    handled: [u64; 3],
+    heard: BTreeMap<(Class, u8), Vec<(u8, u64, u32)>>,
 }
 
-struct Report {
-    last_word: BTreeMap<(u8, u8), u32>,
-    offered: [u64; 3],
-    accepted: [u64; 3],
-    handled: [u64; 3],
-    done: bool,
-}
+/// Answers to a batch of messages: enqueued, coalesced, dropped.
+type Fates = [u64; 3];
 
 enum Ask {
-    Shout(u32),
-    Report(Sender<Report>),
+    /// The lane stands still until the other end of the channel is gone.
+    Hold(SyncSender<()>, Receiver<()>),
+    /// Send messages of a class, each with its kind, prefix and word, and say what became of them.
+    Send(Class, Vec<(u8, u64, u32)>, Sender<Fates>),
+    /// What was heard of a class from a lane: kind, prefix, word.
+    Heard(Class, u8, Sender<Vec<(u8, u64, u32)>>),
 }
 
 impl Handler for Shouter {
@@ -46,133 +46,186 @@ impl Handler for Shouter {
 
     fn on_command(&mut self, cx: &mut Context, ask: Ask) {
         match ask {
-            Ask::Shout(rounds) => {
-                self.rounds = rounds;
-                cx.set_timer(Duration::ZERO, 0).unwrap();
+            Ask::Hold(held, gate) => {
+                held.send(()).unwrap();
+                let _ = gate.recv();
             }
-            Ask::Report(to) => {
-                let report = Report {
-                    last_word: self.last_word.clone(),
-                    offered: self.offered,
-                    accepted: self.accepted,
-                    handled: self.handled,
-                    done: self.round == self.rounds,
-                };
-                let _ = to.send(report);
-            }
-        }
-    }
-
-    fn on_timer(&mut self, cx: &mut Context, _: u64) {
-        self.round += 1;
-        let payload = [&self.round.to_le_bytes()[..], &[0; 96]].concat();
-        for lane in (0..cx.map().lanes()).map(|lane| LaneIndex(lane as u8)) {
-            for (class, burst) in [(Class::Control, 20u64), (Class::Coordination, 80), (Class::Hints, 200)] {
-                for n in 0..burst {
-                    let kind = Kind::new((n % u64::from(CONTROL_KINDS)) as u8);
-                    let envelope =
-                        Envelope { correlation_id: n % 50, key_prefix: n % 50, ..Envelope::to_lane(lane, class, kind) };
-                    let sent = cx.send(envelope, &payload);
-                    self.offered[class.index()] += 1;
-                    self.accepted[class.index()] += u64::from(sent.is_accepted());
-                    assert!(class != Class::Control || sent.is_accepted(), "Control is never refused: {sent:?}");
+            Ask::Send(class, messages, answer) => {
+                let mut fates = [0; 3];
+                for (kind, prefix, word) in messages {
+                    let to = Envelope::to_lane(HELD, class, Kind::new(kind));
+                    let envelope = Envelope { correlation_id: prefix + 1, key_prefix: prefix, ..to };
+                    let fate = match cx.send(envelope, &[&word.to_le_bytes()[..], &[0; 96]].concat()) {
+                        Enqueue::Enqueued => 0,
+                        Enqueue::Coalesced => 1,
+                        Enqueue::Dropped(_) => 2,
+                    };
+                    fates[fate] += 1;
                 }
+                answer.send(fates).unwrap();
             }
-        }
-        if self.round < self.rounds {
-            cx.set_timer(Duration::from_millis(1), 0).unwrap();
+            Ask::Heard(class, from, answer) => {
+                answer.send(self.heard.get(&(class, from)).cloned().unwrap_or_default()).unwrap();
+            }
         }
     }
 
     fn on_message(&mut self, _: &mut Context, message: Message<'_>) {
         let envelope = message.envelope;
-        self.handled[envelope.class.index()] += 1;
-        if envelope.class == Class::Control {
-            let round = u32::from_le_bytes(message.payload[..4].try_into().unwrap());
-            let last = self.last_word.entry((envelope.src.0, envelope.kind.get())).or_insert(0);
-            assert!(*last <= round, "control messages of a kind keep their order");
-            *last = round;
-        }
+        let word = u32::from_le_bytes(message.payload[..4].try_into().unwrap());
+        let heard = self.heard.entry((envelope.class, envelope.src.0)).or_default();
+        heard.push((envelope.kind.get(), envelope.key_prefix, word));
     }
 }
 
-fn tiny_rings() -> LaneConfig {
-    let ring = RingSize { messages_max: 16, payload_bytes_max: 2048 };
-    LaneConfig { rings: RingSizes { classes: [ring; 3], bulk_bytes_max: 4096 }, ..LaneConfig::default() }
+/// Lets every producer send the same messages to the held lane, all at once, and checks what each was told.
+fn shout(runtime: &Runtime<Ask>, class: Class, messages: &[(u8, u64, u32)], fates: Fates, at: &str) {
+    let answers = PRODUCERS.map(|lane| {
+        let (to, from) = channel();
+        assert!(runtime.command(lane, Ask::Send(class, messages.to_vec(), to)).is_ok());
+        from
+    });
+    for (lane, answer) in PRODUCERS.into_iter().zip(answers) {
+        assert_eq!(answer.recv_timeout(PATIENCE), Ok(fates), "{at}: what lane {} was told", lane.0);
+    }
+}
+
+fn heard(runtime: &Runtime<Ask>, class: Class, from: LaneIndex) -> Vec<(u8, u64, u32)> {
+    let (to, answer) = channel();
+    assert!(runtime.command(HELD, Ask::Heard(class, from.0, to)).is_ok());
+    answer.recv_timeout(PATIENCE).unwrap()
 }
 
 #[test]
 fn saturated_lanes_neither_deadlock_nor_lose_control_nor_miscount() {
-    const ROUNDS: u32 = 200;
-    let config = RuntimeConfig { lanes: LANES, lane: tiny_rings(), spin: Duration::ZERO, ..RuntimeConfig::default() };
+    let ring = RingSize { messages_max: RING, payload_bytes_max: 2048 };
+    let config = RuntimeConfig {
+        lanes: 4,
+        lane: LaneConfig { rings: RingSizes { classes: [ring; 3], bulk_bytes_max: 4096 }, ..LaneConfig::default() },
+        spin: Duration::ZERO,
+        stall_bound: Duration::from_secs(3600), // The held lane is not to be taken for a dead one.
+        ..RuntimeConfig::default()
+    };
     let runtime = Runtime::start(config, |_| Shouter::default()).unwrap();
-    for lane in 0..LANES {
-        assert!(runtime.command(LaneIndex(lane as u8), Ask::Shout(ROUNDS)).is_ok());
+    let (held_to, held) = sync_channel(1);
+    let (open, gate) = channel();
+    assert!(runtime.command(HELD, Ask::Hold(held_to, gate)).is_ok());
+    held.recv_timeout(PATIENCE).unwrap();
+
+    // Coordination: the ring takes 16, repeats of those are in flight, everything else finds it full.
+    let coordination: Vec<_> = (0..80u64).map(|n| (1, n % 50, n as u32)).collect();
+    shout(&runtime, Class::Coordination, &coordination, [16, 16, 48], "Coordination");
+    // Hints: the ring takes 16, the stage 64, the oldest of the stage give way to 20 more; then the newest 40 are said again.
+    let hints: Vec<_> = (0..100u64).chain(60..100).enumerate().map(|(n, prefix)| (2, prefix, n as u32)).collect();
+    shout(&runtime, Class::Hints, &hints, [100, 40, 0], "Hints");
+    // Control: the ring takes 16, then each of five kinds has its reserved place and newer replaces older in it.
+    let control: Vec<_> = (0..40u64).map(|n| ((n % 5) as u8, n, n as u32)).collect();
+    shout(&runtime, Class::Control, &control, [21, 19, 0], "Control");
+    // From now on Control is under pressure, and everybody spares the lane.
+    shout(&runtime, Class::Coordination, &[(3, 900, 0); 7], [0, 0, 7], "Coordination under pressure");
+    shout(&runtime, Class::Hints, &[(3, 900, 0); 9], [0, 0, 9], "Hints under pressure");
+    shout(&runtime, Class::Control, &[(0, 0, 777)], [0, 1, 0], "Control under pressure");
+
+    drop(open);
+    // The ring's eight oldest hints are skipped, down to half a ring, because newer ones wait.
+    let hints_heard: Vec<u64> = (8..RING as u64).chain(100 - STAGE..100).collect();
+    let deadline = Instant::now() + PATIENCE;
+    while PRODUCERS.iter().any(|lane| {
+        heard(&runtime, Class::Hints, *lane).len() < hints_heard.len()
+            || !heard(&runtime, Class::Control, *lane).contains(&(0, 0, 777))
+    }) {
+        assert!(Instant::now() < deadline, "what was kept back arrives: {:?}", runtime.snapshot());
+        std::thread::sleep(Duration::from_millis(1));
     }
-    let ask_all = || -> Vec<Report> {
-        (0..LANES)
-            .map(|lane| {
-                let (to, from) = channel();
-                while runtime.command(LaneIndex(lane as u8), Ask::Report(to.clone())).is_err() {}
-                from.recv().unwrap()
-            })
-            .collect()
-    };
-    loop {
-        let reports = ask_all();
-        let heard = reports.iter().all(|report| {
-            report.last_word.values().filter(|round| **round == ROUNDS).count() == LANES * usize::from(CONTROL_KINDS)
-        });
-        if heard && reports.iter().all(|report| report.done) {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    for lane in PRODUCERS {
+        let prefixes =
+            |class| -> Vec<u64> { heard(&runtime, class, lane).iter().map(|(_, prefix, _)| *prefix).collect() };
+        assert_eq!(prefixes(Class::Coordination), (0..16).collect::<Vec<_>>(), "the first to come, in order");
+        assert_eq!(prefixes(Class::Hints), hints_heard, "the freshest, in order");
+        let newest = heard(&runtime, Class::Hints, lane).into_iter().filter(|(_, prefix, _)| *prefix >= 60);
+        assert!(newest.eq((60..100).map(|prefix| (2, prefix, 40 + prefix as u32))), "and they say the newest");
+        let words: Vec<_> =
+            heard(&runtime, Class::Control, lane).iter().map(|(kind, _, word)| (*kind, *word)).collect();
+        assert_eq!(words[..16], (0..16).map(|n| ((n % 5) as u8, n)).collect::<Vec<_>>(), "the ring, in order");
+        let mut last: Vec<_> = words[16..].to_vec();
+        last.sort_unstable();
+        assert_eq!(last, [(0, 777), (1, 36), (2, 37), (3, 38), (4, 39)], "then the last word of each kind");
     }
-    // Let what is still in the rings arrive.
-    let snapshot = loop {
-        let before = runtime.snapshot();
-        std::thread::sleep(Duration::from_millis(50));
-        let after = runtime.snapshot();
-        let drained = |snapshot: &tessera_lanes::telemetry::snapshot::Snapshot| -> u64 {
-            snapshot.lanes.iter().flat_map(|lane| &lane.classes).map(|class| class.drained).sum()
-        };
-        if drained(&before) == drained(&after) {
-            break after;
-        }
-    };
-    let reports = ask_all();
-    let sum = |of: fn(&Report, usize) -> u64, class: Class| -> u64 {
-        reports.iter().map(|report| of(report, class.index())).sum()
-    };
+    let snapshot = runtime.snapshot();
     for class in Class::ALL {
-        let classes: Vec<_> = snapshot.lanes.iter().map(|lane| &lane.classes[class.index()]).collect();
-        let (mut enqueued, mut coalesced, mut dropped, mut superseded, mut drained) = (0, 0, 0, 0, 0);
-        for counters in classes {
-            enqueued += counters.enqueued;
-            coalesced += counters.coalesced;
-            superseded += counters.dropped[DropCause::Superseded as usize];
-            dropped += counters.dropped_total() - counters.dropped[DropCause::Superseded as usize];
-            drained += counters.drained;
-        }
-        let name = class.name();
-        assert_eq!(sum(|r, c| r.offered[c], class), enqueued + coalesced + dropped, "{name}: every offer has a fate");
-        assert_eq!(sum(|r, c| r.accepted[c], class), enqueued + coalesced, "{name}: and its sender was told");
-        assert_eq!(enqueued, drained + superseded, "{name}: every accepted message was handled or gave way to a newer");
-        match class {
-            Class::Control => assert_eq!((dropped, superseded), (0, 0), "Control is never dropped"),
-            // Whether they found a full ring or were shed before it depends on who ran when; both are drops with a reason.
-            Class::Coordination => assert!(dropped > 0, "{name} was saturated"),
-            Class::Hints => assert!(superseded + dropped > 0, "{name} was saturated"),
+        let sum = |of: &dyn Fn(&ClassSnapshot) -> u64| -> u64 {
+            snapshot.lanes.iter().map(|lane| of(&lane.classes[class.index()])).sum()
+        };
+        let dropped = DropCause::ALL.map(|cause| sum(&|class| class.dropped[cause as usize]));
+        let expected = |full: u64, shed: u64, superseded: u64| {
+            let mut causes = [0; DropCause::ALL.len()];
+            causes[DropCause::RingFull as usize] = 3 * full;
+            causes[DropCause::Shed as usize] = 3 * shed;
+            causes[DropCause::Superseded as usize] = 3 * superseded;
+            causes
+        };
+        let (enqueued, coalesced, drops) = match class {
+            Class::Control => (21, 20, expected(0, 0, 0)),
+            Class::Coordination => (16, 16, expected(48, 7, 0)),
+            Class::Hints => (100, 40, expected(0, 9, 20 + 8)),
+        };
+        assert_eq!(sum(&|class| class.enqueued), 3 * enqueued, "{class:?}");
+        assert_eq!(sum(&|class| class.coalesced), 3 * coalesced, "{class:?}");
+        assert_eq!(dropped, drops, "{class:?}: by cause");
+        let gave_way = dropped[DropCause::Superseded as usize];
+        assert_eq!(sum(&|class| class.drained) + gave_way, 3 * enqueued, "{class:?}: every message has one fate");
+    }
+}
+
+/// Sends itself nothing but what the test says: so many messages of each class to lane 1.
+#[derive(Default)]
+struct Feeder {
+    taken: [u64; 3],
+}
+
+impl Handler for Feeder {
+    type Command = [u32; 3];
+
+    fn on_command(&mut self, cx: &mut Context, messages: [u32; 3]) {
+        for class in Class::ALL {
+            for n in 0..messages[class.index()] {
+                let to = Envelope::to_lane(LaneIndex(1), class, Kind::new(1));
+                assert_eq!(cx.send(Envelope { key_prefix: u64::from(n), ..to }, &[]), Enqueue::Enqueued);
+            }
         }
     }
-    let shed: u64 = snapshot
-        .lanes
-        .iter()
-        .flat_map(|lane| &lane.classes[1..])
-        .map(|class| class.dropped[DropCause::Shed as usize])
-        .sum();
-    assert!(shed > 0, "a full control ring made the lower classes give way");
-    assert!(sum(|r, c| r.handled[c], Class::Control) > 0, "Control was handled throughout");
+
+    fn on_message(&mut self, _: &mut Context, message: Message<'_>) {
+        self.taken[message.envelope.class.index()] += 1;
+    }
+}
+
+#[test]
+fn a_flood_of_the_higher_classes_never_starves_the_lowest() {
+    let ring = RingSize { messages_max: 4096, payload_bytes_max: 512 };
+    let lane = LaneConfig { rings: RingSizes { classes: [ring; 3], bulk_bytes_max: 4096 }, ..LaneConfig::default() };
+    let mut node =
+        VirtualNode::new(VirtualConfig { lanes: 2, lane, log: None, seed: 3 }, |_| Feeder::default()).unwrap();
+    // More than a turn can take of every class: 8:4:1 of batches that grow from 16 to 64.
+    let mut before = [0; 3];
+    node.command(LaneIndex(0), [512, 256, 64]);
+    for batch in [16, 32, 64, 64, 64, 64] {
+        node.command(LaneIndex(0), [512, 256, 64]);
+        node.turn();
+        let taken = node.handler(LaneIndex(1)).unwrap().taken;
+        let turn = [taken[0] - before[0], taken[1] - before[1], taken[2] - before[2]];
+        assert_eq!(turn, [8 * batch, 4 * batch, batch], "the shares of one turn");
+        before = taken;
+    }
+    // A trickle of hints beside a flood of the others is taken in the very turn it comes.
+    node.run_until_idle();
+    for _ in 0..50 {
+        node.command(LaneIndex(0), [512, 256, 3]);
+        let before = node.handler(LaneIndex(1)).unwrap().taken[2];
+        node.turn();
+        node.turn();
+        assert_eq!(node.handler(LaneIndex(1)).unwrap().taken[2], before + 3);
+    }
 }
 
 /// Sends one acknowledged message when told to, and counts what comes.
@@ -259,4 +312,35 @@ fn a_producer_over_its_rate_is_dropped_in_its_class_and_control_is_exempt() {
     assert_eq!(node.handler(LaneIndex(0)).unwrap().refused, [0, 45, 0], "five more after five milliseconds");
     let dropped = &node.counters(LaneIndex(0)).unwrap().class(Class::Coordination).dropped;
     assert_eq!(dropped[DropCause::RateCapped as usize].get(), 45);
+}
+
+/// Says what became of a message to a lane or a slot, with a time to live.
+struct Messenger;
+
+impl Handler for Messenger {
+    type Command = (Envelope, Sender<Enqueue>, usize);
+
+    fn on_command(&mut self, cx: &mut Context, (envelope, answer, bytes): Self::Command) {
+        answer.send(cx.send(envelope, &vec![0; bytes])).unwrap();
+    }
+}
+
+#[test]
+fn a_message_that_can_go_nowhere_or_lives_no_longer_is_dropped_with_that_reason() {
+    let config = VirtualConfig { lanes: 2, lane: LaneConfig::default(), log: None, seed: 1 };
+    let mut node = VirtualNode::new(config, |_| Messenger).unwrap();
+    let mut send = |envelope, bytes| {
+        let (to, answer) = channel();
+        assert!(node.command(LaneIndex(0), (envelope, to, bytes)));
+        answer.recv().unwrap()
+    };
+    let to = |lane| Envelope::to_lane(LaneIndex(lane), Class::Coordination, Kind::new(1));
+    assert_eq!(send(to(1), 512), Enqueue::Enqueued);
+    assert_eq!(send(to(1), 513), Enqueue::Dropped(DropReason::NoRoute), "longer than a payload may be");
+    assert_eq!(send(to(2), 0), Enqueue::Dropped(DropReason::NoRoute), "no such lane");
+    assert_eq!(send(Envelope { ttl: 1, ..to(1) }, 0), Enqueue::Enqueued);
+    assert_eq!(send(Envelope { ttl: 0, ..to(1) }, 0), Enqueue::Dropped(DropReason::TtlExpired));
+    let dropped = &node.counters(LaneIndex(0)).unwrap().class(Class::Coordination).dropped;
+    assert_eq!(dropped[DropCause::NoRoute as usize].get(), 2);
+    assert_eq!(dropped[DropCause::TtlExpired as usize].get(), 1);
 }

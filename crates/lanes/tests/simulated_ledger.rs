@@ -14,6 +14,7 @@ use tessera_lanes::class::Class;
 use tessera_lanes::config::LaneConfig;
 use tessera_lanes::handler::Notice;
 use tessera_lanes::simulated::{NetworkConfig, VirtualConfig, VirtualNetwork, VirtualNode};
+use tessera_lanes::wal::storage::Storage;
 use tessera_lanes::wal::{Durability, LogConfig};
 
 fn config(lanes: usize, seed: u64) -> VirtualConfig {
@@ -102,6 +103,23 @@ fn a_quiet_node_answers_every_order() {
     pass(&mut node, 20);
     client.check(&node, "quiet");
     assert_eq!(client.acked, client.asked);
+}
+
+#[test]
+fn an_order_is_answered_though_nothing_follows_it() {
+    for seed in 0..30 {
+        let mut node = node(3, seed);
+        let mut client = Client::new(seed);
+        for round in 0..40 {
+            let orders = 1 + client.next() as usize % 40;
+            client.ask(&mut node, orders);
+            pass(&mut node, 30);
+            client.collect();
+            assert_eq!(client.acked, client.asked, "seed {seed}, round {round}");
+        }
+        let compacted = node.disk().list().unwrap().iter().filter(|name| name.ends_with(".snap")).count();
+        assert_eq!(compacted, 3, "seed {seed}: there was a snapshot to stumble over in every lane");
+    }
 }
 
 #[test]
