@@ -12,10 +12,10 @@ use tessera_dht::contact::Contact;
 use tessera_dht::identity::{Crypto as _, Identity};
 use tessera_dht::node::command::{CommandId, Outcome};
 use tessera_dht::node::config::NodeConfig;
-use tessera_dht::node::outbox::{Importance, MessageClass, Outbox, message_kind};
+use tessera_dht::node::outbox::{Importance, Logged, MessageClass, Outbox, message_kind};
 use tessera_dht::node::{LaneNode, steering_slot};
 use tessera_dht::rng::LaneRng;
-use tessera_dht::seal::cookie::Proofs;
+use tessera_dht::seal::cookie::{Proofs, Scope};
 use tessera_dht::seal::keys::NetworkKey;
 use tessera_dht::seal::{SealLimits, Sealer};
 use tessera_dht::time::Now;
@@ -47,7 +47,9 @@ impl Outbox for Sink {
     }
     fn forward(&mut self, _: Slot, _: Addr, _: &[u8], _: u8) {}
     fn message(&mut self, _: LaneIndex, _: MessageClass, _: u8, _: u64, _: &[u8]) {}
-    fn log(&mut self, _: u8, _: Slot, _: &[u8], _: Importance) {}
+    fn log(&mut self, _: u8, _: Slot, _: &[u8], _: Importance) -> Logged {
+        Logged::Safe
+    }
     fn complete(&mut self, _: CommandId, _: Outcome) {}
 }
 
@@ -92,7 +94,7 @@ fn serve_find_node() -> Pair {
     let server_key = server().public_key();
     // Carries the server's cookie, as every request but the first does.
     let request = move |client: &mut Sealer<Identity>, target: [u8; 32], buffer: &mut [u8; DATAGRAM_BYTES_MAX]| {
-        let envelope = Envelope { flags: 1, correlation: 7, cookie, message: Message::FindNode { target } };
+        let envelope = Envelope { flags: 1, correlation: 7, cookie, message: Message::FindNode { target, scope: Scope::EXACT } };
         let len = envelope.write(&mut buffer[HEADER_BYTES..]).expect("a small request");
         client.seal(T, &server_key, steering_slot(&id, &target), buffer, len).expect("a usable key")
     };

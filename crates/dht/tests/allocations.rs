@@ -11,10 +11,11 @@ use tessera_dht::identity::{Crypto as _, Identity};
 use tessera_dht::lookup::{Goal, Lookup, LookupConfig};
 use tessera_dht::node::command::{CommandId, Outcome};
 use tessera_dht::node::config::NodeConfig;
-use tessera_dht::node::outbox::{Importance, MessageClass, Outbox, message_kind};
+use tessera_dht::node::outbox::{Importance, Logged, MessageClass, Outbox, message_kind};
 use tessera_dht::node::{LaneNode, steering_slot};
 use tessera_dht::rng::LaneRng;
 use tessera_dht::routing::RoutingTable;
+use tessera_dht::seal::cookie::Scope;
 use tessera_dht::seal::keys::NetworkKey;
 use tessera_dht::seal::{SealLimits, Sealer};
 use tessera_dht::time::Now;
@@ -41,7 +42,9 @@ impl Outbox for Sink {
     }
     fn forward(&mut self, _: Slot, _: Addr, _: &[u8], _: u8) {}
     fn message(&mut self, _: LaneIndex, _: MessageClass, _: u8, _: u64, _: &[u8]) {}
-    fn log(&mut self, _: u8, _: Slot, _: &[u8], _: Importance) {}
+    fn log(&mut self, _: u8, _: Slot, _: &[u8], _: Importance) -> Logged {
+        Logged::Safe
+    }
     fn complete(&mut self, _: CommandId, _: Outcome) {}
 }
 
@@ -100,7 +103,7 @@ fn opening_routing_and_answering_a_request_allocates_nothing() {
     let (mut node, mut client) = (lane(), Client::new());
     let id = ContentId::from_bytes([7; 32]);
     let messages = [
-        Message::FindNode { target: [7; 32] },
+        Message::FindNode { target: [7; 32], scope: Scope::EXACT },
         Message::FindValue { id, sequence_min: 0 },
         Message::GetProviders { id, page: 0 },
         Message::Ping,

@@ -1,162 +1,23 @@
-//! A handful of real lanes with real keys on an instant network: what the parts do together.
+//! What the parts do together: joining, storing, finding, restarting.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
-use std::collections::BTreeMap;
+mod net;
 
+use net::{Net, Stranger, identity, lane, map, mutable};
 use tessera_contracts::point::ContentId;
-use tessera_contracts::prefix_map::{LaneIndex, PrefixMap, STRIPED_BITS_DEFAULT, Selector, Slot};
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
-use tessera_dht::identity::{Crypto as _, Identity};
-use tessera_dht::node::LaneNode;
-use tessera_dht::node::command::{Answer, Command, CommandId, Outcome, Privacy};
+use tessera_dht::identity::Crypto as _;
+use tessera_dht::node::command::{Answer, Command, CommandId, Privacy};
 use tessera_dht::node::config::NodeConfig;
-use tessera_dht::node::outbox::{Importance, MessageClass, Outbox};
-use tessera_dht::record::{MutableDraft, RecordView, immutable_record, mutable_id, mutable_record};
-use tessera_dht::seal::keys::NetworkKey;
-use tessera_dht::time::Now;
-
-#[derive(Default)]
-struct Effects {
-    sends: Vec<(Addr, Vec<u8>)>,
-    logs: Vec<(u8, Vec<u8>)>,
-    completions: Vec<(CommandId, Outcome)>,
-}
-
-impl Outbox for Effects {
-    fn send(&mut self, to: Addr, datagram: &[u8]) {
-        self.sends.push((to, datagram.to_vec()));
-    }
-    fn forward(&mut self, _: Slot, _: Addr, _: &[u8], _: u8) {
-        panic!("a node of one lane forwards nothing");
-    }
-    fn message(&mut self, _: LaneIndex, _: MessageClass, _: u8, _: u64, _: &[u8]) {
-        panic!("a node of one lane tells nobody");
-    }
-    fn log(&mut self, kind: u8, _: Slot, payload: &[u8], _: Importance) {
-        self.logs.push((kind, payload.to_vec()));
-    }
-    fn complete(&mut self, command: CommandId, outcome: Outcome) {
-        self.completions.push((command, outcome));
-    }
-}
-
-struct Member {
-    lane: LaneNode<Identity>,
-    contact: Contact,
-    log: Vec<(u8, Vec<u8>)>,
-}
-
-/// Datagrams arrive ten milliseconds after they were sent.
-struct Net {
-    now: Now,
-    members: Vec<Member>,
-    by_addr: BTreeMap<Addr, usize>,
-    flying: Vec<(Addr, Addr, Vec<u8>)>,
-    completions: BTreeMap<CommandId, Outcome>,
-    commands: u64,
-}
-
-fn identity(n: usize) -> Identity {
-    Identity::from_seed(&[n as u8 + 1; 32])
-}
-
-fn lane(n: usize, config: &NodeConfig, now: Now) -> LaneNode<Identity> {
-    let map = PrefixMap::new(Selector::striped(STRIPED_BITS_DEFAULT).unwrap(), 1).unwrap();
-    LaneNode::new(config.clone(), identity(n), map, LaneIndex(0), [n as u8 ^ 0x55; 32], now)
-}
-
-impl Net {
-    fn of(count: usize, config: &NodeConfig) -> Self {
-        let now = Now { mono_ms: 1_000_000, unix_ms: 1_800_000_000_000 };
-        let mut net = Self {
-            now,
-            members: Vec::new(),
-            by_addr: BTreeMap::new(),
-            flying: Vec::new(),
-            completions: BTreeMap::new(),
-            commands: 0,
-        };
-        for n in 0..count {
-            let contact = Contact { key: identity(n).public_key(), addr: Addr::v4([10, 0, n as u8, 1], 4000) };
-            net.by_addr.insert(contact.addr, n);
-            net.members.push(Member { lane: lane(n, config, now), contact, log: Vec::new() });
-            let seeds = net.members[..n.min(1)].iter().map(|member| member.contact).collect();
-            net.start(n, seeds);
-            net.run(300);
-        }
-        net.run(20_000);
-        net
-    }
-
-    fn start(&mut self, n: usize, seeds: Vec<Contact>) {
-        let now = self.now;
-        self.call(n, |lane, out| {
-            lane.on_start(now, out);
-            lane.on_command(now, CommandId(0), Command::Bootstrap { contacts: seeds }, out);
-        });
-    }
-
-    fn call(&mut self, n: usize, act: impl FnOnce(&mut LaneNode<Identity>, &mut Effects)) {
-        let mut effects = Effects::default();
-        act(&mut self.members[n].lane, &mut effects);
-        let from = self.members[n].contact.addr;
-        self.flying.extend(effects.sends.into_iter().map(|(to, bytes)| (from, to, bytes)));
-        self.members[n].log.extend(effects.logs);
-        self.completions.extend(effects.completions);
-    }
-
-    fn run(&mut self, ms: u64) {
-        for _ in 0..ms.div_ceil(10) {
-            self.now.mono_ms += 10;
-            self.now.unix_ms += 10;
-            let now = self.now;
-            for (from, to, mut bytes) in std::mem::take(&mut self.flying) {
-                if let Some(n) = self.by_addr.get(&to).copied() {
-                    self.call(n, |lane, out| lane.on_datagram(now, from, &mut bytes, 0, out));
-                }
-            }
-            for n in 0..self.members.len() {
-                if self.members[n].lane.next_wake_ms().is_some_and(|wake| wake <= now.mono_ms) {
-                    self.call(n, |lane, out| lane.on_time(now, out));
-                }
-            }
-        }
-    }
-
-    fn ask(&mut self, n: usize, command: Command) -> Outcome {
-        self.commands += 1;
-        let (id, now) = (CommandId(self.commands), self.now);
-        self.call(n, |lane, out| lane.on_command(now, id, command, out));
-        for _ in 0..60 {
-            if let Some(outcome) = self.completions.remove(&id) {
-                return outcome;
-            }
-            self.run(100);
-        }
-        panic!("every command completes");
-    }
-
-    fn put(&mut self, n: usize, record: Vec<u8>) -> Outcome {
-        self.ask(n, Command::Put { record, keep_alive: false })
-    }
-
-    fn get(&mut self, n: usize, id: ContentId, mutable: bool) -> Outcome {
-        self.ask(n, Command::Get { id, mutable, privacy: Privacy::None })
-    }
-}
-
-fn mutable(owner: usize, sequence: u64, value: Option<&[u8]>, now: Now) -> Vec<u8> {
-    let draft = MutableDraft { salt: [0; 32], sequence, issued_secs: now.unix_secs(), ttl_secs: 3600, value };
-    mutable_record(&draft, &identity(owner), &NetworkKey::of_name("tessera")).unwrap()
-}
+use tessera_dht::record::{RecordView, immutable_record, mutable_id};
 
 #[test]
 fn nodes_that_know_one_seed_come_to_know_each_other_and_are_healthy() {
     let net = Net::of(12, &NodeConfig::default());
     for member in &net.members {
-        let health = member.lane.health(net.now);
+        let health = member.lanes[0].health(net.now);
         assert!(health.is_up, "{health:?}");
         assert_eq!(health.live_peers, 11);
     }
@@ -165,7 +26,7 @@ fn nodes_that_know_one_seed_come_to_know_each_other_and_are_healthy() {
 #[test]
 fn a_lone_node_is_not_up() {
     let net = Net::of(1, &NodeConfig::default());
-    assert!(!net.members[0].lane.health(net.now).is_up);
+    assert!(!net.members[0].lanes[0].health(net.now).is_up);
 }
 
 #[test]
@@ -238,15 +99,15 @@ fn records_and_contacts_survive_a_restart_from_the_log() {
     let id = ContentId::of_immutable(b"durable");
     let log = std::mem::take(&mut net.members[5].log);
     let now = net.now;
-    net.members[5].lane = lane(5, &NodeConfig::default(), now);
+    net.members[5].lanes[0] = lane(5, &NodeConfig::default(), &map(1), 0, now);
     for (kind, payload) in &log {
-        net.members[5].lane.on_record(now, *kind, payload);
+        net.members[5].lanes[0].on_record(now, *kind, payload);
     }
-    let kept: Vec<_> = net.members[5].lane.records().iter().map(|(id, _)| id).collect();
+    let kept: Vec<_> = net.members[5].lanes[0].records().iter().map(|(id, _)| id).collect();
     assert_eq!(kept, [id]);
     net.start(5, Vec::new());
     net.run(5000);
-    assert_eq!(net.members[5].lane.health(net.now).live_peers, 9, "found again without a seed");
+    assert_eq!(net.members[5].lanes[0].health(net.now).live_peers, 9, "found again without a seed");
 }
 
 #[test]
@@ -255,18 +116,8 @@ fn blind_and_relayed_lookups_find_what_direct_ones_do() {
     let record = immutable_record(b"private", 3600).unwrap();
     net.put(1, record.clone());
     for privacy in [Privacy::Blind, Privacy::Relay] {
-        let reader = Identity::from_seed(&[99; 32]);
         // A newcomer holds nothing, so it has to ask.
-        let now = net.now;
-        let n = net.members.len();
-        let contact = Contact { key: reader.public_key(), addr: Addr::v4([10, 1, n as u8, 1], 4000) };
-        let map = PrefixMap::new(Selector::striped(STRIPED_BITS_DEFAULT).unwrap(), 1).unwrap();
-        let config = NodeConfig { client: true, ..NodeConfig::default() };
-        let lane = LaneNode::new(config, reader, map, LaneIndex(0), [n as u8; 32], now);
-        net.by_addr.insert(contact.addr, n);
-        net.members.push(Member { lane, contact, log: Vec::new() });
-        let seed = net.members[0].contact;
-        net.start(n, vec![seed]);
+        let n = net.join(1, &NodeConfig { client: true, ..NodeConfig::default() });
         net.run(70_000);
         let id = ContentId::of_immutable(b"private");
         let outcome = net.ask(n, Command::Get { id, mutable: false, privacy });
@@ -288,34 +139,19 @@ fn a_command_can_be_given_up() {
 
 #[test]
 fn a_write_without_a_token_is_refused() {
-    use tessera_dht::rng::LaneRng;
-    use tessera_dht::seal::{SealLimits, Sealer};
-    use tessera_dht::wire::header::{HEADER_BYTES, Suite};
-    use tessera_dht::wire::message::{Envelope, ErrorCode, Message};
-    use tessera_dht::wire::{BODY_BYTES_MAX, DATAGRAM_BYTES_MAX};
+    use tessera_dht::wire::message::{ErrorCode, Message};
 
     let mut net = Net::of(3, &NodeConfig::default());
-    let (now, to) = (net.now, net.members[1].contact);
-    let mut rng = LaneRng::new([8; 32]);
-    let network = NetworkKey::of_name("tessera");
-    let stranger = Identity::from_seed(&[200; 32]);
-    let mut sealer = Sealer::new(stranger, network, Suite::Aes256Gcm, &SealLimits::default(), &mut rng, now);
     let record = immutable_record(b"uninvited", 3600).unwrap();
-    let message = Message::Store { token: [0; 16], record: &record };
-    let envelope = Envelope { flags: 1, correlation: 5, cookie: [0; 8], message };
-    let mut datagram = [0; DATAGRAM_BYTES_MAX];
-    envelope.write(&mut datagram[HEADER_BYTES..HEADER_BYTES + BODY_BYTES_MAX]).unwrap();
-    sealer.seal(now, &to.key, 0, &mut datagram, BODY_BYTES_MAX).unwrap();
-    let from = Addr::v4([192, 0, 2, 77], 9);
-    net.call(1, |lane, out| lane.on_datagram(now, from, &mut datagram, 0, out));
-    let (_, _, mut reply) = net.flying.iter().find(|(_, to, _)| *to == from).cloned().unwrap();
-    let (_, body) = sealer.open(now, &mut reply, || true).unwrap();
-    let code = match Envelope::read(body).unwrap().message {
-        Message::Error { code, .. } => code,
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(code, ErrorCode::BadToken);
-    assert!(net.members[1].lane.records().is_empty());
+    let mut stranger = Stranger::new(200, net.now);
+    let mut refused = None;
+    stranger.say(&mut net, 1, Message::Store { token: [0; 16], record: &record }, |reply| {
+        if let Message::Error { code, .. } = reply {
+            refused = Some(*code);
+        }
+    });
+    assert_eq!(refused, Some(ErrorCode::BadToken));
+    assert!(net.members[1].lanes[0].records().is_empty());
 }
 
 #[test]
@@ -333,12 +169,12 @@ fn a_ping_measures_the_round_trip_or_ends_in_silence() {
 fn a_node_that_says_good_bye_is_dropped_at_once() {
     let mut net = Net::of(6, &NodeConfig::default());
     let (now, leaver) = (net.now, net.members[5].contact.id());
-    assert!(net.members[1].lane.table().get(&leaver).is_some());
+    assert!(net.members[1].lanes[0].table().get(&leaver).is_some());
     net.call(5, |lane, out| lane.leave(now, out));
     net.by_addr.retain(|_, n| *n != 5);
     net.run(50);
     for member in &net.members[..5] {
-        assert!(member.lane.table().get(&leaver).is_none(), "long before a ping would have timed out");
+        assert!(member.lanes[0].table().get(&leaver).is_none(), "long before a ping would have timed out");
     }
 }
 
@@ -353,7 +189,7 @@ fn a_record_forgotten_is_not_stored_again_and_the_log_says_so() {
     assert_eq!(net.get(1, id, false).answer, Answer::NoRecord);
     let log = net.members[0].log.clone();
     let config = NodeConfig::default();
-    let mut again = lane(0, &config, net.now);
+    let mut again = lane(0, &config, &map(1), 0, net.now);
     for (kind, payload) in &log {
         again.on_record(net.now, *kind, payload);
     }

@@ -1,5 +1,6 @@
 //! The files under `vectors/` say what the wire looks like, for other implementations. They are rendered from the code
-//! here and compared: a difference is a change of the wire format and needs a new version, not a new file.
+//! here and compared: a difference is a change of the wire format and needs a new version, not a new file. Until version 1
+//! is released, `RENDER_VECTORS=1` writes them anew.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -12,7 +13,7 @@ use tessera_dht::identity::{Crypto as _, Identity};
 use tessera_dht::node::steering_slot;
 use tessera_dht::record::{MutableDraft, RecordView, immutable_record, mutable_record, sign_provider};
 use tessera_dht::rng::LaneRng;
-use tessera_dht::seal::cookie::Proofs;
+use tessera_dht::seal::cookie::{Proofs, Scope};
 use tessera_dht::seal::keys::{NetworkKey, PairRoot};
 use tessera_dht::seal::{SealLimits, Sealer};
 use tessera_dht::time::Now;
@@ -68,7 +69,10 @@ fn identities() -> String {
     field(&mut out, "bob's address on the wire", &addr.to_wire());
     field(&mut out, "unix seconds", &T.unix_secs().to_le_bytes());
     field(&mut out, "alice's cookie for bob's address", &proofs.cookie(&addr, T.unix_secs()));
-    field(&mut out, "alice's token for bob", &proofs.token(&addr, &bob().node_id(), T.unix_secs()));
+    let id = ContentId::from_bytes([0x55; 32]);
+    let token = |scope| proofs.token(&addr, &bob().node_id(), &id, scope, T.unix_secs());
+    field(&mut out, "alice's token for bob and an id", &token(Scope::EXACT));
+    field(&mut out, "alice's token for bob and its first nine bits", &token(Scope::region(9)));
     field(&mut out, "slot of content id 5555.. at alice", &[steering_slot(&alice().node_id(), &[0x55; 32])]);
     out
 }
@@ -128,7 +132,7 @@ fn messages() -> String {
         ("PONG", Message::Pong { observed: b.addr }),
         ("NEGOTIATE", Message::Negotiate(capabilities)),
         ("NEGOTIATED", Message::Negotiated { capabilities, observed: b.addr }),
-        ("FIND_NODE", Message::FindNode { target: [0x55; 32] }),
+        ("FIND_NODE", Message::FindNode { target: [0x55; 32], scope: Scope::EXACT }),
         ("NODES", Message::Nodes { token, contacts }),
         ("FIND_VALUE", Message::FindValue { id, sequence_min: 9 }),
         ("VALUE, found", Message::Value { token, record: Some(&record), closer: contacts }),
@@ -176,6 +180,9 @@ fn records() -> String {
 
 fn held_to(file: &str, rendered: &str) {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors").join(file);
+    if std::env::var_os("RENDER_VECTORS").is_some() {
+        std::fs::write(&path, rendered).unwrap();
+    }
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(stored == rendered, "{} differs from the code, which says:\n{rendered}", path.display());
 }

@@ -36,20 +36,23 @@ pub(super) enum Purpose {
     /// A command wants to know.
     Ping(CommandId),
     /// On behalf of somebody else's request.
-    Relay(RelayedFor),
+    Relay(ReplyTo),
     /// An announcement of ours was handed to a stem.
     Stem(ContentId),
     /// Somebody else's announcement was handed on.
     StemOn,
 }
 
-/// Whose request is being relayed.
+/// Whom to answer later: a request that is being relayed, or that waits for the log.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RelayedFor {
+pub(super) struct ReplyTo {
     pub(super) key: PublicKey,
     pub(super) addr: Addr,
     pub(super) correlation: u64,
     pub(super) flags: u8,
+    /// Whether the address has echoed its cookie.
+    pub(super) proven: bool,
+    pub(super) datagram_len: usize,
 }
 
 /// A request in flight.
@@ -94,6 +97,9 @@ impl<C: Crypto> LaneNode<C> {
         self.counters.requests_sent += 1;
         self.requests.insert(correlation, Request { to, id, sent_ms: now.mono_ms, timer, purpose });
         *self.outstanding.get_or_insert_with(*id.as_bytes(), || 0) += 1;
+        if let Purpose::Lookup { at, .. } | Purpose::Write { at, .. } = purpose {
+            self.note_sent(at, correlation);
+        }
         true
     }
 
@@ -153,9 +159,12 @@ impl<C: Crypto> LaneNode<C> {
     }
 
     /// Takes a request out of flight.
-    fn settle(&mut self, correlation: u64) -> Option<Request> {
+    pub(super) fn settle(&mut self, correlation: u64) -> Option<Request> {
         let request = self.requests.remove(&correlation)?;
         self.timers.cancel(request.timer);
+        if let Purpose::Lookup { at, generation, .. } | Purpose::Write { at, generation, .. } = request.purpose {
+            self.note_settled(at, generation, correlation);
+        }
         if let Some(count) = self.outstanding.get(request.id.as_bytes()) {
             *count -= 1;
             if *count == 0 {

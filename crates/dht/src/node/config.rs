@@ -63,6 +63,8 @@ pub struct NodeConfig {
     pub stem_hops: u8,
     /// Relay requests of others, at most so many at once; zero for never.
     pub relays_max: usize,
+    /// Writes of others that wait for the log to make them safe.
+    pub promises_max: usize,
     /// Ids remembered as provided.
     pub published_max: usize,
     /// Mutable records whose highest seen sequence is remembered.
@@ -96,6 +98,7 @@ impl Default for NodeConfig {
             cache_hints: true,
             stem_hops: 0,
             relays_max: 64,
+            promises_max: 1024,
             published_max: 1_000_000,
             sequences_max: 4096,
         }

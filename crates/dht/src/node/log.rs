@@ -8,7 +8,7 @@ use tessera_contracts::point::{ContentId, NodeId, Point as _};
 use tessera_contracts::prefix_map::Slot;
 
 use super::LaneNode;
-use super::outbox::{Importance, Outbox};
+use super::outbox::{Importance, Logged, Outbox};
 use crate::contact::Contact;
 use crate::identity::{Crypto, PublicKey};
 use crate::record::{RecordView, TTL_SECS_MAX};
@@ -204,10 +204,10 @@ impl<C: Crypto> LaneNode<C> {
         view: &RecordView<'_>,
         giver: PublicKey,
         out: &mut impl Outbox,
-    ) {
+    ) -> Logged {
         let mut buffer = [0; 40 + crate::record::RECORD_BYTES_MAX];
         let len = write_record(&mut buffer, &giver, view.expires_secs(now.unix_secs()), view.bytes);
-        out.log(log_kind::RECORD, self.map.slot(&self.own, id), &buffer[..len], Importance::Hard);
+        out.log(log_kind::RECORD, self.map.slot(&self.own, id), &buffer[..len], Importance::Hard)
     }
 
     pub(super) fn log_published(&mut self, now: Now, id: &ContentId, out: &mut impl Outbox) {

@@ -5,7 +5,7 @@
 //! nothing; they tell each other about contacts and scores, and hand over datagrams that reached the wrong one.
 //!
 //! - `ask`: requests in flight, replies and timeouts
-//! - `serve`: other nodes' requests
+//! - `serve`: other nodes' requests; `keep`: their writes; `relay`: what is asked for them
 //! - `operation`: lookups and writes on behalf of commands and of upkeep
 //! - `publish`: announcing ids, alone or in sweeps
 //! - `upkeep`: joining, pinging, refreshing, hints between lanes, health
@@ -17,20 +17,23 @@
 mod ask;
 pub mod command;
 pub mod config;
+mod keep;
 pub mod log;
 mod operation;
 pub mod outbox;
 mod publish;
+mod relay;
 mod serve;
 mod upkeep;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use core::num::NonZeroU32;
 
 use tessera_contracts::point::{ContentId, Distance, NodeId, Point as _};
 use tessera_contracts::prefix_map::{LaneIndex, PrefixMap, STRIPED_BITS_DEFAULT, Selector, Slot};
-use tessera_stdx::{TimerHandle, TimingWheel};
+use tessera_stdx::{Rate, TimerHandle, TimingWheel, TokenBucket};
 
 use crate::abuse::{Abuse, Offence};
 use crate::addr::Addr;
@@ -53,7 +56,7 @@ use ask::{Request, Timer};
 use command::{Answer, Command, CommandId, Outcome};
 use config::NodeConfig;
 use operation::Operation;
-use outbox::{MessageClass, Outbox, message_kind};
+use outbox::{Logged, MessageClass, Outbox, message_kind};
 use publish::Published;
 pub use upkeep::Health;
 
@@ -86,6 +89,11 @@ pub struct Counters {
     pub lookups_for_sweeps: u64,
     pub lookups_refused: u64,
     pub announces_sent: u64,
+    /// Announcements that a holder refused, or did not answer even when asked again.
+    pub announces_refused: u64,
+    pub announces_unanswered: u64,
+    /// Ids of announcements that were answered but not kept.
+    pub announces_not_kept: u64,
     pub records_stored: u64,
     pub providers_stored: u64,
     pub records_invalid: u64,
@@ -123,7 +131,7 @@ pub struct LaneNode<C> {
     kept_alive: BTreeMap<ContentId, Vec<u8>>,
     kept_alive_due: BTreeSet<(u64, ContentId)>,
     stems: VecDeque<publish::Stemmed>,
-    announce_tokens: u32,
+    announce_pace: TokenBucket,
     seeds: Vec<Contact>,
     join: upkeep::Join,
     lost: VecDeque<upkeep::Lost>,
@@ -132,12 +140,19 @@ pub struct LaneNode<C> {
     size_samples_len: usize,
     observed: Option<Addr>,
     relays: usize,
+    /// Acknowledgements that wait for the log, in its order.
+    promises: VecDeque<keep::Promise>,
+    last_logged: Logged,
+    durable: u64,
     last_inbound_ms: u64,
     last_answer_ms: u64,
     tick_timer: Option<TimerHandle>,
     counters: Counters,
     buffer: Box<[u8; DATAGRAM_BYTES_MAX]>,
 }
+
+/// Acknowledgements for which room is reserved at the start; a larger queue grows when it is needed.
+const PROMISES_RESERVED_MAX: usize = 1024;
 
 const SIZE_SAMPLES: usize = 16;
 
@@ -179,7 +194,7 @@ impl<C: Crypto> LaneNode<C> {
             kept_alive: BTreeMap::new(),
             kept_alive_due: BTreeSet::new(),
             stems: VecDeque::new(),
-            announce_tokens: 0,
+            announce_pace: announce_pace(&config, &map, now.mono_ms),
             seeds: Vec::new(),
             join: upkeep::Join::default(),
             lost: VecDeque::new(),
@@ -187,6 +202,9 @@ impl<C: Crypto> LaneNode<C> {
             size_samples_len: 0,
             observed: None,
             relays: 0,
+            promises: VecDeque::with_capacity(config.promises_max.min(PROMISES_RESERVED_MAX)),
+            last_logged: Logged::Safe,
+            durable: 0,
             last_inbound_ms: 0,
             last_answer_ms: 0,
             tick_timer: None,
@@ -321,6 +339,7 @@ impl<C: Crypto> LaneNode<C> {
     pub fn on_map(&mut self, map: PrefixMap) {
         self.home_slot = home_slot(&map, self.lane);
         self.abuse.set_lanes(map.lanes());
+        self.announce_pace = announce_pace(&self.config, &map, self.timers.now());
         self.map = map;
     }
 
@@ -375,7 +394,7 @@ impl<C: Crypto> LaneNode<C> {
 
     /// Numbers that have a bound, with their bounds, for a checker or a metric.
     #[must_use]
-    pub fn bounds(&self) -> [(&'static str, usize, usize); 9] {
+    pub fn bounds(&self) -> [(&'static str, usize, usize); 10] {
         let (agreements, streams) = self.sealer.remembered();
         [
             ("agreements", agreements, self.config.seal.agreements_max),
@@ -387,6 +406,7 @@ impl<C: Crypto> LaneNode<C> {
             ("requests", self.requests.len(), self.config.requests_max),
             ("operations", self.operations.len(), self.config.operations_max),
             ("published", self.published.len(), self.config.published_max),
+            ("promises", self.promises.len(), self.config.promises_max),
         ]
     }
 
@@ -454,6 +474,13 @@ impl<C: Crypto> LaneNode<C> {
         }
         distance_with_prefix((share * 18_446_744_073_709_551_615.0) as u64)
     }
+}
+
+/// This lane's share of the pace of announcements; a tenth of a second's worth may go at once.
+fn announce_pace(config: &NodeConfig, map: &PrefixMap, now_ms: u64) -> TokenBucket {
+    let ticks = const { NonZeroU32::new(1000).expect("a thousand is not zero") };
+    let tokens = (config.announces_per_sec / map.lanes() as u32).max(1);
+    TokenBucket::full(Rate { tokens, ticks }, (tokens / 10).max(1), now_ms)
 }
 
 /// The distance whose first 64 bits are `prefix`, the rest zero.

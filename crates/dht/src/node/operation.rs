@@ -19,6 +19,7 @@ use crate::lookup::{Ask, Finish, Goal, Lookup, LookupConfig, PROVIDERS_FOUND_MAX
 use crate::record::{RecordRefused, RecordView, check_provider};
 use crate::rng::LaneRng;
 use crate::routing::size_of_density;
+use crate::seal::cookie::Scope;
 use crate::store::records::Class;
 use crate::time::Now;
 use crate::wire::codec::Writer;
@@ -34,7 +35,9 @@ pub(super) enum Task {
     },
     Put,
     FindProviders,
-    /// Refresh a bucket, or find our own neighbours when joining.
+    /// Find our own neighbours: the end of it is the end of joining.
+    Join,
+    /// Refresh a bucket.
     Upkeep,
     /// Announce ids of one region.
     Spread,
@@ -72,6 +75,8 @@ pub(super) struct Operation {
     /// The point really looked for; while blind the lookup has another.
     target: [u8; 32],
     timer: Option<TimerHandle>,
+    /// Correlation ids of what is in flight: few, and all that is left to clean up when the operation ends.
+    in_flight: Vec<u64>,
     pub(super) record: Vec<u8>,
     pub(super) holders: Vec<Holder>,
     next_holder: usize,
@@ -91,6 +96,7 @@ impl Operation {
             privacy: Privacy::None,
             target: [0; 32],
             timer: None,
+            in_flight: Vec::with_capacity(IN_FLIGHT_RESERVED),
             record: Vec::new(),
             holders: Vec::with_capacity(crate::lookup::FRONTIER_MAX),
             next_holder: 0,
@@ -314,17 +320,25 @@ impl<C: Crypto> LaneNode<C> {
         let idle = operation.lookup.candidates().iter().all(|candidate| candidate.standing != Standing::Asked);
         let wake_ms = operation.lookup.wake_ms();
         let wake_ms = if idle { wake_ms.min(now.mono_ms + 100) } else { wake_ms };
+        self.wake_at(at, wake_ms.max(now.mono_ms + 1));
+    }
+
+    fn wake_at(&mut self, at: u16, wake_ms: u64) {
+        let operation = &mut self.operations[usize::from(at)];
         if let Some(timer) = operation.timer.take() {
             self.timers.cancel(timer);
         }
         let timer = Timer::Operation { at, generation: operation.generation };
-        operation.timer = self.timers.insert(wake_ms.max(now.mono_ms + 1), timer).ok();
+        operation.timer = self.timers.insert(wake_ms, timer).ok();
     }
 
     pub(super) fn on_operation_timer(&mut self, now: Now, at: u16, generation: u32, out: &mut impl Outbox) {
         if self.is_current(at, generation) {
             self.operations[usize::from(at)].timer = None;
-            self.drive(now, at, out);
+            match self.operations[usize::from(at)].phase {
+                Phase::Writing => self.pump_writes(now, at, out),
+                _ => self.drive(now, at, out),
+            }
         }
     }
 
@@ -335,16 +349,18 @@ impl<C: Crypto> LaneNode<C> {
     fn send_step(&mut self, now: Now, at: u16, ask: &Ask, out: &mut impl Outbox) -> bool {
         let operation = &self.operations[usize::from(at)];
         let purpose = Purpose::Lookup { at, generation: operation.generation, peer: ask.id };
-        let mut target = *operation.lookup.target();
+        let (mut target, mut scope) = (*operation.lookup.target(), Scope::EXACT);
         if operation.task == Task::Spread && operation.spread.is_regional() {
-            // An answer names those nearest to one point. To meet everybody of a region, ask about points all over it.
+            // An answer names those nearest to one point. To meet everybody of a region, ask about points all over it, and
+            // for a token that is good for all of it.
             let shared = operation.spread.radius.leading_zeros();
             target = random_point(&mut self.rng, &target, shared);
+            scope = Scope::region(shared);
         }
         let operation = &self.operations[usize::from(at)];
         let id = ContentId::from_bytes(target);
         let message = match operation.lookup.goal() {
-            Goal::Nodes => Message::FindNode { target },
+            Goal::Nodes => Message::FindNode { target, scope },
             Goal::Immutable => Message::FindValue { id, sequence_min: 0 },
             Goal::Mutable { sequence_min } => Message::FindValue { id, sequence_min },
             Goal::Providers { .. } => Message::GetProviders { id, page: ask.page },
@@ -540,11 +556,15 @@ impl<C: Crypto> LaneNode<C> {
     fn finish(&mut self, now: Now, at: u16, finish: Finish, out: &mut impl Outbox) {
         let k = self.config.lookup.k;
         let operation = &mut self.operations[usize::from(at)];
+        let task = operation.task;
+        if operation.phase != Phase::Writing {
+            self.cancel_requests(at);
+        }
+        let operation = &mut self.operations[usize::from(at)];
         if operation.phase == Phase::Blind && finish != Finish::Cancelled {
             self.unblind(now, at, out);
             return;
         }
-        let task = operation.task;
         if finish == Finish::Cancelled && operation.phase == Phase::Writing {
             self.finish_write(now, at, out);
             return;
@@ -561,7 +581,14 @@ impl<C: Crypto> LaneNode<C> {
         match task {
             Task::Put | Task::Spread if finish != Finish::Cancelled => {
                 operation.phase = Phase::Writing;
+                // Who thinks the region is larger than it may be gives a token for less: it is no use for the rest.
+                let regional = task == Task::Spread && operation.spread.is_regional();
+                let scope =
+                    if regional { Scope::region(operation.spread.radius.leading_zeros()) } else { Scope::EXACT };
                 for candidate in operation.lookup.holders() {
+                    if candidate.token.is_none_or(|token| Scope::of_token(&token) > scope) {
+                        continue;
+                    }
                     operation.holders.push(Holder {
                         id: candidate.id,
                         contact: candidate.contact,
@@ -576,9 +603,11 @@ impl<C: Crypto> LaneNode<C> {
                 }
                 self.pump_writes(now, at, out);
             }
-            Task::Upkeep => {
+            Task::Upkeep => self.release(at),
+            Task::Join => {
+                let anybody = operation.lookup.stats(now.mono_ms).answers > 0;
                 self.release(at);
-                self.on_upkeep_done(now);
+                self.on_join_done(now, anybody);
             }
             _ => {
                 let answer = match task {
@@ -686,7 +715,10 @@ impl<C: Crypto> LaneNode<C> {
             if operation.task == Task::Spread {
                 match self.send_next_batch(now, at, out) {
                     Pace::Sent => continue,
-                    Pace::Later => return,
+                    Pace::Later => {
+                        self.wake_at(at, now.mono_ms + PACE_MS);
+                        return;
+                    }
                     Pace::Done => break,
                 }
             }
@@ -740,9 +772,15 @@ impl<C: Crypto> LaneNode<C> {
         let holder = &mut operation.holders[usize::from(target)];
         holder.silences = 0;
         match message {
-            Message::Stored | Message::Announced { .. } => {
+            Message::Stored => {
                 holder.acknowledged = true;
                 operation.written.acknowledged += 1;
+            }
+            Message::Announced { kept } => {
+                holder.acknowledged = true;
+                operation.written.acknowledged += 1;
+                let not_kept = self.sent_in_batch(at, usize::from(target), batch).saturating_sub(kept.count_ones());
+                self.counters.announces_not_kept += u64::from(not_kept);
             }
             Message::Error { code: ErrorCode::RateLimited, retry_after_ms } if operation.task == Task::Spread => {
                 self.pause_holder(now, at, usize::from(target), batch, *retry_after_ms);
@@ -792,6 +830,8 @@ impl<C: Crypto> LaneNode<C> {
         let operation = &mut self.operations[usize::from(at)];
         let written = core::mem::take(&mut operation.written);
         if operation.task == Task::Spread {
+            self.counters.announces_refused += written.refused.iter().map(|(_, count)| u64::from(*count)).sum::<u64>();
+            self.counters.announces_unanswered += u64::from(written.silent);
             self.spread_done(now, at);
         }
         self.complete(now, at, Answer::Written(written), Some(Finish::Exhausted), out);
@@ -824,8 +864,31 @@ impl<C: Crypto> LaneNode<C> {
         self.release(at);
     }
 
-    /// Makes an operation free. Its replies still in flight find another generation.
+    /// Notes a request of an operation.
+    pub(super) fn note_sent(&mut self, at: u16, correlation: u64) {
+        self.operations[usize::from(at)].in_flight.push(correlation);
+    }
+
+    /// Notes that a request of an operation is no longer in flight.
+    pub(super) fn note_settled(&mut self, at: u16, generation: u32, correlation: u64) {
+        let Some(operation) = self.operations.get_mut(usize::from(at)).filter(|op| op.generation == generation) else {
+            return;
+        };
+        if let Some(place) = operation.in_flight.iter().position(|sent| *sent == correlation) {
+            operation.in_flight.swap_remove(place);
+        }
+    }
+
+    /// Forgets what an operation still has in flight: nobody waits for it any more, and the peers' tokens are free again.
+    fn cancel_requests(&mut self, at: u16) {
+        while let Some(correlation) = self.operations[usize::from(at)].in_flight.pop() {
+            self.settle(correlation);
+        }
+    }
+
+    /// Makes an operation free, at a cost that does not depend on how much it did.
     fn release(&mut self, at: u16) {
+        self.cancel_requests(at);
         let operation = &mut self.operations[usize::from(at)];
         operation.task = Task::Idle;
         operation.command = None;
@@ -847,6 +910,12 @@ pub(super) fn random_point(rng: &mut LaneRng, point: &[u8; 32], bits: u32) -> [u
     }
     random
 }
+
+/// When writes that their pace holds up are looked at again.
+const PACE_MS: u64 = 50;
+
+/// Requests of one operation for which room is reserved: as many as a lookup or a write has in flight by default.
+const IN_FLIGHT_RESERVED: usize = 16;
 
 /// Requests for other ids of the region that accompany a blind lookup's real ones.
 const NEIGHBOUR_PROBES: usize = 3;

@@ -43,6 +43,17 @@ pub enum Importance {
     Hard,
 }
 
+/// What became of something given to the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Logged {
+    /// There is nothing to wait for: it is as safe as the node's configuration promises, or no log is kept.
+    Safe,
+    /// Safe once [`LaneNode::on_durable`](super::LaneNode::on_durable) names this number or a later one.
+    At(u64),
+    /// The log did not take it: nothing may be promised to anybody.
+    Refused,
+}
+
 /// Where a lane's effects go.
 pub trait Outbox {
     /// Sends a datagram.
@@ -54,8 +65,9 @@ pub trait Outbox {
     /// Sends a message to another lane. Messages of one kind and prefix may be coalesced.
     fn message(&mut self, to: LaneIndex, class: MessageClass, kind: u8, prefix: u64, payload: &[u8]);
 
-    /// Logs a piece of state that belongs to `slot`: kinds are in `node::log_kind`.
-    fn log(&mut self, kind: u8, slot: Slot, payload: &[u8], importance: Importance);
+    /// Logs a piece of state that belongs to `slot`: kinds are in `node::log_kind`. A peer that was promised something is
+    /// answered when the log says that it is safe.
+    fn log(&mut self, kind: u8, slot: Slot, payload: &[u8], importance: Importance) -> Logged;
 
     /// A provider was found on behalf of a command that goes on. Told once for each provider; the outcome has them all.
     fn found_provider(&mut self, command: CommandId, provider: &SignedProvider) {

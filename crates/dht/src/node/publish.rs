@@ -158,13 +158,6 @@ impl<C: Crypto> LaneNode<C> {
 
     /// Starts what is due: at each tick, as far as operations and pace allow.
     pub(super) fn publish_due(&mut self, now: Now, out: &mut impl Outbox) {
-        let per_tick = u64::from(self.config.announces_per_sec) * self.config.tick_ms / 1000;
-        self.announce_tokens = (per_tick / self.map.lanes() as u64).max(1) as u32;
-        for at in 0..self.operations.len() {
-            if self.operations[at].task == Task::Spread {
-                self.pump_writes(now, at as u16, out);
-            }
-        }
         if self.table.is_empty() {
             return; // Announcing to nobody would only use up the schedule.
         }
@@ -269,11 +262,10 @@ impl<C: Crypto> LaneNode<C> {
             if start == spread.ids.len() || target.silences >= 3 {
                 continue;
             }
-            if target.resume_ms > now.mono_ms || self.announce_tokens == 0 {
+            if target.resume_ms > now.mono_ms || self.announce_pace.take(now.mono_ms, 1).is_err() {
                 waiting = true;
                 continue;
             }
-            self.announce_tokens -= 1;
             spread.cursors[holder] = batch_end(&spread.holders, holder, start) as u32;
             spread.turn = holder + 1;
             operation.written.holders += 1;
@@ -290,6 +282,13 @@ impl<C: Crypto> LaneNode<C> {
         operation.holders[holder].resume_ms = now.mono_ms + pause_ms;
         let cursor = &mut operation.spread.cursors[holder];
         *cursor = start.min(*cursor);
+    }
+
+    /// How many ids the batch that begins at `start` has.
+    pub(super) fn sent_in_batch(&self, at: u16, holder: usize, start: u32) -> u32 {
+        let holders = &self.operations[usize::from(at)].spread.holders;
+        let end = batch_end(holders, holder, start as usize);
+        (start as usize..end).filter(|i| holders[*i] >> holder & 1 == 1).count() as u32
     }
 
     pub(super) fn resend_batch(&mut self, now: Now, at: u16, holder: usize, start: u32, out: &mut impl Outbox) {
@@ -441,7 +440,7 @@ const SPARED_OPERATIONS: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pace {
     Sent,
-    /// Not now: the pace or the holders forbid it until the next tick.
+    /// Not now: the pace or the holders forbid it for a moment.
     Later,
     Done,
 }

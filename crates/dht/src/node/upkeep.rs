@@ -118,6 +118,7 @@ impl<C: Crypto> LaneNode<C> {
         self.tick_timer = self.timers.insert(next_ms, Timer::Tick).ok();
         self.records.expire(now, |_| {});
         self.providers.expire(now);
+        self.drop_old_promises(now);
         self.keep_joined(now, out);
         self.try_lost(now, out);
         self.ping_idle(now, out);
@@ -144,9 +145,8 @@ impl<C: Crypto> LaneNode<C> {
         }
         self.join.pause_ms = 0;
         if !self.join.joined && !self.join.looking && now.mono_ms >= self.join.next_ms {
-            let own = *self.own.as_bytes();
-            self.join.looking = self.begin(now, Task::Upkeep, None, own, Goal::Nodes, Privacy::None, out).is_none();
             self.join.next_ms = now.mono_ms + JOIN_PAUSE_MS_MIN;
+            self.look_around(now, out);
         }
         if let Some(bucket) = self.join.fill_from.take() {
             self.join.fill_from = bucket.checked_sub(1);
@@ -154,18 +154,26 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
-    /// An upkeep lookup has ended; the first one after joining starts the filling of the table.
-    pub(super) fn on_upkeep_done(&mut self, now: Now) {
-        if self.join.looking {
+    /// Looks for our own neighbours.
+    fn look_around(&mut self, now: Now, out: &mut impl Outbox) {
+        // Said first: a lookup that finds nobody to send to is over before `begin` returns.
+        self.join.looking = true;
+        let own = *self.own.as_bytes();
+        if self.begin(now, Task::Join, None, own, Goal::Nodes, Privacy::None, out).is_some() {
             self.join.looking = false;
-            // Alone with a single silent seed is not joined.
-            if self.table.live_len() > 0 {
-                self.join.joined = true;
-                let closest = self.table.closest(&self.own, self.table.k(), |_| true);
-                let deepest = self.table.peers_of(&closest).last().map(|peer| self.own.distance_to(&peer.id));
-                self.join.fill_from = deepest.map(|distance| distance.leading_zeros().min(64));
-                self.tick_soon(now);
-            }
+        }
+    }
+
+    /// The lookup for our own neighbours has ended; now the table is filled.
+    pub(super) fn on_join_done(&mut self, now: Now, answered: bool) {
+        self.join.looking = false;
+        // Who heard from nobody has found no place: it looks again soon.
+        if answered && self.table.live_len() > 0 {
+            self.join.joined = true;
+            let closest = self.table.closest(&self.own, self.table.k(), |_| true);
+            let deepest = self.table.peers_of(&closest).last().map(|peer| self.own.distance_to(&peer.id));
+            self.join.fill_from = deepest.map(|distance| distance.leading_zeros().min(64));
+            self.tick_soon(now);
         }
     }
 
@@ -203,8 +211,7 @@ impl<C: Crypto> LaneNode<C> {
         }
         if self.join.regained >= REGAINED_TO_REJOIN && self.join.fill_from.is_none() && !self.join.looking {
             self.join.regained = 0;
-            let own = *self.own.as_bytes();
-            self.join.looking = self.begin(now, Task::Upkeep, None, own, Goal::Nodes, Privacy::None, out).is_none();
+            self.look_around(now, out);
         }
     }
 

@@ -1,13 +1,14 @@
 //! Proofs that cost nothing to keep: cookies for addresses, tokens for writes.
 //!
 //! A *cookie* proves that its bearer can receive at an address; until then an address is sent no more bytes than came
-//! from it. A *token* allows writes: it also names the asker, so that one node cannot spend another's. Both are keyed
+//! from it. A *token* allows writes: it also names the asker, so that one node cannot spend another's, and the id, so that
+//! one question does not open all ids; who announces a region asks for a token of that region. Both are keyed
 //! hashes over a period, so any lane checks what any lane issued, and nothing is stored. A cookie forged by guessing
-//! (2^64 datagrams) buys amplification only, so eight bytes are enough; a token is sixteen.
+//! (2^64 datagrams) buys amplification only, so eight bytes are enough; a token is a byte of scope and fifteen of hash.
 
 use subtle::ConstantTimeEq;
 use tessera_contracts::domain::{COOKIE_V1, WRITE_TOKEN_V1};
-use tessera_contracts::point::{NodeId, Point as _};
+use tessera_contracts::point::{ContentId, NodeId, Point as _};
 use zeroize::Zeroizing;
 
 use super::keys::{NetworkKey, period_at};
@@ -17,6 +18,50 @@ use crate::wire::message::{Cookie, Token};
 
 /// "I have no cookie of yours." Never issued.
 pub const NO_COOKIE: Cookie = [0; 8];
+
+/// What a token is good for: all ids that share so many leading bits with the one it was asked for, or that id alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Scope(u8);
+
+impl Scope {
+    /// The id alone.
+    pub const EXACT: Self = Self(u8::MAX);
+
+    /// All ids that share `bits` leading bits.
+    #[must_use]
+    pub fn region(bits: u32) -> Self {
+        Self(bits.min(u32::from(u8::MAX)) as u8)
+    }
+
+    /// Reads the wire form.
+    #[must_use]
+    pub fn from_wire(byte: u8) -> Self {
+        Self(byte)
+    }
+
+    /// The wire form.
+    #[must_use]
+    pub fn to_wire(self) -> u8 {
+        self.0
+    }
+
+    /// What a token says it is good for: its first byte, which its hash covers.
+    #[must_use]
+    pub fn of_token(token: &Token) -> Self {
+        Self(token[0])
+    }
+
+    /// The part of `id` that counts, the rest zero.
+    fn region_of(self, id: &ContentId) -> [u8; 32] {
+        let mut region = *id.as_bytes();
+        if self != Self::EXACT {
+            let (whole, bits) = (usize::from(self.0) / 8, self.0 % 8);
+            region[whole] &= !(0xff >> bits);
+            region[whole + 1..].fill(0);
+        }
+        region
+    }
+}
 
 /// Issues and checks cookies and tokens.
 #[derive(Clone)]
@@ -52,18 +97,18 @@ impl Proofs {
         *cookie != NO_COOKIE && bool::from(current | previous)
     }
 
-    /// The token with which `asker` at `addr` may write here.
+    /// The token with which `asker` at `addr` may write ids that share the first `scope` bits of `id`.
     #[must_use]
-    pub fn token(&self, addr: &Addr, asker: &NodeId, unix_secs: u64) -> Token {
-        self.token_of(addr, asker, period_at(unix_secs))
+    pub fn token(&self, addr: &Addr, asker: &NodeId, id: &ContentId, scope: Scope, unix_secs: u64) -> Token {
+        self.token_of(addr, asker, id, scope, period_at(unix_secs))
     }
 
-    /// Whether `token` was issued to `asker` at `addr` in this period or the one before.
+    /// Whether `token` was issued to `asker` at `addr` for `id`, or for its region, in this period or the one before.
     #[must_use]
-    pub fn token_holds(&self, token: &Token, addr: &Addr, asker: &NodeId, unix_secs: u64) -> bool {
-        let now = period_at(unix_secs);
-        let current = self.token_of(addr, asker, now).ct_eq(token);
-        let previous = self.token_of(addr, asker, now.wrapping_sub(1)).ct_eq(token);
+    pub fn token_holds(&self, token: &Token, addr: &Addr, asker: &NodeId, id: &ContentId, unix_secs: u64) -> bool {
+        let (now, scope) = (period_at(unix_secs), Scope::of_token(token));
+        let current = self.token_of(addr, asker, id, scope, now).ct_eq(token);
+        let previous = self.token_of(addr, asker, id, scope, now.wrapping_sub(1)).ct_eq(token);
         bool::from(current | previous)
     }
 
@@ -79,13 +124,15 @@ impl Proofs {
         cookie
     }
 
-    fn token_of(&self, addr: &Addr, asker: &NodeId, period: u32) -> Token {
-        let mut material = [0; 32 + Addr::WIRE_BYTES + 4];
+    fn token_of(&self, addr: &Addr, asker: &NodeId, id: &ContentId, scope: Scope, period: u32) -> Token {
+        let mut material = [0; 32 + Addr::WIRE_BYTES + 4 + 1 + 32];
         material[..32].copy_from_slice(asker.as_bytes());
         material[32..50].copy_from_slice(&addr.to_wire());
-        material[50..].copy_from_slice(&period.to_le_bytes());
-        let mut token = [0; 16];
-        token.copy_from_slice(&blake3::keyed_hash(&self.token_key, &material).as_bytes()[..16]);
+        material[50..54].copy_from_slice(&period.to_le_bytes());
+        material[54] = scope.0;
+        material[55..].copy_from_slice(&scope.region_of(id));
+        let mut token = [scope.0; 16];
+        token[1..].copy_from_slice(&blake3::keyed_hash(&self.token_key, &material).as_bytes()[..15]);
         token
     }
 }
@@ -125,12 +172,37 @@ mod tests {
     fn a_token_holds_for_its_asker_address_and_two_periods() {
         let proofs = proofs(1, "net");
         let (asker, other) = (NodeId::from_bytes([1; 32]), NodeId::from_bytes([2; 32]));
-        let at = 100 * PERIOD_SECS;
-        let token = proofs.token(&ADDR, &asker, at);
-        assert!(proofs.token_holds(&token, &ADDR, &asker, at + 2 * PERIOD_SECS - 1));
-        assert!(!proofs.token_holds(&token, &ADDR, &asker, at + 2 * PERIOD_SECS));
-        assert!(!proofs.token_holds(&token, &ADDR, &other, at));
-        assert!(!proofs.token_holds(&token, &Addr { port: 8, ..ADDR }, &asker, at));
+        let (at, id) = (100 * PERIOD_SECS, ContentId::from_bytes([7; 32]));
+        let token = proofs.token(&ADDR, &asker, &id, Scope::EXACT, at);
+        assert!(proofs.token_holds(&token, &ADDR, &asker, &id, at + 2 * PERIOD_SECS - 1));
+        assert!(!proofs.token_holds(&token, &ADDR, &asker, &id, at + 2 * PERIOD_SECS));
+        assert!(!proofs.token_holds(&token, &ADDR, &other, &id, at));
+        assert!(!proofs.token_holds(&token, &Addr { port: 8, ..ADDR }, &asker, &id, at));
+    }
+
+    #[test]
+    fn a_token_is_good_for_its_id_or_its_region_and_no_other() {
+        let proofs = proofs(1, "net");
+        let asker = NodeId::from_bytes([1; 32]);
+        let id = ContentId::from_bytes([0b1010_1010; 32]);
+        let flipped = |bit: usize| {
+            let mut bytes = *id.as_bytes();
+            bytes[bit / 8] ^= 0x80 >> (bit % 8);
+            ContentId::from_bytes(bytes)
+        };
+        let exact = proofs.token(&ADDR, &asker, &id, Scope::EXACT, 0);
+        assert!(proofs.token_holds(&exact, &ADDR, &asker, &id, 0));
+        assert!((0..256).all(|bit| !proofs.token_holds(&exact, &ADDR, &asker, &flipped(bit), 0)));
+        for bits in [0, 1, 7, 8, 9, 100] {
+            let token = proofs.token(&ADDR, &asker, &id, Scope::region(bits), 0);
+            for bit in 0..256 {
+                let holds = proofs.token_holds(&token, &ADDR, &asker, &flipped(bit), 0);
+                assert_eq!(holds, bit >= bits as usize, "bit {bit} of a region of {bits}");
+            }
+            let mut widened = token;
+            widened[0] = 0;
+            assert_eq!(proofs.token_holds(&widened, &ADDR, &asker, &id, 0), bits == 0, "the scope is in the hash");
+        }
     }
 
     #[test]

@@ -167,6 +167,13 @@ impl ProviderStore {
         }
     }
 
+    /// Drops what one provider said about `id`.
+    pub fn remove_one(&mut self, id: &ContentId, provider: &PublicKey) {
+        if let Some(at) = self.position(id, |held| held.provider.key == *provider) {
+            self.remove_entry(at);
+        }
+    }
+
     /// Drops what has expired at `now`.
     pub fn expire(&mut self, now: Now) {
         while let Some((_, at)) = self.expiries.pop_due(now.mono_ms) {

@@ -10,6 +10,7 @@ use super::{ANNOUNCED_IDS_MAX, CLOSER_CONTACTS_MAX, CONTACTS_MAX, PAYLOAD_BYTES_
 use crate::addr::Addr;
 use crate::contact::Contact;
 use crate::identity::{PublicKey, Signature};
+use crate::seal::cookie::Scope;
 
 /// Bytes before the payload: kind, flags, payload length, correlation id, cookie.
 pub const PREAMBLE_BYTES: usize = 20;
@@ -160,6 +161,8 @@ pub enum Message<'a> {
     FindNode {
         /// A point in id space.
         target: [u8; 32],
+        /// What the token in the reply should be good for, seen from the target.
+        scope: Scope,
     },
     /// The nearest known, nearest first.
     Nodes {
@@ -340,7 +343,10 @@ impl Message<'_> {
                 capabilities.write(out)?;
                 out.put(&observed.to_wire())
             }
-            Self::FindNode { target } => out.put(target),
+            Self::FindNode { target, scope } => {
+                out.put(target)?;
+                out.put(&[scope.to_wire()])
+            }
             Self::Nodes { token, contacts } => {
                 out.put(token)?;
                 contacts.write(out)
@@ -408,7 +414,9 @@ impl<'a> Message<'a> {
                 capabilities: Capabilities::read(&mut r)?,
                 observed: Addr::from_wire(r.array("observed address")?),
             },
-            kind::FIND_NODE => Self::FindNode { target: *r.array("target")? },
+            kind::FIND_NODE => {
+                Self::FindNode { target: *r.array("target")?, scope: Scope::from_wire(r.u8("scope of the token")?) }
+            }
             kind::NODES => Self::Nodes { token: *r.array("token")?, contacts: Contacts::read(&mut r, CONTACTS_MAX)? },
             kind::FIND_VALUE => Self::FindValue { id: read_id(&mut r)?, sequence_min: r.u64("least sequence")? },
             kind::VALUE => {
@@ -721,7 +729,7 @@ mod tests {
             Message::Pong { observed: contact.addr },
             Message::Negotiate(capabilities),
             Message::Negotiated { capabilities, observed: contact.addr },
-            Message::FindNode { target: [1; 32] },
+            Message::FindNode { target: [1; 32], scope: Scope::region(9) },
             Message::Nodes { token: [2; 16], contacts },
             Message::FindValue { id, sequence_min: 5 },
             Message::Value { token: [2; 16], record: Some(record), closer: Contacts::default() },

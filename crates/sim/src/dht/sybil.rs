@@ -14,6 +14,7 @@ use tessera_dht::identity::PublicKey;
 use tessera_dht::node::steering_slot;
 use tessera_dht::record::immutable_record;
 use tessera_dht::rng::LaneRng;
+use tessera_dht::seal::cookie::Scope;
 use tessera_dht::seal::keys::NetworkKey;
 use tessera_dht::seal::{SealLimits, Sealer};
 use tessera_dht::time::Now;
@@ -66,7 +67,7 @@ impl Sybil {
         let reply = match &envelope.message {
             Message::Ping => Message::Pong { observed: from },
             Message::Negotiate(_) => Message::Negotiated { capabilities: all_capabilities(), observed: from },
-            Message::FindNode { target } => {
+            Message::FindNode { target, .. } => {
                 let len = self.accomplices(target, CONTACTS_MAX, &mut list);
                 Message::Nodes { token, contacts: Contacts::over(&list[..len]) }
             }
@@ -107,7 +108,7 @@ impl Sybil {
             flags: 0,
             correlation: self.rng.u64(),
             cookie: self.sealer.cookie_of(now, &to.key),
-            message: Message::FindNode { target },
+            message: Message::FindNode { target, scope: Scope::EXACT },
         };
         let slot = steering_slot(&to.id(), &target);
         self.seal(now, &to.key, slot, &envelope, true)

@@ -14,7 +14,7 @@ use tessera_dht::identity::{Crypto as _, PublicKey};
 use tessera_dht::node::LaneNode;
 use tessera_dht::node::command::{Command, CommandId, Outcome};
 use tessera_dht::node::config::NodeConfig;
-use tessera_dht::node::outbox::{Importance, MessageClass, Outbox};
+use tessera_dht::node::outbox::{Importance, Logged, MessageClass, Outbox};
 use tessera_dht::rng::LaneRng;
 use tessera_dht::time::Now;
 use tessera_dht::wire::header::slot_of;
@@ -57,7 +57,10 @@ pub(crate) struct Lane {
 }
 
 /// A logged piece of state.
-pub(crate) type Logged = (u8, Slot, Vec<u8>);
+pub(crate) type LogEntry = (u8, Slot, Vec<u8>);
+
+/// How long a disk takes to make a log record safe.
+const SYNC_MS: u64 = 4;
 
 pub(crate) struct Node {
     pub(crate) being: Being,
@@ -73,7 +76,9 @@ pub(crate) struct Node {
     /// Extra delay before it handles anything.
     pub(crate) slow_ms: u64,
     pub(crate) config: NodeConfig,
-    pub(crate) log: Vec<Logged>,
+    /// What a restart finds. A crash takes back what came after `log_safe`.
+    pub(crate) log: Vec<LogEntry>,
+    log_safe: usize,
     pub(crate) keeps_log: bool,
     pub(crate) born_ms: u64,
 }
@@ -101,6 +106,7 @@ enum Event {
     Forwarded { to: usize, lane: LaneIndex, from: Addr, bytes: Vec<u8>, hops: u8 },
     LaneMessage { to: usize, lane: LaneIndex, kind: u8, payload: Vec<u8> },
     Wake { node: usize, lane: usize },
+    Synced { node: usize, lane: usize, entries: usize },
 }
 
 struct Scheduled {
@@ -132,7 +138,9 @@ pub(crate) struct Effects {
     sends: Vec<(Addr, Vec<u8>)>,
     forwards: Vec<(Slot, Addr, Vec<u8>, u8)>,
     messages: Vec<(LaneIndex, u8, Vec<u8>)>,
-    logs: Vec<Logged>,
+    logs: Vec<LogEntry>,
+    /// Entries in the node's log before this call, if it keeps one.
+    logged_before: Option<usize>,
     completions: Vec<(CommandId, Outcome)>,
 }
 
@@ -150,8 +158,10 @@ impl Outbox for Effects {
         self.messages.push((to, kind, payload.to_vec()));
     }
 
-    fn log(&mut self, kind: u8, slot: Slot, payload: &[u8], _importance: Importance) {
+    fn log(&mut self, kind: u8, slot: Slot, payload: &[u8], _importance: Importance) -> Logged {
+        let Some(before) = self.logged_before else { return Logged::Safe };
         self.logs.push((kind, slot, payload.to_vec()));
+        Logged::At((before + self.logs.len()) as u64)
     }
 
     fn complete(&mut self, command: CommandId, outcome: Outcome) {
@@ -263,6 +273,7 @@ impl World {
             slow_ms: 0,
             config: config.clone(),
             log: Vec::new(),
+            log_safe: 0,
             keeps_log: false,
             born_ms: 0,
         };
@@ -289,6 +300,7 @@ impl World {
             slow_ms: 0,
             config: NodeConfig::default(),
             log: Vec::new(),
+            log_safe: 0,
             keeps_log: false,
             born_ms: self.now_ms,
         };
@@ -345,6 +357,7 @@ impl World {
 
     /// One lane dies and is started again from the log; the others go on.
     pub(crate) fn restart_lane(&mut self, at: usize, lane: usize) {
+        self.lose_unsafe(at);
         let fresh = self.make_lane(at, LaneIndex(lane as u8));
         if let Being::Honest(lanes) = &mut self.nodes[at].being {
             lanes[lane] = fresh;
@@ -368,7 +381,7 @@ impl World {
         let old = self.nodes[at].map.clone();
         let new = old.resized(lanes).expect("the number of lanes is in range");
         let moves: Vec<_> = old.moves_to(&new).collect();
-        let mut moved: Vec<(Slot, Vec<Logged>)> = Vec::new();
+        let mut moved: Vec<(Slot, Vec<LogEntry>)> = Vec::new();
         for change in &moves {
             let mut records = Vec::new();
             self.nodes[at].lanes()[usize::from(change.from.0)].node.export(
@@ -419,6 +432,19 @@ impl World {
 
     pub(crate) fn kill(&mut self, at: usize) {
         self.nodes[at].being = Being::Dead;
+        self.lose_unsafe(at);
+    }
+
+    /// Puts a snapshot in the place of a node's log.
+    pub(crate) fn replace_log(&mut self, at: usize, snapshot: Vec<LogEntry>) {
+        self.nodes[at].log_safe = snapshot.len();
+        self.nodes[at].log = snapshot;
+    }
+
+    /// A crash takes back what the disk had not made safe.
+    fn lose_unsafe(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        node.log.truncate(node.log_safe);
     }
 
     /// Gives a command to the lane that owns `id`, or to lane 0.
@@ -435,9 +461,10 @@ impl World {
 
     /// Calls a lane and lets its effects happen.
     pub(crate) fn call(&mut self, at: usize, lane: usize, act: impl FnOnce(&mut LaneNode<SimCrypto>, &mut Effects)) {
+        let logged_before = self.nodes[at].keeps_log.then_some(self.nodes[at].log.len());
         let Being::Honest(lanes) = &mut self.nodes[at].being else { return };
         let Some(slot) = lanes.get_mut(lane) else { return };
-        let mut effects = Effects::default();
+        let mut effects = Effects { logged_before, ..Effects::default() };
         act(&mut slot.node, &mut effects);
         if let Some(wake) = slot.node.next_wake_ms() {
             let wake = wake.saturating_sub(MONO_MS_START).max(self.now_ms);
@@ -457,8 +484,10 @@ impl World {
         for (lane, kind, payload) in effects.messages {
             self.schedule(self.now_ms, Event::LaneMessage { to: at, lane, kind, payload });
         }
-        if self.nodes[at].keeps_log {
+        if !effects.logs.is_empty() {
             self.nodes[at].log.extend(effects.logs);
+            let entries = self.nodes[at].log.len();
+            self.schedule(self.now_ms + SYNC_MS, Event::Synced { node: at, lane, entries });
         }
         for (command, outcome) in effects.completions {
             if command.0 != u64::MAX {
@@ -561,6 +590,13 @@ impl World {
                 {
                     slot.wake_ms = u64::MAX;
                     self.call(node, lane, |machine, out| machine.on_time(now, out));
+                }
+            }
+            Event::Synced { node, lane, entries } => {
+                // A crash since then has shortened the log: its records are gone, and nobody waits for them.
+                if entries <= self.nodes[node].log.len() {
+                    self.nodes[node].log_safe = self.nodes[node].log_safe.max(entries);
+                    self.call(node, lane, |machine, out| machine.on_durable(now, entries as u64, out));
                 }
             }
         }

@@ -5,6 +5,7 @@ use tessera_contracts::point::ContentId;
 use tessera_dht::addr::Addr;
 use tessera_dht::node::steering_slot;
 use tessera_dht::rng::LaneRng;
+use tessera_dht::seal::cookie::Scope;
 use tessera_dht::seal::keys::NetworkKey;
 use tessera_dht::seal::{SealLimits, Sealer};
 use tessera_dht::wire::header::{HEADER_BYTES, Suite};
@@ -80,7 +81,7 @@ fn serve(stage: &mut Stage, victim: usize, tally: &mut Tally, records: &[Content
                 flags: 0,
                 correlation: stage.world.rng.u64(),
                 cookie: [0; 8],
-                message: Message::FindNode { target },
+                message: Message::FindNode { target, scope: Scope::EXACT },
             };
             let mut buffer = [0; DATAGRAM_BYTES_MAX];
             let Ok(len) = envelope.write(&mut buffer[HEADER_BYTES..HEADER_BYTES + BODY_BYTES_MAX]) else { continue };

@@ -28,7 +28,7 @@ pub(super) fn run(setup: &Setup) -> Findings {
                 true
             });
         }
-        stage.world.nodes[at].log = snapshot;
+        stage.world.replace_log(at, snapshot);
     }
     for at in 0..stage.world.nodes.len() {
         stage.world.kill(at);
@@ -72,6 +72,15 @@ pub(super) fn run(setup: &Setup) -> Findings {
         .honest()
         .filter(|at| stage.world.nodes[*at].lanes()[0].node.health(stage.world.now()).joined)
         .count();
+    for at in stage.world.honest() {
+        let health = stage.world.nodes[at].lanes()[0].node.health(stage.world.now());
+        if !health.joined {
+            stage.say(&format!(
+                "node {at} has not joined: {health:?}, behind a NAT: {}",
+                stage.world.nodes[at].is_natted()
+            ));
+        }
+    }
     let datagrams = stage.world.datagrams - announced_before;
     let f = &mut stage.findings;
     f.aim(

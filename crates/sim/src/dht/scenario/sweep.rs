@@ -42,6 +42,8 @@ pub(super) fn run(setup: &Setup) -> Findings {
     }
     let after = *stage.world.nodes[provider].lanes()[0].node.counters();
     let lookups = after.lookups_for_sweeps - before.lookups_for_sweeps;
+    let held: usize = all.iter().step_by(ids / 300).map(|id| holders(&stage, id)).sum();
+    let sampled = all.iter().step_by(ids / 300).count();
     stage.say("looking for providers");
     let mut found = Tally::default();
     for n in 0..300 {
@@ -60,9 +62,19 @@ pub(super) fn run(setup: &Setup) -> Findings {
     let f = &mut stage.findings;
     f.aim("lookups, of one per id", format!("{lookups} ({:.3} %)", share * 100.0), "≤ 5 %", share <= 0.05);
     f.note("announcement datagrams", after.announces_sent - before.announces_sent);
+    f.note(
+        "of them refused / unanswered; ids not kept",
+        format!("{} / {}; {}", after.announces_refused, after.announces_unanswered, after.announces_not_kept),
+    );
     f.aim("most announcements in a second", peak, "≤ 2500, the pace and a tick's jitter", peak <= 2500);
+    f.note("holders of an id, mean", format!("{:.1}", held as f64 / sampled as f64));
     f.note("bytes sent per id", (after.bytes_out - bytes_before) / ids as u64);
     f.note("time to announce all", format!("{waited} s"));
     f.aim("ids whose provider is found", percent(found.right, found.asked), "≥ 99 %", found.right_share() >= 0.99);
     stage.finish()
+}
+
+/// How many nodes hold a provider of `id`.
+fn holders(stage: &Stage, id: &ContentId) -> usize {
+    stage.world.honest().filter(|at| stage.world.nodes[*at].lanes()[0].node.providers().count(id) > 0).count()
 }

@@ -1,0 +1,296 @@
+//! Writes of others: what is kept for them, and when they are told so.
+//!
+//! A write is acknowledged when the log says that it is safe, not before: an acknowledgement is a promise that outlives a
+//! crash. Until then the answer waits in a bounded queue; whoever has waited longer than anybody waits for an answer is
+//! dropped from it, and when the queue is full writes are refused as busy. Of an announcement only what this lane keeps
+//! itself is waited for: what it hands to other lanes is announced again at half its lifetime anyway.
+
+use tessera_contracts::point::{ContentId, Point as _};
+
+use super::ask::ReplyTo;
+use super::outbox::{Importance, Logged, MessageClass, Outbox, message_kind};
+use super::serve::{Asker, refusal};
+use super::{LaneNode, log::log_kind};
+use crate::abuse::Offence;
+use crate::identity::Crypto;
+use crate::record::{RecordRefused, RecordView, TTL_SECS_MAX, check_provider};
+use crate::store::NotKept;
+use crate::store::records::{Class, Keeping};
+use crate::time::Now;
+use crate::wire::ANNOUNCED_IDS_MAX;
+use crate::wire::message::{Announcement, ErrorCode, Message, PROVIDER_BYTES, SignedProvider, Token};
+
+/// How many times the radius of K nodes away an id may lie before a write for it is refused, if enough others are nearer.
+pub(super) const TOO_FAR_FACTOR: usize = 8;
+
+/// Nobody waits longer for an answer: the longest timeout and its jitter, doubled.
+const PROMISE_MS_MAX: u64 = 1500;
+
+/// An acknowledgement that waits for the log.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Promise {
+    at: u64,
+    made_ms: u64,
+    to: ReplyTo,
+    reply: Promised,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Promised {
+    Stored,
+    Announced { kept: u16 },
+}
+
+impl Promised {
+    fn message<'a>(self) -> Message<'a> {
+        match self {
+            Self::Stored => Message::Stored,
+            Self::Announced { kept } => Message::Announced { kept },
+        }
+    }
+}
+
+impl<C: Crypto> LaneNode<C> {
+    /// The log has made everything up to `number` as safe as it promises: those who waited for it are answered.
+    pub fn on_durable(&mut self, now: Now, number: u64, out: &mut impl Outbox) {
+        self.durable = self.durable.max(number);
+        while let Some(promise) = self.promises.pop_front_if(|promise| promise.at <= number) {
+            self.reply_to(now, &promise.to, &promise.reply.message(), out);
+        }
+    }
+
+    /// Gives up promises that came too late to be of use.
+    pub(super) fn drop_old_promises(&mut self, now: Now) {
+        while self
+            .promises
+            .pop_front_if(|promise| now.mono_ms.saturating_sub(promise.made_ms) > PROMISE_MS_MAX)
+            .is_some()
+        {}
+    }
+
+    /// Answers a write: at once if it is safe, else when it is.
+    fn acknowledge(&mut self, now: Now, asker: &Asker, logged: Logged, reply: Promised, out: &mut impl Outbox) {
+        match logged {
+            Logged::Safe => self.answer(now, asker, &reply.message(), out),
+            Logged::At(at) => {
+                // Numbers grow, so the queue is sorted and never longer than was checked before the write.
+                self.promises.push_back(Promise { at, made_ms: now.mono_ms, to: asker.reply_to(), reply });
+            }
+            Logged::Refused => self.answer(now, asker, &refusal(ErrorCode::Busy), out),
+        }
+    }
+
+    pub(super) fn serve_store(&mut self, now: Now, asker: &Asker, token: &Token, record: &[u8], out: &mut impl Outbox) {
+        match self.keep_record(now, asker, token, record, Class::Held, out) {
+            Ok(logged) => self.acknowledge(now, asker, logged, Promised::Stored, out),
+            Err(code) => self.answer(now, asker, &refusal(code), out),
+        }
+    }
+
+    pub(super) fn serve_cache_hint(
+        &mut self,
+        now: Now,
+        asker: &Asker,
+        token: &Token,
+        record: &[u8],
+        out: &mut impl Outbox,
+    ) {
+        // Never answered, so a failure is nobody's business.
+        let _ = self.keep_record(now, asker, token, record, Class::Cached, out);
+    }
+
+    pub(super) fn serve_announce(
+        &mut self,
+        now: Now,
+        asker: &Asker,
+        token: &Token,
+        announcement: &Announcement<'_>,
+        out: &mut impl Outbox,
+    ) {
+        match self.keep_announced(now, asker, token, announcement, out) {
+            Ok((kept, logged)) => self.acknowledge(now, asker, logged, Promised::Announced { kept }, out),
+            Err(code) => self.answer(now, asker, &refusal(code), out),
+        }
+    }
+
+    fn bad_token(&mut self, now: Now, asker: &Asker, out: &mut impl Outbox) -> ErrorCode {
+        self.offence(now, &asker.key, Offence::BadToken, out);
+        ErrorCode::BadToken
+    }
+
+    fn token_holds(&self, now: Now, asker: &Asker, token: &Token, id: &ContentId) -> bool {
+        self.proofs.token_holds(token, &asker.addr, &asker.id, id, now.unix_secs())
+    }
+
+    fn keep_record(
+        &mut self,
+        now: Now,
+        asker: &Asker,
+        token: &Token,
+        record: &[u8],
+        class: Class,
+        out: &mut impl Outbox,
+    ) -> Result<Logged, ErrorCode> {
+        if self.config.client {
+            return Err(ErrorCode::Unsupported);
+        }
+        if self.promises.len() >= self.config.promises_max {
+            return Err(ErrorCode::Busy);
+        }
+        let Ok(view) = RecordView::read(record) else {
+            self.counters.records_invalid += 1;
+            self.offence(now, &asker.key, Offence::InvalidRecord, out);
+            return Err(ErrorCode::Invalid);
+        };
+        let id = view.id();
+        if !self.token_holds(now, asker, token, &id) {
+            return Err(self.bad_token(now, asker, out));
+        }
+        if class == Class::Held && self.is_too_far(&id) {
+            return Err(ErrorCode::TooFar);
+        }
+        // A signature is the dearest check: what is old or known is told apart first.
+        match self.records.judge_sequence(&id, &view) {
+            // It may still be on its way to the disk: whatever was logged last is the latest it can be.
+            Ok(Keeping::AlreadyHeld) => return Ok(self.last_logged()),
+            Ok(Keeping::Changed) => {}
+            // Only a second value that the owner really signed is an equivocation.
+            Err(NotKept::Equivocation) => {
+                let signed = view.check(&id, self.sealer.crypto(), self.sealer.network(), now.unix_secs()).is_ok();
+                let offence = if signed { Offence::Equivocation } else { Offence::InvalidRecord };
+                self.offence(now, &asker.key, offence, out);
+                return Err(if signed { ErrorCode::Equivocation } else { ErrorCode::Invalid });
+            }
+            Err(NotKept::Stale { .. }) => return Err(ErrorCode::StaleSequence),
+            Err(NotKept::GiverFull | NotKept::Full) => return Err(ErrorCode::Full),
+        }
+        match view.check(&id, self.sealer.crypto(), self.sealer.network(), now.unix_secs()) {
+            Ok(()) => {}
+            // Clocks disagree, and lifetimes end on the way: no offence.
+            Err(RecordRefused::Expired | RecordRefused::NotYetIssued) => return Err(ErrorCode::Invalid),
+            Err(_) => {
+                self.counters.records_invalid += 1;
+                self.offence(now, &asker.key, Offence::InvalidRecord, out);
+                return Err(ErrorCode::Invalid);
+            }
+        }
+        let ttl_max = if class == Class::Cached { self.config.cache_ttl_secs } else { TTL_SECS_MAX };
+        match self.records.keep(now, &id, &view, class, ttl_max, asker.key, &mut self.rng) {
+            Ok(Keeping::Changed) if class == Class::Held => {
+                self.counters.records_stored += 1;
+                let logged = self.log_record(now, &id, &view, asker.key, out);
+                if logged == Logged::Refused {
+                    // What was not logged is not held: a repeat must find it missing and log it.
+                    self.records.remove(&id);
+                } else {
+                    self.last_logged = logged;
+                }
+                Ok(logged)
+            }
+            Ok(_) => Ok(self.last_logged()),
+            Err(_) => Err(ErrorCode::Full),
+        }
+    }
+
+    /// Keeps the valid ones of announced ids, here or at the lanes that own them. Bit i: the i-th was kept.
+    fn keep_announced(
+        &mut self,
+        now: Now,
+        asker: &Asker,
+        token: &Token,
+        announcement: &Announcement<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<(u16, Logged), ErrorCode> {
+        if self.config.client {
+            return Err(ErrorCode::Unsupported);
+        }
+        if self.promises.len() >= self.config.promises_max {
+            return Err(ErrorCode::Busy);
+        }
+        // One token for all: it was asked for with a scope that covers them.
+        if announcement.ids().any(|(id, _)| !self.token_holds(now, asker, token, &id)) {
+            return Err(self.bad_token(now, asker, out));
+        }
+        if !announcement.provider.addr.is_dialable() {
+            return Err(ErrorCode::Invalid);
+        }
+        let mut kept = 0;
+        for (i, (id, signature)) in announcement.ids().enumerate().take(ANNOUNCED_IDS_MAX) {
+            let provider = SignedProvider {
+                provider: announcement.provider,
+                issued_secs: announcement.issued_secs,
+                ttl_secs: announcement.ttl_secs,
+                signature: *signature,
+            };
+            if self.providers.holds_newer(&id, &provider) {
+                kept |= 1 << i;
+                continue;
+            }
+            if self.is_too_far(&id) {
+                continue;
+            }
+            match check_provider(&provider, &id, self.sealer.crypto(), self.sealer.network(), now.unix_secs()) {
+                Ok(()) => {}
+                Err(RecordRefused::Expired | RecordRefused::NotYetIssued) => continue,
+                Err(_) => {
+                    self.counters.records_invalid += 1;
+                    self.offence(now, &asker.key, Offence::InvalidRecord, out);
+                    return Err(ErrorCode::Invalid);
+                }
+            }
+            if self.keep_provider(now, &id, &provider, out) {
+                kept |= 1 << i;
+            }
+        }
+        Ok((kept, self.last_logged()))
+    }
+
+    /// What was logged last, if it is not safe yet.
+    fn last_logged(&self) -> Logged {
+        match self.last_logged {
+            Logged::At(number) if number <= self.durable => Logged::Safe,
+            last => last,
+        }
+    }
+
+    /// Keeps a verified provider at the lane that owns its id.
+    pub(super) fn keep_provider(
+        &mut self,
+        now: Now,
+        id: &ContentId,
+        provider: &SignedProvider,
+        out: &mut impl Outbox,
+    ) -> bool {
+        let mut entry = [0; 32 + PROVIDER_BYTES];
+        entry[..32].copy_from_slice(id.as_bytes());
+        entry[32..].copy_from_slice(&provider.to_wire());
+        let slot = self.map.slot(&self.own, id);
+        let owner = self.map.lane_of_slot(slot);
+        if owner != self.lane {
+            out.message(owner, MessageClass::Coordination, message_kind::PROVIDERS, id.prefix_u64(), &entry);
+            return true;
+        }
+        if self.providers.keep(now, id, provider, &mut self.rng).is_err() {
+            return false;
+        }
+        let logged = out.log(log_kind::PROVIDER, slot, &entry, Importance::Hard);
+        if logged == Logged::Refused {
+            self.providers.remove_one(id, &provider.provider.key);
+            return false;
+        }
+        self.counters.providers_stored += 1;
+        self.last_logged = logged;
+        true
+    }
+
+    /// Whether so many are nearer to `id` that nobody would look for it here.
+    fn is_too_far(&self, id: &ContentId) -> bool {
+        let k = self.config.lookup.k;
+        let own = self.own.distance_to(id);
+        if own <= self.radius_of(k * TOO_FAR_FACTOR) {
+            return false;
+        }
+        let closest = self.table.closest(id, k, |peer| peer.id.distance_to(id) < own);
+        self.table.peers_of(&closest).len() == k
+    }
+}

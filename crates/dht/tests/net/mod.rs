@@ -1,0 +1,378 @@
+//! A handful of real lanes with real keys on a network that is instant but for ten milliseconds: what tests of the whole
+//! lean on. A test can look at every datagram, hold back what a log would say, lose messages between lanes, and silence nodes.
+
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub)] // Helpers of several tests; each uses some.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tessera_contracts::point::{ContentId, Point as _};
+use tessera_contracts::prefix_map::{LaneIndex, PrefixMap, STRIPED_BITS_DEFAULT, Selector, Slot};
+use tessera_dht::addr::Addr;
+use tessera_dht::contact::Contact;
+use tessera_dht::identity::{Crypto as _, Identity};
+use tessera_dht::node::LaneNode;
+use tessera_dht::node::command::{Command, CommandId, Outcome, Privacy};
+use tessera_dht::node::config::NodeConfig;
+use tessera_dht::node::outbox::{Importance, Logged, MessageClass, Outbox};
+use tessera_dht::record::{MutableDraft, mutable_record};
+use tessera_dht::rng::LaneRng;
+use tessera_dht::seal::keys::NetworkKey;
+use tessera_dht::seal::{SealLimits, Sealer};
+use tessera_dht::time::Now;
+use tessera_dht::wire::DATAGRAM_BYTES_MAX;
+use tessera_dht::wire::header::{HEADER_BYTES, Suite, slot_of};
+use tessera_dht::wire::message::{Envelope, Message};
+
+/// What a member's log says about what it is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disk {
+    /// Safe at once.
+    Instant,
+    /// Safe when the test says so.
+    Waits,
+    /// Takes nothing.
+    Full,
+}
+
+/// What one call of a lane asked for.
+pub struct Effects {
+    pub sends: Vec<(Addr, Vec<u8>)>,
+    pub forwards: Vec<(Slot, Addr, Vec<u8>, u8)>,
+    pub messages: Vec<(LaneIndex, u8, Vec<u8>)>,
+    pub logs: Vec<(u8, Vec<u8>)>,
+    pub completions: Vec<(CommandId, Outcome)>,
+    disk: Disk,
+    logged: u64,
+}
+
+impl Effects {
+    pub fn new(disk: Disk, logged: u64) -> Self {
+        let (sends, forwards, messages) = (Vec::new(), Vec::new(), Vec::new());
+        Self { sends, forwards, messages, logs: Vec::new(), completions: Vec::new(), disk, logged }
+    }
+}
+
+impl Outbox for Effects {
+    fn send(&mut self, to: Addr, datagram: &[u8]) {
+        self.sends.push((to, datagram.to_vec()));
+    }
+    fn forward(&mut self, slot: Slot, from: Addr, datagram: &[u8], hops: u8) {
+        self.forwards.push((slot, from, datagram.to_vec(), hops));
+    }
+    fn message(&mut self, to: LaneIndex, _: MessageClass, kind: u8, _: u64, payload: &[u8]) {
+        self.messages.push((to, kind, payload.to_vec()));
+    }
+    fn log(&mut self, kind: u8, _: Slot, payload: &[u8], _: Importance) -> Logged {
+        if self.disk == Disk::Full {
+            return Logged::Refused;
+        }
+        self.logs.push((kind, payload.to_vec()));
+        self.logged += 1;
+        if self.disk == Disk::Waits { Logged::At(self.logged) } else { Logged::Safe }
+    }
+    fn complete(&mut self, command: CommandId, outcome: Outcome) {
+        self.completions.push((command, outcome));
+    }
+}
+
+pub struct Member {
+    pub lanes: Vec<LaneNode<Identity>>,
+    pub map: PrefixMap,
+    pub contact: Contact,
+    pub log: Vec<(u8, Vec<u8>)>,
+    pub disk: Disk,
+    pub logged: u64,
+}
+
+/// Datagrams arrive ten milliseconds after they were sent.
+pub struct Net {
+    pub now: Now,
+    pub members: Vec<Member>,
+    pub by_addr: BTreeMap<Addr, usize>,
+    pub flying: Vec<(Addr, Addr, Vec<u8>)>,
+    pub completions: BTreeMap<CommandId, Outcome>,
+    pub commands: u64,
+    /// Members that neither hear nor speak.
+    pub silent: BTreeSet<usize>,
+    /// Lose every message between lanes.
+    pub messages_lost: bool,
+    /// Every datagram since the tap was opened.
+    pub tap: Option<Vec<(Addr, Addr, Vec<u8>)>>,
+}
+
+/// A datagram as its receiver reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub from: Addr,
+    pub kind: u8,
+    /// The point or id a request is about.
+    pub about: Option<[u8; 32]>,
+}
+
+pub fn identity(n: usize) -> Identity {
+    let mut seed = [(n % 256) as u8; 32];
+    seed[1] = (n >> 8) as u8 + 1;
+    Identity::from_seed(&seed)
+}
+
+pub fn map(lanes: usize) -> PrefixMap {
+    PrefixMap::new(Selector::striped(STRIPED_BITS_DEFAULT).unwrap(), lanes).unwrap()
+}
+
+pub fn lane(n: usize, config: &NodeConfig, map: &PrefixMap, lane: u8, now: Now) -> LaneNode<Identity> {
+    let mut seed = [n as u8 ^ 0x55; 32];
+    seed[1] = lane;
+    LaneNode::new(config.clone(), identity(n), map.clone(), LaneIndex(lane), seed, now)
+}
+
+impl Net {
+    pub fn empty() -> Self {
+        Self {
+            now: Now { mono_ms: 1_000_000, unix_ms: 1_800_000_000_000 },
+            members: Vec::new(),
+            by_addr: BTreeMap::new(),
+            flying: Vec::new(),
+            completions: BTreeMap::new(),
+            commands: 0,
+            silent: BTreeSet::new(),
+            messages_lost: false,
+            tap: None,
+        }
+    }
+
+    /// Members of one lane each that have found each other.
+    pub fn of(count: usize, config: &NodeConfig) -> Self {
+        Self::of_lanes(count, 1, config)
+    }
+
+    /// The same with several lanes each.
+    pub fn of_lanes(count: usize, lanes: usize, config: &NodeConfig) -> Self {
+        let mut net = Self::empty();
+        for _ in 0..count {
+            net.join(lanes, config);
+            net.run(300);
+        }
+        net.run(20_000);
+        net
+    }
+
+    /// Adds a member that knows the first one.
+    pub fn join(&mut self, lanes: usize, config: &NodeConfig) -> usize {
+        let n = self.members.len();
+        let addr = Addr::v4([10, (n >> 8) as u8, n as u8, 1], 4000);
+        let contact = Contact { key: identity(n).public_key(), addr };
+        let map = map(lanes);
+        let lanes = (0..lanes).map(|at| lane(n, config, &map, at as u8, self.now)).collect();
+        self.by_addr.insert(addr, n);
+        self.members.push(Member { lanes, map, contact, log: Vec::new(), disk: Disk::Instant, logged: 0 });
+        let seeds = self.members[..n.min(1)].iter().map(|member| member.contact).collect();
+        self.start(n, seeds);
+        n
+    }
+
+    pub fn start(&mut self, n: usize, seeds: Vec<Contact>) {
+        let now = self.now;
+        for at in 0..self.members[n].lanes.len() {
+            let contacts = seeds.clone();
+            self.call_lane(n, at, |lane, out| {
+                lane.on_start(now, out);
+                lane.on_command(now, CommandId(0), Command::Bootstrap { contacts }, out);
+            });
+        }
+    }
+
+    pub fn call(&mut self, n: usize, act: impl FnOnce(&mut LaneNode<Identity>, &mut Effects)) {
+        self.call_lane(n, 0, act);
+    }
+
+    pub fn call_lane(&mut self, n: usize, at: usize, act: impl FnOnce(&mut LaneNode<Identity>, &mut Effects)) {
+        let mut act = Some(act);
+        self.call_dyn(n, at, &mut |lane, out| act.take().unwrap()(lane, out));
+    }
+
+    fn call_dyn(&mut self, n: usize, at: usize, act: &mut dyn FnMut(&mut LaneNode<Identity>, &mut Effects)) {
+        let member = &mut self.members[n];
+        let mut effects = Effects::new(member.disk, member.logged);
+        act(&mut member.lanes[at], &mut effects);
+        member.logged = effects.logged;
+        member.log.extend(effects.logs);
+        let from = member.contact.addr;
+        self.completions.extend(effects.completions);
+        for (to, bytes) in effects.sends {
+            if let Some(tap) = &mut self.tap {
+                tap.push((from, to, bytes.clone()));
+            }
+            self.flying.push((from, to, bytes));
+        }
+        let now = self.now;
+        for (slot, from, mut bytes, hops) in effects.forwards {
+            let at = usize::from(self.members[n].map.lane_of_slot(slot).0);
+            self.call_dyn(n, at, &mut |lane, out| lane.on_datagram(now, from, &mut bytes, hops, out));
+        }
+        for (to, kind, payload) in effects.messages {
+            if !self.messages_lost {
+                self.call_dyn(n, usize::from(to.0), &mut |lane, out| lane.on_message(now, kind, &payload, out));
+            }
+        }
+    }
+
+    pub fn run(&mut self, ms: u64) {
+        for _ in 0..ms.div_ceil(10) {
+            self.now = self.now.later(std::time::Duration::from_millis(10));
+            let now = self.now;
+            for (from, to, mut bytes) in std::mem::take(&mut self.flying) {
+                let sender = self.by_addr.get(&from).copied();
+                if sender.is_some_and(|n| self.silent.contains(&n)) {
+                    continue;
+                }
+                if let Some(n) = self.by_addr.get(&to).copied().filter(|n| !self.silent.contains(n)) {
+                    let map = &self.members[n].map;
+                    let at = slot_of(&bytes).map_or(0, |slot| usize::from(map.lane_of_slot(Slot(slot)).0));
+                    self.call_lane(n, at, |lane, out| lane.on_datagram(now, from, &mut bytes, 0, out));
+                }
+            }
+            for n in 0..self.members.len() {
+                for at in 0..self.members[n].lanes.len() {
+                    if self.members[n].lanes[at].next_wake_ms().is_some_and(|wake| wake <= now.mono_ms) {
+                        self.call_lane(n, at, |lane, out| lane.on_time(now, out));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lets a long time pass in which nothing is asked: from timer to timer.
+    pub fn run_quietly(&mut self, ms: u64) {
+        let until = self.now.mono_ms + ms;
+        while self.now.mono_ms < until {
+            if self.flying.is_empty() {
+                let lanes = self.members.iter().flat_map(|member| &member.lanes);
+                let wake = lanes.filter_map(LaneNode::next_wake_ms).min().unwrap_or(until).min(until);
+                let ahead = wake.saturating_sub(self.now.mono_ms).saturating_sub(10);
+                self.now = self.now.later(std::time::Duration::from_millis(ahead));
+            }
+            self.run(10);
+        }
+    }
+
+    /// The log of a member has made everything safe that it was given.
+    pub fn sync(&mut self, n: usize) {
+        let (now, logged) = (self.now, self.members[n].logged);
+        for at in 0..self.members[n].lanes.len() {
+            self.call_lane(n, at, |lane, out| lane.on_durable(now, logged, out));
+        }
+    }
+
+    /// Gives a command to the lane that owns `id`.
+    pub fn tell(&mut self, n: usize, id: Option<&ContentId>, command: Command) -> CommandId {
+        self.commands += 1;
+        let (number, now) = (CommandId(self.commands), self.now);
+        let own = self.members[n].lanes[0].id();
+        let at = id.map_or(0, |id| usize::from(self.members[n].map.lane(&own, id).0));
+        self.call_lane(n, at, |lane, out| lane.on_command(now, number, command, out));
+        number
+    }
+
+    pub fn wait(&mut self, command: CommandId) -> Outcome {
+        for _ in 0..60 {
+            if let Some(outcome) = self.completions.remove(&command) {
+                return outcome;
+            }
+            self.run(100);
+        }
+        panic!("every command completes");
+    }
+
+    pub fn ask(&mut self, n: usize, command: Command) -> Outcome {
+        let id = match &command {
+            Command::Get { id, .. } | Command::FindProviders { id, .. } => Some(*id),
+            Command::Put { record, .. } => Some(tessera_dht::record::RecordView::read(record).unwrap().id()),
+            Command::Provide { ids } => ids.first().copied(),
+            _ => None,
+        };
+        let number = self.tell(n, id.as_ref(), command);
+        self.wait(number)
+    }
+
+    pub fn put(&mut self, n: usize, record: Vec<u8>) -> Outcome {
+        self.ask(n, Command::Put { record, keep_alive: false })
+    }
+
+    pub fn get(&mut self, n: usize, id: ContentId, mutable: bool) -> Outcome {
+        self.ask(n, Command::Get { id, mutable, privacy: Privacy::None })
+    }
+
+    /// Everything `n` was sent since the tap was opened, as `n` reads it.
+    pub fn seen_by(&self, n: usize) -> Vec<Seen> {
+        let to = self.members[n].contact.addr;
+        let mut sealer = sealer(identity(n), self.now);
+        let mut seen = Vec::new();
+        for (from, _, bytes) in self.tap.iter().flatten().filter(|(_, addr, _)| *addr == to) {
+            let mut bytes = bytes.clone();
+            let Ok((_, body)) = sealer.open(self.now, &mut bytes, || true) else { continue };
+            let Ok(envelope) = Envelope::read(body) else { continue };
+            let about = match envelope.message {
+                Message::FindNode { target, .. } => Some(target),
+                Message::FindValue { id, .. } | Message::GetProviders { id, .. } => Some(*id.as_bytes()),
+                _ => None,
+            };
+            seen.push(Seen { from: *from, kind: envelope.message.kind(), about });
+        }
+        seen
+    }
+}
+
+/// Seals and opens like `identity` would.
+pub fn sealer(identity: Identity, now: Now) -> Sealer<Identity> {
+    let limits = SealLimits { stranger_agreements_burst: 10_000, ..SealLimits::default() };
+    let network = NetworkKey::of_name(&NodeConfig::default().network);
+    Sealer::new(identity, network, Suite::Aes256Gcm, &limits, &mut LaneRng::new([8; 32]), now)
+}
+
+/// Somebody outside the network who speaks its protocol, for saying what no lane would say.
+pub struct Stranger {
+    pub sealer: Sealer<Identity>,
+    pub addr: Addr,
+    /// The cookie of each node that has answered.
+    pub cookies: BTreeMap<Addr, [u8; 8]>,
+}
+
+impl Stranger {
+    pub fn new(seed: u8, now: Now) -> Self {
+        let sealer = sealer(Identity::from_seed(&[seed; 32]), now);
+        Self { sealer, addr: Addr::v4([192, 0, seed, 77], 9), cookies: BTreeMap::new() }
+    }
+
+    /// Says something to a member at once, and hands what it answers to `read`, reply by reply.
+    pub fn say(&mut self, net: &mut Net, to: usize, message: Message<'_>, mut read: impl FnMut(&Message<'_>)) {
+        let (now, contact) = (net.now, net.members[to].contact);
+        let cookie = self.cookies.get(&contact.addr).copied().unwrap_or_default();
+        let envelope = Envelope { flags: 1, correlation: 0x500, cookie, message };
+        let mut datagram = [0; DATAGRAM_BYTES_MAX];
+        let room = DATAGRAM_BYTES_MAX - HEADER_BYTES - 16;
+        envelope.write(&mut datagram[HEADER_BYTES..HEADER_BYTES + room]).unwrap();
+        self.sealer.seal(now, &contact.key, 0, &mut datagram, room).unwrap();
+        let from = self.addr;
+        net.call(to, |lane, out| lane.on_datagram(now, from, &mut datagram, 0, out));
+        self.hear(net, contact.addr, &mut read);
+    }
+
+    /// Reads what has been sent to it since.
+    pub fn hear(&mut self, net: &mut Net, from: Addr, read: &mut impl FnMut(&Message<'_>)) {
+        let own = self.addr;
+        let (mine, rest) = std::mem::take(&mut net.flying).into_iter().partition(|(_, to, _)| *to == own);
+        net.flying = rest;
+        let mine: Vec<(Addr, Addr, Vec<u8>)> = mine;
+        for (_, _, mut bytes) in mine {
+            let (_, body) = self.sealer.open(net.now, &mut bytes, || true).unwrap();
+            let envelope = Envelope::read(body).unwrap();
+            self.cookies.insert(from, envelope.cookie);
+            read(&envelope.message);
+        }
+    }
+}
+
+pub fn mutable(owner: usize, sequence: u64, value: Option<&[u8]>, now: Now) -> Vec<u8> {
+    let draft = MutableDraft { salt: [0; 32], sequence, issued_secs: now.unix_secs(), ttl_secs: 3600, value };
+    mutable_record(&draft, &identity(owner), &NetworkKey::of_name("tessera")).unwrap()
+}
