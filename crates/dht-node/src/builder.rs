@@ -1,0 +1,362 @@
+//! From settings to a running node.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, Instant};
+
+use tessera_contracts::prefix_map::{PrefixMap, Selector};
+use tessera_dht::contact::Contact;
+use tessera_dht::identity::{Crypto as _, Identity};
+use tessera_dht::node::LaneNode;
+use tessera_dht::node::config::NodeConfig;
+use tessera_dht::seal::keys::NetworkKey;
+use tessera_dht::wire::DATAGRAM_BYTES_MAX;
+use tessera_dht::wire::header::SLOT_OFFSET;
+use tessera_lanes::config::LaneConfig;
+use tessera_lanes::runtime::{self, RestartPolicy, Runtime, RuntimeConfig};
+use tessera_lanes::wal::{Durability, LogConfig};
+use zeroize::Zeroizing;
+
+use crate::clock::Clock;
+use crate::data_dir::{DataDir, DataDirError, fresh_seed};
+use crate::handler::{DhtLane, Flags};
+use crate::inner::Inner;
+use crate::metrics;
+use crate::node::Node;
+use crate::peer_addr::PeerAddr;
+
+/// How long lanes may take to recover and to hand each other what is theirs by now.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Settings of a node. Every one has a default; [`start`](Self::start) does the rest.
+#[derive(Debug, Clone)]
+pub struct NodeBuilder {
+    listen: SocketAddr,
+    bootstrap: Vec<Contact>,
+    lanes: Option<usize>,
+    data: Option<PathBuf>,
+    seed: Option<Zeroizing<[u8; 32]>>,
+    metrics: Option<SocketAddr>,
+    address_diversity: Option<bool>,
+    durability: Durability,
+    kernel_steering: bool,
+    pin: bool,
+    trace_every: u32,
+    test_hooks: bool,
+    config: NodeConfig,
+}
+
+impl Default for NodeBuilder {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
+            bootstrap: Vec::new(),
+            lanes: None,
+            data: None,
+            seed: None,
+            metrics: None,
+            address_diversity: None,
+            durability: LogConfig::default().durability,
+            kernel_steering: true,
+            pin: false,
+            trace_every: 0,
+            test_hooks: false,
+            config: NodeConfig::default(),
+        }
+    }
+}
+
+impl NodeBuilder {
+    /// Where to listen; port zero picks a free one. Default: a free port of this machine only, `127.0.0.1:0`.
+    #[must_use]
+    pub fn listen(mut self, addr: SocketAddr) -> Self {
+        self.listen = addr;
+        self
+    }
+
+    /// Nodes to join by, besides those remembered in the data folder. Without any, this is the first node of a network.
+    #[must_use]
+    pub fn bootstrap(mut self, peers: impl IntoIterator<Item = PeerAddr>) -> Self {
+        self.bootstrap.extend(peers.into_iter().map(|peer| peer.0));
+        self
+    }
+
+    /// How many lanes: event loops that share nothing. Default: one per core.
+    #[must_use]
+    pub fn lanes(mut self, lanes: usize) -> Self {
+        self.lanes = Some(lanes);
+        self
+    }
+
+    /// A folder that keeps the node's identity, contacts and what it holds for others. Default: none, and all of it is gone
+    /// when the node stops.
+    #[must_use]
+    pub fn data_dir(mut self, path: impl AsRef<Path>) -> Self {
+        self.data = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// The identity's secret, instead of the data folder's or a fresh one.
+    #[must_use]
+    pub fn seed(mut self, seed: [u8; 32]) -> Self {
+        self.seed = Some(Zeroizing::new(seed));
+        self
+    }
+
+    /// The network's name; nodes of different networks do not understand each other. Default: `tessera`.
+    #[must_use]
+    pub fn network(mut self, name: impl Into<String>) -> Self {
+        self.config.network = name.into();
+        self
+    }
+
+    /// Only ask, never serve: for programs that are soon gone or cannot be reached.
+    #[must_use]
+    pub fn client(mut self, client: bool) -> Self {
+        self.config.client = client;
+        self
+    }
+
+    /// The address others are told. Default: the one they see.
+    #[must_use]
+    pub fn public_addr(mut self, addr: SocketAddr) -> Self {
+        self.config.public_addr = Some(addr.into());
+        self
+    }
+
+    /// Where metrics are served for Prometheus, at `/metrics`. Default: nowhere.
+    #[must_use]
+    pub fn metrics(mut self, addr: SocketAddr) -> Self {
+        self.metrics = Some(addr);
+        self
+    }
+
+    /// Whether few nodes of one address block are trusted at a time, and each is limited: right on the open internet, wrong
+    /// where all nodes are one's own and share a block. Default: off if the node listens on a loopback or private address.
+    #[must_use]
+    pub fn address_diversity(mut self, diversity: bool) -> Self {
+        self.address_diversity = Some(diversity);
+        self
+    }
+
+    /// When something stored for another counts as safe, and is acknowledged.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Whether the kernel hands datagrams straight to the lane that owns them. Without it, lanes pass them on.
+    #[must_use]
+    pub fn kernel_steering(mut self, steering: bool) -> Self {
+        self.kernel_steering = steering;
+        self
+    }
+
+    /// Whether lanes are pinned to cores. Default: no, since an application may have better use for a core; a daemon pins.
+    #[must_use]
+    pub fn pin(mut self, pin: bool) -> Self {
+        self.pin = pin;
+        self
+    }
+
+    /// Of how many events one is traced; zero traces only drops.
+    #[must_use]
+    pub fn trace_every(mut self, every: u32) -> Self {
+        self.trace_every = every;
+        self
+    }
+
+    /// Allows [`Node::inject_panic`], for tests.
+    #[must_use]
+    pub fn test_hooks(mut self, allowed: bool) -> Self {
+        self.test_hooks = allowed;
+        self
+    }
+
+    /// Changes the finer settings of the DHT: bounds, paces, privacy.
+    #[must_use]
+    pub fn configure(mut self, change: impl FnOnce(&mut NodeConfig)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
+    /// Starts the node. It serves when this returns; joining the network goes on in the background.
+    pub fn start(mut self) -> Result<Node, StartError> {
+        let data = self.data.as_deref().map(|path| DataDir::open(path, &self.config.network)).transpose()?;
+        let seed = match (self.seed.take(), &data) {
+            (Some(seed), _) => seed,
+            (None, Some(data)) => data.key()?,
+            (None, None) => fresh_seed().map_err(StartError::Random)?,
+        };
+        let identity = Identity::from_seed(&seed);
+        let (id, key) = (identity.node_id(), identity.public_key());
+        if !self.address_diversity.unwrap_or(!is_private(self.listen.ip())) {
+            trust_neighbours(&mut self.config);
+        }
+        let config = RuntimeConfig {
+            selector: Selector::default(),
+            lane: LaneConfig {
+                datagram_bytes_max: DATAGRAM_BYTES_MAX,
+                steer_offset: Some(SLOT_OFFSET as u16),
+                trace_every: self.trace_every,
+                ..LaneConfig::default()
+            },
+            bind: Some(self.listen),
+            kernel_steering: self.kernel_steering,
+            log: data
+                .as_ref()
+                .map(|data| (data.log(), LogConfig { durability: self.durability, ..LogConfig::default() })),
+            pin: self.pin,
+            restart: RestartPolicy::default(),
+            ..RuntimeConfig::default()
+        };
+        let lanes = self.lanes.unwrap_or(config.lanes);
+        let config = RuntimeConfig { lanes, ..config };
+        let flags = Arc::new(Flags::default());
+        let runtime = self.start_lanes(config, seed.clone(), flags.clone())?;
+        let bound = runtime.address().unwrap_or(self.listen);
+        let inner = Arc::new(Inner {
+            id,
+            listen: PeerAddr::new(key.0, bound),
+            network_key: NetworkKey::of_name(&self.config.network),
+            network: self.config.network,
+            seed,
+            client: self.config.client,
+            test_hooks: self.test_hooks,
+            flags,
+            metrics: RwLock::new(None),
+            runtime: RwLock::new(Some(Arc::new(runtime))),
+            data: RwLock::new(data),
+            commands: AtomicU64::new(1),
+        });
+        settle(&inner)?;
+        if let Some(addr) = self.metrics {
+            let server = metrics::Server::start(addr, &inner).map_err(|error| StartError::Metrics { addr, error })?;
+            if let Ok(mut metrics) = inner.metrics.write() {
+                *metrics = Some(server);
+            }
+        }
+        Ok(Node::of(inner))
+    }
+
+    fn start_lanes(
+        &self,
+        config: RuntimeConfig,
+        seed: Zeroizing<[u8; 32]>,
+        flags: Arc<Flags>,
+    ) -> Result<Runtime<crate::handler::NodeCommand>, StartError> {
+        let origin = Instant::now();
+        let (selector, lanes) = (config.selector, config.lanes);
+        let seeds = Arc::new(self.bootstrap.clone());
+        let dht = self.config.clone();
+        let listen = self.listen;
+        Runtime::start(config, move |lane| {
+            let clock = Clock::new(origin);
+            // A lane learns the true map when it starts; until then it only needs one that knows it.
+            let map =
+                PrefixMap::new(selector, lanes.max(usize::from(lane.0) + 1)).expect("lanes are counted by a byte");
+            let fresh = fresh_seed().expect("the system gives random numbers, as it did when the node started");
+            let node = LaneNode::new(dht.clone(), Identity::from_seed(&seed), map, lane, *fresh, clock.early());
+            DhtLane::new(node, clock, seeds.clone(), flags.clone())
+        })
+        .map_err(|error| match error {
+            runtime::StartError::Io { error, .. } if error.kind() == std::io::ErrorKind::AddrInUse => {
+                StartError::PortTaken(listen)
+            }
+            error => StartError::Lanes(error),
+        })
+    }
+}
+
+/// Waits until every lane has recovered and has what is its own.
+fn settle(inner: &Inner) -> Result<(), StartError> {
+    let deadline = Instant::now() + START_PATIENCE;
+    let Ok(runtime) = inner.runtime() else { return Ok(()) };
+    let mut failures = Vec::new();
+    while !runtime.is_settled() {
+        for event in runtime.take_events() {
+            if event.what.contains("restarts in") || event.what.contains("could not be") {
+                failures.push(event.what);
+            }
+        }
+        if failures.len() >= 3 || Instant::now() > deadline {
+            let why = failures.pop().unwrap_or_else(|| "lanes do not settle".to_owned());
+            drop(runtime);
+            inner.stop(false);
+            return Err(StartError::Recovery(why));
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    Ok(())
+}
+
+/// All nodes are one's own, or on one machine: blocks of addresses say nothing about who is behind them, and limits that keep
+/// strangers from crowding in would only keep friends apart.
+fn trust_neighbours(config: &mut NodeConfig) {
+    config.table.per_prefix_in_bucket = usize::MAX;
+    config.table.per_prefix_in_table = usize::MAX;
+    config.lookup.per_prefix_max = usize::MAX;
+    config.abuse.per_prefix_per_sec = config.abuse.per_prefix_per_sec.max(200_000);
+    config.abuse.per_peer_per_sec = config.abuse.per_peer_per_sec.max(20_000);
+    config.abuse.strangers_per_prefix_per_sec = config.abuse.strangers_per_prefix_per_sec.max(1_000);
+    config.records.bytes_per_giver_max = config.records.bytes_max;
+}
+
+/// Whether an address is this machine's or a private network's.
+fn is_private(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
+    }
+}
+
+/// Why a node did not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The data folder cannot be used.
+    Data(DataDirError),
+    /// The port is taken.
+    PortTaken(SocketAddr),
+    /// The lanes could not be started.
+    Lanes(runtime::StartError),
+    /// Lanes could not recover what the data folder holds.
+    Recovery(String),
+    /// The metrics address cannot be listened on.
+    Metrics {
+        /// Which.
+        addr: SocketAddr,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The system gave no random numbers.
+    Random(std::io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Data(error) => error.fmt(f),
+            Self::PortTaken(addr) => write!(
+                f,
+                "{addr} is in use by another program: choose another with --listen, or port 0 for any free one"
+            ),
+            Self::Lanes(error) => error.fmt(f),
+            Self::Recovery(why) => write!(f, "the node cannot recover its state: {why}"),
+            Self::Metrics { addr, error } => write!(f, "listening for metrics on {addr}: {error}"),
+            Self::Random(error) => write!(f, "the system gives no random numbers: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<DataDirError> for StartError {
+    fn from(error: DataDirError) -> Self {
+        Self::Data(error)
+    }
+}

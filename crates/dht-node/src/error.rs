@@ -1,0 +1,110 @@
+//! Why a call to a node did not do what was asked.
+
+use std::fmt;
+
+use tessera_contracts::point::ContentId;
+use tessera_dht::node::command::Written;
+use tessera_dht::record::ValueTooLong;
+
+use crate::explain::Explain;
+
+/// Why a call failed. Each says who should act.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// Nobody who should know has the record. Ask again later, or check the id.
+    NotFound {
+        /// What was looked for.
+        id: ContentId,
+        /// Who was asked.
+        explain: Box<Explain>,
+    },
+    /// The record was deleted by its owner.
+    Deleted {
+        /// What was looked for.
+        id: ContentId,
+        /// The number of the deletion.
+        sequence: u64,
+    },
+    /// Only versions older than one this node has seen before were found.
+    OnlyStale {
+        /// The version seen before.
+        seen: u64,
+        /// The newest found now.
+        found: u64,
+    },
+    /// A part of a large value is missing or wrong.
+    Incomplete {
+        /// The value.
+        id: ContentId,
+        /// The part.
+        part: ContentId,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Nobody took the record.
+    NotStored {
+        /// How it went.
+        written: Written,
+        /// Who was asked.
+        explain: Box<Explain>,
+    },
+    /// The value is too long.
+    TooLong(ValueTooLong),
+    /// The record's lifetime or signature is not acceptable.
+    BadRecord,
+    /// A newer version is out already: read it, and write with a higher number.
+    Outdated {
+        /// The version that is out.
+        current: u64,
+        /// The version that was to be written.
+        asked: u64,
+    },
+    /// The node has not found its place in the network in time: check the bootstrap addresses.
+    NotJoined,
+    /// Too much is under way: try again when some of it is done.
+    Busy,
+    /// The node has stopped.
+    Stopped,
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound { id, explain } if explain.asked.is_empty() => {
+                write!(f, "{id} was not found: this node knows nobody to ask. Is it joined to a network?")
+            }
+            Self::NotFound { id, explain } => {
+                write!(f, "{id} was not found: {} nodes answered and none has it", explain.stats.answers)
+            }
+            Self::Deleted { id, sequence } => write!(f, "{id} was deleted by its owner (version {sequence})"),
+            Self::OnlyStale { seen, found } => write!(
+                f,
+                "only version {found} was found, but version {seen} has been seen here: those who have it are out of reach"
+            ),
+            Self::Incomplete { id, part, why } => write!(f, "the value {id} is not whole: part {part}: {why}"),
+            Self::NotStored { written, .. } if written.holders == 0 => {
+                f.write_str("nobody took the record: no other node answered. Is this node joined to a network?")
+            }
+            Self::NotStored { written, .. } => {
+                write!(f, "nobody took the record: of {} nodes {} were silent", written.holders, written.silent)?;
+                for (code, count) in &written.refused {
+                    write!(f, ", {count} refused ({code:?})")?;
+                }
+                Ok(())
+            }
+            Self::TooLong(error) => error.fmt(f),
+            Self::BadRecord => f.write_str("the record's lifetime or signature is not acceptable to this network"),
+            Self::Outdated { current, asked } => {
+                write!(f, "version {asked} cannot be written: version {current} is out already")
+            }
+            Self::NotJoined => f.write_str(
+                "no bootstrap node answered: check their addresses, and that the network's name is the same",
+            ),
+            Self::Busy => f.write_str("too much is under way: try again when some of it is done"),
+            Self::Stopped => f.write_str("the node has stopped"),
+        }
+    }
+}
+
+impl std::error::Error for NodeError {}

@@ -1,0 +1,301 @@
+//! One lane of the node: the pure [`LaneNode`] in a runtime's hands.
+//!
+//! This is a shell: it gives the lane what happened and the time, and carries out what the lane asks for. Whatever decides
+//! anything about the DHT is not here.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tessera_contracts::point::Point as _;
+use tessera_contracts::prefix_map::{LaneIndex, Slot};
+use tessera_dht::addr::Addr;
+use tessera_dht::contact::Contact;
+use tessera_dht::identity::Identity;
+use tessera_dht::node::LaneNode;
+use tessera_dht::node::command::{Command, CommandId, Outcome};
+use tessera_dht::node::outbox::{Importance, Logged, MessageClass, Outbox, message_kind};
+use tessera_dht::time::Now;
+use tessera_dht::wire::message::SignedProvider;
+use tessera_lanes::handler::{Datagram, Handler, Message, Notice, Record, RecordSink, Walk};
+use tessera_lanes::wal::{self, LogRefused};
+use tessera_lanes::{Class, Context, Envelope, Kind};
+use tessera_stdx::TimerHandle;
+
+use crate::clock::Clock;
+use crate::oneshot;
+use crate::providers::Found;
+use crate::status::LaneStatus;
+use crate::walk::{SlotWalk, SnapshotWalk};
+
+/// What the program outside asks of a lane.
+#[derive(Debug)]
+pub(crate) enum NodeCommand {
+    /// A command of the DHT.
+    Dht(CommandId, Command, Waiting),
+    /// Nobody waits for this command any more.
+    Cancel(CommandId),
+    /// How is the lane?
+    Status(oneshot::Sender<LaneStatus>),
+    /// Whom does it know?
+    Peers(oneshot::Sender<Vec<(Contact, Option<u64>)>>),
+    /// Answer after this long: the lane's timers serve callers that pause between tries.
+    Sleep(Duration, oneshot::Sender<()>),
+    /// Fail, to show that the node outlives it. Only nodes built with test hooks send it.
+    Panic,
+}
+
+/// Who waits for the outcome of a command.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) outcome: oneshot::Sender<Outcome>,
+    /// Where providers go as they are found.
+    pub(crate) found: Option<Arc<Found>>,
+}
+
+/// What the lanes of a node and the program outside know together. Written rarely, and by the outside only.
+#[derive(Debug, Default)]
+pub(crate) struct Flags {
+    /// The node is stopping: peers are told.
+    pub(crate) leaving: AtomicBool,
+    /// A log could not be written.
+    pub(crate) log_failed: AtomicBool,
+}
+
+/// The timer that drives the DHT's own timers; others are sleepers.
+const DHT_TIMER: u64 = 0;
+
+/// One lane.
+#[derive(Debug)]
+pub(crate) struct DhtLane {
+    node: LaneNode<Identity>,
+    clock: Clock,
+    seeds: Arc<Vec<Contact>>,
+    flags: Arc<Flags>,
+    waiting: HashMap<CommandId, Waiting>,
+    sleepers: HashMap<u64, oneshot::Sender<()>>,
+    sleepers_begun: u64,
+    /// When the timer for the DHT is set to.
+    wake: Option<(u64, TimerHandle)>,
+    snapshot: SnapshotWalk,
+    exports: HashMap<Slot, SlotWalk>,
+}
+
+impl DhtLane {
+    pub(crate) fn new(node: LaneNode<Identity>, clock: Clock, seeds: Arc<Vec<Contact>>, flags: Arc<Flags>) -> Self {
+        Self {
+            node,
+            clock,
+            seeds,
+            flags,
+            waiting: HashMap::new(),
+            sleepers: HashMap::new(),
+            sleepers_begun: DHT_TIMER,
+            wake: None,
+            snapshot: SnapshotWalk::default(),
+            exports: HashMap::new(),
+        }
+    }
+
+    /// Calls the lane and sees to its timers.
+    fn with(&mut self, cx: &mut Context, act: impl FnOnce(&mut LaneNode<Identity>, Now, &mut Out<'_>)) {
+        let now = self.clock.at(cx.now());
+        act(&mut self.node, now, &mut Out { cx, waiting: &mut self.waiting });
+        let Some(due_ms) = self.node.next_wake_ms() else { return };
+        if let Some((set_ms, timer)) = self.wake {
+            // A timer that comes too early finds nothing due and is set again: cheaper than moving it each time.
+            if set_ms <= due_ms {
+                return;
+            }
+            cx.cancel_timer(timer);
+        }
+        let delay = Duration::from_millis(due_ms.saturating_sub(now.mono_ms));
+        self.wake = cx.set_timer(delay, DHT_TIMER).ok().map(|timer| (due_ms, timer));
+    }
+
+    fn status(&mut self, cx: &Context) -> LaneStatus {
+        let now = self.clock.at(cx.now());
+        LaneStatus {
+            lane: usize::from(cx.lane().0),
+            health: self.node.health(now),
+            counters: *self.node.counters(),
+            bounds: self.node.bounds().to_vec(),
+            network_size: self.node.network_size(),
+            observed: self.node.observed().map(Addr::to_socket_addr),
+            commands_waiting: self.waiting.len(),
+        }
+    }
+
+    /// A lane that is new knows nobody: it gets our contacts.
+    fn introduce(&mut self, cx: &mut Context, to: LaneIndex) {
+        for peer in self.node.table().iter_live() {
+            let mut payload = [0; 54];
+            payload[..50].copy_from_slice(&peer.contact.to_wire());
+            let rtt_ms = peer.round_trip.srtt_ms().map_or(u32::MAX, |ms| ms as u32);
+            payload[50..].copy_from_slice(&rtt_ms.to_le_bytes());
+            let prefix = peer.id.prefix_u64();
+            let envelope = Envelope { key_prefix: prefix, ..Envelope::to_lane(to, Class::Hints, CONTACT_KIND) };
+            // A hint that finds no room is heard another time.
+            let _ = cx.send(envelope, &payload);
+        }
+    }
+}
+
+const CONTACT_KIND: Kind = Kind::new(message_kind::CONTACT);
+
+impl Handler for DhtLane {
+    type Command = NodeCommand;
+
+    fn on_recovered(&mut self, record: Record<'_>) {
+        let now = self.clock.early();
+        self.node.on_record(now, record.kind, record.payload);
+    }
+
+    fn on_start(&mut self, cx: &mut Context) {
+        let seeds = self.seeds.as_ref().clone();
+        let map = cx.map().clone();
+        self.with(cx, |node, now, out| {
+            node.on_map(map);
+            node.on_start(now, out);
+            node.on_command(now, CommandId(0), Command::Bootstrap { contacts: seeds }, out);
+        });
+    }
+
+    fn on_datagram(&mut self, cx: &mut Context, datagram: Datagram<'_>) {
+        let Datagram { from, bytes, hops } = datagram;
+        self.with(cx, |node, now, out| node.on_datagram(now, Addr::from(from), bytes, hops, out));
+    }
+
+    fn on_message(&mut self, cx: &mut Context, message: Message<'_>) {
+        let kind = message.envelope.kind.get();
+        self.with(cx, |node, now, out| node.on_message(now, kind, message.payload, out));
+    }
+
+    fn on_timer(&mut self, cx: &mut Context, token: u64) {
+        if token == DHT_TIMER {
+            self.wake = None;
+            self.with(cx, |node, now, out| node.on_time(now, out));
+        } else if let Some(sleeper) = self.sleepers.remove(&token) {
+            sleeper.send(());
+        }
+    }
+
+    fn on_command(&mut self, cx: &mut Context, command: NodeCommand) {
+        match command {
+            NodeCommand::Dht(id, command, waiting) => {
+                self.waiting.insert(id, waiting);
+                self.with(cx, |node, now, out| node.on_command(now, id, command, out));
+            }
+            NodeCommand::Cancel(command) => {
+                self.with(cx, |node, now, out| node.on_command(now, CommandId(0), Command::Cancel { command }, out));
+                self.waiting.remove(&command);
+            }
+            NodeCommand::Status(reply) => reply.send(self.status(cx)),
+            NodeCommand::Peers(reply) => {
+                let peers = self.node.table().iter_live();
+                reply.send(peers.map(|peer| (peer.contact, peer.round_trip.srtt_ms())).collect());
+            }
+            NodeCommand::Sleep(delay, reply) => {
+                self.sleepers_begun += 1;
+                // Without room for a timer the sleeper is told at once, by dropping its sender.
+                if cx.set_timer(delay, self.sleepers_begun).is_ok() {
+                    self.sleepers.insert(self.sleepers_begun, reply);
+                }
+            }
+            NodeCommand::Panic => panic!("this lane was told to panic"),
+        }
+    }
+
+    fn on_notice(&mut self, cx: &mut Context, notice: Notice) {
+        match notice {
+            Notice::MapChanged { .. } => self.node.on_map(cx.map().clone()),
+            Notice::SlotLeft { slot } => {
+                self.exports.remove(&slot);
+                self.node.drop_slot(slot);
+            }
+            Notice::Durable { upto } => self.with(cx, |node, now, out| node.on_durable(now, upto.0, out)),
+            Notice::LaneUp { lane } => self.introduce(cx, lane),
+            Notice::LogFailed => self.flags.log_failed.store(true, Ordering::Relaxed),
+            Notice::Stopping if self.flags.leaving.load(Ordering::Relaxed) => {
+                self.with(cx, |node, now, out| node.leave(now, out));
+            }
+            _ => {}
+        }
+    }
+
+    fn on_snapshot(&mut self, from: u64, sink: &mut RecordSink<'_>) -> Walk {
+        if from == 0 {
+            self.snapshot = SnapshotWalk::default();
+        }
+        let now = self.clock.early();
+        self.snapshot.step(&self.node, now, sink)
+    }
+
+    fn on_export(&mut self, slot: Slot, from: u64, sink: &mut RecordSink<'_>) -> Walk {
+        let now = self.clock.early();
+        if from == 0 {
+            self.exports.insert(slot, SlotWalk::new(&self.node, slot, now));
+        }
+        let walk = self.exports.entry(slot).or_insert_with(|| SlotWalk::new(&self.node, slot, now));
+        walk.step(sink)
+    }
+
+    fn on_import(&mut self, cx: &mut Context, record: Record<'_>) {
+        let now = self.clock.early();
+        self.node.on_record(now, record.kind, record.payload);
+        // If the log does not take it, it is the runtime that counts it and keeps the former owner's copy.
+        let _ = cx.log(record.kind, record.slot, record.payload, wal::Importance::Hard);
+    }
+}
+
+/// A lane's effects, carried out by the runtime.
+struct Out<'a> {
+    cx: &'a mut Context,
+    waiting: &'a mut HashMap<CommandId, Waiting>,
+}
+
+impl Outbox for Out<'_> {
+    fn send(&mut self, to: Addr, datagram: &[u8]) {
+        // What finds no room is lost like any datagram, and counted by the runtime.
+        let _ = self.cx.send_datagram(to.to_socket_addr(), datagram);
+    }
+
+    fn forward(&mut self, slot: Slot, from: Addr, datagram: &[u8], hops: u8) {
+        // The lane counts this hop already; so does the runtime.
+        let _ = self.cx.forward_datagram(slot, from.to_socket_addr(), datagram, hops.saturating_sub(1));
+    }
+
+    fn message(&mut self, to: LaneIndex, class: MessageClass, kind: u8, prefix: u64, payload: &[u8]) {
+        let class = match class {
+            MessageClass::Coordination => Class::Coordination,
+            MessageClass::Hint => Class::Hints,
+        };
+        let envelope = Envelope { key_prefix: prefix, ..Envelope::to_lane(to, class, Kind::new(kind)) };
+        let _ = self.cx.send(envelope, payload);
+    }
+
+    fn log(&mut self, kind: u8, slot: Slot, payload: &[u8], importance: Importance) -> Logged {
+        let importance = match importance {
+            Importance::Soft => wal::Importance::Soft,
+            Importance::Hard => wal::Importance::Hard,
+        };
+        match self.cx.log(kind, slot, payload, importance) {
+            Ok(number) => Logged::At(number.0),
+            Err(LogRefused::NoLog) => Logged::Safe,
+            Err(_) => Logged::Refused,
+        }
+    }
+
+    fn found_provider(&mut self, command: CommandId, provider: &SignedProvider) {
+        if let Some(found) = self.waiting.get(&command).and_then(|waiting| waiting.found.as_ref()) {
+            found.push(provider);
+        }
+    }
+
+    fn complete(&mut self, command: CommandId, outcome: Outcome) {
+        if let Some(waiting) = self.waiting.remove(&command) {
+            waiting.outcome.send(outcome);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The way of a command: to the lane that owns its id, and again if the lane changed or died meanwhile.
+//!
+//! Every command of the DHT may be repeated: a record stored twice is stored once. So a caller never sees a lane go down or
+//! a slot move; it sees an answer that took a little longer.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use tessera_contracts::point::{ContentId, NodeId};
+use tessera_contracts::prefix_map::LaneIndex;
+use tessera_dht::node::command::{Answer, Command, CommandId, Outcome};
+use tessera_dht::seal::keys::NetworkKey;
+use tessera_lanes::runtime::{CommandRefused, Runtime};
+use zeroize::Zeroizing;
+
+use crate::data_dir::DataDir;
+use crate::error::NodeError;
+use crate::handler::{Flags, NodeCommand, Waiting};
+use crate::oneshot;
+use crate::peer_addr::PeerAddr;
+use crate::providers::Found;
+
+/// How long a command is offered to lanes that are busy, down or changing before the caller is told.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+const PAUSE_MAX: Duration = Duration::from_millis(250);
+
+/// A running node.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) id: NodeId,
+    pub(crate) listen: PeerAddr,
+    pub(crate) network: String,
+    pub(crate) network_key: NetworkKey,
+    pub(crate) seed: Zeroizing<[u8; 32]>,
+    pub(crate) client: bool,
+    pub(crate) test_hooks: bool,
+    pub(crate) flags: Arc<Flags>,
+    pub(crate) metrics: RwLock<Option<crate::metrics::Server>>,
+    /// The lanes; `None` once the node has stopped.
+    pub(crate) runtime: RwLock<Option<Arc<Runtime<NodeCommand>>>>,
+    pub(crate) data: RwLock<Option<DataDir>>,
+    /// Zero is for commands whose outcome nobody waits for.
+    pub(crate) commands: AtomicU64,
+}
+
+impl Inner {
+    /// The lanes, if the node runs.
+    pub(crate) fn runtime(&self) -> Result<Arc<Runtime<NodeCommand>>, NodeError> {
+        self.runtime.read().unwrap_or_else(PoisonError::into_inner).clone().ok_or(NodeError::Stopped)
+    }
+
+    /// Has a command done by the owner of `point`.
+    pub(crate) async fn ask(
+        self: &Arc<Self>,
+        point: &[u8; 32],
+        found: Option<Arc<Found>>,
+        command: impl Fn() -> Command,
+    ) -> Result<Outcome, NodeError> {
+        let point = ContentId::from_bytes(*point);
+        let deadline = Instant::now() + PATIENCE;
+        let mut pause = PAUSE_MIN;
+        loop {
+            let runtime = self.runtime()?;
+            let lane = runtime.map().lane(&self.id, &point);
+            let id = CommandId(self.commands.fetch_add(1, Ordering::Relaxed));
+            let (outcome, answer) = oneshot::channel();
+            let sent =
+                runtime.command(lane, NodeCommand::Dht(id, command(), Waiting { outcome, found: found.clone() }));
+            drop(runtime);
+            if sent.is_ok() {
+                let mut unfinished = Unfinished { inner: self.clone(), lane, id, ended: false };
+                let answer = answer.await;
+                unfinished.ended = true;
+                match answer {
+                    Ok(Outcome { answer: Answer::WrongLane | Answer::TooBusy, .. }) | Err(oneshot::Lost) => {}
+                    Ok(outcome) => return Ok(outcome),
+                }
+            }
+            if Instant::now() + pause > deadline {
+                return Err(NodeError::Busy);
+            }
+            self.sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Pauses, on the timers of whichever lane is up.
+    pub(crate) async fn sleep(&self, pause: Duration) {
+        let Ok(runtime) = self.runtime() else { return };
+        let begun = Instant::now();
+        for lane in 0..runtime.map().lanes() {
+            let (wake, woken) = oneshot::channel();
+            if runtime.command(LaneIndex(lane as u8), NodeCommand::Sleep(pause, wake)).is_ok() {
+                let _ = woken.await;
+                if begun.elapsed() >= pause {
+                    return;
+                }
+            }
+        }
+        // No lane keeps time for us now. They are back in a moment, and this is rare enough for a thread of its own.
+        let (wake, woken) = oneshot::channel();
+        std::thread::spawn(move || {
+            std::thread::sleep(pause);
+            wake.send(());
+        });
+        let _ = woken.await;
+    }
+
+    /// Asks every lane; those that are down or do not answer in time are left out.
+    pub(crate) async fn ask_lanes<T>(
+        &self,
+        question: impl Fn(oneshot::Sender<T>) -> NodeCommand,
+    ) -> Result<Vec<T>, NodeError> {
+        let runtime = self.runtime()?;
+        let mut answers = Vec::new();
+        for lane in 0..runtime.map().lanes() {
+            let (sender, receiver) = oneshot::channel();
+            match runtime.command(LaneIndex(lane as u8), question(sender)) {
+                Ok(()) => answers.push(receiver),
+                Err(CommandRefused::Busy(_) | CommandRefused::Down(_)) => {}
+            }
+        }
+        drop(runtime);
+        let mut all = Vec::with_capacity(answers.len());
+        for answer in answers {
+            all.extend(answer.await);
+        }
+        Ok(all)
+    }
+
+    /// Stops the lanes; their logs are whole when this returns.
+    pub(crate) fn stop(&self, leaving: bool) {
+        self.flags.leaving.store(leaving, Ordering::Relaxed);
+        drop(self.metrics.write().unwrap_or_else(PoisonError::into_inner).take());
+        let runtime = self.runtime.write().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(runtime) = runtime {
+            // Whoever is in the middle of a question holds it too, for a moment; the last one out stops the lanes.
+            let mut runtime = Some(runtime);
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while let Some(held) = runtime.take() {
+                match Arc::try_unwrap(held) {
+                    Ok(last) => last.shutdown(),
+                    Err(held) if Instant::now() < deadline => {
+                        std::thread::sleep(Duration::from_millis(1));
+                        runtime = Some(held);
+                    }
+                    Err(held) => drop(held),
+                }
+            }
+        }
+        // The lock goes last: the next node on this folder finds the logs closed.
+        drop(self.data.write().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listen.addr()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.stop(true);
+    }
+}
+
+/// Cancels a command whose caller went away.
+struct Unfinished {
+    inner: Arc<Inner>,
+    lane: LaneIndex,
+    id: CommandId,
+    ended: bool,
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.ended
+            && let Ok(runtime) = self.inner.runtime()
+        {
+            // If it cannot be told, the lane finishes what nobody waits for.
+            let _ = runtime.command(self.lane, NodeCommand::Cancel(self.id));
+        }
+    }
+}

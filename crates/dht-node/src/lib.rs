@@ -1,0 +1,53 @@
+//! A node of the DHT on real sockets, to run as a daemon or inside an application.
+//!
+//! ```
+//! use tessera_dht_node::Node;
+//!
+//! let node = Node::builder().lanes(1).start()?;
+//! println!("others join by {}", node.address());
+//! let stored = node.put(b"hello".to_vec()).wait()?; // or `.await` on any executor
+//! assert_eq!(node.get(stored.id).wait()?.bytes, b"hello");
+//! node.shutdown();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A *lane* is a pinned event loop that owns its socket, timers, log and state; a node is several lanes that share nothing.
+//! What the DHT is lives in `tessera-dht`, how lanes work lives in `tessera-lanes`; this crate is the shell around both:
+//!
+//! - [`Node`] and [`NodeBuilder`]: the embeddable node; [`Call`] is what its methods return
+//! - [`values`] and [`mutable`]: what can be stored; [`providers`]: who offers what
+//! - [`peer_addr`]: how nodes are addressed; [`data_dir`]: what survives a restart
+//! - [`status`], [`explain`], `metrics`: how it is, and why an answer is what it is
+//! - `handler`, `walk`, `clock`: one lane; `inner`: the way of a command to it
+//!
+//! Deliberately absent: an async runtime, a lock between lanes, and any rule of the DHT.
+
+#![forbid(unsafe_code)]
+
+mod builder;
+mod call;
+mod clock;
+pub mod data_dir;
+mod error;
+pub mod explain;
+mod handler;
+mod inner;
+mod metrics;
+pub mod mutable;
+mod node;
+mod oneshot;
+pub mod peer_addr;
+pub mod providers;
+pub mod status;
+pub mod values;
+mod walk;
+
+pub use builder::{NodeBuilder, StartError};
+pub use call::Call;
+pub use error::NodeError;
+pub use mutable::{MutableKey, PutMutable};
+pub use node::Node;
+pub use peer_addr::PeerAddr;
+pub use tessera_contracts::point::{ContentId, NodeId, Point};
+pub use tessera_dht::node::command::Privacy;
+pub use tessera_lanes::wal::Durability;

@@ -1,0 +1,172 @@
+//! Values that only their owner can change, by key and name; each version has a higher number than the last.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tessera_contracts::point::{ContentId, NodeId, Point as _};
+use tessera_dht::identity::{Crypto as _, Identity, PublicKey};
+use tessera_dht::node::command::{Answer, Command, Privacy};
+use tessera_dht::record::{MutableDraft, RecordView, TTL_SECS_DEFAULT, mutable_id, mutable_record};
+use tessera_dht::wire::message::ErrorCode;
+use zeroize::Zeroizing;
+
+use crate::clock::unix_ms;
+use crate::error::NodeError;
+use crate::explain::Explain;
+use crate::inner::Inner;
+use crate::node::unexpected;
+
+/// By what a mutable value is read: whose it is, and which of theirs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct MutableKey {
+    /// The owner's public key.
+    pub owner: [u8; 32],
+    /// Which of the owner's values.
+    pub salt: [u8; 32],
+}
+
+impl MutableKey {
+    /// The owner's value of this name.
+    #[must_use]
+    pub fn named(owner: [u8; 32], name: &str) -> Self {
+        Self { owner, salt: salt_of(name) }
+    }
+
+    /// The content id it is stored under.
+    #[must_use]
+    pub fn id(&self) -> ContentId {
+        mutable_id(&PublicKey(self.owner), &self.salt)
+    }
+}
+
+impl fmt::Debug for MutableKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MutableKey({} of {})", self.id(), NodeId::from_bytes(self.owner))
+    }
+}
+
+/// A name as a salt: the empty name is all zeroes, others are hashed.
+fn salt_of(name: &str) -> [u8; 32] {
+    if name.is_empty() { [0; 32] } else { *ContentId::of_immutable(name.as_bytes()).as_bytes() }
+}
+
+/// How a mutable value is written.
+#[derive(Clone)]
+pub struct PutMutable {
+    /// Which of the owner's values.
+    pub salt: [u8; 32],
+    /// The owner's secret; `None` for the node's own key.
+    pub seed: Option<Zeroizing<[u8; 32]>>,
+    /// The version's number; `None` for one more than the newest that is found.
+    pub sequence: Option<u64>,
+    /// How long it holds unless it is written again. Default: a day.
+    pub ttl: Duration,
+    /// Store it again at half its lifetime while this node runs. It cannot outlive `ttl`: only the owner can sign anew.
+    pub keep_alive: bool,
+}
+
+impl PutMutable {
+    /// This node's value of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self {
+            salt: salt_of(name),
+            seed: None,
+            sequence: None,
+            ttl: Duration::from_secs(u64::from(TTL_SECS_DEFAULT)),
+            keep_alive: true,
+        }
+    }
+}
+
+impl fmt::Debug for PutMutable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PutMutable").field("sequence", &self.sequence).field("ttl", &self.ttl).finish_non_exhaustive()
+    }
+}
+
+/// A version of a mutable value, read or written.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Mutable {
+    /// Whose, and which.
+    pub key: MutableKey,
+    /// The value; empty if it was deleted.
+    pub value: Vec<u8>,
+    /// The version's number.
+    pub sequence: u64,
+    /// Nodes that took it, when it was written.
+    pub replicas: u16,
+    /// Nodes that should have taken it.
+    pub holders: u16,
+    /// How it went.
+    pub explain: Explain,
+}
+
+impl fmt::Debug for Mutable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mutable").field("key", &self.key).field("sequence", &self.sequence).finish_non_exhaustive()
+    }
+}
+
+pub(crate) async fn put(inner: &Arc<Inner>, value: Option<Vec<u8>>, put: &PutMutable) -> Result<Mutable, NodeError> {
+    let identity = Identity::from_seed(put.seed.as_ref().unwrap_or(&inner.seed));
+    let key = MutableKey { owner: identity.public_key().0, salt: put.salt };
+    let id = key.id();
+    let sequence = match put.sequence {
+        Some(sequence) => sequence,
+        None => match get(inner, key).await {
+            Ok(newest) => newest.sequence + 1,
+            Err(NodeError::Deleted { sequence, .. }) => sequence + 1,
+            Err(NodeError::OnlyStale { seen, .. }) => seen + 1,
+            Err(NodeError::NotFound { .. }) => 1,
+            Err(error) => return Err(error),
+        },
+    };
+    let draft = MutableDraft {
+        salt: put.salt,
+        sequence,
+        issued_secs: unix_ms() / 1000,
+        ttl_secs: u32::try_from(put.ttl.as_secs()).unwrap_or(u32::MAX),
+        value: value.as_deref(),
+    };
+    let record = mutable_record(&draft, &identity, &inner.network_key).map_err(NodeError::TooLong)?;
+    let keep_alive = put.keep_alive;
+    let outcome = inner.ask(id.as_bytes(), None, || Command::Put { record: record.clone(), keep_alive }).await?;
+    let explain = Explain::of(&outcome);
+    let written = match outcome.answer {
+        Answer::Written(written) => written,
+        Answer::BadRecord => return Err(NodeError::BadRecord),
+        _ => return Err(unexpected(&outcome)),
+    };
+    let stale = |(code, _): &(ErrorCode, u16)| matches!(code, ErrorCode::StaleSequence | ErrorCode::Equivocation);
+    if written.acknowledged == 0 && written.refused.iter().any(stale) {
+        let current = get(inner, key).await.map_or(sequence, |newest| newest.sequence);
+        return Err(NodeError::Outdated { current, asked: sequence });
+    }
+    if written.acknowledged == 0 && (written.holders > 0 || inner.client) {
+        return Err(NodeError::NotStored { written, explain: Box::new(explain) });
+    }
+    let (replicas, holders) = (written.acknowledged, written.holders);
+    Ok(Mutable { key, value: value.unwrap_or_default(), sequence, replicas, holders, explain })
+}
+
+pub(crate) async fn get(inner: &Arc<Inner>, key: MutableKey) -> Result<Mutable, NodeError> {
+    let id = key.id();
+    let outcome = inner.ask(id.as_bytes(), None, || Command::Get { id, mutable: true, privacy: Privacy::None }).await?;
+    let explain = Explain::of(&outcome);
+    match &outcome.answer {
+        Answer::Record(record) => {
+            let view = RecordView::read(record).map_err(|_| NodeError::BadRecord)?;
+            let mutable = view.mutable.ok_or(NodeError::BadRecord)?;
+            if mutable.tombstone {
+                return Err(NodeError::Deleted { id, sequence: mutable.sequence });
+            }
+            let value = view.value.to_vec();
+            Ok(Mutable { key, value, sequence: mutable.sequence, replicas: 0, holders: 0, explain })
+        }
+        Answer::NoRecord => Err(NodeError::NotFound { id, explain: Box::new(explain) }),
+        Answer::OnlyStale { seen, found } => Err(NodeError::OnlyStale { seen: *seen, found: *found }),
+        _ => Err(unexpected(&outcome)),
+    }
+}

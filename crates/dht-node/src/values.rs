@@ -1,0 +1,335 @@
+//! Values under their hash: one record if it fits, else many under a tree of manifests.
+//!
+//! A short value that happens to read as a manifest is cut like a long one, so that what is read back is what was stored.
+//! Parts are stored and fetched many at a time; how many adapts, because peers say so when it is too much for them.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tessera_contracts::point::{ContentId, Point as _};
+use tessera_dht::chunk::{Assembly, PartRefused, cut};
+use tessera_dht::node::command::{Answer, Command, Privacy, Written};
+use tessera_dht::record::{RecordView, TTL_SECS_DEFAULT, immutable_record};
+use tessera_dht::wire::VALUE_BYTES_MAX;
+use tessera_dht::wire::message::ErrorCode;
+
+use crate::error::NodeError;
+use crate::explain::Explain;
+use crate::inner::Inner;
+use crate::node::unexpected;
+
+/// Parts stored or fetched at once, at most.
+const WINDOW_MAX: usize = 32;
+const WINDOW_START: usize = 8;
+
+/// How often a part that nobody took is tried again, with growing pauses.
+const TRIES_MAX: u32 = 6;
+
+/// How far a large value has come: parts done, and parts known of.
+pub type Progress = Arc<dyn Fn(usize, usize) + Send + Sync>;
+
+/// How a value is stored.
+#[derive(Clone)]
+pub struct Put {
+    /// How long it holds unless it is stored again. Default: a day.
+    pub ttl: Duration,
+    /// Store it again at half its lifetime, for as long as this node runs. Default: yes.
+    pub keep_alive: bool,
+    /// Called as parts are stored.
+    pub progress: Option<Progress>,
+}
+
+impl Default for Put {
+    fn default() -> Self {
+        Self { ttl: Duration::from_secs(u64::from(TTL_SECS_DEFAULT)), keep_alive: true, progress: None }
+    }
+}
+
+impl fmt::Debug for Put {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Put").field("ttl", &self.ttl).field("keep_alive", &self.keep_alive).finish_non_exhaustive()
+    }
+}
+
+/// How a value is read.
+#[derive(Clone, Default)]
+pub struct Get {
+    /// How much the lookup hides.
+    pub privacy: Privacy,
+    /// Called as parts are fetched.
+    pub progress: Option<Progress>,
+}
+
+impl fmt::Debug for Get {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Get").field("privacy", &self.privacy).finish_non_exhaustive()
+    }
+}
+
+/// A value that was stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// By which it is read.
+    pub id: ContentId,
+    /// Records it was cut into; one for a short value.
+    pub records: usize,
+    /// Of the record that fared worst: how many nodes hold it. Zero for a node that is alone: it keeps the value itself, and
+    /// stores it when others come.
+    pub replicas: u16,
+    /// Of the same record: how many should.
+    pub holders: u16,
+    /// How its last record was stored.
+    pub explain: Explain,
+}
+
+/// A value that was read.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Value {
+    /// The value.
+    pub bytes: Vec<u8>,
+    /// Records it was put together from.
+    pub records: usize,
+    /// How its first record was found.
+    pub explain: Explain,
+}
+
+impl fmt::Debug for Value {
+    /// Values are other people's: they are not printed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Value")
+            .field("bytes", &self.bytes.len())
+            .field("records", &self.records)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) async fn put(inner: &Arc<Inner>, value: &[u8], put: &Put) -> Result<Stored, NodeError> {
+    let ttl_secs = u32::try_from(put.ttl.as_secs()).unwrap_or(u32::MAX);
+    let plain = value.len() <= VALUE_BYTES_MAX && !reads_as_manifest(value);
+    let (id, mut records) = if plain {
+        let record = immutable_record(value, ttl_secs).map_err(NodeError::TooLong)?;
+        (ContentId::of_immutable(value), vec![record])
+    } else {
+        let chunked = cut(value, ttl_secs).map_err(NodeError::TooLong)?;
+        (chunked.root, chunked.records)
+    };
+    let total = records.len();
+    let told = |done: usize| {
+        if let Some(progress) = &put.progress {
+            progress(done, total);
+        }
+    };
+    told(0);
+    // The root comes last: nobody who finds it misses a part.
+    let root = records.pop();
+    let mut window = Window::new();
+    let (mut waiting, mut done, mut worst) = (records.into_iter(), 0, None::<Written>);
+    let mut parts: Parts<Result<PutPart, NodeError>> = Parts::default();
+    loop {
+        while parts.len() < window.size
+            && let Some(record) = waiting.next()
+        {
+            parts.push(put_record(inner.clone(), record, put.keep_alive));
+        }
+        let Some(part) = parts.next().await else { break };
+        let part = part?;
+        window.adapt(part.tries == 1);
+        worst = Some(worse(worst, part.written));
+        done += 1;
+        told(done);
+    }
+    let root = put_record(inner.clone(), root.unwrap_or_default(), put.keep_alive).await?;
+    told(total);
+    let worst = worse(worst, root.written);
+    Ok(Stored { id, records: total, replicas: worst.acknowledged, holders: worst.holders, explain: root.explain })
+}
+
+fn worse(held: Option<Written>, other: Written) -> Written {
+    match held {
+        Some(held) if held.acknowledged <= other.acknowledged => held,
+        _ => other,
+    }
+}
+
+struct PutPart {
+    written: Written,
+    explain: Explain,
+    tries: u32,
+}
+
+async fn put_record(inner: Arc<Inner>, record: Vec<u8>, keep_alive: bool) -> Result<PutPart, NodeError> {
+    let id = RecordView::read(&record).map_err(|_| NodeError::BadRecord)?.id();
+    for tries in 1.. {
+        let outcome = inner.ask(id.as_bytes(), None, || Command::Put { record: record.clone(), keep_alive }).await?;
+        let explain = Explain::of(&outcome);
+        let written = match outcome.answer {
+            Answer::Written(written) => written,
+            Answer::BadRecord => return Err(NodeError::BadRecord),
+            _ => return Err(unexpected(&outcome)),
+        };
+        // Alone, a node that stays keeps it and stores it when others come; a client has put it nowhere.
+        let alone = written.holders == 0 && !inner.client;
+        if written.has_quorum() || alone {
+            return Ok(PutPart { written, explain, tries });
+        }
+        let limited = written.refused.iter().any(|(code, _)| matches!(code, ErrorCode::RateLimited | ErrorCode::Busy));
+        if tries >= TRIES_MAX || !(limited || written.silent > 0 || written.holders == 0) {
+            return if written.acknowledged > 0 {
+                Ok(PutPart { written, explain, tries })
+            } else {
+                Err(NodeError::NotStored { written, explain: Box::new(explain) })
+            };
+        }
+        inner.sleep(Duration::from_millis(100 << tries)).await;
+    }
+    Err(NodeError::Busy)
+}
+
+pub(crate) async fn get(inner: &Arc<Inner>, id: ContentId, get: &Get) -> Result<Value, NodeError> {
+    let (root, explain) = get_record(inner.clone(), id, get.privacy).await?;
+    let mut assembly = Assembly::new(id);
+    if assembly.offer(&id, &root).is_err() {
+        return Ok(Value { bytes: root, records: 1, explain });
+    }
+    let incomplete = |part, why: String| NodeError::Incomplete { id, part, why };
+    let mut window = Window::new();
+    let mut parts: Parts<(ContentId, Result<Vec<u8>, NodeError>)> = Parts::default();
+    let (mut asked, mut done) = (std::collections::BTreeSet::new(), 1);
+    loop {
+        let wanted: Vec<ContentId> = assembly.wanted().filter(|part| !asked.contains(*part)).copied().collect();
+        if let Some(progress) = &get.progress {
+            progress(done, done + assembly.wanted().count());
+        }
+        let mut wanted = wanted.into_iter();
+        while parts.len() < window.size
+            && let Some(part) = wanted.next()
+        {
+            asked.insert(part);
+            let (inner, privacy) = (inner.clone(), get.privacy);
+            parts.push(async move {
+                let mut result = get_record(inner.clone(), part, privacy).await;
+                // Whoever holds it may have been busy with the parts before it.
+                for tries in 1..TRIES_MAX {
+                    if !matches!(result, Err(NodeError::NotFound { .. })) {
+                        break;
+                    }
+                    inner.sleep(Duration::from_millis(50 << tries)).await;
+                    result = get_record(inner.clone(), part, privacy).await;
+                }
+                (part, result.map(|(bytes, _)| bytes))
+            });
+        }
+        let Some((part, bytes)) = parts.next().await else { break };
+        let bytes = bytes.map_err(|error| incomplete(part, error.to_string()))?;
+        assembly.offer(&part, &bytes).map_err(|error: PartRefused| incomplete(part, error.to_string()))?;
+        window.adapt(true);
+        done += 1;
+    }
+    let bytes = assembly.finish().map(<[u8]>::to_vec);
+    let bytes = bytes.ok_or_else(|| incomplete(id, "a part was never fetched".to_owned()))?;
+    if let Some(progress) = &get.progress {
+        progress(done, done);
+    }
+    Ok(Value { bytes, records: done, explain })
+}
+
+async fn get_record(inner: Arc<Inner>, id: ContentId, privacy: Privacy) -> Result<(Vec<u8>, Explain), NodeError> {
+    let outcome = inner.ask(id.as_bytes(), None, || Command::Get { id, mutable: false, privacy }).await?;
+    let explain = Explain::of(&outcome);
+    match &outcome.answer {
+        Answer::Record(record) => {
+            let view = RecordView::read(record).map_err(|_| NodeError::BadRecord)?;
+            Ok((view.value.to_vec(), explain))
+        }
+        Answer::NoRecord => Err(NodeError::NotFound { id, explain: Box::new(explain) }),
+        _ => Err(unexpected(&outcome)),
+    }
+}
+
+fn reads_as_manifest(value: &[u8]) -> bool {
+    let id = ContentId::of_immutable(value);
+    Assembly::new(id).offer(&id, value).is_ok()
+}
+
+/// How many parts are under way: one more while all goes well, half as many when it does not.
+struct Window {
+    size: usize,
+    well: usize,
+}
+
+impl Window {
+    fn new() -> Self {
+        Self { size: WINDOW_START, well: 0 }
+    }
+
+    fn adapt(&mut self, well: bool) {
+        if well {
+            self.well += 1;
+            if self.well >= self.size {
+                (self.size, self.well) = ((self.size + 1).min(WINDOW_MAX), 0);
+            }
+        } else {
+            (self.size, self.well) = ((self.size / 2).max(1), 0);
+        }
+    }
+}
+
+/// Futures under way together.
+struct Parts<T>(Vec<Pin<Box<dyn Future<Output = T> + Send>>>);
+
+impl<T> Default for Parts<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Parts<T> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn push(&mut self, part: impl Future<Output = T> + Send + 'static) {
+        self.0.push(Box::pin(part));
+    }
+
+    /// The next one that is done; `None` if none is under way.
+    async fn next(&mut self) -> Option<T> {
+        std::future::poll_fn(|cx| {
+            if self.0.is_empty() {
+                return Poll::Ready(None);
+            }
+            for at in 0..self.0.len() {
+                if let Poll::Ready(value) = self.0[at].as_mut().poll(cx) {
+                    drop(self.0.swap_remove(at));
+                    return Poll::Ready(Some(value));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_grows_by_one_and_halves() {
+        let mut window = Window::new();
+        for _ in 0..WINDOW_START {
+            window.adapt(true);
+        }
+        assert_eq!(window.size, WINDOW_START + 1);
+        window.adapt(false);
+        assert_eq!(window.size, WINDOW_START.div_ceil(2));
+        (0..10).for_each(|_| window.adapt(false));
+        assert_eq!(window.size, 1);
+        (0..10_000).for_each(|_| window.adapt(true));
+        assert_eq!(window.size, WINDOW_MAX);
+    }
+}

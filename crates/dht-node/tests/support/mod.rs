@@ -1,0 +1,43 @@
+//! Networks of nodes on loopback.
+
+#![allow(dead_code)] // Each test program uses its own part of it.
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+
+use std::time::{Duration, Instant};
+
+use tessera_dht_node::{Node, NodeBuilder};
+
+/// Settings that suit a busy test machine: small stores, quick upkeep.
+pub(crate) fn builder() -> NodeBuilder {
+    Node::builder().configure(|config| {
+        config.tick_ms = 100;
+    })
+}
+
+/// `count` nodes that have joined by the first one.
+pub(crate) fn network(count: usize, lanes: usize) -> Vec<Node> {
+    let mut nodes: Vec<Node> = Vec::new();
+    for _ in 0..count {
+        let seeds = nodes.first().map(Node::address);
+        nodes.push(builder().lanes(lanes).bootstrap(seeds).start().unwrap());
+    }
+    for node in nodes.iter().filter(|_| count > 1) {
+        node.joined(Duration::from_secs(30)).wait().unwrap();
+    }
+    until("everybody knows everybody", || {
+        nodes.iter().all(|node| {
+            let status = node.status().wait().unwrap();
+            status.lanes.iter().all(|lane| lane.health.live_peers == count - 1)
+        })
+    });
+    nodes
+}
+
+/// Waits for something that must come, with a bound that only a broken node reaches.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < deadline, "after a minute still not: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
