@@ -261,12 +261,12 @@ struct Remembered {
     _kind_and_result: u64,
 }
 
-/// As large as one of ours: about a kilobyte.
+/// As large as one of ours: nineteen cache lines.
 struct Plain {
     cursor: [u8; 64],
     cursor_len: usize,
     log: [Remembered; 16],
-    _rest: [u8; 440],
+    _rest: [u8; 632],
 }
 
 /// The floor.
@@ -289,7 +289,7 @@ impl Floor {
             cursor: [1; 64],
             cursor_len: 0,
             log: std::array::from_fn(|op_id| remembered(op_id as u64)),
-            _rest: [1; 440],
+            _rest: [1; 632],
         };
         for index in 0..shards {
             let key = ShardKey::new(RunId::new(1), ShardId::new(1 + index));

@@ -12,7 +12,7 @@ use tessera_contracts::{CursorUpdate, PayloadHash};
 use crate::error::{AccessRefused, CursorRefused, ExpiredBecause, LeaseRefused, OpIdConflict};
 use crate::record::lease::{LeaseHolder, Presented};
 use crate::record::op_log::{OpKind, OpLog, OpLogEntry, OpResult};
-use crate::record::view::{OwnerSignal, ShardView};
+use crate::record::view::{HoldView, OwnerSignal, ShardView};
 
 /// An operation with an op id, as the op-log will remember it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,12 +82,12 @@ pub fn check_op_idempotency<const LOG: usize>(
 /// Whether the presented lease opens the shard at `now`: the shard is not settled, the fence is current, both signs of
 /// life are there, and the holder is who the lease says. The tenant was checked when the lease was presented.
 #[inline]
-pub fn validate_lease<const LOG: usize>(
-    view: &ShardView<'_, LOG>,
+pub fn validate_lease<'v, const LOG: usize>(
+    view: impl Into<HoldView<'v, LOG>>,
     lease: Presented<'_>,
     now: LogicalTime,
 ) -> Result<LeaseHolder, LeaseRefused> {
-    let lease = lease.lease();
+    let (view, lease) = (view.into(), lease.lease());
     debug_assert!(lease.tenant() == view.tenant && lease.key() == view.key, "the view is of the leased shard");
     let head = &view.state.head;
     if head.status.is_terminal() {

@@ -15,7 +15,7 @@
 //! Generations have 32 bits: only a handle kept while its block was reused exactly 2^32 times, or any multiple of it, would
 //! be mistaken for a good one.
 //!
-//! Besides the stored bytes a slab keeps five bytes per 16 for generations and block states. The links between free blocks
+//! Besides the stored bytes a slab keeps eight bytes per 16 for generations and block states. The links between free blocks
 //! lie in the free blocks themselves.
 
 use alloc::boxed::Box;
@@ -47,10 +47,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 #[derive(Clone)]
 pub struct ByteSlab {
     storage: Box<[u8]>,
-    /// Per unit. What a block that starts here answers to; grows when its value goes.
-    generations: Box<[u32]>,
-    /// Per unit. Whether a block starts here, which class it has, and whether it is free.
-    states: Box<[BlockState]>,
+    /// Per unit, in one word, since whoever checks a handle reads both. Above: what a block that starts here answers to;
+    /// grows when its value goes. Below: whether a block starts here, which class it has, and whether it is free.
+    units: Box<[u64]>,
     /// Per class, the first free block, or [`NO_BLOCK`].
     free_heads: [u32; CLASSES],
     /// One bit per class that has a free block, so that the smallest that fits is found at once.
@@ -89,8 +88,7 @@ impl ByteSlab {
         let units = capacity_bytes.div_ceil(UNIT_BYTES).min(u32::MAX / UNIT_BYTES);
         let mut slab = Self {
             storage: vec![0; units as usize * UNIT_BYTES as usize].into_boxed_slice(),
-            generations: vec![0; units as usize].into_boxed_slice(),
-            states: vec![INSIDE; units as usize].into_boxed_slice(),
+            units: vec![u64::from(INSIDE); units as usize].into_boxed_slice(),
             free_heads: [NO_BLOCK; CLASSES],
             free_classes: 0,
             slab: next_slab_number(),
@@ -119,9 +117,8 @@ impl ByteSlab {
         if length == 0 {
             return Ok(ByteSlot::EMPTY);
         }
-        let unit = self.take_block(length)?;
-        self.len += 1;
-        Ok(self.fill(unit, parts, length))
+        let (unit, class) = self.take_block(length)?;
+        Ok(self.fill(unit, class, 0, parts, length))
     }
 
     /// The value that `slot` names, or `None` if it was removed or replaced, or is another slab's.
@@ -152,26 +149,48 @@ impl ByteSlab {
     ///
     /// If `slot` names nothing here, as [`replace`](Self::replace) does.
     pub fn replace_parts(&mut self, slot: ByteSlot, parts: &[&[u8]]) -> Result<ByteSlot, SlabFull> {
+        self.replace_tail(slot, 0, parts)
+    }
+
+    /// [`replace_parts`](Self::replace_parts), but the first `kept` bytes of the value stay and `parts` follow them. Who
+    /// changes the end of a value need not know its beginning, and where the whole fits the block, the beginning is not
+    /// even touched.
+    ///
+    /// # Panics
+    ///
+    /// If `slot` names nothing here, as [`replace`](Self::replace) does, or a value of fewer than `kept` bytes.
+    #[inline]
+    pub fn replace_tail(&mut self, slot: ByteSlot, kept: usize, parts: &[&[u8]]) -> Result<ByteSlot, SlabFull> {
+        assert!(kept <= slot.len(), "the kept bytes are there");
         if slot.is_empty() {
             return self.insert_parts(parts);
         }
         let class = self.class_of(slot).expect("the slot to replace names a value of this slab");
-        let length = total_len(parts);
+        let length = total_len(parts).saturating_add(kept);
         match class_for(length) {
             Some(class_new) if class_new <= class && length > 0 => {
                 self.release(slot, class);
                 if class_new < class {
                     self.trim(slot.unit, class, class_new);
                 }
-                self.len += 1;
-                Ok(self.fill(slot.unit, parts, length))
+                Ok(self.fill(slot.unit, class_new, kept, parts, length))
             }
-            _ => {
-                let slot_new = self.insert_parts(parts)?;
-                self.remove(slot);
-                Ok(slot_new)
-            }
+            _ => self.move_tail(slot, kept, parts, length),
         }
+    }
+
+    /// Makes a value of `length` bytes from the first `kept` of another and `parts`, in a block of its own, and gives the
+    /// other's back.
+    fn move_tail(&mut self, slot: ByteSlot, kept: usize, parts: &[&[u8]], length: usize) -> Result<ByteSlot, SlabFull> {
+        let mut slot_new = ByteSlot::EMPTY;
+        if length > 0 {
+            let (unit, class) = self.take_block(length)?;
+            let old = bytes_at(slot.unit, slot.length).start;
+            self.storage.copy_within(old..old + kept, bytes_at(unit, 0).start);
+            slot_new = self.fill(unit, class, kept, parts, length);
+        }
+        self.remove(slot);
+        Ok(slot_new)
     }
 
     /// Gives back the room of the value that `slot` names. Returns whether it named one.
@@ -218,16 +237,17 @@ impl ByteSlab {
     }
 
     /// The class of the block that `slot` names, if it still does.
+    #[inline]
     fn class_of(&self, slot: ByteSlot) -> Option<u32> {
-        let unit = slot.unit as usize;
-        if slot.slab != self.slab || self.generations.get(unit) != Some(&slot.generation) {
+        let word = *self.units.get(slot.unit as usize)?;
+        if slot.slab != self.slab || generation_in(word) != slot.generation {
             return None;
         }
-        taken_class(self.states[unit])
+        taken_class(state_in(word))
     }
 
-    /// Finds a free block for `length` bytes and marks it taken.
-    fn take_block(&mut self, length: usize) -> Result<u32, SlabFull> {
+    /// Finds a free block for `length` bytes and marks it taken; the answer is where it begins, and its class.
+    fn take_block(&mut self, length: usize) -> Result<(u32, u32), SlabFull> {
         let full = SlabFull {
             requested_bytes: length,
             available_bytes: self.available_bytes(),
@@ -242,30 +262,43 @@ impl ByteSlab {
         let unit = self.free_heads[class_found as usize];
         self.unlink_free(unit, class_found);
         self.trim(unit, class_found, class);
-        Ok(unit)
+        Ok((unit, class))
     }
 
-    /// Writes `parts` of `length` bytes together into a block that is taken and large enough.
-    fn fill(&mut self, unit: u32, parts: &[&[u8]], length: usize) -> ByteSlot {
+    /// Makes a value of `length` bytes of a taken block that is large enough: the first `kept` bytes are there already,
+    /// `parts` follow.
+    #[inline]
+    fn fill(&mut self, unit: u32, class: u32, kept: usize, parts: &[&[u8]], length: usize) -> ByteSlot {
         let length = length as u32; // It fits the block, and a block's size fits a u32.
-        let mut rest = &mut self.storage[bytes_at(unit, length)];
+        let mut rest = &mut self.storage[bytes_at(unit, length)][kept..];
         for part in parts {
             let (place, after) = rest.split_at_mut(part.len());
             place.copy_from_slice(part);
             rest = after;
         }
+        self.len += 1;
         self.used_bytes += length;
-        self.occupied_bytes += class_bytes(taken_class(self.states[unit as usize]).expect("the block was just taken"));
-        ByteSlot { slab: self.slab, unit, generation: self.generations[unit as usize], length }
+        self.occupied_bytes += class_bytes(class);
+        ByteSlot { slab: self.slab, unit, generation: generation_in(self.units[unit as usize]), length }
     }
 
     /// Ends the life of the value that `slot` names, and leaves its block taken.
+    #[inline]
     fn release(&mut self, slot: ByteSlot, class: u32) {
-        let generation = &mut self.generations[slot.unit as usize];
-        *generation = generation.wrapping_add(1);
+        let word = &mut self.units[slot.unit as usize];
+        *word = word.wrapping_add(ONE_GENERATION);
         self.len -= 1;
         self.used_bytes -= slot.length;
         self.occupied_bytes -= class_bytes(class);
+    }
+
+    fn state(&self, unit: u32) -> BlockState {
+        state_in(self.units[unit as usize])
+    }
+
+    fn set_state(&mut self, unit: u32, state: BlockState) {
+        let word = &mut self.units[unit as usize];
+        *word = *word / ONE_GENERATION * ONE_GENERATION + u64::from(state);
     }
 
     /// Makes the block at `unit` a taken one of `class_new`; the halves it does not need become free.
@@ -273,19 +306,19 @@ impl ByteSlab {
         for half in class_new..class {
             self.push_free(unit + (1 << half), half);
         }
-        self.states[unit as usize] = TAKEN | class_new as u8;
+        self.set_state(unit, TAKEN | class_new as u8);
     }
 
     /// Makes the taken block at `unit` free, joined with its other half as often as that is free too.
     fn give_back(&mut self, mut unit: u32, mut class: u32) {
         loop {
             let other = unit ^ (1 << class);
-            if self.states.get(other as usize) != Some(&(FREE | class as u8)) {
+            if other as usize >= self.units.len() || self.state(other) != FREE | class as u8 {
                 break;
             }
             self.unlink_free(other, class);
-            self.states[unit as usize] = INSIDE;
-            self.states[other as usize] = INSIDE;
+            self.set_state(unit, INSIDE);
+            self.set_state(other, INSIDE);
             unit = unit.min(other);
             class += 1;
         }
@@ -294,7 +327,7 @@ impl ByteSlab {
 
     fn push_free(&mut self, unit: u32, class: u32) {
         let head = self.free_heads[class as usize];
-        self.states[unit as usize] = FREE | class as u8;
+        self.set_state(unit, FREE | class as u8);
         self.set_link(unit, Link::Next, head);
         self.set_link(unit, Link::Previous, NO_BLOCK);
         if head != NO_BLOCK {
@@ -393,6 +426,8 @@ const NO_BLOCK: u32 = u32::MAX;
 
 /// [`INSIDE`], or [`FREE`] or [`TAKEN`] with the class in the low bits.
 type BlockState = u8;
+/// What a unit's word grows by when a value goes.
+const ONE_GENERATION: u64 = 1 << 32;
 /// No block starts at this unit. Zero, so that making a slab touches no memory.
 const INSIDE: BlockState = 0;
 const FREE: BlockState = 0x40;
@@ -418,6 +453,14 @@ fn class_for(length: usize) -> Option<u32> {
 
 const fn class_bytes(class: u32) -> u32 {
     UNIT_BYTES << class
+}
+
+const fn generation_in(word: u64) -> u32 {
+    (word / ONE_GENERATION) as u32
+}
+
+const fn state_in(word: u64) -> BlockState {
+    word as BlockState
 }
 
 fn taken_class(state: BlockState) -> Option<u32> {
@@ -446,19 +489,19 @@ mod tests {
     impl ByteSlab {
         /// Walks all blocks and lists and asserts what must hold between operations.
         fn assert_consistent(&self) {
-            let units = self.states.len() as u32;
+            let units = self.units.len() as u32;
             let (mut unit, mut taken, mut taken_bytes) = (0, 0, 0);
             let mut free_blocks = Vec::new();
             while unit < units {
-                let state = self.states[unit as usize];
+                let state = self.state(unit);
                 let class = u32::from(state & !(FREE | TAKEN));
                 assert_eq!(unit % (1 << class), 0, "a block starts at a multiple of its size");
                 assert!(unit + (1 << class) <= units, "a block ends inside the slab");
-                assert!((unit + 1..unit + (1 << class)).all(|inside| self.states[inside as usize] == INSIDE));
+                assert!((unit + 1..unit + (1 << class)).all(|inside| self.state(inside) == INSIDE));
                 match state & (FREE | TAKEN) {
                     FREE => {
-                        let other = (unit ^ (1 << class)) as usize;
-                        assert_ne!(self.states.get(other), Some(&state), "two free halves are joined");
+                        let other = unit ^ (1 << class);
+                        assert!(other >= units || self.state(other) != state, "two free halves are joined");
                         free_blocks.push((class, unit));
                     }
                     TAKEN => {
@@ -489,7 +532,7 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Step {
         Insert(Vec<u8>),
-        Replace(usize, Vec<u8>),
+        Replace { which: usize, kept: usize, tail: Vec<u8> },
         Remove(usize),
         Stale(usize),
     }
@@ -509,7 +552,8 @@ mod tests {
         prop::collection::vec(
             prop_oneof![
                 4 => value().prop_map(Step::Insert),
-                3 => (any::<usize>(), value()).prop_map(|(which, value)| Step::Replace(which, value)),
+                3 => (any::<usize>(), prop_oneof![Just(0), any::<usize>()], value())
+                    .prop_map(|(which, kept, tail)| Step::Replace { which, kept, tail }),
                 3 => any::<usize>().prop_map(Step::Remove),
                 1 => any::<usize>().prop_map(Step::Stale),
             ],
@@ -539,11 +583,13 @@ mod tests {
                             prop_assert!(value.len() > slab.available_bytes());
                         }
                     },
-                    Step::Replace(which, value) if !live.is_empty() => {
+                    Step::Replace { which, kept, tail } if !live.is_empty() => {
                         let index = which % live.len();
                         let slot = live[index];
                         let occupied = slab.occupied_bytes();
-                        match slab.replace(slot, &value) {
+                        let kept = kept % (slot.len() + 1);
+                        let value = [&model[&slot][..kept], &tail].concat();
+                        match slab.replace_tail(slot, kept, &[&tail[..tail.len() / 2], &tail[tail.len() / 2..]]) {
                             Ok(slot_new) => {
                                 model.remove(&slot);
                                 stale.push(slot);
@@ -663,6 +709,27 @@ mod tests {
         two.insert(b"two").expect("there is room");
         assert_eq!(two.get(slot), None);
         assert!(!two.remove(slot));
+    }
+
+    #[test]
+    fn the_end_of_a_value_changes_in_place_and_the_beginning_moves_along_when_it_must() {
+        let mut slab = ByteSlab::with_capacity(128);
+        let slot = slab.insert(b"beginning, end").expect("there is room");
+        let same = slab.replace_tail(slot, 9, &[b" stays"]).expect("it fits in place");
+        assert_eq!((slab.get(same), slab.get(slot)), (Some(&b"beginning stays"[..]), None));
+        let longer = slab.replace_tail(same, 9, &[b" moves", b" along"]).expect("there is another block");
+        assert_eq!((slab.get(longer), slab.get(same)), (Some(&b"beginning moves along"[..]), None));
+        assert_eq!((slab.len(), slab.occupied_bytes()), (1, 32), "the first block is free again");
+        assert!(slab.replace_tail(longer, 9, &[&[1; 120]]).is_err());
+        assert_eq!(slab.get(longer), Some(&b"beginning moves along"[..]));
+    }
+
+    #[test]
+    #[should_panic(expected = "the kept bytes are there")]
+    fn more_cannot_be_kept_than_there_is() {
+        let mut slab = ByteSlab::with_capacity(64);
+        let slot = slab.insert(b"four").expect("there is room");
+        let _ = slab.replace_tail(slot, 5, &[b"more"]);
     }
 
     #[test]

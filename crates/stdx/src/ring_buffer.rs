@@ -30,10 +30,12 @@ use core::mem::{self, MaybeUninit};
 /// ```compile_fail
 /// let log: tessera_stdx::RingBuffer<u32, 3> = tessera_stdx::RingBuffer::new();
 /// ```
+#[repr(C)]
 pub struct RingBuffer<T, const N: usize> {
-    slots: [MaybeUninit<T>; N],
+    // Ahead of the slots, and so in one cache line with whatever a record has in front of its ring.
     head: u32,
     len: u32,
+    slots: [MaybeUninit<T>; N],
 }
 
 impl<T, const N: usize> RingBuffer<T, N> {

@@ -11,7 +11,7 @@ use crate::record::lease::{LeaseHolder, Presented};
 use crate::record::orders::Orders;
 use crate::record::snapshot::CapacityHint;
 use crate::record::state::{Change, Head};
-use crate::record::view::ShardView;
+use crate::record::view::HoldView;
 use crate::validation::validate_lease;
 
 /// What to store, if anything, and what to answer.
@@ -45,11 +45,12 @@ pub struct RenewResult {
 
 /// Decides whether the lease goes on.
 #[inline]
-pub fn decide<const LOG: usize>(
-    view: &ShardView<'_, LOG>,
+pub fn decide<'v, const LOG: usize>(
+    view: impl Into<HoldView<'v, LOG>>,
     lease: Presented<'_>,
     now: LogicalTime,
 ) -> Result<Renewal, RenewError> {
+    let view = view.into();
     let holder = validate_lease(view, lease, now)?;
     let head = view.state.head;
     let status = view.run.status;

@@ -1,106 +1,69 @@
 //! Which shards of a run can be claimed, kept current as shards change hands.
 //!
-//! Three places a shard can be in: the queue of free shards, first freed first claimed; the heap of live leases, soonest
-//! deadline on top; the heap of lapsed leases, latest deadline on top. Time moves leases between the heaps, in either
-//! direction: callers' clocks may differ, and a request with an earlier time must see what was true then. Moving a lease
-//! costs the logarithm of the number of leases and happens once per expiry as long as time runs forward, so a claim, its
-//! hint and a renewal do not depend on how many shards the run has.
+//! A shard is in the queue of free shards, first freed first claimed, or among the leases, by deadline. Whatever happens to
+//! a shard, and a claim or a hint, costs the same however many shards the run has: taking one out of a list, putting one at
+//! the end of a list, reading the front of a list. Time passes over each lease once, which is part of what that lease cost
+//! (so a claim that comes after a long silence pays for all that lapsed meanwhile). The exception are deadlines that come
+//! far out of order, see [`stragglers`](super::stragglers): those cost the logarithm of how many there are.
 //!
-//! A shard's place in queue or heap is kept in [`Place`], one per shard of the coordinator, so that it can be taken out of
-//! the middle. All room is reserved when shards are made; nothing here allocates afterwards.
-
-use alloc::vec::Vec;
+//! Callers' clocks may differ, and a request with an earlier time must see what was true then, so time may also move back.
 
 use tessera_contracts::ids::LogicalTime;
 
-/// The number of a shard in the coordinator's arena.
-pub(super) type Slot = u32;
+use super::lease_list::LeaseList;
+use super::place::{List, NO_SLOT, Place, Slot};
+use super::stragglers::Stragglers;
 
-const NO_SLOT: Slot = Slot::MAX;
-
-/// Where a shard is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Place {
-    /// Settled, or not there at all.
-    #[default]
-    Nowhere,
-    /// Free, between these two in the queue.
-    Free { before: Slot, after: Slot },
-    /// Leased, at this position of the heap of live leases.
-    Live { position: u32 },
-    /// Its lease ran out, at this position of the heap of lapsed leases.
-    Lapsed { position: u32 },
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Deadline {
-    at: LogicalTime,
-    slot: Slot,
-}
+/// How many leases may end later than one that is put in order.
+pub(super) const WALK_MAX: u32 = 32;
 
 /// The claimable and leased shards of one run.
 #[derive(Debug, Default)]
-pub(super) struct ClaimIndex {
-    first_free: Option<Slot>,
-    last_free: Option<Slot>,
+pub(super) struct ClaimIndex<const WALK: u32 = WALK_MAX> {
+    free: List,
     free_count: u32,
-    live: Heap<SoonestFirst>,
-    lapsed: Heap<LatestFirst>,
+    leases: LeaseList,
+    stragglers: Stragglers,
+    shard_count: usize,
 }
 
-impl ClaimIndex {
+impl<const WALK: u32> ClaimIndex<WALK> {
     /// Makes room for `added` more shards.
     pub(super) fn reserve(&mut self, added: usize) {
-        let all = self.free_count as usize + self.live.entries.len() + self.lapsed.entries.len() + added;
-        self.live.entries.reserve(all - self.live.entries.len());
-        self.lapsed.entries.reserve(all - self.lapsed.entries.len());
+        self.shard_count += added;
+        self.stragglers.reserve(self.shard_count);
     }
 
     /// A shard became free: it goes to the end of the queue.
     pub(super) fn add_free(&mut self, slot: Slot, places: &mut [Place]) {
         debug_assert_eq!(places[slot as usize], Place::Nowhere);
-        let before = self.last_free.replace(slot);
-        match before {
-            Some(before) => set_after(places, before, slot),
-            None => self.first_free = Some(slot),
-        }
-        places[slot as usize] = Place::Free { before: before.unwrap_or(NO_SLOT), after: NO_SLOT };
+        places[slot as usize] = Place::Free(self.free.link(slot, self.free.last, places));
         self.free_count += 1;
     }
 
     /// A shard was leased until `deadline`.
     pub(super) fn add_leased(&mut self, slot: Slot, deadline: LogicalTime, places: &mut [Place]) {
         debug_assert_eq!(places[slot as usize], Place::Nowhere);
-        self.live.push(Deadline { at: deadline, slot }, places);
+        if !self.leases.insert(slot, deadline, WALK, places) {
+            self.stragglers.insert(slot, deadline, places);
+        }
     }
 
     /// The lease of a shard now ends at `deadline`.
     pub(super) fn move_deadline(&mut self, slot: Slot, deadline: LogicalTime, places: &mut [Place]) {
-        match places[slot as usize] {
-            // Most renewals: from where it is, it is not far.
-            Place::Live { position } => self.live.replace(position, Deadline { at: deadline, slot }, places),
-            _ => {
-                self.remove(slot, places);
-                self.add_leased(slot, deadline, places);
-            }
-        }
+        self.remove(slot, places);
+        self.add_leased(slot, deadline, places);
     }
 
     /// A shard is no longer free or leased.
     pub(super) fn remove(&mut self, slot: Slot, places: &mut [Place]) {
-        match core::mem::take(&mut places[slot as usize]) {
+        let place = core::mem::take(&mut places[slot as usize]);
+        match place {
             Place::Nowhere => {}
-            Place::Live { position } => self.live.remove(position, places),
-            Place::Lapsed { position } => self.lapsed.remove(position, places),
-            Place::Free { before, after } => {
-                match before {
-                    NO_SLOT => self.first_free = (after != NO_SLOT).then_some(after),
-                    before => set_after(places, before, after),
-                }
-                match after {
-                    NO_SLOT => self.last_free = (before != NO_SLOT).then_some(before),
-                    after => set_before(places, after, before),
-                }
+            Place::Leased(..) => self.leases.remove(slot, place, places),
+            Place::LiveStraggler { .. } | Place::LapsedStraggler { .. } => self.stragglers.remove(place, places),
+            Place::Free(links) => {
+                self.free.unlink(links, places);
                 self.free_count -= 1;
             }
         }
@@ -108,160 +71,32 @@ impl ClaimIndex {
 
     /// Sorts leases into live and lapsed as of `horizon`: lapsed are those whose deadline is not after it.
     pub(super) fn see_time(&mut self, horizon: LogicalTime, places: &mut [Place]) {
-        while let Some(lapsed) = self.live.top().filter(|deadline| deadline.at <= horizon) {
-            self.live.remove(0, places);
-            self.lapsed.push(lapsed, places);
-        }
-        while let Some(live) = self.lapsed.top().filter(|deadline| deadline.at > horizon) {
-            self.lapsed.remove(0, places);
-            self.live.push(live, places);
-        }
+        self.leases.see_time(horizon, places);
+        self.stragglers.see_time(horizon, places);
     }
 
     /// How many shards can be claimed, as of the time last seen.
     pub(super) fn available_count(&self) -> u32 {
-        self.free_count + self.lapsed.entries.len() as u32
+        self.free_count + self.leases.lapsed_count() + self.stragglers.lapsed_count()
     }
 
     /// The soonest deadline among live leases, as of the time last seen.
-    pub(super) fn earliest_deadline(&self) -> Option<LogicalTime> {
-        self.live.top().map(|deadline| deadline.at)
+    pub(super) fn earliest_deadline(&self, places: &[Place]) -> Option<LogicalTime> {
+        let (in_order, out_of_order) = (self.leases.earliest_deadline(places), self.stragglers.earliest_deadline());
+        in_order.into_iter().chain(out_of_order).min()
     }
 
-    /// The shard to claim next: the one that has been free longest, or one whose lease lapsed.
-    pub(super) fn candidate(&self) -> Option<Slot> {
-        self.first_free.or_else(|| self.lapsed.top().map(|deadline| deadline.slot))
+    /// The shard to claim next: the one that has been free longest, or the one whose lease lapsed longest ago.
+    pub(super) fn candidate(&self, places: &[Place]) -> Option<Slot> {
+        match self.free.first {
+            NO_SLOT => self.candidates(places).next(),
+            first => Some(first),
+        }
     }
 
     /// Shards that can be claimed, free ones in the order of the queue, then lapsed ones.
     pub(super) fn candidates<'a>(&'a self, places: &'a [Place]) -> impl Iterator<Item = Slot> + 'a {
-        let next = |slot: &Slot| match places[*slot as usize] {
-            Place::Free { after, .. } => (after != NO_SLOT).then_some(after),
-            _ => None,
-        };
-        let lapsed = self.lapsed.entries.iter().map(|deadline| deadline.slot);
-        core::iter::successors(self.first_free, next).chain(lapsed)
-    }
-}
-
-fn set_after(places: &mut [Place], slot: Slot, next: Slot) {
-    if let Place::Free { after, .. } = &mut places[slot as usize] {
-        *after = next;
-    }
-}
-
-fn set_before(places: &mut [Place], slot: Slot, previous: Slot) {
-    if let Place::Free { before, .. } = &mut places[slot as usize] {
-        *before = previous;
-    }
-}
-
-/// In which order a heap keeps deadlines, and what its places are called.
-trait HeapOrder {
-    fn is_above(a: &Deadline, b: &Deadline) -> bool;
-    fn place(position: u32) -> Place;
-}
-
-#[derive(Debug, Default)]
-struct SoonestFirst;
-
-impl HeapOrder for SoonestFirst {
-    fn is_above(a: &Deadline, b: &Deadline) -> bool {
-        a.at < b.at
-    }
-
-    fn place(position: u32) -> Place {
-        Place::Live { position }
-    }
-}
-
-#[derive(Debug, Default)]
-struct LatestFirst;
-
-impl HeapOrder for LatestFirst {
-    fn is_above(a: &Deadline, b: &Deadline) -> bool {
-        a.at > b.at
-    }
-
-    fn place(position: u32) -> Place {
-        Place::Lapsed { position }
-    }
-}
-
-/// A heap that knows where each shard is. Four children per node: a quarter of the levels cost a cache line each.
-#[derive(Debug, Default)]
-struct Heap<O> {
-    entries: Vec<Deadline>,
-    order: core::marker::PhantomData<O>,
-}
-
-const ARITY: usize = 4;
-
-impl<O: HeapOrder> Heap<O> {
-    fn top(&self) -> Option<Deadline> {
-        self.entries.first().copied()
-    }
-
-    fn push(&mut self, deadline: Deadline, places: &mut [Place]) {
-        self.entries.push(deadline);
-        self.rise(self.entries.len() - 1, places);
-    }
-
-    /// Takes out the entry at `position`, whose shard's place the caller has cleared or is about to overwrite.
-    fn remove(&mut self, position: u32, places: &mut [Place]) {
-        let gone = self.entries.swap_remove(position as usize);
-        places[gone.slot as usize] = Place::Nowhere;
-        if let Some(&moved) = self.entries.get(position as usize) {
-            self.replace(position, moved, places);
-        }
-    }
-
-    /// Puts `deadline` where another was, and from there to where it belongs.
-    fn replace(&mut self, position: u32, deadline: Deadline, places: &mut [Place]) {
-        self.entries[position as usize] = deadline;
-        let settled = self.rise(position as usize, places);
-        self.sink(settled, places);
-    }
-
-    fn rise(&mut self, mut position: usize, places: &mut [Place]) -> usize {
-        let moving = self.entries[position];
-        while position > 0 {
-            let parent = (position - 1) / ARITY;
-            if !O::is_above(&moving, &self.entries[parent]) {
-                break;
-            }
-            self.put(position, self.entries[parent], places);
-            position = parent;
-        }
-        self.put(position, moving, places);
-        position
-    }
-
-    fn sink(&mut self, mut position: usize, places: &mut [Place]) {
-        let moving = self.entries[position];
-        loop {
-            let first = position * ARITY + 1;
-            let children = first..(first + ARITY).min(self.entries.len());
-            let best =
-                children.reduce(
-                    |best, child| {
-                        if O::is_above(&self.entries[child], &self.entries[best]) { child } else { best }
-                    },
-                );
-            match best {
-                Some(child) if O::is_above(&self.entries[child], &moving) => {
-                    self.put(position, self.entries[child], places);
-                    position = child;
-                }
-                _ => break,
-            }
-        }
-        self.put(position, moving, places);
-    }
-
-    fn put(&mut self, position: usize, deadline: Deadline, places: &mut [Place]) {
-        self.entries[position] = deadline;
-        places[deadline.slot as usize] = O::place(position as u32);
+        self.free.iter(places).chain(self.leases.lapsed(places)).chain(self.stragglers.lapsed())
     }
 }
 
@@ -269,6 +104,7 @@ impl<O: HeapOrder> Heap<O> {
 mod tests {
     use alloc::collections::BTreeMap;
     use alloc::vec;
+    use alloc::vec::Vec;
 
     use proptest::prelude::*;
 
@@ -280,7 +116,7 @@ mod tests {
 
     #[test]
     fn free_shards_are_claimed_in_the_order_they_became_free() {
-        let (mut index, mut places) = (ClaimIndex::default(), vec![Place::Nowhere; 4]);
+        let (mut index, mut places) = (ClaimIndex::<WALK_MAX>::default(), vec![Place::Nowhere; 4]);
         for slot in 0..4 {
             index.add_free(slot, &mut places);
         }
@@ -290,19 +126,19 @@ mod tests {
         index.add_free(0, &mut places);
         index.remove(3, &mut places);
         assert_eq!(index.candidates(&places).collect::<Vec<_>>(), [2, 0]);
-        assert_eq!((index.candidate(), index.available_count()), (Some(2), 2));
+        assert_eq!((index.candidate(&places), index.available_count()), (Some(2), 2));
     }
 
     #[test]
     fn a_lease_lapses_at_its_deadline_and_revives_when_time_is_seen_earlier() {
-        let (mut index, mut places) = (ClaimIndex::default(), vec![Place::Nowhere; 1]);
+        let (mut index, mut places) = (ClaimIndex::<WALK_MAX>::default(), vec![Place::Nowhere; 1]);
         index.add_leased(0, at(10), &mut places);
         index.see_time(at(9), &mut places);
-        assert_eq!((index.available_count(), index.earliest_deadline()), (0, Some(at(10))));
+        assert_eq!((index.available_count(), index.earliest_deadline(&places)), (0, Some(at(10))));
         index.see_time(at(10), &mut places);
-        assert_eq!((index.available_count(), index.earliest_deadline()), (1, None));
+        assert_eq!((index.available_count(), index.earliest_deadline(&places)), (1, None));
         index.see_time(at(9), &mut places);
-        assert_eq!((index.available_count(), index.earliest_deadline()), (0, Some(at(10))));
+        assert_eq!((index.available_count(), index.earliest_deadline(&places)), (0, Some(at(10))));
     }
 
     #[derive(Clone, Copy, Debug)]
@@ -323,46 +159,78 @@ mod tests {
         ]
     }
 
+    #[test]
+    fn leases_that_lapsed_are_claimed_longest_ago_first() {
+        let (mut index, mut places) = (ClaimIndex::<WALK_MAX>::default(), vec![Place::Nowhere; 3]);
+        for (slot, deadline) in [(0, 12), (1, 10), (2, 11)] {
+            index.add_leased(slot, at(deadline), &mut places);
+        }
+        index.see_time(at(11), &mut places);
+        assert_eq!(index.candidates(&places).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(index.candidate(&places), Some(1));
+    }
+
+    #[test]
+    fn a_walk_finds_the_place_of_a_lease_and_a_long_one_is_not_begun() {
+        let (mut index, mut places) = (ClaimIndex::<2>::default(), vec![Place::Nowhere; 4]);
+        for (slot, deadline) in [(0, 10), (1, 11), (2, 9), (3, 8)] {
+            index.add_leased(slot, at(deadline), &mut places);
+        }
+        assert!(matches!(places[2], Place::Leased(..)), "two end later");
+        assert_eq!(places[3], Place::LiveStraggler { position: 0 }, "three end later");
+        assert_eq!(index.earliest_deadline(&places), Some(at(8)));
+        index.move_deadline(3, at(12), &mut places);
+        assert!(matches!(places[3], Place::Leased(..)), "renewed, it is in order again");
+        assert_eq!(index.earliest_deadline(&places), Some(at(9)));
+    }
+
     proptest! {
         #[test]
         fn the_index_agrees_with_a_list_of_deadlines(steps in prop::collection::vec(step(), 1..200)) {
-            let (mut index, mut places) = (ClaimIndex::default(), vec![Place::Nowhere; 12]);
-            let mut model: BTreeMap<Slot, Option<u64>> = BTreeMap::new();
-            let mut now = 0;
-            for step in steps {
-                match step {
-                    Step::Free(slot) => {
-                        index.remove(slot, &mut places);
-                        index.add_free(slot, &mut places);
-                        model.insert(slot, None);
-                    }
-                    Step::Lease(slot, deadline) => {
-                        if let Some(Some(_)) = model.insert(slot, Some(deadline)) {
-                            index.move_deadline(slot, at(deadline), &mut places);
-                        } else {
-                            index.remove(slot, &mut places);
-                            index.add_leased(slot, at(deadline), &mut places);
-                        }
-                    }
-                    Step::Remove(slot) => {
-                        index.remove(slot, &mut places);
-                        model.remove(&slot);
-                    }
-                    Step::Time(time) => now = time,
-                }
-                index.see_time(at(now), &mut places);
-                let claimable = |deadline: &Option<u64>| deadline.is_none_or(|deadline| deadline <= now);
-                let mut expected: Vec<Slot> =
-                    model.iter().filter(|(_, deadline)| claimable(deadline)).map(|(slot, _)| *slot).collect();
-                let mut found: Vec<Slot> = index.candidates(&places).collect();
-                expected.sort_unstable();
-                found.sort_unstable();
-                prop_assert_eq!(&found, &expected);
-                prop_assert_eq!(index.available_count() as usize, expected.len());
-                let soonest = model.values().filter(|deadline| !claimable(deadline)).flatten().min().copied();
-                prop_assert_eq!(index.earliest_deadline(), soonest.map(at));
-                prop_assert_eq!(index.candidate().is_some(), !expected.is_empty());
-            }
+            agrees_with_a_list_of_deadlines::<WALK_MAX>(&steps)?;
+            agrees_with_a_list_of_deadlines::<1>(&steps)?;
+            agrees_with_a_list_of_deadlines::<0>(&steps)?;
         }
+    }
+
+    fn agrees_with_a_list_of_deadlines<const WALK: u32>(steps: &[Step]) -> Result<(), TestCaseError> {
+        let (mut index, mut places) = (ClaimIndex::<WALK>::default(), vec![Place::Nowhere; 12]);
+        let mut model: BTreeMap<Slot, Option<u64>> = BTreeMap::new();
+        let mut now = 0;
+        for step in steps {
+            match *step {
+                Step::Free(slot) => {
+                    index.remove(slot, &mut places);
+                    index.add_free(slot, &mut places);
+                    model.insert(slot, None);
+                }
+                Step::Lease(slot, deadline) => {
+                    if let Some(Some(_)) = model.insert(slot, Some(deadline)) {
+                        index.move_deadline(slot, at(deadline), &mut places);
+                    } else {
+                        index.remove(slot, &mut places);
+                        index.add_leased(slot, at(deadline), &mut places);
+                    }
+                }
+                Step::Remove(slot) => {
+                    index.remove(slot, &mut places);
+                    model.remove(&slot);
+                }
+                Step::Time(time) => now = time,
+            }
+            index.see_time(at(now), &mut places);
+            let claimable = |deadline: &Option<u64>| deadline.is_none_or(|deadline| deadline <= now);
+            let mut expected: Vec<Slot> =
+                model.iter().filter(|(_, deadline)| claimable(deadline)).map(|(slot, _)| *slot).collect();
+            let mut found: Vec<Slot> = index.candidates(&places).collect();
+            expected.sort_unstable();
+            found.sort_unstable();
+            prop_assert_eq!(&found, &expected);
+            prop_assert_eq!(index.available_count() as usize, expected.len());
+            let soonest = model.values().filter(|deadline| !claimable(deadline)).flatten().min().copied();
+            prop_assert_eq!(index.earliest_deadline(&places), soonest.map(at));
+            prop_assert_eq!(index.candidate(&places), index.candidates(&places).next());
+        }
+        Ok(())
     }
 }

@@ -25,12 +25,12 @@ impl ShardClaiming for InMemoryCoordinator {
     ) -> Result<AcquireResultView<'s>, ClaimError> {
         let run_slot = self.locate_run(tenant, run)?;
         check_run(run, &self.run(run_slot).record.gate(self.config.default_lease_duration))?;
-        let last = self.tenants.get(&tenant).and_then(|tenant| tenant.last_claims.get(&worker)).copied();
+        let last = self.tenants.get(tenant).and_then(|tenant| tenant.last_claims.get(&worker)).copied();
         check_cooldown(last, self.config.claim_cooldown_interval, now)?;
         for _ in 0..CLAIM_ATTEMPTS_MAX {
             // Sorts expired leases in before a candidate is taken.
             let before = self.capacity(run_slot, now);
-            let Some(slot) = self.run(run_slot).index.candidate() else {
+            let Some(slot) = self.run(run_slot).index.candidate(&self.arena.places) else {
                 return Err(ClaimError::NoneAvailable { earliest_deadline: before.earliest_deadline });
             };
             match self.acquire_slot(now, slot, worker, events) {
@@ -56,7 +56,7 @@ impl InMemoryCoordinator {
         if interval == 0 {
             return;
         }
-        let Some(tenant) = self.tenants.get_mut(&tenant) else { return };
+        let Some(tenant) = self.tenants.get_mut(tenant) else { return };
         let claims = &mut tenant.last_claims;
         if claims.len() >= COOLDOWN_WORKERS_MAX && !claims.contains_key(&worker) {
             claims.retain(|_, last| now < last.saturating_add(interval));

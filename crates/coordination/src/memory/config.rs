@@ -32,7 +32,8 @@ pub struct CoordinatorRuntimeConfig {
     /// Seed of the hash maps. The same seed gives the same behaviour in every process; where tenants do not trust each
     /// other, a secret one keeps them from choosing ids that collide.
     pub hash_seed: u64,
-    /// Bytes for key ranges, metadata, cursors and park details. Capped at 4 GiB.
+    /// Bytes for park details, and for key ranges, metadata and cursors of shards where these are longer together than
+    /// [`IN_PLACE_BYTES`](tessera_contracts::pooled::IN_PLACE_BYTES). Capped at 4 GiB.
     pub slab_capacity: usize,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! `&mut self` makes every operation atomic, so there is nothing here but storage: find the record, ask the decision, carry
 //! it out, keep the indexes current. Records are found through two levels of maps, tenant first, so that a wrong tenant
-//! misses at once. Byte strings live in one slab, records in an arena, and what can be claimed in an index per run; after
+//! misses at once. Records live in an arena, byte strings in them if short and else in one slab, and what can be claimed in an index per run; after
 //! registration no operation on a shard allocates unless it makes shards.
 //!
 //! A split is decided in full before anything is touched, and its children are stored before the parent changes. So a full
@@ -20,10 +20,14 @@ mod arena;
 mod claim_index;
 mod claims;
 mod config;
+mod lease_list;
+mod place;
 mod pooled_record;
 mod restore;
 mod runs;
 mod shards;
+mod stragglers;
+mod tenants;
 
 pub use config::{
     CoordinatorRuntimeConfig, DEFAULT_LEASE_DURATION, DEFAULT_MAX_AUTO_SLAB_CAPACITY, DEFAULT_MAX_RUNS,
@@ -31,13 +35,15 @@ pub use config::{
 };
 
 use self::arena::Arena;
-use self::claim_index::{ClaimIndex, Slot};
+use self::claim_index::ClaimIndex;
+use self::place::Slot;
 use self::pooled_record::RunSlot;
+use self::tenants::Tenants;
 use crate::error::{AccessRefused, RunNotFound};
 use crate::record::snapshot::CapacityHint;
 use crate::record::state::{Change, Head, Spawned};
 use crate::record::status::ShardStatus;
-use crate::record::view::ShardView;
+use crate::record::view::{HoldView, ShardView};
 use crate::run::progress::ShardCounts;
 use crate::run::record::RunRecord;
 use crate::run::status::RunStatus;
@@ -54,7 +60,7 @@ pub struct InMemoryCoordinator {
     arena: Arena,
     runs: Vec<Option<Run>>,
     vacant_runs: Vec<RunSlot>,
-    tenants: FixedMap<TenantId, Tenant>,
+    tenants: Tenants,
     total_shard_count: usize,
 }
 
@@ -95,7 +101,7 @@ impl InMemoryCoordinator {
             arena: Arena::default(),
             runs: Vec::new(),
             vacant_runs: Vec::new(),
-            tenants: FixedMap::with_hasher(FixedState::with_seed(config.hash_seed)),
+            tenants: Tenants::new(config.hash_seed),
             total_shard_count: 0,
         })
     }
@@ -111,13 +117,13 @@ impl InMemoryCoordinator {
     }
 
     #[inline]
-    fn locate(&self, tenant: TenantId, key: ShardKey) -> Result<Slot, AccessRefused> {
-        let found = self.tenants.get(&tenant).and_then(|tenant| tenant.shards.get(&key));
+    fn locate(&mut self, tenant: TenantId, key: ShardKey) -> Result<Slot, AccessRefused> {
+        let found = self.tenants.recall(tenant).and_then(|tenant| tenant.shards.get(&key));
         found.copied().ok_or(AccessRefused::ShardNotFound { key })
     }
 
     fn locate_run(&self, tenant: TenantId, run: RunId) -> Result<RunSlot, RunNotFound> {
-        let found = self.tenants.get(&tenant).and_then(|tenant| tenant.runs.get(&run));
+        let found = self.tenants.get(tenant).and_then(|tenant| tenant.runs.get(&run));
         found.copied().ok_or(RunNotFound { run })
     }
 
@@ -129,16 +135,23 @@ impl InMemoryCoordinator {
         self.runs[slot as usize].as_mut().expect("a run slot in use holds a run")
     }
 
-    #[inline]
+    #[inline(always)]
     fn view(&self, slot: Slot) -> ShardView<'_> {
         let record = self.arena.get(slot);
         record.view(self.run(record.run).record.gate(self.config.default_lease_duration), &self.slab)
     }
 
+    /// The same without range and progress, which lie apart from the record.
+    #[inline(always)]
+    fn hold_view(&self, slot: Slot) -> HoldView<'_> {
+        let record = self.arena.get(slot);
+        record.hold_view(self.run(record.run).record.gate(self.config.default_lease_duration))
+    }
+
     fn census(&self, tenant: TenantId) -> ShardCensus {
         ShardCensus {
             limits: self.config.shard_limits(),
-            of_tenant: self.tenants.get(&tenant).map_or(0, |tenant| tenant.shards.len() as u64),
+            of_tenant: self.tenants.get(tenant).map_or(0, |tenant| tenant.shards.len() as u64),
             total: self.total_shard_count as u64,
         }
     }
@@ -183,7 +196,10 @@ impl InMemoryCoordinator {
         if run.record.status != RunStatus::Active {
             return CapacityHint::default();
         }
-        CapacityHint { available_count: run.index.available_count(), earliest_deadline: run.index.earliest_deadline() }
+        CapacityHint {
+            available_count: run.index.available_count(),
+            earliest_deadline: run.index.earliest_deadline(places),
+        }
     }
 
     /// Deadlines up to here have passed for everybody, clock skew allowed for.

@@ -4,33 +4,39 @@
 use alloc::vec::Vec;
 
 use tessera_contracts::ids::{ShardKey, TenantId};
-use tessera_contracts::pooled::{PooledCursor, PooledShardSpec};
-use tessera_contracts::{CursorUpdate, ShardSpecRef};
+use tessera_contracts::pooled::PooledShard;
 use tessera_stdx::{ByteSlab, ByteSlot, SlabFull};
 
 use crate::decide::Birth;
 use crate::record::invariants;
+use crate::record::op_log::OP_LOG_CAP;
 use crate::record::shard_record::ShardRecord;
 use crate::record::state::{Change, DetailChange, ShardState, Spawned, assert_transition_legal};
-use crate::record::view::{OwnerSignal, ShardView};
+use crate::record::view::{HoldView, OwnerSignal, ShardView};
 use crate::run::status::RunGate;
 
 /// The number of a run in the coordinator.
 pub(super) type RunSlot = u32;
 
-/// In this order, so that what a checkpoint reads lies in the first cache lines, ahead of op-log entries and history.
+/// In this order, so that what a checkpoint reads lies in the first five cache lines, ahead of op-log entries, history and
+/// what only splits and operators read; and so that no entry lies across two lines.
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub(super) struct PooledRecord {
     pub(super) key: ShardKey,
-    cursor: PooledCursor,
-    spec: PooledShardSpec,
     pub(super) run: RunSlot,
+    /// Range, metadata and progress.
+    shard: PooledShard,
     pub(super) state: ShardState,
     pub(super) tenant: TenantId,
     pub(super) spawned: Vec<Spawned>,
     park_detail: Option<ByteSlot>,
 }
+
+const _: () = {
+    let entries = core::mem::offset_of!(PooledRecord, state) + ShardState::<OP_LOG_CAP>::OP_LOG_ENTRIES_AT;
+    assert!(entries == 5 * 64, "what a checkpoint reads fills five cache lines");
+};
 
 impl PooledRecord {
     pub(super) fn newborn(
@@ -39,11 +45,9 @@ impl PooledRecord {
         birth: &Birth<'_>,
         slab: &mut ByteSlab,
     ) -> Result<Self, SlabFull> {
-        let (spec, cursor) = pooled(birth.spec, birth.cursor, slab)?;
         Ok(Self {
             state: ShardState::newborn(birth.cursor_semantics, birth.parent),
-            cursor,
-            spec,
+            shard: PooledShard::new(birth.spec, birth.cursor, slab)?,
             run,
             key: birth.key,
             tenant,
@@ -54,11 +58,9 @@ impl PooledRecord {
 
     /// A record as it was stored elsewhere.
     pub(super) fn restored(record: &ShardRecord, run: RunSlot, slab: &mut ByteSlab) -> Result<Self, SlabFull> {
-        let (spec, cursor) = pooled(record.spec.view(), record.cursor.as_update(), slab)?;
         let mut restored = Self {
             state: record.state.clone(),
-            cursor,
-            spec,
+            shard: PooledShard::new(record.spec.view(), record.cursor.as_update(), slab)?,
             run,
             key: record.key,
             tenant: record.tenant,
@@ -77,19 +79,27 @@ impl PooledRecord {
         Ok(restored)
     }
 
-    #[inline]
+    // Always inlined: a decision that reads only a part of a record then loads only that part of it.
+    #[inline(always)]
     pub(super) fn view<'a>(&'a self, gate: RunGate, slab: &'a ByteSlab) -> ShardView<'a> {
+        let (spec, cursor) = self.shard.view(slab);
         ShardView {
             tenant: self.tenant,
             key: self.key,
             state: &self.state,
-            spec: self.spec.view(slab),
-            cursor: self.cursor.view(slab),
+            spec,
+            cursor,
             spawned: &self.spawned,
             run: gate,
             // There is no session to lose in one process: the deadline alone decides.
             owner: OwnerSignal::Alive,
         }
+    }
+
+    /// What a decision sees that reads neither range nor progress.
+    #[inline(always)]
+    pub(super) fn hold_view(&self, gate: RunGate) -> HoldView<'_> {
+        HoldView { tenant: self.tenant, key: self.key, state: &self.state, run: gate, owner: OwnerSignal::Alive }
     }
 
     /// Carries out a decision. If the slab is full nothing has changed: no decision writes more than one byte field.
@@ -102,10 +112,10 @@ impl PooledRecord {
     ) -> Result<(), SlabFull> {
         assert_transition_legal(self.state.head.status, change);
         if let Some(cursor) = change.cursor {
-            self.cursor.replace(cursor, slab)?;
+            self.shard.replace_cursor(cursor, slab)?;
         }
         if let Some(spec) = change.spec {
-            self.spec.replace(spec, slab)?;
+            self.shard.replace_spec(spec, slab)?;
         }
         match change.park_detail {
             DetailChange::Keep => {}
@@ -124,12 +134,13 @@ impl PooledRecord {
 
     pub(super) fn to_owned(&self, slab: &ByteSlab) -> ShardRecord {
         let detail = self.park_detail.and_then(|slot| slab.get(slot)).and_then(|text| core::str::from_utf8(text).ok());
+        let (spec, cursor) = self.shard.view(slab);
         ShardRecord {
             tenant: self.tenant,
             key: self.key,
             state: self.state.clone(),
-            spec: self.spec.view(slab).to_owned(),
-            cursor: self.cursor.view(slab).to_owned(),
+            spec: spec.to_owned(),
+            cursor: cursor.to_owned(),
             spawned: self.spawned.clone(),
             park_detail: detail.map(Into::into),
         }
@@ -137,29 +148,12 @@ impl PooledRecord {
 
     pub(super) fn release(mut self, slab: &mut ByteSlab) {
         self.forget_detail(slab);
-        self.cursor.release(slab);
-        self.spec.release(slab);
+        self.shard.release(slab);
     }
 
     fn forget_detail(&mut self, slab: &mut ByteSlab) {
         if let Some(slot) = self.park_detail.take() {
             slab.remove(slot);
-        }
-    }
-}
-
-/// Range and progress in the slab: both, or neither if it is full.
-fn pooled(
-    spec: ShardSpecRef<'_>,
-    cursor: CursorUpdate<'_>,
-    slab: &mut ByteSlab,
-) -> Result<(PooledShardSpec, PooledCursor), SlabFull> {
-    let spec = PooledShardSpec::from_spec(spec, slab)?;
-    match PooledCursor::from_update(cursor, slab) {
-        Ok(cursor) => Ok((spec, cursor)),
-        Err(full) => {
-            spec.release(slab);
-            Err(full)
         }
     }
 }

@@ -41,7 +41,7 @@ impl InMemoryCoordinator {
             .map_err(|full| InfraError::transient("restore.shard", alloc::format!("shard {key}: {full}")))?;
         let head = pooled.state.head;
         let slot = self.arena.insert(pooled);
-        let held = self.tenants.get_mut(&tenant).expect("a tenant that has a run is there");
+        let held = self.tenants.get_mut(tenant).expect("a tenant that has a run is there");
         held.shards.insert(key, slot);
         let run = self.runs[run_slot as usize].as_mut().expect("a run slot in use holds a run");
         run.shards.insert(key.shard, slot);

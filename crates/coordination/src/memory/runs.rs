@@ -32,7 +32,7 @@ impl InMemoryCoordinator {
     /// Takes in shards that were just made: names them, counts them, lets them be claimed.
     pub(super) fn adopt(&mut self, tenant: TenantId, run_slot: RunSlot, records: Vec<PooledRecord>) {
         let run = self.runs[run_slot as usize].as_mut().expect("a run slot in use holds a run");
-        let tenant = self.tenants.get_mut(&tenant).expect("a tenant that has a run is there");
+        let tenant = self.tenants.get_mut(tenant).expect("a tenant that has a run is there");
         tenant.shards.reserve(records.len());
         run.index.reserve(records.len());
         for record in records {
@@ -57,14 +57,14 @@ impl InMemoryCoordinator {
         });
         self.runs[slot as usize] = Some(made);
         let seed = self.config.hash_seed;
-        self.tenants.entry(tenant).or_insert_with(|| Tenant::new(seed)).runs.insert(run, slot);
+        self.tenants.get_or_insert(tenant, || Tenant::new(seed)).runs.insert(run, slot);
     }
 
     fn forget_run(&mut self, tenant: TenantId, run: RunId) -> u32 {
         let Ok(slot) = self.locate_run(tenant, run) else { return 0 };
         let Some(mut gone) = self.runs[slot as usize].take() else { return 0 };
         self.vacant_runs.push(slot);
-        let Some(held) = self.tenants.get_mut(&tenant) else { return 0 };
+        let Some(held) = self.tenants.get_mut(tenant) else { return 0 };
         held.runs.remove(&run);
         for (&shard, &slot) in &gone.shards {
             gone.index.remove(slot, &mut self.arena.places);
@@ -73,7 +73,7 @@ impl InMemoryCoordinator {
             self.total_shard_count -= 1;
         }
         if held.runs.is_empty() {
-            self.tenants.remove(&tenant);
+            self.tenants.remove(tenant);
         }
         gone.shards.len() as u32
     }
@@ -205,7 +205,7 @@ impl RunManagement for InMemoryCoordinator {
         limit: usize,
         events: &mut dyn EventSink,
     ) -> Result<usize, GetRunError> {
-        let Some(held) = self.tenants.get(&tenant) else { return Ok(0) };
+        let Some(held) = self.tenants.get(tenant) else { return Ok(0) };
         let is_due = |run: &RunRecord| run.completed_at.is_some_and(|settled| settled <= settled_until);
         let due = held.runs.iter().filter(|(_, slot)| is_due(&self.run(**slot).record)).map(|(run, _)| *run);
         let due: Vec<RunId> = due.take(limit).collect();
@@ -246,7 +246,7 @@ impl RunManagement for InMemoryCoordinator {
         runs: &mut Vec<RunSummary>,
     ) -> Result<(), GetRunError> {
         runs.clear();
-        let Some(held) = self.tenants.get(&tenant) else { return Ok(()) };
+        let Some(held) = self.tenants.get(tenant) else { return Ok(()) };
         let above = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         runs.extend(held.runs.range(above).take(limit).map(|(_, slot)| {
             let RunRecord { run, status, created_at, completed_at, .. } = self.run(*slot).record;
@@ -316,7 +316,7 @@ impl RunManagement for InMemoryCoordinator {
             let view = self.view(shard);
             explanation.add(&view, is_claimable(&view, now, self.config.clock_skew_allowance));
         }
-        let last = self.tenants.get(&tenant).and_then(|tenant| tenant.last_claims.get(&worker)).copied();
+        let last = self.tenants.get(tenant).and_then(|tenant| tenant.last_claims.get(&worker)).copied();
         explanation.cooldown_until = cooldown_until(last, self.config.claim_cooldown_interval, now);
         Ok(explanation)
     }

@@ -8,7 +8,7 @@ use tessera_contracts::split::{SplitReplacePlan, SplitResidualPlan};
 use tessera_stdx::SlabFull;
 
 use super::InMemoryCoordinator;
-use super::claim_index::Slot;
+use super::place::Slot;
 use super::pooled_record::PooledRecord;
 use crate::backend::CoordinationBackend;
 use crate::decide::renew::RenewResult;
@@ -44,18 +44,18 @@ impl InMemoryCoordinator {
         acquired.outcome
     }
 
-    /// Stores a change that makes no shards, and tells of it.
+    /// Stores a change that the holder asked for and that makes no shards, and tells of it.
     fn execute(
         &mut self,
         now: LogicalTime,
         slot: Slot,
+        lease: &Lease,
         change: &Change<'_>,
         events: &mut dyn EventSink,
     ) -> Result<(), SlabFull> {
         self.commit(slot, change, core::iter::empty())?;
-        let record = self.arena.get(slot);
-        let scope = EventScope { tenant: record.tenant, run: record.key.run, at: now };
-        scope.emit(events, || EventKind::of_change(record.key.shard, change));
+        let scope = EventScope { tenant: lease.tenant(), run: lease.run(), at: now };
+        scope.emit(events, || EventKind::of_change(lease.shard(), change));
         Ok(())
     }
 
@@ -148,7 +148,7 @@ impl CoordinationBackend for InMemoryCoordinator {
     ) -> Result<RenewResult, RenewError> {
         let presented = lease.presented_by(tenant)?;
         let slot = self.locate(tenant, lease.key())?;
-        let mut renewal = renew::decide(&self.view(slot), presented, now)?;
+        let mut renewal = renew::decide(self.hold_view(slot), presented, now)?;
         if let Some((change, event)) = renewal.extension.take() {
             self.commit(slot, &change, core::iter::empty()).map_err(|full| no_room("renew.commit", full))?;
             EventScope { tenant, run: lease.run(), at: now }.emit(events, || Some(event));
@@ -170,7 +170,9 @@ impl CoordinationBackend for InMemoryCoordinator {
         let slot = self.locate(tenant, lease.key())?;
         match checkpoint::decide(&self.view(slot), presented, cursor, op_id, now)? {
             Verdict::Replay(outcome) => Ok(outcome),
-            Verdict::Execute(change) => Ok(IdempotentOutcome::Executed(self.execute(now, slot, &change, events)?)),
+            Verdict::Execute(change) => {
+                Ok(IdempotentOutcome::Executed(self.execute(now, slot, lease, &change, events)?))
+            }
         }
     }
 
@@ -187,7 +189,9 @@ impl CoordinationBackend for InMemoryCoordinator {
         let slot = self.locate(tenant, lease.key())?;
         match complete::decide(&self.view(slot), presented, cursor, op_id, now)? {
             Verdict::Replay(outcome) => Ok(outcome),
-            Verdict::Execute(change) => Ok(IdempotentOutcome::Executed(self.execute(now, slot, &change, events)?)),
+            Verdict::Execute(change) => {
+                Ok(IdempotentOutcome::Executed(self.execute(now, slot, lease, &change, events)?))
+            }
         }
     }
 
@@ -204,7 +208,9 @@ impl CoordinationBackend for InMemoryCoordinator {
         let slot = self.locate(tenant, lease.key())?;
         match park::decide(&self.view(slot), presented, park, op_id, now)? {
             Verdict::Replay(outcome) => Ok(outcome),
-            Verdict::Execute(change) => Ok(IdempotentOutcome::Executed(self.execute(now, slot, &change, events)?)),
+            Verdict::Execute(change) => {
+                Ok(IdempotentOutcome::Executed(self.execute(now, slot, lease, &change, events)?))
+            }
         }
     }
 
@@ -264,7 +270,9 @@ impl CoordinationBackend for InMemoryCoordinator {
         let slot = self.locate(tenant, lease.key())?;
         match release::decide(&self.view(slot), presented, cursor, reason, op_id, now)? {
             Verdict::Replay(outcome) => Ok(outcome),
-            Verdict::Execute(change) => Ok(IdempotentOutcome::Executed(self.execute(now, slot, &change, events)?)),
+            Verdict::Execute(change) => {
+                Ok(IdempotentOutcome::Executed(self.execute(now, slot, lease, &change, events)?))
+            }
         }
     }
 }

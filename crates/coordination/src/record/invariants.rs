@@ -123,6 +123,7 @@ fn check_head<const LOG: usize>(key: ShardKey, state: &ShardState<LOG>) -> Resul
 /// # Panics
 ///
 /// If an invariant is violated.
+#[inline]
 pub fn assert_after<const LOG: usize>(
     key: ShardKey,
     state: &ShardState<LOG>,
@@ -134,7 +135,7 @@ pub fn assert_after<const LOG: usize>(
     }
     let violation = check_head(key, state).err().or_else(|| {
         let op_id = change.logged?.op_id;
-        (state.op_log.count(op_id) > 1).then_some(InvariantViolation::DuplicateOpId { op_id })
+        state.op_log.repeats(op_id).then_some(InvariantViolation::DuplicateOpId { op_id })
     });
     if let Some(violation) = violation {
         panic!("shard {key}: {violation}");

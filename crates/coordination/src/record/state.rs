@@ -74,17 +74,20 @@ impl Head {
 pub struct ShardState<const LOG: usize = OP_LOG_CAP> {
     /// What most operations rewrite.
     pub head: Head,
+    /// The shard this one was split from, exactly if its id is a derived one.
+    pub parent: Option<ShardId>,
     /// The last operations.
     pub op_log: OpLog<LOG>,
     /// What the cursor's progress means; from the run's configuration, so that the record stands alone.
     pub cursor_semantics: CursorSemantics,
-    /// The shard this one was split from, exactly if its id is a derived one.
-    pub parent: Option<ShardId>,
     /// The last owners.
     pub history: History,
 }
 
 impl<const LOG: usize> ShardState<LOG> {
+    /// Where the op-log's entries begin: all that is ahead of them is read by nearly every operation.
+    pub(crate) const OP_LOG_ENTRIES_AT: usize = core::mem::offset_of!(Self, op_log) + OpLog::<LOG>::ENTRIES_AT;
+
     /// A shard nobody has touched.
     pub const fn newborn(cursor_semantics: CursorSemantics, parent: Option<ShardId>) -> Self {
         Self { head: Head::newborn(), cursor_semantics, parent, op_log: OpLog::new(), history: History::new() }

@@ -28,6 +28,30 @@ pub struct ShardView<'a, const LOG: usize = OP_LOG_CAP> {
     pub owner: OwnerSignal,
 }
 
+/// The part of a [`ShardView`] that says who holds the shard: enough to check a lease. Decisions that ask for no more are
+/// spared the range and the progress, which a store may keep elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub struct HoldView<'a, const LOG: usize = OP_LOG_CAP> {
+    /// Whose shard it is.
+    pub tenant: TenantId,
+    /// Which shard it is.
+    pub key: ShardKey,
+    /// The fixed-size part of the record.
+    pub state: &'a ShardState<LOG>,
+    /// What the run says.
+    pub run: RunGate,
+    /// Whether the store still hears from the holder.
+    pub owner: OwnerSignal,
+}
+
+impl<'a, const LOG: usize> From<&ShardView<'a, LOG>> for HoldView<'a, LOG> {
+    #[inline]
+    fn from(view: &ShardView<'a, LOG>) -> Self {
+        let ShardView { tenant, key, state, run, owner, .. } = *view;
+        Self { tenant, key, state, run, owner }
+    }
+}
+
 /// The store's own sign of life of a shard's holder, beside the deadline. Both must be there for a lease to be live.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum OwnerSignal {

@@ -1,0 +1,182 @@
+//! Leases whose deadlines came out of order.
+//!
+//! They are few: granted by a clock that is far behind others', or read from a store in the order of ids. Two heaps keep
+//! them, live ones with the soonest deadline on top and lapsed ones with the latest, and time moves them between the two, in
+//! either direction. Each move costs the logarithm of their number; a renewal puts a straggler back in order.
+//!
+//! All room is reserved when shards are made; nothing here allocates afterwards.
+
+use alloc::vec::Vec;
+
+use tessera_contracts::ids::LogicalTime;
+
+use super::place::{Place, Slot};
+
+/// Leases out of order, live and lapsed.
+#[derive(Debug, Default)]
+pub(super) struct Stragglers {
+    live: Heap<SoonestFirst>,
+    lapsed: Heap<LatestFirst>,
+}
+
+impl Stragglers {
+    /// Makes room for `all` shards.
+    pub(super) fn reserve(&mut self, all: usize) {
+        self.live.entries.reserve(all - self.live.entries.len());
+        self.lapsed.entries.reserve(all - self.lapsed.entries.len());
+    }
+
+    pub(super) fn insert(&mut self, slot: Slot, deadline: LogicalTime, places: &mut [Place]) {
+        self.live.push(Deadline { at: deadline, slot }, places);
+    }
+
+    /// Takes out a shard that was at `place`.
+    pub(super) fn remove(&mut self, place: Place, places: &mut [Place]) {
+        match place {
+            Place::LiveStraggler { position } => self.live.remove(position, places),
+            Place::LapsedStraggler { position } => self.lapsed.remove(position, places),
+            Place::Nowhere | Place::Free(_) | Place::Leased(..) => {}
+        }
+    }
+
+    /// Sorts leases into live and lapsed as of `horizon`: lapsed are those whose deadline is not after it.
+    pub(super) fn see_time(&mut self, horizon: LogicalTime, places: &mut [Place]) {
+        while let Some(lapsed) = self.live.top().filter(|deadline| deadline.at <= horizon) {
+            self.live.remove(0, places);
+            self.lapsed.push(lapsed, places);
+        }
+        while let Some(live) = self.lapsed.top().filter(|deadline| deadline.at > horizon) {
+            self.lapsed.remove(0, places);
+            self.live.push(live, places);
+        }
+    }
+
+    pub(super) fn lapsed_count(&self) -> u32 {
+        self.lapsed.entries.len() as u32
+    }
+
+    /// The soonest deadline among live leases.
+    pub(super) fn earliest_deadline(&self) -> Option<LogicalTime> {
+        self.live.top().map(|deadline| deadline.at)
+    }
+
+    /// Shards whose leases lapsed.
+    pub(super) fn lapsed(&self) -> impl Iterator<Item = Slot> {
+        self.lapsed.entries.iter().map(|deadline| deadline.slot)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Deadline {
+    at: LogicalTime,
+    slot: Slot,
+}
+
+/// In which order a heap keeps deadlines, and what its places are called.
+trait HeapOrder {
+    fn is_above(a: &Deadline, b: &Deadline) -> bool;
+    fn place(position: u32) -> Place;
+}
+
+#[derive(Debug, Default)]
+struct SoonestFirst;
+
+impl HeapOrder for SoonestFirst {
+    fn is_above(a: &Deadline, b: &Deadline) -> bool {
+        a.at < b.at
+    }
+
+    fn place(position: u32) -> Place {
+        Place::LiveStraggler { position }
+    }
+}
+
+#[derive(Debug, Default)]
+struct LatestFirst;
+
+impl HeapOrder for LatestFirst {
+    fn is_above(a: &Deadline, b: &Deadline) -> bool {
+        a.at > b.at
+    }
+
+    fn place(position: u32) -> Place {
+        Place::LapsedStraggler { position }
+    }
+}
+
+/// A heap that knows where each shard is. Four children per node: a quarter of the levels cost a cache line each.
+#[derive(Debug, Default)]
+struct Heap<O> {
+    entries: Vec<Deadline>,
+    order: core::marker::PhantomData<O>,
+}
+
+const ARITY: usize = 4;
+
+impl<O: HeapOrder> Heap<O> {
+    fn top(&self) -> Option<Deadline> {
+        self.entries.first().copied()
+    }
+
+    fn push(&mut self, deadline: Deadline, places: &mut [Place]) {
+        self.entries.push(deadline);
+        self.rise(self.entries.len() - 1, places);
+    }
+
+    /// Takes out the entry at `position`, whose shard's place the caller has cleared or is about to overwrite.
+    fn remove(&mut self, position: u32, places: &mut [Place]) {
+        let gone = self.entries.swap_remove(position as usize);
+        places[gone.slot as usize] = Place::Nowhere;
+        if let Some(&moved) = self.entries.get(position as usize) {
+            self.replace(position, moved, places);
+        }
+    }
+
+    /// Puts `deadline` where another was, and from there to where it belongs.
+    fn replace(&mut self, position: u32, deadline: Deadline, places: &mut [Place]) {
+        self.entries[position as usize] = deadline;
+        let settled = self.rise(position as usize, places);
+        self.sink(settled, places);
+    }
+
+    fn rise(&mut self, mut position: usize, places: &mut [Place]) -> usize {
+        let moving = self.entries[position];
+        while position > 0 {
+            let parent = (position - 1) / ARITY;
+            if !O::is_above(&moving, &self.entries[parent]) {
+                break;
+            }
+            self.put(position, self.entries[parent], places);
+            position = parent;
+        }
+        self.put(position, moving, places);
+        position
+    }
+
+    fn sink(&mut self, mut position: usize, places: &mut [Place]) {
+        let moving = self.entries[position];
+        loop {
+            let first = position * ARITY + 1;
+            let children = first..(first + ARITY).min(self.entries.len());
+            let best =
+                children.reduce(
+                    |best, child| {
+                        if O::is_above(&self.entries[child], &self.entries[best]) { child } else { best }
+                    },
+                );
+            match best {
+                Some(child) if O::is_above(&self.entries[child], &moving) => {
+                    self.put(position, self.entries[child], places);
+                    position = child;
+                }
+                _ => break,
+            }
+        }
+        self.put(position, moving, places);
+    }
+
+    fn put(&mut self, position: usize, deadline: Deadline, places: &mut [Place]) {
+        self.entries[position] = deadline;
+        places[deadline.slot as usize] = O::place(position as u32);
+    }
+}
