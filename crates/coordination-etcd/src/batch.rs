@@ -2,7 +2,12 @@
 //!
 //! While a request is under way, operations that arrive wait; the next request takes them all as nested transactions. So
 //! a lone operation is sent at once and alone, and a busy fleet pays for one round of the quorum per batch. A failed
-//! compare fails its own operation only.
+//! compare fails its own operation only. A further request goes out beside one under way only once enough wait to fill
+//! it, and whoever is to send first lets others speak: answers wake many authors at once, and the first of them should
+//! not leave without the rest.
+//!
+//! What all operations of a batch compare (that their run is what it was) is compared once, for all. If that fails nothing
+//! was applied, and they are sent again with all their compares each, so that each still gets its own answer.
 //!
 //! etcd's rules shape a batch: one subject (shard) at most once, since a key may be written once per transaction and
 //! compares do not see a sibling's writes; and no more operations or bytes than one request may carry.
@@ -11,6 +16,8 @@
 //! so it runs under any executor. If a sender's future is dropped, the operations it had sent are ambiguous to their
 //! authors, those that still wait get a new sender, and nobody hangs.
 
+use core::future::poll_fn;
+use core::task::Poll;
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -18,7 +25,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::config::EtcdConfig;
-use crate::kv::{Fate, Kv, KvError, KvErrorKind, Moment, Op, OpResponse, Txn, TxnResponse};
+use crate::kv::{Compare, Fate, Kv, KvError, KvErrorKind, Moment, Op, OpResponse, Txn, TxnResponse};
 
 /// What one batch may hold, and how many may be under way.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +38,12 @@ pub struct BatchLimits {
     pub bytes_max: usize,
     /// Batches under way at once.
     pub in_flight_max: usize,
+    /// How many operations must wait before another batch goes out beside one under way.
+    pub company_min: usize,
 }
+
+/// Of the operations that fit a batch, the share that must wait before it is sent beside another.
+const COMPANY: usize = 4;
 
 impl From<&EtcdConfig> for BatchLimits {
     fn from(config: &EtcdConfig) -> Self {
@@ -40,6 +52,7 @@ impl From<&EtcdConfig> for BatchLimits {
             txn_ops_max: config.txn_ops_max,
             bytes_max: config.request_bytes_max,
             in_flight_max: config.batches_in_flight_max,
+            company_min: config.batch_ops_max.div_ceil(COMPANY),
         }
     }
 }
@@ -95,13 +108,15 @@ impl<K: Kv> Batcher<K> {
             let mut queue = self.lock();
             let ticket = queue.next_ticket;
             queue.next_ticket += 1;
-            let leads = queue.waiting.is_empty() && queue.in_flight < self.limits.in_flight_max;
+            // Others wait, so one of them is to send; or enough have come together, and one of them is told to.
+            let leads = queue.waiting.is_empty() && self.may_send(&queue, 1);
             let tell = (!leads).then_some(tell);
             if leads {
                 queue.in_flight += 1;
                 queue.heir = Some(ticket);
             }
             queue.waiting.push_back(Waiting { ticket, subject, txn, deadline, tell });
+            self.appoint(&mut queue);
             (ticket, leads)
         };
         let place = Place { batcher: self, ticket };
@@ -123,6 +138,9 @@ impl<K: Kv> Batcher<K> {
 
     /// Sends the batch at the head of the queue, hands out its answers, and returns that of `ticket`.
     async fn lead(&self, ticket: u64) -> Result<TxnResponse, KvError> {
+        if self.limits.ops_max > 1 {
+            let_others_speak().await;
+        }
         let slot = Slot { batcher: self };
         let batch = self.take_batch();
         let deadline = batch.iter().map(|one| one.deadline).min().unwrap_or_default();
@@ -174,6 +192,21 @@ impl<K: Kv> Batcher<K> {
         if let [one] = batch {
             return vec![self.kv.txn(one.txn.clone(), deadline).await];
         }
+        let shared = shared_compares(batch);
+        if !shared.is_empty() {
+            let own = |one: &Waiting| {
+                let compares = one.txn.compares.iter().filter(|compare| !shared.contains(compare)).cloned().collect();
+                Op::Txn(Txn { compares, ..one.txn.clone() })
+            };
+            let success = batch.iter().map(own).collect();
+            match self.kv.txn(Txn { compares: shared, success, failure: vec![] }, deadline).await {
+                Ok(answer) if answer.succeeded => return spread(answer, batch.len()),
+                // Nothing was applied: each is to hear what became of its own.
+                Ok(_) => {}
+                Err(error) if error.fate == Fate::NotApplied && !error.is_transient() => {}
+                Err(error) => return batch.iter().map(|_| Err(error.clone())).collect(),
+            }
+        }
         let nested = Txn::of(batch.iter().map(|one| Op::Txn(one.txn.clone())).collect());
         match self.kv.txn(nested, deadline).await {
             Ok(answer) => spread(answer, batch.len()),
@@ -192,7 +225,7 @@ impl<K: Kv> Batcher<K> {
 
     /// Appoints whoever waits longest to send the next batch, if there is room for one.
     fn appoint(&self, queue: &mut Queue) {
-        while queue.heir.is_none() && queue.in_flight < self.limits.in_flight_max {
+        while queue.heir.is_none() && self.may_send(queue, queue.waiting.len()) {
             let Some(first) = queue.waiting.front_mut() else { return };
             let ticket = first.ticket;
             match first.tell.take().map(|tell| tell.send(Told::Lead)) {
@@ -204,6 +237,11 @@ impl<K: Kv> Batcher<K> {
                 Some(Err(_)) | None => drop(queue.waiting.pop_front()),
             }
         }
+    }
+
+    /// Whether a batch may go out while so many wait.
+    fn may_send(&self, queue: &Queue, waiting: usize) -> bool {
+        queue.in_flight == 0 || (queue.in_flight < self.limits.in_flight_max && waiting >= self.limits.company_min)
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -242,6 +280,26 @@ impl<K: Kv> Drop for Place<'_, K> {
     }
 }
 
+/// What every operation of a batch compares.
+fn shared_compares(batch: &[Waiting]) -> Vec<Compare> {
+    let Some((first, others)) = batch.split_first() else { return Vec::new() };
+    let everywhere = |compare: &&Compare| others.iter().all(|other| other.txn.compares.contains(compare));
+    first.txn.compares.iter().filter(everywhere).cloned().collect()
+}
+
+/// Lets whoever else is ready to run do so once.
+async fn let_others_speak() {
+    let mut asked = false;
+    poll_fn(|context| {
+        if core::mem::replace(&mut asked, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// One answer per operation, each with the revision of the whole.
 fn spread(answer: TxnResponse, expected: usize) -> Vec<Result<TxnResponse, KvError>> {
     let revision = answer.revision;
@@ -276,7 +334,8 @@ mod tests {
 
     fn batcher(in_flight_max: usize) -> (SimKv, Batcher<SimKv>) {
         let kv = SimKv::new(1);
-        let limits = BatchLimits { ops_max: 64, txn_ops_max: 128, bytes_max: 1_000_000, in_flight_max };
+        let limits =
+            BatchLimits { ops_max: 64, txn_ops_max: 128, bytes_max: 1_000_000, in_flight_max, company_min: 16 };
         (kv.clone(), Batcher::new(kv, limits))
     }
 
@@ -309,14 +368,68 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_during_a_request_shares_the_next_one() {
+    fn the_first_to_arrive_takes_along_whoever_is_ready_too() {
         let (kv, batcher) = batcher(1);
         let keys: Vec<String> = (0..40).map(|n| format!("k{n}")).collect();
         let calls = keys.iter().map(|key| batcher.submit(key.clone().into(), put_once(key), FAR)).collect();
         let answers = run_all(calls);
         assert!(answers.iter().all(|answer| answer.as_ref().is_ok_and(|answer| answer.succeeded)));
-        assert_eq!(kv.calls(), 2, "the first alone, the other 39 together");
+        assert_eq!(kv.calls(), 1);
         assert_eq!(kv.inspect(|store| store.keys().count()), 40);
+    }
+
+    /// How many requests `late` operations take that arrive while another is under way.
+    fn requests_beside_one_under_way(in_flight_max: usize, late: usize) -> u64 {
+        let (kv, batcher) = batcher(in_flight_max);
+        let mut context = Context::from_waker(Waker::noop());
+        let mut early = Box::pin(batcher.submit("early".into(), put_once("early"), FAR));
+        // Once to let others speak, once to send.
+        assert!(early.as_mut().poll(&mut context).is_pending() && early.as_mut().poll(&mut context).is_pending());
+        let keys: Vec<String> = (0..late).map(|n| format!("k{n}")).collect();
+        let mut calls: Vec<_> =
+            keys.iter().map(|key| Box::pin(batcher.submit(key.clone().into(), put_once(key), FAR))).collect();
+        // The store acts on the poll after the one that brings a request, and nobody polls the early one again.
+        for _ in 0..4 {
+            for call in &mut calls {
+                let ended = call.as_mut().poll(&mut context).is_ready();
+                assert!(!ended || in_flight_max > 1);
+            }
+        }
+        kv.calls()
+    }
+
+    #[test]
+    fn another_request_goes_out_beside_one_under_way_only_in_company() {
+        assert_eq!(requests_beside_one_under_way(1, 40), 0);
+        assert_eq!(requests_beside_one_under_way(2, 15), 0);
+        assert_eq!(requests_beside_one_under_way(2, 16), 1);
+    }
+
+    #[test]
+    fn what_all_compare_is_compared_once_and_each_still_gets_its_own_answer() {
+        for run_moved in [false, true] {
+            let (kv, batcher) = batcher(1);
+            let run = block_on(kv.txn(Txn::of(vec![Op::put("run", "1"), Op::put("b", "x")]), FAR)).expect("written");
+            if run_moved {
+                block_on(kv.txn(Txn::of(vec![Op::put("run", "2")]), FAR)).expect("written");
+            }
+            let before = kv.calls();
+            let keys = ["a", "b", "c"];
+            let txn = |key: &'static str| {
+                let mut txn = put_once(key);
+                txn.compares.push(Compare::unchanged_since("run", run.revision));
+                txn.failure.push(Op::get("run"));
+                txn
+            };
+            let calls = keys.iter().map(|key| batcher.submit(Bytes::from_static(key.as_bytes()), txn(key), FAR));
+            let answers: Vec<TxnResponse> =
+                run_all(calls.collect()).into_iter().map(|answer| answer.expect("answered")).collect();
+            let succeeded: Vec<bool> = answers.iter().map(|answer| answer.succeeded).collect();
+            assert_eq!(succeeded, [!run_moved, false, !run_moved]);
+            assert_eq!(kv.calls() - before, if run_moved { 2 } else { 1 });
+            // Whoever lost hears what it needs to decide again.
+            assert_eq!(answers[1].responses.len(), 2);
+        }
     }
 
     #[test]
@@ -359,13 +472,13 @@ mod tests {
     #[test]
     fn a_lost_answer_is_ambiguous_to_every_author_in_the_batch() {
         let (kv, batcher) = batcher(1);
-        kv.inject(CallKind::Write, 1, Fault::LoseAnswer);
+        kv.inject(CallKind::Write, 0, Fault::LoseAnswer);
         let keys = ["a", "b", "c"];
         let calls =
             keys.iter().map(|key| batcher.submit(Bytes::from_static(key.as_bytes()), put_once(key), FAR)).collect();
         let answers = run_all(calls);
-        assert!(answers[0].is_ok());
-        assert!(answers[1..].iter().all(|answer| answer.as_ref().is_err_and(|e| e.fate == Fate::Ambiguous)));
+        assert_eq!(answers.len(), 3);
+        assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(|e| e.fate == Fate::Ambiguous)));
     }
 
     #[test]

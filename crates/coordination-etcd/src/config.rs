@@ -43,6 +43,9 @@ pub struct EtcdConfig {
     pub lease_duration_default: Duration,
     /// How long a worker waits after a successful claim before its next; zero for none.
     pub claim_cooldown: Duration,
+    /// How old the advice may be that comes with acquires and renewals: how many shards can be claimed. Zero makes each of
+    /// them read its own.
+    pub hint_age_max: Duration,
     /// The server's `--max-txn-ops`.
     pub txn_ops_max: usize,
     /// The server's `--max-request-bytes`, less some room for its own framing.
@@ -78,6 +81,7 @@ impl Default for EtcdConfig {
             skew_tolerance: Duration::from_secs(1),
             lease_duration_default: Duration::from_secs(30),
             claim_cooldown: Duration::ZERO,
+            hint_age_max: Duration::from_secs(1),
             txn_ops_max: 128,
             request_bytes_max: 1_500_000,
             batch_ops_max: 64,
@@ -281,6 +285,9 @@ impl EtcdConfig {
         require(self.claim_cooldown <= Duration::from_secs(3600), "claim_cooldown", || {
             format!("{:?} is over an hour", self.claim_cooldown)
         })?;
+        require(self.hint_age_max <= Duration::from_secs(3600), "hint_age_max", || {
+            format!("{:?} is over an hour", self.hint_age_max)
+        })?;
         require(self.skew_tolerance <= Duration::from_secs(3600), "skew_tolerance", || {
             format!("{:?} is over an hour: set the clocks instead", self.skew_tolerance)
         })
@@ -363,6 +370,18 @@ mod tests {
         assert_eq!(field_refused(|c| c.session_ttl = Duration::from_millis(1_999)), "session_ttl");
         assert_eq!(field_refused(|c| c.session_ttl = Duration::from_secs(3)), "attempt_timeout");
         assert_eq!(field_refused(|c| c.session_ttl_min = Duration::from_secs(16)), "session_ttl_min");
+        let over_an_hour = Duration::from_secs(3601);
+        assert_eq!(field_refused(|c| c.connect_timeout = over_an_hour), "connect_timeout");
+        assert_eq!(field_refused(|c| c.keep_alive_interval = Duration::ZERO), "keep_alive_interval");
+        assert_eq!(field_refused(|c| c.keep_alive_timeout = Duration::ZERO), "keep_alive_timeout");
+        assert_eq!(field_refused(|c| c.retry_delay_min = over_an_hour / 2), "retry_delay_min");
+        assert_eq!(field_refused(|c| c.retry_delay_max = Duration::ZERO), "retry_delay_max");
+        assert_eq!(field_refused(|c| c.lease_duration_default = Duration::ZERO), "lease_duration_default");
+        assert_eq!(field_refused(|c| c.claim_cooldown = over_an_hour), "claim_cooldown");
+        assert_eq!(field_refused(|c| c.hint_age_max = over_an_hour), "hint_age_max");
+        assert_eq!(field_refused(|c| c.skew_tolerance = over_an_hour), "skew_tolerance");
+        assert_eq!(field_refused(|c| c.request_bytes_max = 131_071), "request_bytes_max");
+        assert_eq!(field_refused(|c| c.batch_ops_max = 0), "batch_ops_max");
         assert_eq!(field_refused(|c| c.attempts_max = 0), "attempts_max");
         assert_eq!(field_refused(|c| c.txn_ops_max = 15), "txn_ops_max");
         assert_eq!(field_refused(|c| c.batch_ops_max = 128), "batch_ops_max");

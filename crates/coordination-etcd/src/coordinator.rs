@@ -14,6 +14,7 @@ mod acquire;
 mod cache;
 mod claim;
 mod commit;
+mod hints;
 mod listing;
 mod mutate;
 mod register;
@@ -34,6 +35,7 @@ use tessera_coordination::error::InfraError;
 
 use self::cache::Cache;
 use self::claim::Claims;
+use self::hints::Hints;
 use self::tallies::Tallies;
 use crate::batch::{BatchLimits, Batcher};
 use crate::client::EtcdClient;
@@ -58,6 +60,7 @@ struct Inner<K> {
     cache: Mutex<Cache>,
     tallies: Mutex<Tallies>,
     claims: Mutex<Claims>,
+    hints: Mutex<Hints>,
 }
 
 impl AsyncEtcdCoordinator<EtcdClient> {
@@ -97,6 +100,7 @@ impl<K: Kv + Clone> AsyncEtcdCoordinator<K> {
                 cache: Mutex::new(Cache::default()),
                 tallies: Mutex::new(Tallies::new(&space, &config)),
                 claims: Mutex::default(),
+                hints: Mutex::default(),
                 space,
                 config,
                 kv,

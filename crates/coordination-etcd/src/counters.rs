@@ -3,9 +3,15 @@
 //! Counting keys costs the server time with every key there is, and a count that is read before the write is out of date
 //! by the time of the write. So each scope (all tenants, one tenant) has a counter, and whoever adds shards adds to it in
 //! the same transaction. One counter key would make every two splits of a fleet collide; so a counter is a few *stripes*,
-//! its value their sum. A transaction writes one stripe of its choice and guards the others by an inequality: *not more
-//! than what I saw plus a share of the room that was left*. So the limit is never passed, transactions on different
-//! stripes never collide, and near the limit the shares shrink to nothing and the count becomes exact.
+//! its value their sum. A transaction writes one stripe of its choice; what it must prove is that the others have not grown
+//! too far meanwhile.
+//!
+//! Far from the limit one compare proves it. A *guard* beside the stripes holds how many whole blocks of 1,024 all of them
+//! have filled, so their sum is less than that and one block more each; the guard is written only by who fills a block, and
+//! everyone else asks no more than that it be *less than what would be too many*. Close to the limit each other stripe is
+//! compared: *not more than what I saw plus a share of the room that was left*. So the limit is never passed,
+//! transactions on different stripes hardly ever collide, and at the limit the shares shrink to nothing and the count
+//! is exact.
 
 use bytes::Bytes;
 use tessera_coordination::shard_limits::{LimitScope, ShardLimitViolation};
@@ -15,18 +21,25 @@ use crate::kv::{Compare, CompareOp, CompareTarget, KeyValue, Keys, Op, RangeResp
 
 /// Stripes of one counter.
 pub const STRIPES: usize = 8;
+/// Keys of one counter: its stripes and its guard.
+pub const KEYS: usize = STRIPES + 1;
+/// How much a stripe counts before the guard hears of it.
+const BLOCK: u64 = 1_024;
 
 /// A counter as it was last seen.
 #[derive(Clone, Debug)]
 pub struct Counter {
     scope: LimitScope,
     limit: u64,
-    paths: [Bytes; STRIPES],
-    seen: [Stripe; STRIPES],
+    block: u64,
+    /// The stripes, and behind them the guard.
+    paths: [Bytes; KEYS],
+    seen: [Seen; KEYS],
 }
 
+/// What a key of the counter held, and when it was written.
 #[derive(Clone, Copy, Debug, Default)]
-struct Stripe {
+struct Seen {
     count: u64,
     revision: Revision,
 }
@@ -43,11 +56,11 @@ pub struct CounterChange {
 impl Counter {
     /// A counter of which nothing has been seen yet, and which therefore seems to be at zero.
     #[must_use]
-    pub fn unseen(scope: LimitScope, limit: u64, paths: [Bytes; STRIPES]) -> Self {
-        Self { scope, limit, paths, seen: [Stripe::default(); STRIPES] }
+    pub fn unseen(scope: LimitScope, limit: u64, paths: [Bytes; KEYS]) -> Self {
+        Self { scope, limit, block: BLOCK, paths, seen: [Seen::default(); KEYS] }
     }
 
-    /// What to read to see it: every stripe.
+    /// What to read to see it: every key.
     #[must_use]
     pub fn reads(&self) -> Vec<Op> {
         self.paths.iter().map(|path| Op::get(path.clone())).collect()
@@ -58,11 +71,11 @@ impl Counter {
     /// # Errors
     /// If a stripe holds something else than a count.
     pub fn see<'a>(&mut self, answers: impl Iterator<Item = &'a RangeResponse>) -> Result<(), CodecError> {
-        for (stripe, answer) in self.seen.iter_mut().zip(answers) {
-            *stripe = match answer.kvs.first() {
-                None => Stripe::default(),
+        for (seen, answer) in self.seen.iter_mut().zip(answers) {
+            *seen = match answer.kvs.first() {
+                None => Seen::default(),
                 Some(KeyValue { value, mod_revision, .. }) => {
-                    Stripe { count: decode_count(value)?, revision: *mod_revision }
+                    Seen { count: decode_count(value)?, revision: *mod_revision }
                 }
             };
         }
@@ -72,7 +85,15 @@ impl Counter {
     /// The count as last seen.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.seen.iter().map(|stripe| stripe.count).sum()
+        self.stripes().map(|(_, seen)| seen.count).sum()
+    }
+
+    fn stripes(&self) -> impl Iterator<Item = (&Bytes, &Seen)> {
+        self.paths.iter().zip(&self.seen).take(STRIPES)
+    }
+
+    fn guard(&self) -> (&Bytes, &Seen) {
+        (&self.paths[STRIPES], &self.seen[STRIPES])
     }
 
     /// A transaction's part in adding `added`, writing to `stripe`.
@@ -85,37 +106,60 @@ impl Counter {
         if after > self.limit {
             return Err(ShardLimitViolation { scope: self.scope, held, added, max: self.limit });
         }
-        // Each other stripe may have grown by an equal share of half of the room that is left.
-        let share = (self.limit - after) / (2 * (STRIPES as u64 - 1));
         let mut change = CounterChange::default();
-        for (index, (path, seen)) in self.paths.iter().zip(&self.seen).enumerate() {
-            if index == stripe {
-                change.compares.push(Compare::unchanged_since(path.clone(), seen.revision));
-                change.ops.push(Op::put(path.clone(), encode_count(seen.count + added)));
-            } else if seen.revision == Revision(0) {
-                // No compare of values holds for a missing key, so the first to add makes all stripes.
-                change.compares.push(Compare::absent(path.clone()));
-                change.ops.push(Op::put(path.clone(), encode_count(0)));
-            } else {
-                change.compares.push(at_most(path, seen, share));
+        let (own_path, own) = (&self.paths[stripe], &self.seen[stripe]);
+        change.replace(own_path, own, own.count + added);
+        let (guard_path, guard) = self.guard();
+        let filled = (own.count + added) / self.block - own.count / self.block;
+        if filled > 0 || guard.revision == Revision(0) {
+            change.replace(guard_path, guard, guard.count + filled);
+        }
+        // With so many blocks filled, and each stripe less than one more, there is still room for this.
+        let blocks_max = ((self.limit - added) / self.block).checked_sub(STRIPES as u64);
+        match blocks_max {
+            Some(blocks_max) if guard.revision != Revision(0) && guard.count <= blocks_max => {
+                if filled == 0 {
+                    change.compares.push(at_most(guard_path, blocks_max));
+                }
             }
+            _ => self.compare_others(stripe, after, &mut change),
         }
         Ok(change)
+    }
+
+    /// Each other stripe may have grown by an equal share of half of the room that is left.
+    fn compare_others(&self, stripe: usize, after: u64, change: &mut CounterChange) {
+        let share = (self.limit - after) / (2 * (STRIPES as u64 - 1));
+        for (index, (path, seen)) in self.stripes().enumerate() {
+            if index == stripe {
+                continue;
+            }
+            if seen.revision == Revision(0) {
+                // No compare of values holds for a missing key, so the first to add makes all stripes.
+                change.replace(path, seen, 0);
+            } else {
+                change.compares.push(at_most(path, seen.count.saturating_add(share)));
+            }
+        }
     }
 
     /// A transaction's part in taking `removed` away, from as many stripes as it takes.
     #[must_use]
     pub fn subtract(&self, removed: u64) -> CounterChange {
         let mut change = CounterChange::default();
-        let mut left = removed;
-        for (path, seen) in self.paths.iter().zip(&self.seen) {
+        let (mut left, mut emptied) = (removed, 0);
+        for (path, seen) in self.stripes() {
             let taken = left.min(seen.count);
             if taken == 0 {
                 continue;
             }
             left -= taken;
-            change.compares.push(Compare::unchanged_since(path.clone(), seen.revision));
-            change.ops.push(Op::put(path.clone(), encode_count(seen.count - taken)));
+            emptied += seen.count / self.block - (seen.count - taken) / self.block;
+            change.replace(path, seen, seen.count - taken);
+        }
+        if emptied > 0 {
+            let (path, guard) = self.guard();
+            change.replace(path, guard, guard.count.saturating_sub(emptied));
         }
         change
     }
@@ -128,18 +172,26 @@ impl Counter {
                 && let Ok(count) = decode_count(value)
                 && self.seen[index].revision < revision
             {
-                self.seen[index] = Stripe { count, revision };
+                self.seen[index] = Seen { count, revision };
             }
         }
     }
 }
 
-/// The stripe holds at most what was seen plus `slack`.
-fn at_most(path: &Bytes, seen: &Stripe, slack: u64) -> Compare {
+impl CounterChange {
+    /// Writes a key that must be as it was seen.
+    fn replace(&mut self, path: &Bytes, seen: &Seen, count: u64) {
+        self.compares.push(Compare::unchanged_since(path.clone(), seen.revision));
+        self.ops.push(Op::put(path.clone(), encode_count(count)));
+    }
+}
+
+/// The key holds at most `count`.
+fn at_most(path: &Bytes, count: u64) -> Compare {
     Compare {
         keys: Keys::One(path.clone()),
         op: CompareOp::Less,
-        target: CompareTarget::Value(encode_count(seen.count.saturating_add(slack).saturating_add(1)).into()),
+        target: CompareTarget::Value(encode_count(count.saturating_add(1)).into()),
     }
 }
 
@@ -154,8 +206,12 @@ mod tests {
     const FAR: Moment = Moment(Duration::from_secs(1_000));
 
     fn counter(limit: u64) -> Counter {
+        with_blocks_of(BLOCK, limit)
+    }
+
+    fn with_blocks_of(block: u64, limit: u64) -> Counter {
         let paths = core::array::from_fn(|stripe| Bytes::from(format!("count/{stripe}")));
-        Counter::unseen(LimitScope::Tenant, limit, paths)
+        Counter { block, ..Counter::unseen(LimitScope::Tenant, limit, paths) }
     }
 
     fn look(kv: &SimKv, counter: &mut Counter) {
@@ -208,22 +264,57 @@ mod tests {
     }
 
     #[test]
+    fn far_from_the_limit_two_compares_do_and_nobody_waits_for_the_guard() {
+        let kv = SimKv::new(0);
+        let (mut one, mut other) = (counter(100_000), counter(100_000));
+        assert_eq!(add(&kv, &mut one, 8, 0), Some(true));
+        look(&kv, &mut other);
+        // The other's view of the guard grows old, and still does.
+        for _ in 0..(3 * BLOCK / 8) {
+            assert_eq!(add(&kv, &mut one, 8, 2), Some(true));
+        }
+        let change = other.add(8, 5).expect("room");
+        assert_eq!((change.compares.len(), change.ops.len()), (2, 1));
+        assert_eq!(add(&kv, &mut other, 8, 5), Some(true));
+        look(&kv, &mut other);
+        assert_eq!((other.count(), other.guard().1.count), (16 + 3 * BLOCK, 3));
+    }
+
+    #[test]
     fn the_limit_is_never_passed_however_stale_the_counters() {
-        for limit in [1, 7, 8, 50, 333] {
+        for (block, limit) in [(BLOCK, 1), (BLOCK, 7), (BLOCK, 333), (1, 50), (2, 50), (3, 100), (4, 333), (7, 64)] {
             let kv = SimKv::new(limit);
-            let mut counters: Vec<Counter> = (0..6).map(|_| counter(limit)).collect();
+            let mut counters: Vec<Counter> = (0..6).map(|_| with_blocks_of(block, limit)).collect();
             for step in 0..4_000u64 {
                 let who = (kv.random() % 6) as usize;
                 if step % 7 == 0 {
                     look(&kv, &mut counters[who]);
                 }
+                if step < 3_000 && kv.random() % 16 == 0 {
+                    take(&kv, &mut counters[who]);
+                    continue;
+                }
                 let (added, stripe) = (kv.random() % 5 + 1, (kv.random() % STRIPES as u64) as usize);
                 add(&kv, &mut counters[who], added, stripe);
+                let mut judge = with_blocks_of(block, limit);
+                look(&kv, &mut judge);
+                assert!(judge.count() <= limit, "{} of {limit}", judge.count());
+                let filled: u64 = judge.stripes().map(|(_, seen)| seen.count / block).sum();
+                assert_eq!(judge.guard().1.count, filled, "the guard tells what is filled");
             }
-            let mut judge = counter(limit);
+            let mut judge = with_blocks_of(block, limit);
             look(&kv, &mut judge);
-            assert!(judge.count() <= limit, "{} of {limit}", judge.count());
             assert!(judge.count() + 5 > limit, "stuck at {} of {limit}", judge.count());
+        }
+    }
+
+    /// Takes some away again, if what was seen is still true.
+    fn take(kv: &SimKv, counter: &mut Counter) {
+        let change = counter.subtract(kv.random() % 20);
+        let txn = Txn { compares: change.compares.clone(), success: change.ops.clone(), failure: vec![] };
+        let answer = block_on(kv.txn(txn, FAR)).expect("answered");
+        if answer.succeeded {
+            counter.changed(&change, answer.revision);
         }
     }
 

@@ -15,6 +15,7 @@
 //!                retired/{tenant}                   the run of the tenant that was retired last
 //!                count/all/{stripe}                 how many shards there are: the sum over all stripes
 //!                count/of/{tenant}/{stripe}         and how many of them a tenant has
+//!                count/{of whom}/guard              how many whole blocks those stripes have filled
 //! ```
 //!
 //! An open shard is in exactly one of `free` and `held`, so a run is finished when both are empty. A *place* is the shard's
@@ -227,16 +228,22 @@ impl Keyspace {
         RunIndexPath(self.path(format_args!("retired/{tenant}")))
     }
 
-    /// One of the stripes over which the count of all shards is spread.
+    /// One of the stripes over which the count of all shards is spread; without a stripe, their guard.
     #[must_use]
-    pub fn count_all(&self, stripe: usize) -> CountPath {
-        CountPath(self.path(format_args!("count/all/{stripe:02x}")))
+    pub fn count_all(&self, stripe: Option<usize>) -> CountPath {
+        match stripe {
+            Some(stripe) => CountPath(self.path(format_args!("count/all/{stripe:02x}"))),
+            None => CountPath(self.path(format_args!("count/all/guard"))),
+        }
     }
 
-    /// One of the stripes over which the count of a tenant's shards is spread.
+    /// One of the stripes over which the count of a tenant's shards is spread; without a stripe, their guard.
     #[must_use]
-    pub fn count_of(&self, tenant: TenantId, stripe: usize) -> CountPath {
-        CountPath(self.path(format_args!("count/of/{tenant}/{stripe:02x}")))
+    pub fn count_of(&self, tenant: TenantId, stripe: Option<usize>) -> CountPath {
+        match stripe {
+            Some(stripe) => CountPath(self.path(format_args!("count/of/{tenant}/{stripe:02x}"))),
+            None => CountPath(self.path(format_args!("count/of/{tenant}/guard"))),
+        }
     }
 
     /// The cold parts of a run's shards whose ids lie behind `after`, in the order of their ids.
@@ -404,8 +411,10 @@ mod tests {
             space.open_run(tenant, run).0,
             space.new_run(time, tenant, run).0,
             space.retired(tenant).0,
-            space.count_all(3).0,
-            space.count_of(tenant, 3).0,
+            space.count_all(Some(3)).0,
+            space.count_all(None).0,
+            space.count_of(tenant, Some(3)).0,
+            space.count_of(tenant, None).0,
         ];
         paths.extend(ShardIndex::ALL.map(|index| space.index(index, tenant, key).0));
         paths

@@ -64,6 +64,7 @@ impl<K: Kv> Inner<K> {
             let mut next = stored.record.clone();
             next.apply(&acquisition.change, &[]);
             let window = self.capacity_window(&stored.run, key.shard);
+            let kept = self.kept_hint(tenant, key.run);
             let mut transition = Transition::new(&stored, &next, Guard::Untouched);
             if let Ok(lease) = &acquisition.outcome {
                 let length = span(stored.run.gate(self.lease_duration_default()).lease_duration);
@@ -71,7 +72,9 @@ impl<K: Kv> Inner<K> {
                     self.sessions.open(worker, length, deadline).await.map_err(|error| failed(operation, &error))?;
                 let part = OwnerPart { worker, fence: lease.fence(), deadline: lease.deadline() };
                 transition.owner = OwnerWrite::Put(part, session.lease);
-                transition.reads = self.capacity_reads(tenant, key.run, window);
+                if kept.is_none() {
+                    transition.reads = self.capacity_reads(tenant, key.run, window);
+                }
             }
             let owner = transition.owner;
             match self.commit(operation, transition, deadline).await {
@@ -81,9 +84,13 @@ impl<K: Kv> Inner<K> {
                         Ok(lease) => lease,
                         Err(refused) => return Ok(Acquired { outcome: Err(refused), event }),
                     };
-                    let capacity = match self.capacity_from(&extra, window, now) {
-                        Some(capacity) => capacity,
-                        None => self.capacity(tenant, key.run, window, now, deadline).await,
+                    let capacity = match (kept, self.capacity_from(&extra, window, now)) {
+                        (Some(kept), _) => self.taken_from_hint(tenant, key.run, kept),
+                        (None, Some(capacity)) => {
+                            self.keep_hint(tenant, key.run, capacity);
+                            capacity
+                        }
+                        (None, None) => self.capacity(tenant, key.run, window, now, deadline).await,
                     };
                     return Ok(Acquired { outcome: Ok(Granted { lease, shard, capacity }), event });
                 }

@@ -6,7 +6,7 @@ use core::pin::Pin;
 use core::task::Poll;
 use std::collections::BTreeMap;
 
-use tessera_contracts::{LogicalTime, RunId, ShardId, TenantId};
+use tessera_contracts::{LogicalTime, RunId, TenantId};
 use tessera_coordination::decide::renew::{self, RenewResult};
 use tessera_coordination::error::{AccessRefused, RenewError};
 use tessera_coordination::events::EventKind;
@@ -14,15 +14,11 @@ use tessera_coordination::record::lease::Lease;
 use tessera_coordination::record::orders::Orders;
 use tessera_coordination::record::snapshot::CapacityHint;
 
-use super::stored::{StoredOwner, StoredRun, StoredShard, assemble};
-use super::{Inner, contended, failed, is_past, lock};
+use super::stored::{StoredOwner, StoredShard, assemble};
+use super::{Inner, contended, failed, lock};
 use crate::codec::OwnerPart;
-use crate::keyspace::{ShardIndex, Window};
-use crate::kv::{Compare, Fate, Kv, Moment, Op, OpResponse, RangeRequest, RangeResponse, Txn};
-
-/// About how many shards of a run a capacity hint looks at. Smaller runs are counted exactly, larger ones estimated: an
-/// exact count would cost the server time with every shard there is, on every renewal.
-const HINT_SHARDS: u32 = 32;
+use crate::keyspace::Window;
+use crate::kv::{Compare, Fate, Kv, Moment, Op, Txn};
 
 /// A renewal that was stored, or did not have to be.
 pub(super) struct Renewed {
@@ -51,7 +47,10 @@ impl<K: Kv> Inner<K> {
                 && renewed.orders.cancelled.is_none()
                 && !hints.contains_key(&lease.run())
             {
-                let hint = self.capacity(tenant, lease.run(), renewed.window, now, deadline).await;
+                let hint = match self.kept_hint(tenant, lease.run()) {
+                    Some(kept) => kept,
+                    None => self.capacity(tenant, lease.run(), renewed.window, now, deadline).await,
+                };
                 hints.insert(lease.run(), hint);
             }
         }
@@ -125,56 +124,6 @@ impl<K: Kv> Inner<K> {
             self.breathe(attempt).await;
         }
         Err(contended(operation).into())
-    }
-
-    /// Which part of a run a hint looks at: all of a small one, a few dozen shards of a large one.
-    pub(super) fn capacity_window(&self, run: &StoredRun, near: ShardId) -> Window {
-        Window::holding(HINT_SHARDS, u64::from(run.part.root_count), crate::keyspace::point(near))
-    }
-
-    pub(super) fn capacity_reads(&self, tenant: TenantId, run: RunId, window: Window) -> Vec<Op> {
-        let count = |index| Op::Range(RangeRequest::of(self.space.indexed(index, tenant, run, window)).count_only());
-        let owners = Op::Range(RangeRequest::of(self.space.owners(tenant, run, window)));
-        vec![count(ShardIndex::Free), count(ShardIndex::Held), owners]
-    }
-
-    /// The hint that the answers to [`Self::capacity_reads`] give.
-    pub(super) fn capacity_from(
-        &self,
-        answers: &[OpResponse],
-        window: Window,
-        now: LogicalTime,
-    ) -> Option<CapacityHint> {
-        let [OpResponse::Range(free), OpResponse::Range(held), OpResponse::Range(owners)] = answers else {
-            return None;
-        };
-        Some(self.hint(free.count, held.count, owners, window, now))
-    }
-
-    fn hint(&self, free: i64, held: i64, owners: &RangeResponse, window: Window, now: LogicalTime) -> CapacityHint {
-        let live = owners.kvs.iter().filter_map(|kv| OwnerPart::decode(&kv.value).ok());
-        let live: Vec<LogicalTime> =
-            live.map(|owner| owner.deadline).filter(|deadline| !is_past(*deadline, now, self.skew())).collect();
-        let abandoned = u64::try_from(held).unwrap_or(0).saturating_sub(live.len() as u64);
-        let available = window.scaled(u64::try_from(free).unwrap_or(0) + abandoned);
-        CapacityHint {
-            available_count: u32::try_from(available).unwrap_or(u32::MAX),
-            earliest_deadline: live.into_iter().min(),
-        }
-    }
-
-    /// A hint read by itself. It is advice: where it cannot be had, none is given.
-    pub(super) async fn capacity(
-        &self,
-        tenant: TenantId,
-        run: RunId,
-        window: Window,
-        now: LogicalTime,
-        deadline: Moment,
-    ) -> CapacityHint {
-        let read = Txn::of(self.capacity_reads(tenant, run, window));
-        let answer = self.kv.txn(read, deadline).await.ok();
-        answer.and_then(|answer| self.capacity_from(&answer.responses, window, now)).unwrap_or_default()
     }
 }
 

@@ -9,7 +9,7 @@ use tessera_coordination::shard_limits::{LimitScope, ShardCensus, ShardLimitViol
 
 use super::{Inner, failed, lock, unreadable};
 use crate::config::EtcdConfig;
-use crate::counters::{Counter, CounterChange, STRIPES};
+use crate::counters::{Counter, CounterChange, KEYS, STRIPES};
 use crate::keyspace::Keyspace;
 use crate::kv::{Kv, Moment, OpResponse, Revision, Txn};
 
@@ -44,7 +44,7 @@ pub(super) struct TallyChange {
 impl Tallies {
     pub(super) fn new(space: &Keyspace, config: &EtcdConfig) -> Self {
         let limits = ShardLimits { per_tenant_max: config.shards_per_tenant_max, total_max: config.shards_total_max };
-        let paths = from_fn(|stripe| space.count_all(stripe).into());
+        let paths = from_fn(|key| space.count_all(stripe_of(key)).into());
         Self {
             space: space.clone(),
             limits,
@@ -63,7 +63,7 @@ impl Tallies {
     }
 
     fn unseen(&mut self, tenant: TenantId) -> Tally {
-        let paths = from_fn(|stripe| self.space.count_of(tenant, stripe).into());
+        let paths = from_fn(|key| self.space.count_of(tenant, stripe_of(key)).into());
         self.next_stripe = (self.next_stripe + 1) % STRIPES;
         Tally {
             all: self.all.clone(),
@@ -87,6 +87,11 @@ impl Tallies {
             of_tenant.changed(&change.of_tenant, revision);
         }
     }
+}
+
+/// Which stripe a counter's key is of; its last is its guard.
+fn stripe_of(key: usize) -> Option<usize> {
+    (key < STRIPES).then_some(key)
 }
 
 impl Tally {
@@ -135,7 +140,7 @@ impl<K: Kv> Inner<K> {
             OpResponse::Range(range) => Some(range),
             OpResponse::Put | OpResponse::Delete { .. } | OpResponse::Txn(_) => None,
         });
-        tally.all.see(ranges.by_ref().take(STRIPES)).map_err(|error| unreadable(operation, &error))?;
+        tally.all.see(ranges.by_ref().take(KEYS)).map_err(|error| unreadable(operation, &error))?;
         tally.of_tenant.see(ranges).map_err(|error| unreadable(operation, &error))?;
         lock(&self.tallies).remember(tenant, &tally);
         Ok(tally)

@@ -376,6 +376,8 @@ pub fn same_records(
 pub fn config() -> EtcdConfig {
     EtcdConfig {
         skew_tolerance: std::time::Duration::ZERO,
+        // The in-memory coordinator's advice is never old.
+        hint_age_max: std::time::Duration::ZERO,
         shards_per_tenant_max: 24,
         shards_total_max: 24,
         ..EtcdConfig::default()

@@ -14,6 +14,8 @@ pub fn config(wanted: &BackendConfig, base: EtcdConfig) -> EtcdConfig {
         shards_total_max: wanted.shard_limits.total_max,
         claim_cooldown: Duration::from_millis(wanted.claim_cooldown_interval),
         skew_tolerance: Duration::from_millis(wanted.clock_skew_allowance),
+        // Stories say what a hint must be, so none may be old.
+        hint_age_max: Duration::ZERO,
         ..base
     }
 }
