@@ -16,6 +16,7 @@ mod report;
 mod setup;
 mod simulate;
 mod test_run;
+mod traces;
 
 use std::process::ExitCode;
 
@@ -29,7 +30,8 @@ USAGE
   cargo xtask check [--quick]            prove everything; changes nothing in the tree
   cargo xtask setup                      fetch what the tests need (etcd, Java, TLC) into the target folder
   cargo xtask coverage                   count docs/SPEC_COVERAGE.md by status and list what is open
-  cargo xtask models [--large] [NAME..]  model-check specs/*/MC_*.cfg with TLC (NAME selects by substring)
+  cargo xtask models [--large] [NAME..]  model-check specs/*/MC_*.cfg with TLC (NAME selects by substring), and traces
+                                         of the simulator (`traces`)
   cargo xtask fuzz [--seconds N] [TARGET [FILE]]
                                          fuzz all targets or one; with FILE, replay that input
   cargo xtask help                       this text

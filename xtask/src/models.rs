@@ -20,6 +20,7 @@ use crate::command::Run;
 use crate::repo::Repo;
 use crate::report::{Failure, Progress, Proof, StepResult};
 use crate::setup::Tools;
+use crate::traces;
 
 /// One configuration to check.
 #[derive(Debug, PartialEq, Eq)]
@@ -71,7 +72,8 @@ pub(crate) fn run(repo: &Repo, progress: &Progress, large: bool, names: &[&str])
         .filter(|config| large || !config.file.starts_with("MC_large_"))
         .filter(|config| names.is_empty() || names.iter().any(|name| config.path().contains(name)))
         .collect();
-    if chosen.is_empty() {
+    let with_traces = traces::exists(repo) && (names.is_empty() || names.iter().any(|name| "traces".contains(name)));
+    if chosen.is_empty() && !with_traces {
         return Err("no model matches: models are specs/*/MC_*.cfg, MC_large_*.cfg with --large".to_string().into());
     }
     let tools = Tools::found(repo);
@@ -108,10 +110,14 @@ pub(crate) fn run(repo: &Repo, progress: &Progress, large: bool, names: &[&str])
             states += found;
         }
     }
+    let (accepted, refused) = if with_traces { traces::run(repo, progress)? } else { (0, 0) };
     let violated = chosen.iter().filter(|config| config.expect != Expect::Pass).count();
-    let said =
-        format!("{} models, {states} distinct states; {violated} of them broken on purpose and caught", chosen.len());
-    Ok(Proof { said, tests: chosen.len() as u64 })
+    let said = format!(
+        "{} models, {states} distinct states; {violated} of them broken on purpose and caught; \
+         {accepted} traces of the code accepted, {refused} corrupted ones refused",
+        chosen.len()
+    );
+    Ok(Proof { said, tests: chosen.len() as u64 + accepted + refused })
 }
 
 impl Config {

@@ -6,7 +6,8 @@ mod broken;
 use broken::{Broken, Rule};
 use tessera_sim::coordination::config::{Config, Level};
 use tessera_sim::coordination::sink::Sink;
-use tessera_sim::coordination::world::{Report, Violation, World};
+use tessera_sim::coordination::stage::Violation;
+use tessera_sim::coordination::world::{Report, World};
 use tessera_sim::coordination::{checkers, coordinator, shrink};
 
 /// A world in which one rule is broken.

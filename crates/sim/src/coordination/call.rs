@@ -37,7 +37,7 @@ pub enum Caller {
 }
 
 /// One request, with the time on its sender's clock.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// The sender's time.
     pub at: LogicalTime,
@@ -48,7 +48,7 @@ pub struct Call {
 }
 
 /// What is asked. Keys are numbers here; see [`key_bytes`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are the protocol's arguments, by their names")]
 pub enum Request {
     /// Any shard.

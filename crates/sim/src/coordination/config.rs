@@ -201,6 +201,11 @@ pub struct Config {
     pub retries: u32,
     /// Most shards there may be.
     pub shards_max: usize,
+    /// Shaped like the model's world: claims and renewals are one step, answers are heard at once or never, and a request
+    /// is judged by its sender's clock when it arrives.
+    pub as_modelled: bool,
+    /// Steps after the run has settled, so that what is still under way meets a settled run.
+    pub afterwards: u64,
     /// What goes wrong.
     pub rates: Rates,
     /// Kinds of fault and deed that were switched off, for the replay command.
@@ -224,6 +229,8 @@ impl Config {
             cooldown: if dice.below(3) == 0 { dice.between(1, 15) } else { 0 },
             retries: if dice.below(2) == 0 { dice.between(2, 6) as u32 } else { 0 },
             shards_max: dice.between(6, 40) as usize,
+            as_modelled: false,
+            afterwards: 800,
             rates: Rates::at(level),
             without: Vec::new(),
         };
@@ -242,6 +249,34 @@ impl Config {
         config
     }
 
+    /// A small world in the model's shape, hostile enough that little goes well.
+    pub fn modelled(seed: u64) -> Self {
+        let mut config = Self::draw(seed, 700, Level::Stormy, false);
+        let mut dice = Dice::new(seed ^ 0x7a1e_5eed_0f0d_0001);
+        config.as_modelled = true;
+        config.afterwards = 40;
+        config.workers = dice.between(2, 3);
+        config.roots = 1;
+        config.keys = dice.between(6, 16) as u16;
+        config.lease = dice.between(12, 40);
+        config.skew = dice.between(0, 3);
+        config.skew_allowance = 2 * config.skew;
+        (config.cooldown, config.retries, config.shards_max) = (0, 0, 64);
+        for (name, rate) in config.rates.each() {
+            *rate = match name {
+                // The model has no orders.
+                "order_yield" | "order_split" => 0,
+                "lose_request" | "lose_reply" | "duplicate" | "delay" => 150_000,
+                "park" | "release" | "split_replace" | "split_residual" => 60_000,
+                "fail_before" | "fail_after" => 40_000,
+                "pause" | "crash" | "restart" => 20_000,
+                "cancel" => 2_000,
+                _ => *rate,
+            };
+        }
+        config
+    }
+
     /// The same world without one kind of fault or deed.
     #[must_use]
     pub fn without(&self, kind: &str) -> Self {
@@ -253,6 +288,17 @@ impl Config {
             }
         }
         config
+    }
+
+    /// Where the shards the run begins with meet.
+    pub(super) fn edges(&self) -> impl Iterator<Item = u16> + '_ {
+        (0..=self.roots).map(|at| (u64::from(self.keys) * at / self.roots) as u16)
+    }
+
+    /// How far each worker's clock is off.
+    pub(super) fn clock_offsets(&self) -> Vec<i64> {
+        let mut dice = Dice::new(self.seed ^ 0xc10c_0ff5_e750_0001);
+        (0..self.workers).map(|_| dice.below(2 * self.skew + 1) as i64 - self.skew as i64).collect()
     }
 
     /// The kinds of fault and deed that are on.

@@ -12,7 +12,8 @@ use tessera_coordination_etcd::sync;
 use super::checkers;
 use super::config::{Config, Level};
 use super::sink::Sink;
-use super::world::{Report, Violation, Weather, World};
+use super::stage::{Stage, Violation, Weather};
+use super::world::{Report, World};
 
 /// One world around the coordinator on etcd.
 pub fn simulate(config: &Config, level: Level) -> Result<Report, Violation> {
@@ -20,6 +21,8 @@ pub fn simulate(config: &Config, level: Level) -> Result<Report, Violation> {
     let etcd = EtcdConfig {
         claim_cooldown: Duration::from_millis(config.cooldown),
         skew_tolerance: Duration::from_millis(config.skew_allowance),
+        // Checkers hold hints to the letter, so none may be old.
+        hint_age_max: Duration::ZERO,
         shards_per_tenant_max: config.shards_max as u64,
         shards_total_max: config.shards_max as u64,
         ..EtcdConfig::default()
@@ -32,7 +35,8 @@ pub fn simulate(config: &Config, level: Level) -> Result<Report, Violation> {
         // say, nor whether a shard was taken too soon.
         checkers.retain(|checker| !matches!(checker.name(), "HintsAreTrue" | "NoTheftFromLiveOwner"));
     }
-    World::watched_by(checkers, config.clone(), backend, Sink::default()).with_weather(weather).run()
+    let stage = Stage::new(checkers, config.clone(), backend, Sink::default()).with_weather(Box::new(weather));
+    World::around(stage, config.clone()).run()
 }
 
 fn rates(level: Level) -> FaultRates {
@@ -59,7 +63,7 @@ impl fmt::Debug for Store {
     }
 }
 
-impl Weather for Store {
+impl<B> Weather<B> for Store {
     fn set_faults(&mut self, may_happen: bool) {
         self.kv.set_fault_rates(if may_happen { self.rates } else { FaultRates::NONE });
     }

@@ -14,7 +14,7 @@ use super::watch::Sight;
 pub struct Marks(BTreeMap<&'static str, u64>);
 
 /// Every path that has to be taken sometime.
-pub const ALL: [&str; 27] = [
+pub const ALL: [&str; 28] = [
     "a shard was taken over from an expired lease",
     "a shard was taken up again after a release",
     "a shard was taken up again after an unpark",
@@ -40,6 +40,7 @@ pub const ALL: [&str; 27] = [
     "a worker yielded when asked",
     "a worker heard that the run was cancelled",
     "a holder was asked to split",
+    "everybody claimed at once",
     "a run was completed",
     "a run was cancelled while shards were leased",
 ];

@@ -5,6 +5,7 @@
 //! the faults stop, the run must settle.
 
 use std::io::{IsTerminal, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -18,6 +19,8 @@ pub mod dice;
 pub mod etcd;
 pub mod marks;
 pub mod sink;
+pub mod stage;
+pub mod trace;
 pub mod watch;
 pub mod worker;
 pub mod world;
@@ -26,7 +29,8 @@ use self::config::{Config, Level};
 use self::dice::Dice;
 use self::marks::Marks;
 use self::sink::Sink;
-use self::world::{Report, Violation, World};
+use self::stage::Violation;
+use self::world::{Report, World};
 
 /// What `tessera-sim coordination` is asked to do.
 #[derive(Debug, Clone, ClapArgs)]
@@ -58,6 +62,9 @@ pub struct Args {
     /// Simulate one world only: the one of --seed.
     #[arg(long)]
     one: bool,
+    /// Write the steps of one small world to this file, for TLC to judge; see specs/coordination/README.md.
+    #[arg(long, value_name = "FILE")]
+    export_trace: Option<PathBuf>,
 }
 
 /// Which backend a world is built around.
@@ -81,6 +88,9 @@ impl BackendName {
 /// Runs worlds until enough was simulated or a property is broken.
 pub fn run(args: &Args) -> ExitCode {
     let first = args.seed.unwrap_or_else(fresh_seed);
+    if let Some(path) = &args.export_trace {
+        return export_trace(first, path);
+    }
     println!("coordination: seed {first}, level {}{}", args.level, if args.swarm { ", swarm" } else { "" });
     let start = Instant::now();
     let deadline = args.minutes.map(|minutes| start + Duration::from_secs(60 * minutes));
@@ -119,6 +129,45 @@ pub fn run(args: &Args) -> ExitCode {
             return ExitCode::SUCCESS;
         }
     }
+}
+
+/// Writes down one small world in the model's terms.
+fn export_trace(seed: u64, path: &Path) -> ExitCode {
+    let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("Exported");
+    let (ended, text) = traced(seed, name);
+    let written = std::fs::write(path, text.module);
+    match (ended, written) {
+        (Ok(_), Ok(())) => {
+            println!("coordination: seed {seed}, {} steps written to {}", text.steps, path.display());
+            ExitCode::SUCCESS
+        }
+        (Err(violation), _) => {
+            println!("{} is broken in the exported world: {}", violation.property, violation.what);
+            ExitCode::FAILURE
+        }
+        (_, Err(error)) => {
+            eprintln!("cannot write {}: {error}", path.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A trace for the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// The TLA+ module.
+    pub module: String,
+    /// How many steps it has.
+    pub steps: usize,
+}
+
+/// One small world around the in-memory coordinator, in the model's terms, as a module of this name.
+pub fn traced(seed: u64, name: &str) -> (Result<Report, Violation>, Trace) {
+    let config = Config::modelled(seed);
+    let world = World::new(config.clone(), coordinator(&config), Sink::default()).recorded();
+    let (ended, recorder) = world.run_and_tell();
+    let recorder = recorder.unwrap_or_else(|| trace::Recorder::new(&config));
+    (ended, Trace { module: recorder.module(name), steps: recorder.len() })
 }
 
 impl Args {
@@ -170,7 +219,7 @@ pub fn shrink(
 fn explain(args: &Args, config: &Config, violation: &Violation) {
     let (least, broken) = shrink(config, violation, |config| args.backend.simulate(config, args.level));
     println!("\n{} is broken: {}", broken.property, broken.what);
-    println!("at step {} of the world with seed {}; the calls before it:", broken.step, least.seed);
+    println!("in the world with seed {}, after {} deeds; the calls before it:", least.seed, broken.script.len());
     for call in &broken.calls {
         println!("  {call}");
     }

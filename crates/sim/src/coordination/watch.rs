@@ -93,6 +93,9 @@ pub trait Checker: std::fmt::Debug {
         Ok(())
     }
 
+    /// The backend was started again: what it keeps in memory only is gone.
+    fn after_restart(&mut self) {}
+
     /// After every result that the store accepted.
     fn after_result(&mut self, _result: &ResultWrite, _records: &BTreeMap<ShardId, ShardRecord>) -> Result<(), String> {
         Ok(())

@@ -10,7 +10,7 @@ use tessera_coordination::record::orders::Orders;
 use tessera_coordination::record::status::ParkReason;
 
 use super::call::{Answer, Call, Caller, Outcome, Refusal, Request, key_bytes};
-use super::config::Rates;
+use super::config::{Config, Rates};
 use super::dice::Dice;
 
 /// How often a request is repeated before the worker gives up on its shard.
@@ -37,6 +37,10 @@ pub struct Worker {
     pub oblivious: bool,
     /// It stops for good after giving back what it holds, and starts anew.
     pub draining: bool,
+    /// At how many keys it cuts a shard that it replaces, at most.
+    cuts_max: u64,
+    /// A refused split ends its hold, as it does in the model; otherwise the work goes on unsplit.
+    splits_or_forgets: bool,
 }
 
 /// The shard a worker believes to hold.
@@ -83,6 +87,22 @@ pub enum Act {
 }
 
 impl Worker {
+    /// A worker that holds nothing yet.
+    pub fn new(number: usize, clock_offset: i64, config: &Config, dice: &mut Dice) -> Self {
+        Self {
+            number,
+            clock_offset,
+            paused_until: 0,
+            held: None,
+            waiting: None,
+            checkpoint_pace: dice.between(1, 6),
+            oblivious: false,
+            draining: false,
+            cuts_max: if config.as_modelled { 1 } else { 2 },
+            splits_or_forgets: config.as_modelled,
+        }
+    }
+
     /// Time on its own clock.
     pub fn clock(&self, now: u64) -> LogicalTime {
         LogicalTime::new(now.saturating_add_signed(self.clock_offset))
@@ -153,7 +173,7 @@ impl Worker {
             return Act::Ask(Self::residual(held, dice, new_op()));
         }
         if dice.happens(rates.split_replace) && held.hi - held.lo > 2 {
-            return Act::Ask(Self::replacement(held, dice, new_op()));
+            return Act::Ask(Self::replacement(held, self.cuts_max, dice, new_op()));
         }
         if held.next < held.hi {
             if held.next > held.told && dice.below(self.checkpoint_pace) == 0 {
@@ -180,9 +200,9 @@ impl Worker {
         Request::SplitResidual { lease: held.lease, plan, op }
     }
 
-    fn replacement(held: &Held, dice: &mut Dice, op: OpId) -> Request {
+    fn replacement(held: &Held, cuts_max: u64, dice: &mut Dice, op: OpId) -> Request {
         let mut points: Vec<u16> =
-            (0..2).map(|_| dice.between(u64::from(held.lo) + 1, u64::from(held.hi) - 1) as u16).collect();
+            (0..cuts_max).map(|_| dice.between(u64::from(held.lo) + 1, u64::from(held.hi) - 1) as u16).collect();
         points.sort_unstable();
         points.dedup();
         let points: Vec<[u8; 2]> = points.into_iter().map(key_bytes).collect();
@@ -219,7 +239,8 @@ impl Worker {
                 if let Some(held) = &mut self.held {
                     held.orders.standing.split_requested = None;
                 }
-                if !matches!(waiting.request, Request::SplitResidual { .. } | Request::SplitReplace { .. }) {
+                let split = matches!(waiting.request, Request::SplitResidual { .. } | Request::SplitReplace { .. });
+                if !split || self.splits_or_forgets {
                     self.forget();
                 }
             }

@@ -1,30 +1,29 @@
-//! One world: workers, an operator, a network and a backend, stepped in virtual time until the run has settled.
+//! One world: workers, an operator and a network around a backend, stepped in virtual time until the run has settled.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
 use tessera_contracts::ids::{LogicalTime, OpId, ShardId, ShardKey};
 use tessera_contracts::keyspace::Fraction;
-use tessera_contracts::manifest::InitialShardInput;
 use tessera_coordination::decide::order::OrderRequest;
-use tessera_coordination::record::snapshot::AcquireScratch;
 use tessera_coordination::record::status::ShardStatus;
-use tessera_coordination::run::config::RunConfig;
 
-use super::call::{Answer, Backend, Call, Caller, RUN, Request, TENANT, key_bytes, perform};
+use super::call::{Answer, Backend, Call, Caller, RUN, Request};
 use super::checkers;
 use super::config::{Config, Rates};
 use super::dice::Dice;
 use super::marks::Marks;
 use super::sink::{ResultWrite, Sink};
-use super::watch::{Checker, Ending, Mirror, Sight};
+use super::stage::{BEGINNING, Stage, Violation};
+use super::trace::{Recorder, Step};
+use super::watch::{Checker, Ending};
 use super::worker::{Act, PATIENCE, Waiting, Worker};
 
-/// Worlds begin at this time, so that a clock that is behind still shows a positive one.
-const BEGINNING: u64 = 1_000;
 /// How often the operator looks.
 const OPERATOR_PACE: u64 = 20;
-/// Every so many calls all records are read again, to notice a change that no call should have made.
-const SWEEP_PACE: u64 = 32;
+/// How many of its past requests to unpark the operator may repeat.
+const REMEMBERED_UNPARKS: usize = 8;
 
 /// What a world came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,24 +38,6 @@ pub struct Report {
     pub trace_hash: u64,
 }
 
-/// A property that was broken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// Which one.
-    pub property: &'static str,
-    /// What was seen.
-    pub what: String,
-    /// At which step.
-    pub step: u64,
-    /// The last calls before it, oldest first.
-    pub calls: Vec<String>,
-}
-
-/// How many of its past requests to unpark the operator may repeat.
-const REMEMBERED_UNPARKS: usize = 8;
-/// How many of the last calls a violation shows.
-const SHOWN_CALLS: usize = 24;
-
 #[derive(Debug)]
 enum Happening {
     Wake(usize),
@@ -65,29 +46,9 @@ enum Happening {
     Reply { worker: usize, ticket: u64, answer: Answer },
 }
 
-/// What is particular about a backend's own world: a store that fails in its own ways, and time that it has to be told.
-pub trait Weather: std::fmt::Debug {
-    /// Faults of the store may happen, or may not: not while the checkers read.
-    fn set_faults(&mut self, may_happen: bool);
-
-    /// So many ticks have passed.
-    fn pass(&mut self, ticks: u64);
-}
-
-/// A backend without a store.
-#[derive(Debug)]
-struct Indoors;
-
-impl Weather for Indoors {
-    fn set_faults(&mut self, _: bool) {}
-
-    fn pass(&mut self, _: u64) {}
-}
-
 /// A world around a backend.
 #[derive(Debug)]
 pub struct World<B> {
-    weather: Box<dyn Weather>,
     config: Config,
     rates: Rates,
     dice: Dice,
@@ -97,17 +58,10 @@ pub struct World<B> {
     tickets: u64,
     ops: u64,
     workers: Vec<Worker>,
-    clock_offsets: Vec<i64>,
-    backend: B,
-    scratch: AcquireScratch,
-    mirror: Mirror,
-    sink: Sink,
-    checkers: Vec<Box<dyn Checker>>,
-    marks: Marks,
+    stage: Rc<RefCell<Stage<B>>>,
+    recorder: Option<Recorder>,
     steps: u64,
-    calls: u64,
     unparks: VecDeque<Request>,
-    recent: VecDeque<(u64, Call, Answer)>,
     trace_hash: u64,
 }
 
@@ -118,41 +72,20 @@ impl<B: Backend> World<B> {
     }
 
     /// The same, watched by these checkers only.
-    pub fn watched_by(checkers: Vec<Box<dyn Checker>>, config: Config, mut backend: B, sink: Sink) -> Self {
-        let run_config =
-            RunConfig { lease_duration: Some(config.lease), max_shard_retries: config.retries, ..RunConfig::default() };
-        let edge = |at: u64| key_bytes((u64::from(config.keys) * at / config.roots) as u16);
-        let edges: Vec<[u8; 2]> = (0..=config.roots).map(edge).collect();
-        let shards: Vec<InitialShardInput<'_>> = (0..config.roots as usize)
-            .map(|at| InitialShardInput {
-                metadata: b"simulated",
-                ..InitialShardInput::new(ShardId::new(at as u64 + 1), &edges[at], &edges[at + 1])
-            })
-            .collect();
-        let now = LogicalTime::new(BEGINNING);
-        backend
-            .create_run_with_shards(now, TENANT, RUN, run_config, &shards, OpId::new(1))
-            .expect("the simulated manifest is legal and nothing fails yet");
+    pub fn watched_by(checkers: Vec<Box<dyn Checker>>, config: Config, backend: B, sink: Sink) -> Self {
+        Self::around(Stage::new(checkers, config.clone(), backend, sink), config)
+    }
+
+    /// A world around a stage on which nothing has happened yet.
+    pub fn around(stage: Stage<B>, config: Config) -> Self {
         let mut dice = Dice::new(config.seed);
-        let skew = config.skew;
-        let clock_offsets: Vec<i64> =
-            (0..config.workers).map(|_| dice.below(2 * skew + 1) as i64 - skew as i64).collect();
-        let workers: Vec<Worker> = clock_offsets
-            .iter()
+        let workers: Vec<Worker> = config
+            .clock_offsets()
+            .into_iter()
             .enumerate()
-            .map(|(number, offset)| Worker {
-                number,
-                clock_offset: *offset,
-                paused_until: 0,
-                held: None,
-                waiting: None,
-                checkpoint_pace: dice.between(1, 6),
-                oblivious: false,
-                draining: false,
-            })
+            .map(|(number, clock_offset)| Worker::new(number, clock_offset, &config, &mut dice))
             .collect();
         let mut world = Self {
-            weather: Box::new(Indoors),
             rates: config.rates,
             dice,
             now: BEGINNING,
@@ -161,26 +94,13 @@ impl<B: Backend> World<B> {
             tickets: 0,
             ops: 1,
             workers,
-            clock_offsets,
-            backend,
-            scratch: AcquireScratch::default(),
-            mirror: Mirror::default(),
-            sink,
-            checkers,
-            marks: Marks::default(),
+            stage: Rc::new(RefCell::new(stage)),
+            recorder: None,
             steps: 0,
-            calls: 0,
             unparks: VecDeque::new(),
-            recent: VecDeque::new(),
             trace_hash: config.seed,
             config,
         };
-        let ids: Vec<ShardId> = (1..=world.config.roots).map(ShardId::new).collect();
-        for shard in ids {
-            let record =
-                world.backend.get_shard(TENANT, ShardKey::new(RUN, shard)).expect("a registered shard is there");
-            world.mirror.records.insert(shard, record);
-        }
         for worker in 0..world.workers.len() {
             world.schedule(1, Happening::Wake(worker));
         }
@@ -188,15 +108,26 @@ impl<B: Backend> World<B> {
         world
     }
 
-    /// The same world, with a store that has weather of its own.
+    /// The same world, writing down what happens in the model's terms.
     #[must_use]
-    pub fn with_weather(mut self, weather: impl Weather + 'static) -> Self {
-        self.weather = Box::new(weather);
+    pub fn recorded(mut self) -> Self {
+        assert!(self.config.as_modelled, "only a world that is shaped like the model's can be told in its terms");
+        self.recorder = Some(Recorder::new(&self.config));
         self
     }
 
     /// Runs the storm, then the calm, until the run has settled.
     pub fn run(mut self) -> Result<Report, Violation> {
+        self.run_to_end()
+    }
+
+    /// The same, and what was written down: also of a world that broke a property.
+    pub fn run_and_tell(mut self) -> (Result<Report, Violation>, Option<Recorder>) {
+        let ended = self.run_to_end();
+        (ended, self.recorder)
+    }
+
+    fn run_to_end(&mut self) -> Result<Report, Violation> {
         while self.steps < self.config.steps && !self.is_settled() {
             self.step()?;
         }
@@ -210,29 +141,27 @@ impl<B: Backend> World<B> {
             self.step()?;
         }
         // A little longer, so that what is still under way meets a settled run.
-        for _ in 0..800 {
+        for _ in 0..self.config.afterwards {
             self.step()?;
         }
         let calm_steps = self.steps - storm_steps;
-        let run = self.run_record().status;
-        let ending = Ending { run, calm_steps, calm_steps_max };
-        for at in 0..self.checkers.len() {
-            let said = self.checkers[at].at_end(&ending);
-            self.judge(at, said)?;
-        }
-        Ok(Report { steps: self.steps, calls: self.calls, marks: self.marks, trace_hash: self.trace_hash })
-    }
-
-    fn run_record(&mut self) -> tessera_coordination::run::record::RunRecord {
-        self.backend.get_run(TENANT, RUN).expect("the simulated run is there")
+        let mut stage = self.stage.borrow_mut();
+        let run = stage.run_record().status;
+        stage.end(&Ending { run, calm_steps, calm_steps_max })?;
+        let (calls, marks) = (stage.calls(), stage.marks().clone());
+        Ok(Report { steps: self.steps, calls, marks, trace_hash: self.trace_hash })
     }
 
     fn is_settled(&mut self) -> bool {
-        self.run_record().status.is_terminal()
+        self.stage.borrow_mut().run_record().status.is_terminal()
     }
 
     fn is_calm(&self) -> bool {
         self.rates == self.config.calmed()
+    }
+
+    fn note(&mut self, mark: &'static str) {
+        self.stage.borrow_mut().marks().note(mark);
     }
 
     fn schedule(&mut self, delay: u64, happening: Happening) {
@@ -244,21 +173,34 @@ impl<B: Backend> World<B> {
         let Some(((time, order), happening)) = self.agenda.pop_first() else { return Ok(()) };
         self.steps += 1;
         if time > self.now {
-            self.weather.pass(time - self.now);
+            self.stage.borrow_mut().pass_to(time);
+            let passed = time - self.now;
             self.now = time;
+            self.tell(|| Step::Time(passed));
         }
         self.trace_hash = Dice::new(self.trace_hash ^ time ^ (order << 32)).roll();
-        match happening {
+        let happened = match happening {
             Happening::Wake(worker) => self.wake(worker),
             Happening::Operate => {
                 self.operate();
                 Ok(())
             }
-            Happening::Deliver { ticket, call } => self.deliver(ticket, &call),
+            Happening::Deliver { ticket, call } => self.deliver(ticket, call),
             Happening::Reply { worker, ticket, answer } => {
                 self.workers[worker].hear(ticket, &answer);
                 Ok(())
             }
+        };
+        if let Some(recorder) = &mut self.recorder {
+            recorder.forget_what(|worker| self.workers[worker].held.is_none());
+        }
+        happened
+    }
+
+    /// Writes a step down, if this world is recorded.
+    fn tell(&mut self, step: impl FnOnce() -> Step) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note(step(), self.now, self.stage.borrow().records());
         }
     }
 
@@ -279,6 +221,7 @@ impl<B: Backend> World<B> {
         }
         if self.dice.happens(claim_burst) {
             // Everybody starts over at the same moment.
+            self.note("everybody claimed at once");
             for worker in &mut self.workers {
                 worker.forget();
             }
@@ -292,8 +235,8 @@ impl<B: Backend> World<B> {
                 let ticket = self.tickets;
                 worker.waiting = Some(Waiting { request: request.clone(), ticket, since: self.now, attempts: 1 });
                 let call = worker.call(self.now, request);
-                self.send(ticket, call);
-                Ok(())
+                self.tell(|| Step::Sent(call.clone()));
+                self.dispatch(ticket, call)
             }
             Act::AskAgain => {
                 let now = self.now;
@@ -302,8 +245,7 @@ impl<B: Backend> World<B> {
                 waiting.attempts += 1;
                 let (ticket, request) = (waiting.ticket, waiting.request.clone());
                 let call = worker.call(now, request);
-                self.send(ticket, call);
-                Ok(())
+                self.dispatch(ticket, call)
             }
         }
     }
@@ -313,16 +255,22 @@ impl<B: Backend> World<B> {
         let Some(held) = &mut worker.held else { return Ok(()) };
         let result =
             ResultWrite { worker: number, shard: held.lease.shard(), fence: held.lease.fence(), key: held.next };
-        if !self.sink.write(&result) {
+        let accepted = self.stage.borrow_mut().write(&result)?;
+        if accepted {
+            held.next += 1;
+        } else {
             worker.forget();
-            self.marks.note("a zombie's result was refused");
-            return Ok(());
+            self.note("a zombie's result was refused");
         }
-        held.next += 1;
-        for at in 0..self.checkers.len() {
-            let said = self.checkers[at].after_result(&result, &self.mirror.records);
-            self.judge(at, said)?;
+        self.tell(|| Step::Wrote { worker: number, accepted });
+        Ok(())
+    }
+
+    fn dispatch(&mut self, ticket: u64, call: Call) -> Result<(), Violation> {
+        if self.config.as_modelled && matches!(call.request, Request::Claim | Request::Renew { .. }) {
+            return self.deliver(ticket, call);
         }
+        self.send(ticket, call);
         Ok(())
     }
 
@@ -347,74 +295,45 @@ impl<B: Backend> World<B> {
         }
     }
 
-    fn deliver(&mut self, ticket: u64, call: &Call) -> Result<(), Violation> {
-        let mut heard = Answer::Failed;
-        if !self.dice.happens(self.rates.fail_before) {
-            let answer = self.perform(call)?;
-            if self.dice.happens(self.rates.fail_after) {
-                self.marks.note("a store failed after the effect");
-            } else {
-                heard = answer;
-            }
+    fn deliver(&mut self, ticket: u64, mut call: Call) -> Result<(), Violation> {
+        if self.config.as_modelled
+            && let Caller::Worker(worker) = call.caller
+        {
+            call.at = self.workers[worker].clock(self.now);
         }
-        let Caller::Worker(worker) = call.caller else { return Ok(()) };
-        if !self.dice.happens(self.rates.lose_reply) {
-            let delay = self.latency();
-            self.schedule(delay, Happening::Reply { worker, ticket, answer: heard });
+        if self.dice.happens(self.rates.fail_before) {
+            self.reply(ticket, &call, Answer::Failed);
+            return Ok(());
+        }
+        let stormy = !self.is_calm();
+        let answer = self.stage.borrow_mut().perform(&call, stormy)?;
+        let mut heard = !self.dice.happens(self.rates.lose_reply);
+        if self.dice.happens(self.rates.fail_after) {
+            self.note("a store failed after the effect");
+            heard = false;
+        }
+        self.tell(|| Step::Delivered { call: call.clone(), answer: answer.clone(), heard });
+        if heard {
+            self.reply(ticket, &call, answer);
         }
         Ok(())
     }
 
-    /// Asks the backend, and lets every checker look.
-    fn perform(&mut self, call: &Call) -> Result<Answer, Violation> {
-        let run_before = self.run_record().status;
-        let stormy = !self.is_calm();
-        self.weather.set_faults(stormy);
-        let answer = perform(&mut self.backend, call, &mut self.scratch);
-        self.weather.set_faults(false);
-        self.calls += 1;
-        if self.recent.len() == SHOWN_CALLS {
-            self.recent.pop_front();
+    fn reply(&mut self, ticket: u64, call: &Call, answer: Answer) {
+        let Caller::Worker(worker) = call.caller else { return };
+        if self.config.as_modelled {
+            self.workers[worker].hear(ticket, &answer);
+        } else {
+            let delay = self.latency();
+            self.schedule(delay, Happening::Reply { worker, ticket, answer });
         }
-        self.recent.push_back((self.now, call.clone(), answer.clone()));
-        let parks_unseen = self.config.retries > 0 && matches!(call.request, Request::Claim);
-        let everything = parks_unseen || self.calls.is_multiple_of(SWEEP_PACE);
-        let changes = self.mirror.read_after(&mut self.backend, call, &answer, everything);
-        let run = self.run_record();
-        let sight = Sight {
-            config: &self.config,
-            now: self.now,
-            call,
-            answer: &answer,
-            changes: &changes,
-            records: &self.mirror.records,
-            run_before,
-            run: &run,
-            sink: &self.sink,
-            clock_offsets: &self.clock_offsets,
-        };
-        self.marks.see(&sight);
-        let said: Vec<_> = self.checkers.iter_mut().map(|checker| checker.after_call(&sight)).collect();
-        for (at, said) in said.into_iter().enumerate() {
-            self.judge(at, said)?;
-        }
-        Ok(answer)
-    }
-
-    fn judge(&self, checker: usize, said: Result<(), String>) -> Result<(), Violation> {
-        said.map_err(|what| Violation {
-            property: self.checkers[checker].name(),
-            what,
-            step: self.steps,
-            calls: self.recent.iter().map(|(now, call, answer)| format!("{now}: {call} -> {answer}")).collect(),
-        })
     }
 
     /// The operator looks at the run: revives what is parked, asks holders for something, ends what is finished.
     fn operate(&mut self) {
         self.schedule(OPERATOR_PACE, Happening::Operate);
         let heads: Vec<(ShardId, _)> =
-            self.mirror.records.values().map(|record| (record.key.shard, record.state.head)).collect();
+            self.stage.borrow().records().values().map(|record| (record.key.shard, record.state.head)).collect();
         let open = |status: ShardStatus| matches!(status, ShardStatus::Active | ShardStatus::Parked);
         if heads.iter().all(|(_, head)| !open(head.status)) {
             let op = self.next_op();
@@ -430,6 +349,8 @@ impl<B: Backend> World<B> {
                     self.unparks.pop_front();
                 }
                 self.unparks.push_back(unpark.clone());
+                let call = self.operators_call(unpark.clone());
+                self.tell(|| Step::Sent(call));
                 self.operator_sends(unpark);
             }
             if head.lease.is_some() && self.dice.happens(self.rates.order_yield) {
@@ -456,8 +377,12 @@ impl<B: Backend> World<B> {
         OpId::new(self.ops)
     }
 
+    fn operators_call(&self, request: Request) -> Call {
+        Call { at: LogicalTime::new(self.now), caller: Caller::Operator, request }
+    }
+
     fn operator_sends(&mut self, request: Request) {
-        let call = Call { at: LogicalTime::new(self.now), caller: Caller::Operator, request };
+        let call = self.operators_call(request);
         self.send(0, call);
     }
 }

@@ -16,6 +16,10 @@ impl Checker for ClaimCooldown {
         "ClaimCooldown"
     }
 
+    fn after_restart(&mut self) {
+        self.last.clear();
+    }
+
     fn after_call(&mut self, sight: &Sight<'_>) -> Result<(), String> {
         let (Some(worker), Answer::Granted { .. }) = (sight.worker(), sight.answer) else { return Ok(()) };
         let at = sight.call.at.get();

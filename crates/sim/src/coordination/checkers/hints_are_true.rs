@@ -16,6 +16,10 @@ impl Checker for HintsAreTrue {
         "HintsAreTrue"
     }
 
+    fn after_restart(&mut self) {
+        self.latest = 0;
+    }
+
     fn after_call(&mut self, sight: &Sight<'_>) -> Result<(), String> {
         let hint = match sight.answer {
             Answer::Granted { hint, .. } => hint,

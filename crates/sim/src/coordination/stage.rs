@@ -1,0 +1,266 @@
+//! The part of a world that is judged: the backend and the result store, with every checker looking on.
+//!
+//! Workers, operator and network decide what is asked of it and when. A [`Deed`] is one thing that was asked, so that a list
+//! of them can be played again without anybody who asks, and shortened.
+
+use std::collections::BTreeMap;
+
+use tessera_contracts::ids::{LogicalTime, OpId, ShardId, ShardKey};
+use tessera_contracts::manifest::InitialShardInput;
+use tessera_coordination::record::shard_record::ShardRecord;
+use tessera_coordination::record::snapshot::AcquireScratch;
+use tessera_coordination::run::config::RunConfig;
+use tessera_coordination::run::record::RunRecord;
+
+use super::call::{Answer, Backend, Call, RUN, Request, TENANT, key_bytes, perform};
+use super::config::Config;
+use super::marks::Marks;
+use super::sink::{ResultWrite, Sink};
+use super::watch::{Checker, Ending, Mirror, Sight};
+
+/// Worlds begin at this time, so that a clock that is behind still shows a positive one.
+pub const BEGINNING: u64 = 1_000;
+/// Every so many calls all records are read again, to notice a change that no call should have made.
+const SWEEP_PACE: u64 = 32;
+/// How many of the last calls a violation shows.
+const SHOWN_CALLS: usize = 24;
+
+/// A property that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which one.
+    pub property: &'static str,
+    /// What was seen.
+    pub what: String,
+    /// The last calls before it, oldest first.
+    pub calls: Vec<String>,
+    /// All that led to it, oldest first.
+    pub script: Vec<Deed>,
+}
+
+/// One thing that was done to the backend or the result store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// A call, at this true time; the last word says whether the store was allowed to fail.
+    Call(u64, Call, bool),
+    /// A result.
+    Write(ResultWrite),
+}
+
+/// What is particular about a backend's own world: a store that fails in its own ways, and time that it has to be told.
+pub trait Weather<B>: std::fmt::Debug {
+    /// Faults of the store may happen, or may not: not while the checkers read.
+    fn set_faults(&mut self, may_happen: bool);
+
+    /// A call is over. True if the backend had to be started again and knows only what its store kept.
+    fn restart_if_down(&mut self, _backend: &mut B) -> bool {
+        false
+    }
+
+    /// So many ticks have passed.
+    fn pass(&mut self, ticks: u64);
+}
+
+/// A backend without a store.
+#[derive(Debug)]
+struct Indoors;
+
+impl<B> Weather<B> for Indoors {
+    fn set_faults(&mut self, _: bool) {}
+
+    fn pass(&mut self, _: u64) {}
+}
+
+/// The backend under test, and all who look at it.
+#[derive(Debug)]
+pub struct Stage<B> {
+    config: Config,
+    backend: B,
+    weather: Box<dyn Weather<B>>,
+    scratch: AcquireScratch,
+    mirror: Mirror,
+    sink: Sink,
+    checkers: Vec<Box<dyn Checker>>,
+    clock_offsets: Vec<i64>,
+    marks: Marks,
+    now: u64,
+    calls: u64,
+    answers: Vec<Answer>,
+    script: Vec<Deed>,
+}
+
+impl<B: Backend> Stage<B> {
+    /// A stage on which the run is registered and nothing else has happened.
+    pub fn new(checkers: Vec<Box<dyn Checker>>, config: Config, mut backend: B, sink: Sink) -> Self {
+        let run_config =
+            RunConfig { lease_duration: Some(config.lease), max_shard_retries: config.retries, ..RunConfig::default() };
+        let edges = config.edges().map(key_bytes).collect::<Vec<_>>();
+        let shards: Vec<InitialShardInput<'_>> = (0..config.roots as usize)
+            .map(|at| InitialShardInput {
+                metadata: b"simulated",
+                ..InitialShardInput::new(ShardId::new(at as u64 + 1), &edges[at], &edges[at + 1])
+            })
+            .collect();
+        let now = LogicalTime::new(BEGINNING);
+        backend
+            .create_run_with_shards(now, TENANT, RUN, run_config, &shards, OpId::new(1))
+            .expect("the simulated manifest is legal and nothing fails yet");
+        let mut mirror = Mirror::default();
+        for shard in (1..=config.roots).map(ShardId::new) {
+            let record = backend.get_shard(TENANT, ShardKey::new(RUN, shard)).expect("a registered shard is there");
+            mirror.records.insert(shard, record);
+        }
+        Self {
+            clock_offsets: config.clock_offsets(),
+            config,
+            backend,
+            weather: Box::new(Indoors),
+            scratch: AcquireScratch::default(),
+            mirror,
+            sink,
+            checkers,
+            marks: Marks::default(),
+            now: BEGINNING,
+            calls: 0,
+            answers: Vec::new(),
+            script: Vec::new(),
+        }
+    }
+
+    /// The same stage, with a store that has weather of its own.
+    #[must_use]
+    pub fn with_weather(mut self, weather: Box<dyn Weather<B>>) -> Self {
+        self.weather = weather;
+        self
+    }
+
+    /// Time goes on.
+    pub fn pass_to(&mut self, now: u64) {
+        if now > self.now {
+            self.weather.pass(now - self.now);
+            self.now = now;
+        }
+    }
+
+    /// Asks the backend, and lets every checker look.
+    pub fn perform(&mut self, call: &Call, store_may_fail: bool) -> Result<Answer, Violation> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let answered = self.perform_as(call, store_may_fail, |backend| {
+            let answer = perform(backend, call, &mut scratch);
+            (answer.clone(), answer)
+        });
+        self.scratch = scratch;
+        answered
+    }
+
+    /// The same, for a caller that wants the backend's own answer: `ask` gives that, and what it comes to.
+    pub fn perform_as<T>(
+        &mut self,
+        call: &Call,
+        store_may_fail: bool,
+        ask: impl FnOnce(&mut B) -> (T, Answer),
+    ) -> Result<T, Violation> {
+        self.script.push(Deed::Call(self.now, call.clone(), store_may_fail));
+        let run_before = self.run_record().status;
+        self.weather.set_faults(store_may_fail);
+        let (own, answer) = ask(&mut self.backend);
+        self.weather.set_faults(false);
+        if self.weather.restart_if_down(&mut self.backend) {
+            self.marks.note("a store lost its power and came back");
+            self.checkers.iter_mut().for_each(|checker| checker.after_restart());
+        }
+        self.calls += 1;
+        self.answers.push(answer.clone());
+        let parks_unseen = self.config.retries > 0 && matches!(call.request, Request::Claim);
+        let everything = parks_unseen || self.calls.is_multiple_of(SWEEP_PACE);
+        let changes = self.mirror.read_after(&mut self.backend, call, &answer, everything);
+        let run = self.run_record();
+        let sight = Sight {
+            config: &self.config,
+            now: self.now,
+            call,
+            answer: &answer,
+            changes: &changes,
+            records: &self.mirror.records,
+            run_before,
+            run: &run,
+            sink: &self.sink,
+            clock_offsets: &self.clock_offsets,
+        };
+        self.marks.see(&sight);
+        let mut said = self.checkers.iter_mut().map(|checker| (checker.name(), checker.after_call(&sight)));
+        match said.find_map(|(name, said)| Some((name, said.err()?))) {
+            Some((property, what)) => Err(self.violation(property, what)),
+            None => Ok(own),
+        }
+    }
+
+    /// Offers a result to the result store, and lets every checker look if it was accepted.
+    pub fn write(&mut self, result: &ResultWrite) -> Result<bool, Violation> {
+        self.script.push(Deed::Write(*result));
+        if !self.sink.write(result) {
+            return Ok(false);
+        }
+        let records = &self.mirror.records;
+        let mut said = self.checkers.iter_mut().map(|checker| (checker.name(), checker.after_result(result, records)));
+        match said.find_map(|(name, said)| Some((name, said.err()?))) {
+            Some((property, what)) => Err(self.violation(property, what)),
+            None => Ok(true),
+        }
+    }
+
+    /// The world ends.
+    pub fn end(&mut self, ending: &Ending) -> Result<(), Violation> {
+        let mut said = self.checkers.iter_mut().map(|checker| (checker.name(), checker.at_end(ending)));
+        match said.find_map(|(name, said)| Some((name, said.err()?))) {
+            Some((property, what)) => Err(self.violation(property, what)),
+            None => Ok(()),
+        }
+    }
+
+    /// Does all of it again, as far as it goes.
+    pub fn play(mut self, script: &[Deed]) -> Result<(), Violation> {
+        for deed in script {
+            match deed {
+                Deed::Call(now, call, store_may_fail) => {
+                    self.pass_to(*now);
+                    self.perform(call, *store_may_fail)?;
+                }
+                Deed::Write(result) => {
+                    self.write(result)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn violation(&self, property: &'static str, what: String) -> Violation {
+        let calls = self.script.iter().filter_map(|deed| match deed {
+            Deed::Call(now, call, _) => Some((now, call)),
+            Deed::Write(_) => None,
+        });
+        let shown = calls.zip(&self.answers).map(|((now, call), answer)| format!("{now}: {call} -> {answer}"));
+        let calls = shown.skip(self.answers.len().saturating_sub(SHOWN_CALLS)).collect();
+        Violation { property, what, calls, script: self.script.clone() }
+    }
+
+    /// The run as the backend has it.
+    pub fn run_record(&mut self) -> RunRecord {
+        self.backend.get_run(TENANT, RUN).expect("the simulated run is there")
+    }
+
+    /// All records as last read.
+    pub fn records(&self) -> &BTreeMap<ShardId, ShardRecord> {
+        &self.mirror.records
+    }
+
+    /// Paths taken so far.
+    pub fn marks(&mut self) -> &mut Marks {
+        &mut self.marks
+    }
+
+    /// Calls that reached the backend so far.
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+}

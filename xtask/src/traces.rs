@@ -1,0 +1,157 @@
+//! Traces of the simulator, judged by TLC against the model: what the code did must be something the model can do.
+//!
+//! A few worlds with a fresh seed are exported and must be accepted. One of them is then corrupted, a different way each
+//! time, and must be refused: a judge who accepts everything judges nothing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::command::Run;
+use crate::repo::Repo;
+use crate::report::{Failure, Progress};
+use crate::setup::Tools;
+
+const FOLDER: &str = "specs/coordination";
+/// How many fresh worlds are judged.
+const WORLDS: u64 = 3;
+/// How many worlds are tried, at most, for one in which there is everything to corrupt.
+const ATTEMPTS: u64 = 20;
+
+/// A way to make a true trace false: what it says, the first text it looks for, and what becomes of that line.
+type Corruption = (&'static str, &'static str, fn(&str) -> String);
+
+const CORRUPTIONS: [Corruption; 3] = [
+    ("an executed request is called refused", "fate |-> \"executed\", heard", |line| {
+        line.replacen("\"executed\"", "\"refused\"", 1)
+    }),
+    ("a fence epoch is one too high", "do |-> \"acquire\"", |line| {
+        line.replacen("\"Active\", 2,", "\"Active\", 3,", 1)
+    }),
+    ("a request was never sent", "do |-> \"send\"", |_| String::new()),
+];
+
+/// Whether there is anything to judge.
+pub(crate) fn exists(repo: &Repo) -> bool {
+    repo.root.join(FOLDER).join("Trace.cfg").is_file()
+}
+
+/// How many traces were accepted and how many corrupted ones refused.
+pub(crate) fn run(repo: &Repo, progress: &Progress) -> Result<(u64, u64), Failure> {
+    let seed = fresh_seed();
+    let scratch = repo.scratch("traces")?;
+    let mut corrupted = false;
+    let mut accepted = 0;
+    for attempt in 0..ATTEMPTS {
+        let world = seed + attempt;
+        let path = scratch.join("Exported.tla");
+        export(repo, progress, world, &path)?;
+        let text = fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        if accepted < WORLDS {
+            judge(repo, progress, &scratch, &format!("the world of seed {world}"), true)?;
+            accepted += 1;
+        }
+        let falsehoods: Vec<(&str, String)> =
+            CORRUPTIONS.iter().filter_map(|corruption| Some((corruption.0, corrupt(&text, corruption)?))).collect();
+        if !corrupted && falsehoods.len() == CORRUPTIONS.len() {
+            for (what, falsehood) in falsehoods {
+                fs::write(&path, falsehood).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+                judge(repo, progress, &scratch, &format!("the world of seed {world} in which {what}"), false)?;
+            }
+            corrupted = true;
+        }
+        if corrupted && accepted == WORLDS {
+            let _ = fs::remove_dir_all(&scratch);
+            return Ok((accepted, CORRUPTIONS.len() as u64));
+        }
+    }
+    Err(format!("of {ATTEMPTS} worlds from seed {seed} none has all that is to be corrupted").into())
+}
+
+fn export(repo: &Repo, progress: &Progress, seed: u64, path: &Path) -> Result<(), Failure> {
+    let (seed, path) = (seed.to_string(), path.display().to_string());
+    let args = ["run", "--quiet", "--locked", "--package", "tessera-sim", "--", "coordination", "--seed", &seed];
+    Run::cargo("trace", &args).args(["--export-trace", &path]).must(repo, progress)?;
+    Ok(())
+}
+
+/// The same trace with the first line that can be corrupted so; none if there is no such line.
+fn corrupt(text: &str, (_, mark, change): &Corruption) -> Option<String> {
+    let line = text.lines().find(|line| line.contains(mark) && change(line) != **line)?;
+    let changed = change(line);
+    Some(if changed.is_empty() { text.replacen(&format!("{line}\n"), "", 1) } else { text.replacen(line, &changed, 1) })
+}
+
+fn judge(repo: &Repo, progress: &Progress, scratch: &Path, what: &str, is_true: bool) -> Result<(), Failure> {
+    let tools = Tools::found(repo);
+    let (Some(java), Some(jar)) = (&tools.java, &tools.tla_jar) else {
+        return Err("TLC needs java and tla2tools.jar: run `cargo xtask setup`".to_string().into());
+    };
+    let models = repo.root.join(FOLDER);
+    let library = format!("-DTLA-Library={}", models.display());
+    let temporary = format!("-Djava.io.tmpdir={}", scratch.display());
+    // Without `-deadlock`, TLC reports a behaviour that ends: here, a step that the model cannot take.
+    let args: Vec<PathBuf> = ["-XX:+UseParallelGC", &temporary, &library, "-cp"]
+        .map(PathBuf::from)
+        .into_iter()
+        .chain([jar.clone()])
+        .chain(["tlc2.TLC", "-cleanup", "-workers", "1", "-metadir"].map(PathBuf::from))
+        .chain([scratch.join("states"), PathBuf::from("-config"), models.join("Trace.cfg"), PathBuf::from("Exported")])
+        .collect();
+    let ended = Run::new(java, "tlc-trace").args(&args).doing(what).folder(scratch).end(repo, progress)?;
+    let verdict = verdict(&ended.output);
+    if verdict == Some(is_true) {
+        return Ok(());
+    }
+    let said = match verdict {
+        Some(true) => format!("TLC accepts {what}, which is not true"),
+        Some(false) => format!("the model has no such behaviour: {what}"),
+        None => format!("TLC could not judge {what}"),
+    };
+    Err(Failure::of(said, ended.output))
+}
+
+/// Whether TLC took the trace for a behaviour of the model; `None` if something else went wrong.
+fn verdict(output: &str) -> Option<bool> {
+    if output.contains("Deadlock reached") {
+        Some(false)
+    } else {
+        output.contains("No error has been found").then_some(true)
+    }
+}
+
+fn fresh_seed() -> u64 {
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map(|since| since.as_nanos() as u64).unwrap_or_default();
+    nanos.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "TheSteps == <<\n\
+        [do |-> \"acquire\", seen |-> <<<<\"Active\", 2, \"w1\", 5, 0, 4, 0>>>>],\n\
+        [do |-> \"send\", op |-> 1],\n\
+        [do |-> \"deliver\", op |-> 1, fate |-> \"executed\", heard |-> TRUE, seen |-> <<>>]\n>>\n";
+
+    #[test]
+    fn every_corruption_changes_one_line() {
+        for corruption in &CORRUPTIONS {
+            let corrupted = corrupt(TRACE, corruption).unwrap();
+            let kept = corrupted.lines().filter(|line| TRACE.lines().any(|other| other == *line)).count();
+            assert_eq!(kept, TRACE.lines().count() - 1, "{}:\n{corrupted}", corruption.0);
+        }
+    }
+
+    #[test]
+    fn a_trace_without_the_line_cannot_be_corrupted_so() {
+        assert!(CORRUPTIONS.iter().all(|corruption| corrupt("TheSteps == <<\n>>\n", corruption).is_none()));
+    }
+
+    #[test]
+    fn an_output_that_says_neither_is_no_verdict() {
+        assert_eq!(verdict("Error: Deadlock reached."), Some(false));
+        assert_eq!(verdict("Model checking completed. No error has been found."), Some(true));
+        assert_eq!(verdict("Parse error"), None);
+    }
+}
