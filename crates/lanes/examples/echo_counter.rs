@@ -30,7 +30,7 @@ impl Handler for Words {
     }
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+pub(crate) fn run() -> Result<Vec<String>, Box<dyn std::error::Error>> {
     let config = RuntimeConfig {
         lanes: 4,
         lane: LaneConfig { steer_offset: Some(0), ..LaneConfig::default() },
@@ -39,18 +39,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let runtime = Runtime::start(config, |_lane| Words::default())?;
     let address = runtime.address().ok_or("the lanes listen on no address")?;
-
     let client = UdpSocket::bind("127.0.0.1:0")?;
     client.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let mut said = Vec::new();
     for word in ["lane", "ring", "lane", "zebra", "lane"] {
         let slot = word.as_bytes()[0].wrapping_mul(37);
         client.send_to(&[&[slot], word.as_bytes()].concat(), address)?;
         let mut answer = [0; 128];
         let (len, _) = client.recv_from(&mut answer)?;
-        println!("{}", String::from_utf8_lossy(&answer[..len]));
+        said.push(String::from_utf8_lossy(&answer[..len]).into_owned());
     }
-    let misrouted = runtime.snapshot().total("misrouted");
-    println!("{misrouted} datagrams reached a lane that was not their owner");
+    said.push(format!("{} datagrams reached a lane that was not their owner", runtime.snapshot().total("misrouted")));
     runtime.shutdown();
+    Ok(said)
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    run()?.iter().for_each(|line| println!("{line}"));
     Ok(())
 }

@@ -5,8 +5,9 @@ use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsFd;
 
 use crate::drain::{BATCH_MAX, BATCH_MIN};
+use crate::net::calls::Calls;
 use crate::net::send_queue::SendQueue;
-use crate::net::sys::{self, Received};
+use crate::net::sys::Received;
 use crate::ring::bulk::unmapped;
 use crate::telemetry::counters::LaneCounters;
 
@@ -16,17 +17,18 @@ pub(crate) struct Receiver {
     buffer: Box<[u8]>,
     stride: usize,
     batch: usize,
+    calls: Calls,
     received: Box<[Received; BATCH_MAX]>,
 }
 
 impl Receiver {
-    pub(crate) fn new(datagram_bytes_max: usize) -> Self {
-        let nobody = Received { from: SocketAddr::from(([0, 0, 0, 0], 0)), len: 0, truncated: false };
+    pub(crate) fn new(datagram_bytes_max: usize, calls: Calls) -> Self {
         Self {
             buffer: vec![0; datagram_bytes_max * BATCH_MAX].into_boxed_slice(),
             stride: datagram_bytes_max,
             batch: BATCH_MIN,
-            received: Box::new([nobody; BATCH_MAX]),
+            calls,
+            received: Box::new([Received::NONE; BATCH_MAX]),
         }
     }
 
@@ -38,7 +40,8 @@ impl Receiver {
         mut each: impl FnMut(SocketAddr, &mut [u8]),
     ) -> io::Result<usize> {
         counters.receive_calls.add(1);
-        let count = sys::receive(socket.as_fd(), &mut self.buffer, self.stride, self.batch, &mut self.received)?;
+        let count =
+            self.calls.receive(socket.as_fd(), &mut self.buffer, self.stride, self.batch, &mut self.received)?;
         if count == self.batch {
             self.batch = (self.batch * 2).min(BATCH_MAX);
         } else if count * 4 < self.batch {
@@ -56,10 +59,10 @@ impl Receiver {
 
 /// Sends everything in `queue`. What the kernel has no room for is dropped and counted: a datagram may always be lost, and a
 /// lane never waits.
-pub(crate) fn send_all(socket: &UdpSocket, is_v6: bool, queue: &mut SendQueue, counters: &LaneCounters) {
+pub(crate) fn send_all(socket: &UdpSocket, calls: Calls, is_v6: bool, queue: &mut SendQueue, counters: &LaneCounters) {
     while queue.len() > 0 {
         counters.send_calls.add(1);
-        let sent = sys::send(socket.as_fd(), |index| {
+        let sent = calls.send(socket.as_fd(), |index| {
             let (to, bytes) = queue.get(index)?;
             Some((if is_v6 { mapped(to) } else { to }, bytes))
         });
@@ -95,7 +98,8 @@ mod tests {
 
     #[test]
     fn batches_arrive_whole_in_order_and_with_their_sender() {
-        for address in ["127.0.0.1:0", "[::1]:0"] {
+        let cases = [("127.0.0.1:0", Calls::Batched), ("[::1]:0", Calls::Batched), ("[::1]:0", Calls::Single)];
+        for (address, calls) in cases {
             let here = UdpSocket::bind(address).unwrap();
             let there = UdpSocket::bind(address).unwrap();
             let counters = LaneCounters::default();
@@ -104,9 +108,10 @@ mod tests {
                 let bytes = [&n.to_le_bytes()[..], &[n as u8; 100]].concat();
                 queue.push(there.local_addr().unwrap(), &bytes[..2 + usize::from(n) % 100]).unwrap();
             }
-            send_all(&here, here.local_addr().unwrap().is_ipv6(), &mut queue, &counters);
+            Calls::probe(here.as_fd()).unwrap();
+            send_all(&here, calls, here.local_addr().unwrap().is_ipv6(), &mut queue, &counters);
             assert_eq!((counters.datagrams_out.get(), counters.send_calls.get()), (200, 4), "64 in a call");
-            let mut receiver = Receiver::new(1500);
+            let mut receiver = Receiver::new(1500, calls);
             let mut seen = 0u16;
             while seen < 200 {
                 receiver
@@ -126,43 +131,51 @@ mod tests {
 
     #[test]
     fn receiving_and_sending_do_not_allocate() {
-        let here = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let to = here.local_addr().unwrap();
-        let counters = LaneCounters::default();
-        let (mut queue, mut receiver) = (SendQueue::new(64, 1500), Receiver::new(1500));
-        let mut seen = 0;
-        let mut round = || {
-            for _ in 0..16 {
-                queue.push(to, &[5; 200]).unwrap();
-            }
-            send_all(&here, false, &mut queue, &counters);
-            receiver.receive(&here, &counters, |_, bytes| seen += bytes.len()).unwrap();
-        };
-        round();
-        let (allocations, ()) = alloc_counter::count(|| (0..20).for_each(|_| round()));
-        assert_eq!((allocations, seen), (0, 21 * 16 * 200));
+        for calls in [Calls::Batched, Calls::Single] {
+            let here = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let to = here.local_addr().unwrap();
+            let counters = LaneCounters::default();
+            let (mut queue, mut receiver) = (SendQueue::new(64, 1500), Receiver::new(1500, calls));
+            here.set_nonblocking(true).unwrap();
+            let mut seen = 0;
+            let mut round = || {
+                for _ in 0..16 {
+                    queue.push(to, &[5; 200]).unwrap();
+                }
+                send_all(&here, calls, false, &mut queue, &counters);
+                receiver.receive(&here, &counters, |_, bytes| seen += bytes.len()).unwrap();
+            };
+            round();
+            let (allocations, ()) = alloc_counter::count(|| (0..20).for_each(|_| round()));
+            assert_eq!((allocations, seen), (0, 21 * 16 * 200), "{calls:?}");
+        }
     }
 
     #[test]
     fn a_datagram_longer_than_allowed_is_no_datagram() {
-        let here = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let there = UdpSocket::bind("127.0.0.1:0").unwrap();
-        here.send_to(&[1; 101], there.local_addr().unwrap()).unwrap();
-        here.send_to(&[2; 100], there.local_addr().unwrap()).unwrap();
-        let mut lengths = Vec::new();
-        let count = Receiver::new(100).receive(&there, &LaneCounters::default(), |_, bytes| lengths.push(bytes.len()));
-        assert_eq!((count.unwrap(), lengths), (2, vec![100]));
+        for calls in [Calls::Batched, Calls::Single] {
+            let here = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let there = UdpSocket::bind("127.0.0.1:0").unwrap();
+            here.send_to(&[1; 101], there.local_addr().unwrap()).unwrap();
+            here.send_to(&[2; 100], there.local_addr().unwrap()).unwrap();
+            let mut lengths = Vec::new();
+            let mut receiver = Receiver::new(100, calls);
+            let count = receiver.receive(&there, &LaneCounters::default(), |_, bytes| lengths.push(bytes.len()));
+            assert_eq!((count.unwrap(), lengths), (2, vec![100]), "{calls:?}");
+        }
     }
 
     #[test]
     fn one_unreachable_receiver_does_not_stop_the_others() {
-        let here = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let there = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let counters = LaneCounters::default();
-        let mut queue = SendQueue::new(8, 1500);
-        queue.push("[2001:db8::1]:9".parse().unwrap(), b"an address of the wrong family").unwrap();
-        queue.push(there.local_addr().unwrap(), b"right").unwrap();
-        send_all(&here, false, &mut queue, &counters);
-        assert_eq!((counters.datagrams_out.get(), counters.datagrams_out_dropped.get()), (1, 1));
+        for calls in [Calls::Batched, Calls::Single] {
+            let here = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let there = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let counters = LaneCounters::default();
+            let mut queue = SendQueue::new(8, 1500);
+            queue.push("[2001:db8::1]:9".parse().unwrap(), b"an address of the wrong family").unwrap();
+            queue.push(there.local_addr().unwrap(), b"right").unwrap();
+            send_all(&here, calls, false, &mut queue, &counters);
+            assert_eq!((counters.datagrams_out.get(), counters.datagrams_out_dropped.get()), (1, 1), "{calls:?}");
+        }
     }
 }

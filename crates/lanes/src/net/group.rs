@@ -12,6 +12,7 @@ use std::sync::Arc;
 use socket2::{Domain, Protocol, Socket, Type};
 use tessera_contracts::prefix_map::PrefixMap;
 
+use crate::net::calls::Calls;
 use crate::net::{steering, sys};
 
 /// The sockets, by lane.
@@ -25,6 +26,11 @@ pub(crate) struct SocketGroup {
 impl SocketGroup {
     /// Binds `count` sockets to `address`; port 0 picks a free one for all of them.
     pub(crate) fn bind(address: SocketAddr, count: usize, buffer_bytes: usize) -> io::Result<Self> {
+        if address.port() != 0 {
+            // Sockets of this group share their port with each other, and the kernel would let any program of the same user
+            // join in and take a part of the datagrams. One that does not share finds out whether the port is free.
+            drop(bind_alone(address)?);
+        }
         let first = bind_one(address, buffer_bytes)?;
         let mut group = Self { address: first.local_addr()?, sockets: vec![Arc::new(first)], buffer_bytes };
         group.grow_to(count)?;
@@ -47,10 +53,24 @@ impl SocketGroup {
         self.sockets[lane].clone()
     }
 
+    /// Whether batches may be received and sent.
+    pub(crate) fn probe_batches(&self) -> io::Result<()> {
+        Calls::probe(self.sockets[0].as_fd())
+    }
+
     /// Steers datagrams by `map`. Replaces what was attached before; no datagram is lost in between.
     pub(crate) fn steer(&self, map: &PrefixMap, offset: u16) -> io::Result<()> {
         sys::attach(self.sockets[0].as_fd(), &steering::program(map.table(), offset))
     }
+}
+
+fn bind_alone(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() && address.ip().is_unspecified() {
+        socket.set_only_v6(false)?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket)
 }
 
 fn bind_one(address: SocketAddr, buffer_bytes: usize) -> io::Result<UdpSocket> {
@@ -106,5 +126,15 @@ mod tests {
             group.steer(&map, 1).unwrap();
             check(&group, &map, SocketAddr::from(([127, 0, 0, 1], port)));
         }
+    }
+
+    #[test]
+    fn a_port_that_another_group_listens_on_is_taken() {
+        let first = SocketGroup::bind("127.0.0.1:0".parse().unwrap(), 2, 1 << 16).unwrap();
+        let error = SocketGroup::bind(first.address(), 2, 1 << 16).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        let address = first.address();
+        drop(first);
+        SocketGroup::bind(address, 2, 1 << 16).unwrap();
     }
 }

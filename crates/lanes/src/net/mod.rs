@@ -1,6 +1,7 @@
 //! The network side of a lane: one UDP socket per lane on one port, datagrams in batches, steered by the kernel to their owner.
 
 pub(crate) mod batch;
+pub(crate) mod calls;
 pub(crate) mod group;
 pub(crate) mod send_queue;
 pub mod steering;

@@ -18,6 +18,12 @@ pub(super) struct Received {
     pub(super) truncated: bool,
 }
 
+impl Received {
+    /// Nothing from nobody.
+    pub(super) const NONE: Self =
+        Self { from: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)), len: 0, truncated: false };
+}
+
 /// Receives up to `most` datagrams without waiting, the *i*-th into the *i*-th `stride` bytes of `buffer`.
 ///
 /// Returns how many came; `received` is filled that far. A sender without an address we know has none worth answering and is
@@ -104,6 +110,13 @@ pub(super) fn send<'a>(
         libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), count as libc::c_uint, libc::MSG_DONTWAIT)
     };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+}
+
+/// Sends an empty batch, to learn whether the system allows batches at all.
+pub(super) fn send_nothing(socket: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: no header is behind the pointer, and the kernel is told to read none.
+    let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), std::ptr::null_mut(), 0, libc::MSG_DONTWAIT) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Makes `program` choose the socket of every datagram to the group that `socket` belongs to.

@@ -21,6 +21,7 @@ use crate::context::Context;
 use crate::handler::Handler;
 use crate::lane::{Lane, Mail};
 use crate::net::batch::{Receiver, send_all};
+use crate::net::calls::Calls;
 use crate::ring::park::Bed;
 use crate::runtime::log_thread::LogThread;
 use crate::runtime::supervisor::Request;
@@ -47,6 +48,7 @@ pub(super) struct Seat<C> {
     pub(super) core: Option<usize>,
     pub(super) socket: Option<Arc<UdpSocket>>,
     pub(super) datagram_bytes_max: usize,
+    pub(super) calls: Calls,
     pub(super) spin: Duration,
     pub(super) origin: Instant,
     pub(super) bed: Arc<Bed>,
@@ -172,7 +174,7 @@ fn adopt<H: Handler>(
 fn turn_for_ever<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>) -> io::Result<Ending> {
     let counters = lane.cx.counters.clone();
     let is_v6 = seat.socket.as_ref().map(|socket| socket.local_addr()).transpose()?.is_some_and(|at| at.is_ipv6());
-    let mut receiver = Receiver::new(seat.datagram_bytes_max);
+    let mut receiver = Receiver::new(seat.datagram_bytes_max, seat.calls);
     let mut spin_until = LaneTime(0);
     let mut socket_empty_until = LaneTime(0);
     loop {
@@ -197,7 +199,7 @@ fn turn_for_ever<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>) -> io:
                 let received = receiver.receive(socket, &counters, |from, bytes| {
                     lane.datagram(now, from, bytes);
                     if lane.cx.sends.len() >= SEND_BATCH && !seat.pulse.fenced.load(Ordering::Relaxed) {
-                        send_all(socket, is_v6, &mut lane.cx.sends, &counters);
+                        send_all(socket, seat.calls, is_v6, &mut lane.cx.sends, &counters);
                     }
                 });
                 match received {
@@ -217,12 +219,12 @@ fn turn_for_ever<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>) -> io:
             return Ok(Ending::Fenced);
         }
         if let Some(socket) = &seat.socket {
-            send_all(socket, is_v6, &mut lane.cx.sends, &counters);
+            send_all(socket, seat.calls, is_v6, &mut lane.cx.sends, &counters);
         }
         if seat.pulse.stop.load(Ordering::Relaxed) {
             lane.stop(now);
             if let Some(socket) = &seat.socket {
-                send_all(socket, is_v6, &mut lane.cx.sends, &counters);
+                send_all(socket, seat.calls, is_v6, &mut lane.cx.sends, &counters);
             }
             return Ok(Ending::Stopped);
         }

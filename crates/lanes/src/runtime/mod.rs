@@ -25,6 +25,7 @@ use crate::telemetry::alarms::Alarm;
 use crate::telemetry::counters::LaneCounters;
 use crate::telemetry::snapshot::Snapshot;
 use crate::telemetry::trace::TraceEvent;
+use crate::telemetry::trace_file::TraceFiles;
 use crate::wal::LogConfig;
 
 /// What a runtime is made of.
@@ -42,10 +43,14 @@ pub struct RuntimeConfig {
     pub socket_buffer_bytes: usize,
     /// Whether the kernel is asked to steer datagrams by their slot byte. Without it, lanes pass them on over rings.
     pub kernel_steering: bool,
+    /// Whether datagrams are moved in batches (recvmmsg, sendmmsg). Without, or where the system refuses it, a call moves one.
+    pub batched_calls: bool,
     /// Where lanes keep their logs, and how; `None` for lanes that forget.
     pub log: Option<(PathBuf, LogConfig)>,
     /// Whether lanes are pinned to cores.
     pub pin: bool,
+    /// The cores lanes are pinned to, in turn; `None` for all the process may use when the runtime starts.
+    pub cores: Option<Vec<usize>>,
     /// How long an idle lane looks for work before it sleeps. Zero if there are more lanes than cores.
     pub spin: Duration,
     /// A lane that spends longer than this in one turn is given up and replaced.
@@ -58,6 +63,8 @@ pub struct RuntimeConfig {
     pub metrics: Option<SocketAddr>,
     /// Trace events kept for each lane until somebody takes them.
     pub traces_max: usize,
+    /// Where traces are written; `None` leaves them to [`Runtime::take_traces`].
+    pub trace_files: Option<TraceFiles>,
 }
 
 impl Default for RuntimeConfig {
@@ -70,14 +77,17 @@ impl Default for RuntimeConfig {
             bind: None,
             socket_buffer_bytes: 4 << 20,
             kernel_steering: true,
+            batched_calls: true,
             log: None,
             pin: true,
+            cores: None,
             spin: Duration::from_micros(50),
             stall_bound: Duration::from_secs(2),
             restart: RestartPolicy::default(),
             commands_max: 1024,
             metrics: None,
             traces_max: 1024,
+            trace_files: None,
         }
     }
 }
@@ -151,6 +161,8 @@ struct Shared<C> {
 
 /// Events kept until somebody takes them; the oldest go first.
 const EVENTS_MAX: usize = 1024;
+/// Traces kept in all before those of dead lanes are thrown away unread.
+const TRACES_OF_THE_DEAD_MAX: usize = 512;
 
 impl<C> Shared<C> {
     fn event(&self, lane: Option<LaneIndex>, what: impl Into<String>) {
@@ -159,6 +171,30 @@ impl<C> Shared<C> {
             events.remove(0);
         }
         events.push(Event { lane, what: what.into() });
+    }
+}
+
+impl<C> Shared<C> {
+    /// A lane starts with this trace. Those of dead lanes that nobody reads do not pile up.
+    fn add_trace(&self, trace: rtrb::Consumer<TraceEvent>) {
+        let mut traces = lock(&self.traces);
+        traces.retain(|old| !(old.is_abandoned() && old.is_empty()));
+        if traces.len() >= TRACES_OF_THE_DEAD_MAX
+            && let Some(oldest) = traces.iter().position(rtrb::Consumer::is_abandoned)
+        {
+            traces.remove(oldest);
+        }
+        traces.push(trace);
+    }
+
+    fn take_traces(&self, mut each: impl FnMut(TraceEvent)) {
+        let mut traces = lock(&self.traces);
+        for ring in traces.iter_mut() {
+            while let Ok(event) = ring.pop() {
+                each(event);
+            }
+        }
+        traces.retain(|ring| !ring.is_abandoned());
     }
 }
 
@@ -328,16 +364,10 @@ impl<C: Send + 'static> Runtime<C> {
         std::mem::take(&mut *lock(&self.shared.events))
     }
 
-    /// Trace events since this was last called, of all lanes.
+    /// Trace events since this was last called, of all lanes; none if they are written to files.
     pub fn take_traces(&self) -> Vec<TraceEvent> {
-        let mut traces = lock(&self.shared.traces);
         let mut taken = Vec::new();
-        for ring in traces.iter_mut() {
-            while let Ok(event) = ring.pop() {
-                taken.push(event);
-            }
-        }
-        traces.retain(|ring| !ring.is_abandoned());
+        self.shared.take_traces(|event| taken.push(event));
         taken
     }
 

@@ -1,4 +1,5 @@
-//! The thread that looks at the counters, keeps the alarms, and serves both as Prometheus text. No lane knows of it.
+//! The thread that looks at the counters, keeps the alarms, serves both as Prometheus text, and writes traces to files. No lane
+//! knows of it.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,12 +12,15 @@ use crate::runtime::{RuntimeConfig, Shared, StartError, lock};
 use crate::telemetry::alarms::Alarms;
 use crate::telemetry::prometheus;
 use crate::telemetry::snapshot::Snapshot;
+use crate::telemetry::trace_file::TraceWriter;
 use crate::time::{LaneTime, micros};
 
 /// How often the counters are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often a waiting connection is looked for in between.
 const ACCEPT_EVERY: Duration = Duration::from_millis(25);
+/// How often traces are written, if they are.
+const FLUSH_EVERY: Duration = Duration::from_millis(50);
 /// What a scraper may send, and how long it may take to.
 const REQUEST_BYTES_MAX: usize = 4096;
 const REQUEST_PATIENCE: Duration = Duration::from_millis(500);
@@ -38,11 +42,13 @@ impl Observer {
         if let Some(listener) = &listener {
             listener.set_nonblocking(true).map_err(io("setting up the metrics address"))?;
         }
+        let traces = config.trace_files.as_ref().map(TraceWriter::open).transpose();
+        let traces = traces.map_err(io("opening the folder of the trace files"))?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopping = stop.clone();
         let thread = std::thread::Builder::new()
             .name("lanes-observer".to_owned())
-            .spawn(move || watch(&shared, listener.as_ref(), &stopping))
+            .spawn(move || watch(&shared, listener.as_ref(), traces, &stopping))
             .map_err(io("starting the observer"))?;
         Ok(Self { thread: Some(thread), stop, address })
     }
@@ -62,7 +68,7 @@ impl Drop for Observer {
     }
 }
 
-fn watch<C>(shared: &Shared<C>, listener: Option<&TcpListener>, stop: &AtomicBool) {
+fn watch<C>(shared: &Shared<C>, listener: Option<&TcpListener>, mut traces: Option<TraceWriter>, stop: &AtomicBool) {
     let origin = Instant::now();
     let mut alarms = Alarms::default();
     let mut next_look = origin;
@@ -79,9 +85,22 @@ fn watch<C>(shared: &Shared<C>, listener: Option<&TcpListener>, stop: &AtomicBoo
                 Duration::ZERO
             }
             Some(Err(_)) => ACCEPT_EVERY,
+            None if traces.is_some() => FLUSH_EVERY,
             None => LOOK_EVERY,
         };
+        write_traces(shared, &mut traces);
         std::thread::park_timeout(wait);
+    }
+    write_traces(shared, &mut traces);
+}
+
+/// Empties the lanes' traces into the files. A disk that fails ends the writing, not the lanes.
+fn write_traces<C>(shared: &Shared<C>, traces: &mut Option<TraceWriter>) {
+    let Some(writer) = traces else { return };
+    shared.take_traces(|event| writer.push(&event));
+    if let Err(error) = writer.flush() {
+        shared.event(None, format!("traces are not written any more: {error}"));
+        *traces = None;
     }
 }
 

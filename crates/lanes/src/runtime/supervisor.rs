@@ -14,19 +14,20 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::rand::{GetRandomFlags, getrandom};
-use rustix::thread::sched_getaffinity;
+use rustix::thread::{CpuSet, sched_getaffinity};
 use tessera_contracts::prefix_map::{LaneIndex, PrefixMap, Slot};
 
 use crate::context::Context;
 use crate::handler::Handler;
 use crate::lane::Mail;
+use crate::net::calls::Calls;
 use crate::net::group::SocketGroup;
 use crate::ring::link::link;
 use crate::ring::park::Bed;
 use crate::ring::pressure::Pressure;
 use crate::runtime::lane_thread::{self, Ending, Pulse, Seat};
 use crate::runtime::log_thread::LogThread;
-use crate::runtime::{ChangeRefused, Door, RuntimeConfig, Shared, StartError, lock};
+use crate::runtime::{ChangeRefused, Door, RuntimeConfig, Shared, StartError};
 use crate::telemetry::counters::LaneCounters;
 use crate::telemetry::trace::Tracer;
 use crate::time::{LaneTime, micros};
@@ -119,9 +120,19 @@ where
         steering: AtomicBool::new(false),
         failed: AtomicBool::new(false),
     });
-    let cores = sched_getaffinity(None)
-        .map(|set| (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
-        .unwrap_or_default();
+    let cores = config.cores.clone().unwrap_or_else(cores_allowed);
+    let calls = match sockets.as_ref().map(SocketGroup::probe_batches) {
+        Some(Err(error)) => {
+            let what = format!(
+                "datagrams cannot be moved in batches ({error}): every one costs a system call, which is slower. \
+                 Allow recvmmsg and sendmmsg in the sandbox of the process"
+            );
+            shared.event(None, what);
+            Calls::Single
+        }
+        _ if config.batched_calls => Calls::Batched,
+        _ => Calls::Single,
+    };
     let mut supervisor = Supervisor {
         config: config.clone(),
         make: Arc::new(make),
@@ -132,6 +143,7 @@ where
         log,
         origin: Instant::now(),
         cores,
+        calls,
         lanes: BTreeMap::new(),
         change: None,
         stopping: false,
@@ -150,6 +162,11 @@ where
     Ok((shared, thread))
 }
 
+fn cores_allowed() -> Vec<usize> {
+    let set = sched_getaffinity(None);
+    set.map(|set| (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()).unwrap_or_default()
+}
+
 struct Supervisor<H: Handler, F> {
     config: RuntimeConfig,
     make: Arc<F>,
@@ -160,6 +177,7 @@ struct Supervisor<H: Handler, F> {
     log: Option<(Directory, crate::wal::LogConfig, File)>,
     origin: Instant,
     cores: Vec<usize>,
+    calls: Calls,
     lanes: BTreeMap<LaneIndex, Watched>,
     change: Option<ChangeInProgress>,
     stopping: bool,
@@ -346,7 +364,7 @@ where
         let mut cx = Context::new(index, &self.config.lane, self.map.clone(), seed, self.now(), counters);
         let (tracer, traces) = Tracer::new(self.config.lane.trace_every, self.config.traces_max);
         cx.tracer = tracer;
-        lock(&self.shared.traces).push(traces);
+        self.shared.add_trace(traces);
         let alone = self.config.lanes <= self.cores.len();
         let seat = Seat {
             lane: index,
@@ -354,6 +372,7 @@ where
             core: (self.config.pin && !self.cores.is_empty()).then(|| self.cores[place % self.cores.len()]),
             socket: self.sockets.as_ref().map(|sockets| sockets.socket(place)),
             datagram_bytes_max: self.config.lane.datagram_bytes_max,
+            calls: self.calls,
             spin: if alone { self.config.spin } else { Duration::ZERO },
             origin: self.origin,
             bed: bed.clone(),

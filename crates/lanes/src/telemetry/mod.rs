@@ -9,3 +9,4 @@ pub mod histogram;
 pub mod prometheus;
 pub mod snapshot;
 pub mod trace;
+pub mod trace_file;
