@@ -18,7 +18,7 @@ use crate::class::{Class, DropCause, RingSizes};
 use crate::envelope::{Envelope, PAYLOAD_BYTES_MAX};
 use crate::ring::bulk::{BulkConsumer, BulkProducer, bulk_ring};
 use crate::ring::inflight::Inflight;
-use crate::ring::message::{MessageConsumer, MessageProducer, message_ring};
+use crate::ring::message::{MessageConsumer, MessageProducer, RingFull, message_ring};
 use crate::ring::park::Bed;
 use crate::ring::pressure::{Pressure, PressureHold};
 use crate::ring::stage::{Stage, Staged};
@@ -115,14 +115,13 @@ impl Link {
 
     fn send_control(&mut self, envelope: &Envelope, payload: &[u8]) -> Sent {
         self.flush_control();
-        if self.control_stage.is_empty() && self.control.try_push(envelope, payload).is_ok() {
-            return Sent::Enqueued;
-        }
-        self.pressure.set(true);
-        match self.control_stage.put(envelope, payload, |other| other.kind == envelope.kind) {
-            Staged::Added => Sent::Enqueued,
-            Staged::Replaced => Sent::Coalesced,
-            Staged::Displaced => unreachable!("a place per kind: the stage cannot overflow"),
+        let push = |envelope: &Envelope, payload: &[u8]| self.control.try_push(envelope, payload);
+        match push_or_reserve(&mut self.control_stage, push, envelope, payload) {
+            None => Sent::Enqueued,
+            Some(staged) => {
+                self.pressure.set(true);
+                if staged == Staged::Added { Sent::Enqueued } else { Sent::Coalesced }
+            }
         }
     }
 
@@ -158,7 +157,7 @@ impl Link {
     }
 
     fn flush_control(&mut self) {
-        flush(&mut self.control_stage, &mut self.control);
+        flush(&mut self.control_stage, |envelope, payload| self.control.try_push(envelope, payload));
         // Healthy again at half: a flag that falls at "not full" would flutter with every message.
         if self.control_stage.is_empty() && self.control.depth() * 2 <= self.control.capacity() {
             self.pressure.set(false);
@@ -166,7 +165,7 @@ impl Link {
     }
 
     fn flush_hints(&mut self) {
-        flush(&mut self.hints_stage, &mut self.hints);
+        flush(&mut self.hints_stage, |envelope, payload| self.hints.try_push(envelope, payload));
     }
 
     /// Moves what was kept back into the rings as far as it fits. False while something is left.
@@ -212,9 +211,26 @@ impl Link {
     }
 }
 
-fn flush(stage: &mut Stage, ring: &mut MessageProducer) {
+/// Sends a control message that nothing may lose: into the ring, or, behind what waits already, into its kind's reserved place.
+/// Says what became of it there.
+pub(super) fn push_or_reserve(
+    stage: &mut Stage,
+    push: impl FnOnce(&Envelope, &[u8]) -> Result<(), RingFull>,
+    envelope: &Envelope,
+    payload: &[u8],
+) -> Option<Staged> {
+    if stage.is_empty() && push(envelope, payload).is_ok() {
+        return None;
+    }
+    let staged = stage.put(envelope, payload, |other| other.kind == envelope.kind);
+    assert_ne!(staged, Staged::Displaced, "a place per kind: the stage cannot overflow");
+    Some(staged)
+}
+
+/// Moves what waits into the ring, oldest first, as far as there is room.
+pub(super) fn flush(stage: &mut Stage, mut push: impl FnMut(&Envelope, &[u8]) -> Result<(), RingFull>) {
     while let Some((envelope, payload)) = stage.front() {
-        if ring.try_push(envelope, payload).is_err() {
+        if push(envelope, payload).is_err() {
             break;
         }
         stage.pop();

@@ -2,7 +2,8 @@
 //!
 //! Two rings, so that a message without payload costs 32 bytes of traffic and not 544. A payload is copied once, by the
 //! producer, and read in place by the consumer; only one that wraps around the end is copied a second time.
-//! The payload is committed before its envelope, so a visible envelope's payload is always there.
+//! The payload is committed before its envelope, so a visible envelope's payload is always there. That order is all we add to
+//! the two rings; [`publish`] and [`take`] hold it, and loom runs these very functions over rings of its own.
 
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -23,6 +24,86 @@ pub(crate) fn message_ring(size: RingSize) -> (MessageProducer, MessageConsumer)
     )
 }
 
+/// The producing end of a ring of `T`, as far as a message needs it.
+pub(crate) trait RingIn<T> {
+    fn is_full(&self) -> bool;
+    /// Commits all of `items` at once, or none.
+    fn push_all(&mut self, items: &[T]) -> Result<(), RingFull>;
+}
+
+/// The consuming end.
+pub(crate) trait RingOut<T> {
+    fn pop(&mut self) -> Option<T>;
+    /// Shows the next `len` items, as one slice or as two around the ring's end, and frees them afterwards; `None` if there
+    /// are not so many yet.
+    fn read<R>(&mut self, len: usize, show: impl FnOnce(&[T], &[T]) -> R) -> Option<R>;
+}
+
+impl<T: Copy> RingIn<T> for Producer<T> {
+    fn is_full(&self) -> bool {
+        Self::is_full(self)
+    }
+
+    fn push_all(&mut self, items: &[T]) -> Result<(), RingFull> {
+        self.push_entire_slice(items).map_err(|_| RingFull)
+    }
+}
+
+impl<T> RingOut<T> for Consumer<T> {
+    fn pop(&mut self) -> Option<T> {
+        Self::pop(self).ok()
+    }
+
+    fn read<R>(&mut self, len: usize, show: impl FnOnce(&[T], &[T]) -> R) -> Option<R> {
+        let chunk = self.read_chunk(len).ok()?;
+        let (head, tail) = chunk.as_slices();
+        let result = show(head, tail);
+        chunk.commit_all();
+        Some(result)
+    }
+}
+
+/// Appends a message whose header tells its payload's length, or leaves both rings as they were.
+pub(crate) fn publish(
+    envelopes: &mut impl RingIn<Envelope>,
+    payloads: &mut impl RingIn<u8>,
+    envelope: &Envelope,
+    payload: &[u8],
+) -> Result<(), RingFull> {
+    if envelopes.is_full() {
+        return Err(RingFull);
+    }
+    if !payload.is_empty() {
+        payloads.push_all(payload)?;
+    }
+    envelopes.push_all(std::slice::from_ref(envelope))
+}
+
+/// Hands the next message to `handle` and frees its payload afterwards; `None` if there is none.
+///
+/// `scratch` holds the rare payload that wraps around the ring's end.
+pub(crate) fn take<R>(
+    envelopes: &mut impl RingOut<Envelope>,
+    payloads: &mut impl RingOut<u8>,
+    scratch: &mut [u8; PAYLOAD_BYTES_MAX],
+    handle: impl FnOnce(&Envelope, &[u8]) -> R,
+) -> Option<R> {
+    let envelope = envelopes.pop()?;
+    let len = usize::from(envelope.payload_len);
+    if len == 0 {
+        return Some(handle(&envelope, &[]));
+    }
+    let result = payloads.read(len, |head, tail| {
+        if tail.is_empty() {
+            return handle(&envelope, head);
+        }
+        scratch[..head.len()].copy_from_slice(head);
+        scratch[head.len()..len].copy_from_slice(tail);
+        handle(&envelope, &scratch[..len])
+    });
+    Some(result.expect("a payload is committed before its envelope"))
+}
+
 #[derive(Debug)]
 pub(crate) struct MessageProducer {
     envelopes: Producer<Envelope>,
@@ -33,13 +114,7 @@ impl MessageProducer {
     /// Appends a message, or leaves the ring as it was.
     pub(crate) fn try_push(&mut self, envelope: &Envelope, payload: &[u8]) -> Result<(), RingFull> {
         debug_assert_eq!(envelope.payload_len as usize, payload.len(), "the header tells the payload's length");
-        if self.envelopes.is_full() {
-            return Err(RingFull);
-        }
-        if !payload.is_empty() {
-            self.payload.push_entire_slice(payload).map_err(|_| RingFull)?;
-        }
-        self.envelopes.push(*envelope).map_err(|_| RingFull)
+        publish(&mut self.envelopes, &mut self.payload, envelope, payload)
     }
 
     /// Messages not yet taken by the consumer, at this moment. Asks the consumer's cache line.
@@ -73,30 +148,13 @@ impl MessageConsumer {
         self.envelopes.is_empty()
     }
 
-    /// Hands the next message to `handle` and frees its slot afterwards; `None` if there is none.
-    ///
-    /// `scratch` holds the rare payload that wraps around the ring's end.
+    /// Takes the next message: see [`take`].
     pub(crate) fn pop_with<R>(
         &mut self,
         scratch: &mut [u8; PAYLOAD_BYTES_MAX],
         handle: impl FnOnce(&Envelope, &[u8]) -> R,
     ) -> Option<R> {
-        let envelope = self.envelopes.pop().ok()?;
-        let len = envelope.payload_len as usize;
-        if len == 0 {
-            return Some(handle(&envelope, &[]));
-        }
-        let chunk = self.payload.read_chunk(len).expect("a payload is committed before its envelope");
-        let result = match chunk.as_slices() {
-            (whole, []) => handle(&envelope, whole),
-            (head, tail) => {
-                scratch[..head.len()].copy_from_slice(head);
-                scratch[head.len()..len].copy_from_slice(tail);
-                handle(&envelope, &scratch[..len])
-            }
-        };
-        chunk.commit_all();
-        Some(result)
+        take(&mut self.envelopes, &mut self.payload, scratch, handle)
     }
 }
 

@@ -2,12 +2,14 @@
 //!
 //! The rings themselves are `rtrb`'s. Added here: payload bytes beside the envelopes, the drop policy of each class, exact
 //! knowledge of what is still in flight, the pressure flag by which Control sheds the lower classes, and parking.
-//! All of it is safe code. Loom explores the parking protocol, and shows that it fails without its fence; the pressure and
-//! skip counters are relaxed hints of which a stale reading sheds or keeps a few messages too many, never more.
+//! All of it is safe code. Loom explores the parking protocol, the order of payload and envelope, and the reserved places of
+//! Control, and shows that each fails without what holds it; the pressure and skip counters are relaxed hints of which a stale reading sheds or keeps a few messages too many, never more.
 
 pub(crate) mod bulk;
 pub(crate) mod inflight;
 pub(crate) mod link;
+#[cfg(test)]
+mod loom_tests;
 pub(crate) mod message;
 pub(crate) mod park;
 pub(crate) mod pressure;
