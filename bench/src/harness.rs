@@ -40,6 +40,10 @@ pub(crate) struct Figure {
 pub(crate) struct Pair {
     pub(crate) ours: Body,
     pub(crate) reference: Body,
+    /// Puts back what so many operations of ours will use up, outside the measured time.
+    pub(crate) refill: Body,
+    /// The most operations of ours between two refills.
+    pub(crate) times_max: u64,
 }
 
 /// Does that many operations.
@@ -73,7 +77,13 @@ impl Figure {
 
 impl Pair {
     pub(crate) fn new(ours: impl FnMut(u64) + 'static, reference: impl FnMut(u64) + 'static) -> Self {
-        Self { ours: Box::new(ours), reference: Box::new(reference) }
+        Self { ours: Box::new(ours), reference: Box::new(reference), refill: Box::new(|_| ()), times_max: u64::MAX }
+    }
+
+    /// For operations of ours that use something up: `refill` is called before each sample with the number of operations
+    /// to come, which is at most `times_max`.
+    pub(crate) fn refilled(self, times_max: u64, refill: impl FnMut(u64) + 'static) -> Self {
+        Self { refill: Box::new(refill), times_max, ..self }
     }
 }
 
@@ -133,11 +143,12 @@ pub(crate) struct Side {
 /// Takes the samples of a figure.
 pub(crate) fn measure(figure: &Figure, effort: Effort) -> Measured {
     let mut pair = (figure.setup)();
-    let times_ours = times_for(&mut pair.ours, effort.sample);
-    let times_reference = times_for(&mut pair.reference, effort.sample);
+    let times_ours = times_for(&mut pair.ours, &mut pair.refill, pair.times_max, effort.sample);
+    let times_reference = times_for(&mut pair.reference, &mut |_| (), u64::MAX, effort.sample);
     let (mut ours, mut reference) = (Vec::new(), Vec::new());
     for index in 0..effort.pairs {
         let ours_first = index % 2 == 0;
+        (pair.refill)(times_ours);
         if ours_first {
             ours.push(sample(&mut pair.ours, times_ours));
         }
@@ -172,15 +183,16 @@ fn sample(body: &mut Body, times: u64) -> Passed {
 }
 
 /// How many operations fill a sample; also warms caches and branch predictors.
-fn times_for(body: &mut Body, sample_min: Duration) -> u64 {
+fn times_for(body: &mut Body, refill: &mut dyn FnMut(u64), times_max: u64, sample_min: Duration) -> u64 {
     let mut times = 1;
     loop {
+        refill(times);
         // The longer of both clocks: a body that sleeps would otherwise be given an endless number of operations.
         let passed = sample(body, times);
-        if passed.cpu.max(passed.wall) >= sample_min || times >= 1 << 40 {
+        if passed.cpu.max(passed.wall) >= sample_min || times >= times_max.min(1 << 40) {
             return times;
         }
-        times *= 2;
+        times = (times * 2).min(times_max);
     }
 }
 
@@ -213,6 +225,25 @@ mod tests {
         let measured = measure(&figure, Effort { pairs: 4, sample: Duration::from_millis(2) });
         assert_eq!(log.borrow().as_str(), "or".to_string() + "orroorro");
         assert_eq!(measured.pairs, 4);
+    }
+
+    #[test]
+    fn what_is_used_up_is_refilled_before_each_sample_and_never_too_late() {
+        use std::cell::Cell;
+        use std::rc::Rc;
+        let left: Rc<Cell<u64>> = Rc::default();
+        let figure = {
+            let left = left.clone();
+            Figure::cost("test/refill", "", move || {
+                let (user, store) = (left.clone(), left.clone());
+                let ours =
+                    move |times| user.set(user.get().checked_sub(times).expect("there is enough for the sample"));
+                let reference = |times| std::thread::sleep(Duration::from_micros(times));
+                Pair::new(ours, reference).refilled(5, move |times| store.set(times))
+            })
+        };
+        measure(&figure, Effort { pairs: 4, sample: Duration::from_millis(2) });
+        assert_eq!(left.get(), 0);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::harness::{Body, Figure};
 
-/// Operations of the shorter and the longer run.
+/// Operations of the shorter and the longer run; fewer where they use something up.
 const TIMES: [u64; 2] = [2_000, 12_000];
 
 /// Counts both sides of every figure; returns whether all gates hold.
@@ -49,7 +49,10 @@ pub(crate) fn run_body(figures: &[Figure], args: &[String]) -> Result<(), String
     let times = times.parse().map_err(|_| format!("{times} is not a number of times"))?;
     let mut pair = (figure.setup)();
     let body = match side.as_str() {
-        "ours" => &mut pair.ours,
+        "ours" => {
+            (pair.refill)(times);
+            &mut pair.ours
+        }
         "reference" => &mut pair.reference,
         other => return Err(format!("a side is ours or reference, not {other}")),
     };

@@ -64,11 +64,14 @@ pub enum Need {
     ClockSkew,
     /// Has sessions that can be lost before a lease ends; see [`BackendFactory::lose_session`].
     LostSessions,
+    /// Counts what can be claimed of a run of any size. Other backends may estimate it for runs of more than 32 shards.
+    ExactHints,
 }
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::ByteLimit, Self::RunLimit, Self::Cooldown, Self::ClockSkew, Self::LostSessions];
+    pub const ALL: [Self; 6] =
+        [Self::ByteLimit, Self::RunLimit, Self::Cooldown, Self::ClockSkew, Self::LostSessions, Self::ExactHints];
 
     /// How a story asks for it, after the word `needs`.
     pub const fn as_str(self) -> &'static str {
@@ -78,6 +81,7 @@ impl Need {
             Self::Cooldown => "cooldown",
             Self::ClockSkew => "clock skew",
             Self::LostSessions => "lost sessions",
+            Self::ExactHints => "exact hints",
         }
     }
 }
@@ -130,7 +134,7 @@ impl BackendFactory for InMemory {
 
     fn offers(&self, need: Need) -> bool {
         match need {
-            Need::ByteLimit | Need::RunLimit | Need::Cooldown | Need::ClockSkew => true,
+            Need::ByteLimit | Need::RunLimit | Need::Cooldown | Need::ClockSkew | Need::ExactHints => true,
             Need::LostSessions => false,
         }
     }

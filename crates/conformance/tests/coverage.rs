@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use tessera_conformance::{InMemory, stories_seen};
+use tessera_conformance::{InMemory, stories, stories_seen};
 
 const ACCESS: &[&str] = &["tenant mismatch", "shard not found", "run not active"];
 const LEASE: &[&str] = &["terminal", "stale fence", "expired", "not the holder"];
@@ -135,6 +135,44 @@ const ANSWERS: &[(&str, &[&str])] = &[
         ],
     ),
 ];
+
+/// `answer.rs` names every variant of every error, and must: it matches without a wildcard. So a variant that is new there
+/// is asked for here, and by the test below in every operation that the table lists it for.
+#[test]
+fn every_error_variant_is_told_in_a_story() {
+    let words = refusals_in(include_str!("../src/answer.rs"));
+    assert!(words.len() > 50, "{} ways to refuse were found in the source: {words:?}", words.len());
+    let listed: BTreeSet<_> = refusals().into_iter().flat_map(|(_, reasons)| reasons).collect();
+    let told: Vec<_> = stories().map(|(_, text)| text).collect();
+    // A healthy store does not fail.
+    let untold = ["store failed for now", "store is corrupt"];
+    for words in words.difference(&BTreeSet::from(untold)) {
+        let refusal = format!("refused: {words}");
+        assert!(told.iter().any(|text| text.contains(&refusal)), "no story has `{refusal}`");
+        assert!(listed.iter().any(|listed| listed.starts_with(words)), "no operation is listed with `{words}`");
+    }
+    for because in ["because deadline", "because session lost"] {
+        assert!(told.iter().any(|text| text.contains(because)), "no story has `{because}`");
+    }
+}
+
+/// The texts that refusals begin with, from the implementations of `Refused`: what is handed to `Line::refused`, directly
+/// or out of a `match`. Of a text that names an edge, what comes before the name.
+fn refusals_in(source: &'static str) -> BTreeSet<&'static str> {
+    let impls = source.split("\nimpl Refused for ").skip(1).map(|text| text.split("\n}\n").next().unwrap_or(text));
+    let helper = source.split("fn no_room()").nth(1).and_then(|text| text.split('}').next());
+    let literals = impls.chain(helper).flat_map(|text| {
+        let parts: Vec<_> = text.split('"').collect();
+        parts.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect::<Vec<_>>()
+    });
+    let begins = |before: &str| {
+        let handed =
+            ["Line::refused(", "Line::refused(format_args!(", "=> ", "=> ("].iter().any(|end| before.ends_with(end));
+        // Which of two ways a lease expired is said in addition.
+        handed && !before.lines().next_back().is_some_and(|line| line.contains("ExpiredBecause::"))
+    };
+    literals.filter(|(before, _)| begins(before)).map(|(_, words)| words.split('{').next().unwrap_or(words)).collect()
+}
 
 #[test]
 fn every_operation_is_seen_with_every_answer_it_can_give() {

@@ -18,7 +18,7 @@ impl BackendFactory for Faulty {
 
     fn offers(&self, need: Need) -> bool {
         match need {
-            Need::RunLimit | Need::Cooldown | Need::ClockSkew | Need::LostSessions => true,
+            Need::RunLimit | Need::Cooldown | Need::ClockSkew | Need::LostSessions | Need::ExactHints => true,
             Need::ByteLimit => false,
         }
     }

@@ -20,10 +20,10 @@ pub fn config(wanted: &BackendConfig, base: EtcdConfig) -> EtcdConfig {
     }
 }
 
-/// etcd bounds runs and bytes by its own quota, not by ours.
+/// etcd bounds runs and bytes by its own quota, not by ours, and what can be claimed of a large run is an estimate.
 pub const fn offers(need: Need) -> bool {
     match need {
         Need::Cooldown | Need::ClockSkew | Need::LostSessions => true,
-        Need::ByteLimit | Need::RunLimit => false,
+        Need::ByteLimit | Need::RunLimit | Need::ExactHints => false,
     }
 }

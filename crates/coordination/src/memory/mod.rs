@@ -2,8 +2,8 @@
 //!
 //! `&mut self` makes every operation atomic, so there is nothing here but storage: find the record, ask the decision, carry
 //! it out, keep the indexes current. Records are found through two levels of maps, tenant first, so that a wrong tenant
-//! misses at once. Records live in an arena, byte strings in them if short and else in one slab, and what can be claimed in an index per run; after
-//! registration no operation on a shard allocates unless it makes shards.
+//! misses at once. Records live in an arena, their byte strings in them if short and else in one slab, and what can be
+//! claimed in an index per run; after registration no operation on a shard allocates unless it makes shards.
 //!
 //! A split is decided in full before anything is touched, and its children are stored before the parent changes. So a full
 //! slab leaves everything as it was, and no record has to be taken out of the map to be changed.
