@@ -15,6 +15,7 @@ use tessera_dht::contact::Contact;
 use tessera_dht::identity::Identity;
 use tessera_dht::node::LaneNode;
 use tessera_dht::node::command::{Command, CommandId, Outcome};
+use tessera_dht::node::log::log_kind;
 use tessera_dht::node::outbox::{Importance, Logged, MessageClass, Outbox, message_kind};
 use tessera_dht::time::Now;
 use tessera_dht::wire::message::SignedProvider;
@@ -63,8 +64,15 @@ pub(crate) struct Flags {
     pub(crate) log_failed: AtomicBool,
 }
 
-/// The timer that drives the DHT's own timers; others are sleepers.
+/// The timer that drives the DHT's own timers, and the one that ends a lane's youth; others are sleepers.
 const DHT_TIMER: u64 = 0;
+const YOUTH_TIMER: u64 = u64::MAX;
+
+/// How long a lane that knows nobody yet keeps commands back before it answers that it is alone.
+const YOUTH: Duration = Duration::from_secs(2);
+
+/// "I have told you of so many contacts": u32. Kinds below are the DHT's own.
+const INTRODUCED: Kind = Kind::new(0x80);
 
 /// One lane.
 #[derive(Debug)]
@@ -80,6 +88,19 @@ pub(crate) struct DhtLane {
     wake: Option<(u64, TimerHandle)>,
     snapshot: SnapshotWalk,
     exports: HashMap<Slot, SlotWalk>,
+    youth: Youth,
+}
+
+/// A lane that has just started knows nobody, and would find nothing and nobody to store with. If it is about to be told of
+/// contacts, it keeps commands back until then.
+#[derive(Debug)]
+enum Youth {
+    /// Commands wait for the first contact.
+    Young {
+        held: Vec<(CommandId, Command)>,
+        expects_contacts: bool,
+    },
+    Over,
 }
 
 impl DhtLane {
@@ -95,7 +116,23 @@ impl DhtLane {
             wake: None,
             snapshot: SnapshotWalk::default(),
             exports: HashMap::new(),
+            youth: Youth::Young { held: Vec::new(), expects_contacts: false },
         }
+    }
+
+    /// Ends the lane's youth if it knows somebody, or if nobody is to be expected any more; does what was kept back.
+    fn grow_up(&mut self, cx: &mut Context, whatever: bool) {
+        let Youth::Young { held, .. } = &mut self.youth else { return };
+        if self.node.table().live_len() == 0 && !whatever {
+            return;
+        }
+        let held = std::mem::take(held);
+        self.youth = Youth::Over;
+        self.with(cx, |node, now, out| {
+            for (id, command) in held {
+                node.on_command(now, id, command, out);
+            }
+        });
     }
 
     /// Calls the lane and sees to its timers.
@@ -129,6 +166,7 @@ impl DhtLane {
 
     /// A lane that is new knows nobody: it gets our contacts.
     fn introduce(&mut self, cx: &mut Context, to: LaneIndex) {
+        let mut told = 0_u32;
         for peer in self.node.table().iter_live() {
             let mut payload = [0; 54];
             payload[..50].copy_from_slice(&peer.contact.to_wire());
@@ -138,7 +176,9 @@ impl DhtLane {
             let envelope = Envelope { key_prefix: prefix, ..Envelope::to_lane(to, Class::Hints, CONTACT_KIND) };
             // A hint that finds no room is heard another time.
             let _ = cx.send(envelope, &payload);
+            told += 1;
         }
+        let _ = cx.send(Envelope::to_lane(to, Class::Coordination, INTRODUCED), &told.to_le_bytes());
     }
 }
 
@@ -148,6 +188,9 @@ impl Handler for DhtLane {
     type Command = NodeCommand;
 
     fn on_recovered(&mut self, record: Record<'_>) {
+        if let Youth::Young { expects_contacts, .. } = &mut self.youth {
+            *expects_contacts |= record.kind == log_kind::CONTACT;
+        }
         let now = self.clock.early();
         self.node.on_record(now, record.kind, record.payload);
     }
@@ -160,22 +203,41 @@ impl Handler for DhtLane {
             node.on_start(now, out);
             node.on_command(now, CommandId(0), Command::Bootstrap { contacts: seeds }, out);
         });
+        if let Youth::Young { expects_contacts, .. } = &mut self.youth {
+            *expects_contacts |= !self.seeds.is_empty();
+            let alone = !*expects_contacts && cx.map().lanes() == 1;
+            if alone || cx.set_timer(YOUTH, YOUTH_TIMER).is_err() {
+                self.grow_up(cx, true);
+            }
+        }
     }
 
     fn on_datagram(&mut self, cx: &mut Context, datagram: Datagram<'_>) {
         let Datagram { from, bytes, hops } = datagram;
         self.with(cx, |node, now, out| node.on_datagram(now, Addr::from(from), bytes, hops, out));
+        self.grow_up(cx, false);
     }
 
     fn on_message(&mut self, cx: &mut Context, message: Message<'_>) {
+        if message.envelope.kind == INTRODUCED {
+            if let Youth::Young { expects_contacts, .. } = &mut self.youth {
+                *expects_contacts |= message.payload != 0_u32.to_le_bytes();
+                let nobody = !*expects_contacts;
+                self.grow_up(cx, nobody);
+            }
+            return;
+        }
         let kind = message.envelope.kind.get();
         self.with(cx, |node, now, out| node.on_message(now, kind, message.payload, out));
+        self.grow_up(cx, false);
     }
 
     fn on_timer(&mut self, cx: &mut Context, token: u64) {
         if token == DHT_TIMER {
             self.wake = None;
             self.with(cx, |node, now, out| node.on_time(now, out));
+        } else if token == YOUTH_TIMER {
+            self.grow_up(cx, true);
         } else if let Some(sleeper) = self.sleepers.remove(&token) {
             sleeper.send(());
         }
@@ -185,11 +247,18 @@ impl Handler for DhtLane {
         match command {
             NodeCommand::Dht(id, command, waiting) => {
                 self.waiting.insert(id, waiting);
-                self.with(cx, |node, now, out| node.on_command(now, id, command, out));
+                if let Youth::Young { held, .. } = &mut self.youth {
+                    held.push((id, command));
+                } else {
+                    self.with(cx, |node, now, out| node.on_command(now, id, command, out));
+                }
             }
             NodeCommand::Cancel(command) => {
                 self.with(cx, |node, now, out| node.on_command(now, CommandId(0), Command::Cancel { command }, out));
                 self.waiting.remove(&command);
+                if let Youth::Young { held, .. } = &mut self.youth {
+                    held.retain(|(id, _)| *id != command);
+                }
             }
             NodeCommand::Status(reply) => reply.send(self.status(cx)),
             NodeCommand::Peers(reply) => {
