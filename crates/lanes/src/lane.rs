@@ -68,6 +68,8 @@ pub(crate) struct Lane<H> {
     scratch: Box<[u8; PAYLOAD_BYTES_MAX]>,
     bulk_body: Box<[u8]>,
     retiring: bool,
+    /// Messages, frames and timers handled so far: what a simulated turn is charged for.
+    pub(crate) work: u64,
     /// Something is kept back that only another lane can make room for.
     blocked: bool,
 }
@@ -87,6 +89,7 @@ impl<H: Handler> Lane<H> {
             scratch: Box::new([0; PAYLOAD_BYTES_MAX]),
             bulk_body: vec![0; BULK_BODY_BYTES_MAX].into_boxed_slice(),
             retiring: false,
+            work: 0,
             blocked: false,
         }
     }
@@ -319,6 +322,7 @@ impl<H: Handler> Lane<H> {
             self.cx.counters.classes[class.index()].drained.add(taken[class.index()] as u64);
         }
         self.drain.adapt(taken);
+        self.work += taken.iter().sum::<usize>() as u64;
         taken != [0; 3]
     }
 
@@ -328,6 +332,7 @@ impl<H: Handler> Lane<H> {
             for _ in 0..BULK_FRAMES_PER_TURN {
                 let Some((frame, len)) = self.inlets[at].bulk.pop(&mut self.bulk_body) else { break };
                 busy = true;
+                self.work += 1;
                 let src = self.inlets[at].src;
                 self.cx.arena.reset();
                 match frame {
@@ -368,6 +373,7 @@ impl<H: Handler> Lane<H> {
         for fired in 0..TIMERS_PER_TURN {
             let Some((_, timer)) = self.cx.timers.pop_due(tick) else { return fired > 0 };
             self.cx.arena.reset();
+            self.work += 1;
             match timer {
                 Timer::Handler(token) => {
                     self.cx.counters.timers_fired.add(1);

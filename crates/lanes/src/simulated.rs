@@ -54,8 +54,19 @@ pub struct VirtualNode<H: Handler> {
     rng: ChaCha8Rng,
     outgoing: Vec<(SocketAddr, Vec<u8>)>,
     findings: Vec<Finding>,
+    /// What the lanes' turns take of the node's time. Nothing, unless it is set.
+    pub cost: TurnCost,
     /// Of a thousand datagrams, how many reach a lane at random instead of the one their slot byte names.
     pub misroute_permille: u32,
+}
+
+/// How long a virtual lane's turn takes: it takes no other until then, as if it had a core to itself and that was busy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TurnCost {
+    /// For a turn that found something to do.
+    pub turn: Duration,
+    /// For each message, frame and timer it handled.
+    pub each: Duration,
 }
 
 struct VirtualLane<H> {
@@ -95,6 +106,7 @@ impl<H: Handler> VirtualNode<H> {
             now,
             outgoing: Vec::new(),
             findings: Vec::new(),
+            cost: TurnCost::default(),
             misroute_permille: 0,
             config,
         };
@@ -256,7 +268,13 @@ impl<H: Handler> VirtualNode<H> {
         for at in order {
             let Some(lane) = &mut self.lanes[at] else { continue };
             if lane.stalled_until <= self.now {
-                busy |= lane.lane.turn(self.now);
+                let before = lane.lane.work;
+                let found = lane.lane.turn(self.now);
+                if found {
+                    let work = u32::try_from(lane.lane.work - before).unwrap_or(u32::MAX);
+                    lane.stalled_until = self.now.after(self.cost.turn + self.cost.each * work);
+                }
+                busy |= found;
             }
             while let Some((to, bytes)) = lane.lane.cx.sends.get(0) {
                 self.outgoing.push((to, bytes.to_vec()));
@@ -281,7 +299,11 @@ impl<H: Handler> VirtualNode<H> {
     #[must_use]
     pub fn next_wake(&self) -> Option<LaneTime> {
         let lanes = self.lanes.iter().flatten();
-        lanes.filter_map(|lane| lane.lane.next_wake().map(|wake| wake.max(lane.stalled_until))).min()
+        let wake_of = |lane: &VirtualLane<H>| {
+            let waiting = (lane.stalled_until > self.now && lane.lane.has_waiting()).then_some(lane.stalled_until);
+            waiting.or_else(|| lane.lane.next_wake().map(|wake| wake.max(lane.stalled_until)))
+        };
+        lanes.filter_map(wake_of).min()
     }
 
     /// Lets time pass until `until`, stopping at every moment at which a lane has something to do.

@@ -4,6 +4,8 @@
 //! lane that took the order, which tells whoever asked. So an order that was answered must never be lost.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 
+pub mod virtual_client;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::Sender;
 
