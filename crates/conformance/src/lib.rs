@@ -14,11 +14,13 @@ mod differential;
 mod line;
 mod parse;
 mod story;
+mod telling;
 mod text;
 mod watch;
 mod world;
 
 pub use backend::{AsyncBackendFactory, BackendConfig, BackendFactory, InMemory, Need};
+pub use telling::told;
 
 use backend::OnExecutor;
 use parse::Story;

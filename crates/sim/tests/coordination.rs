@@ -3,7 +3,7 @@
 
 use tessera_sim::coordination::config::{Config, Level};
 use tessera_sim::coordination::marks::Marks;
-use tessera_sim::coordination::{etcd, simulate};
+use tessera_sim::coordination::{etcd, local, simulate};
 
 #[test]
 fn the_same_seed_is_the_same_world() {
@@ -41,4 +41,17 @@ fn the_backend_on_etcd_keeps_the_properties_over_a_failing_store() {
         let config = Config::draw(seed, 1_500, level, seed % 3 == 0);
         etcd::simulate(&config, level).unwrap_or_else(|violation| panic!("seed {seed}, level {level}: {violation:#?}"));
     }
+}
+
+#[test]
+fn the_backend_in_a_file_keeps_the_properties_over_a_disk_that_loses_its_power() {
+    let mut marks = Marks::default();
+    for seed in 0..24 {
+        let level = Level::ALL[seed as usize % 4];
+        let config = Config::draw(seed, 1_200, level, seed % 3 == 0);
+        let report = local::simulate(&config, level)
+            .unwrap_or_else(|violation| panic!("seed {seed}, level {level}: {violation:#?}"));
+        marks.add(&report.marks);
+    }
+    assert!(marks.count("a store lost its power and came back") >= 12, "{marks:#?}");
 }

@@ -17,6 +17,11 @@ use super::world::{Report, World};
 
 /// One world around the coordinator on etcd.
 pub fn simulate(config: &Config, level: Level) -> Result<Report, Violation> {
+    World::around(stage(config, level), config.clone()).run()
+}
+
+/// The stage of such a world.
+pub fn stage(config: &Config, level: Level) -> Stage<sync::SimEtcdCoordinator> {
     let kv = SimKv::new(config.seed);
     let etcd = EtcdConfig {
         claim_cooldown: Duration::from_millis(config.cooldown),
@@ -35,8 +40,7 @@ pub fn simulate(config: &Config, level: Level) -> Result<Report, Violation> {
         // say, nor whether a shard was taken too soon.
         checkers.retain(|checker| !matches!(checker.name(), "HintsAreTrue" | "NoTheftFromLiveOwner"));
     }
-    let stage = Stage::new(checkers, config.clone(), backend, Sink::default()).with_weather(Box::new(weather));
-    World::around(stage, config.clone()).run()
+    Stage::new(checkers, config.clone(), backend, Sink::default()).with_weather(Box::new(weather))
 }
 
 fn rates(level: Level) -> FaultRates {

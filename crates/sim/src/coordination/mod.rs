@@ -17,9 +17,11 @@ pub mod checkers;
 pub mod config;
 pub mod dice;
 pub mod etcd;
+pub mod local;
 pub mod marks;
 pub mod sink;
 pub mod stage;
+pub mod story;
 pub mod trace;
 pub mod watch;
 pub mod worker;
@@ -29,7 +31,7 @@ use self::config::{Config, Level};
 use self::dice::Dice;
 use self::marks::Marks;
 use self::sink::Sink;
-use self::stage::Violation;
+use self::stage::{Deed, Stage, Violation};
 use self::world::{Report, World};
 
 /// What `tessera-sim coordination` is asked to do.
@@ -56,12 +58,15 @@ pub struct Args {
     /// Go on for so many minutes, whatever --steps says.
     #[arg(long)]
     minutes: Option<u64>,
-    /// The backend under attack: memory, or etcd over its simulated store.
+    /// The backend under attack: memory, local on a disk that loses its power, or etcd over its simulated store.
     #[arg(long, default_value = "memory")]
     backend: BackendName,
     /// Simulate one world only: the one of --seed.
     #[arg(long)]
     one: bool,
+    /// Write a violation that is found to this file, as a story of the conformance suite.
+    #[arg(long, value_name = "FILE")]
+    save_story: Option<PathBuf>,
     /// Write the steps of one small world to this file, for TLC to judge; see specs/coordination/README.md.
     #[arg(long, value_name = "FILE")]
     export_trace: Option<PathBuf>,
@@ -72,6 +77,8 @@ pub struct Args {
 pub enum BackendName {
     /// The in-memory coordinator.
     Memory,
+    /// The coordinator in one file, on a disk that loses its power.
+    Local,
     /// The coordinator on etcd, over the simulated store, which fails in its own ways.
     Etcd,
 }
@@ -80,7 +87,25 @@ impl BackendName {
     fn simulate(self, config: &Config, level: Level) -> Result<Report, Violation> {
         match self {
             Self::Memory => simulate(config),
+            Self::Local => local::simulate(config, level),
             Self::Etcd => etcd::simulate(config, level),
+        }
+    }
+
+    /// Plays a script on a fresh backend.
+    fn play(self, config: &Config, level: Level, script: &[Deed]) -> Result<(), Violation> {
+        match self {
+            Self::Memory => stage(config).play(script),
+            Self::Local => local::stage(config, level).play(script),
+            Self::Etcd => etcd::stage(config, level).play(script),
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Local => "local",
+            Self::Etcd => "etcd",
         }
     }
 }
@@ -179,20 +204,28 @@ impl Args {
 
 /// One world around the in-memory coordinator.
 pub fn simulate(config: &Config) -> Result<Report, Violation> {
-    World::new(config.clone(), coordinator(config), Sink::default()).run()
+    World::around(stage(config), config.clone()).run()
+}
+
+/// The stage of such a world.
+pub fn stage(config: &Config) -> Stage<InMemoryCoordinator> {
+    Stage::new(checkers::all(), config.clone(), coordinator(config), Sink::default())
 }
 
 /// The coordinator that a world's configuration asks for.
 pub fn coordinator(config: &Config) -> InMemoryCoordinator {
-    let runtime = CoordinatorRuntimeConfig {
+    InMemoryCoordinator::new(runtime_config(config)).expect("a simulated configuration is legal")
+}
+
+fn runtime_config(config: &Config) -> CoordinatorRuntimeConfig {
+    CoordinatorRuntimeConfig {
         claim_cooldown_interval: config.cooldown,
         clock_skew_allowance: config.skew_allowance,
         max_shards_per_tenant: config.shards_max,
         max_total_shards: config.shards_max,
         slab_capacity: 1 << 18,
         ..CoordinatorRuntimeConfig::default()
-    };
-    InMemoryCoordinator::new(runtime).expect("a simulated configuration is legal")
+    }
 }
 
 /// The smallest world found in which the same property still breaks: fewer steps, fewer kinds of trouble.
@@ -218,18 +251,42 @@ pub fn shrink(
 
 fn explain(args: &Args, config: &Config, violation: &Violation) {
     let (least, broken) = shrink(config, violation, |config| args.backend.simulate(config, args.level));
+    let broken = shorten(&broken, |script| args.backend.play(&least, args.level, script));
     println!("\n{} is broken: {}", broken.property, broken.what);
-    println!("in the world with seed {}, after {} deeds; the calls before it:", least.seed, broken.script.len());
+    println!("in the world with seed {}; the last calls of the {} deeds that do it:", least.seed, broken.script.len());
     for call in &broken.calls {
         println!("  {call}");
     }
     let swarm = if args.swarm { " --swarm" } else { "" };
-    let backend = if args.backend == BackendName::Etcd { " --backend etcd" } else { "" };
+    let backend = args.backend.name();
     let without: String = least.without.iter().map(|kind| format!(" --without {kind}")).collect();
     println!(
-        "again: cargo run --release -p tessera-sim -- coordination --one --seed {} --level {} --world-steps {}{backend}{swarm}{without}",
+        "again: cargo run --release -p tessera-sim -- coordination --one --seed {} --level {} --world-steps {} --backend {backend}{swarm}{without}",
         least.seed, args.level, least.steps
     );
+    if let Some(path) = &args.save_story {
+        let saved = story::of(&least, &broken).map_err(|failures| failures.to_string());
+        match saved.and_then(|text| std::fs::write(path, text).map_err(|error| error.to_string())) {
+            Ok(()) => println!("as a story: {}", path.display()),
+            Err(problem) => println!("no story could be written to {}: {problem}", path.display()),
+        }
+    }
+}
+
+/// The same violation with the shortest script that was found for it; as it was, if playing its script does not break the
+/// same property (then more than what was asked of the backend is needed for it).
+pub fn shorten(violation: &Violation, mut play: impl FnMut(&[Deed]) -> Result<(), Violation>) -> Violation {
+    let property = violation.property;
+    let mut still = |script: &[Deed]| play(script).err().filter(|again| again.property == property);
+    let Some(mut broken) = still(&violation.script) else { return violation.clone() };
+    story::shorten(&violation.script, |script| match still(script) {
+        Some(again) => {
+            broken = again;
+            true
+        }
+        None => false,
+    });
+    broken
 }
 
 /// The clock and the process id, stirred; printed, so that it can be had again.

@@ -3,10 +3,11 @@
 //! Workers, operator and network decide what is asked of it and when. A [`Deed`] is one thing that was asked, so that a list
 //! of them can be played again without anybody who asks, and shortened.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_contracts::ids::{LogicalTime, OpId, ShardId, ShardKey};
 use tessera_contracts::manifest::InitialShardInput;
+use tessera_coordination::Lease;
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::record::snapshot::AcquireScratch;
 use tessera_coordination::run::config::RunConfig;
@@ -218,13 +219,22 @@ impl<B: Backend> Stage<B> {
         }
     }
 
-    /// Does all of it again, as far as it goes.
+    /// Does all of it again. What is done with a lease that nobody was given this time, or to a shard that was not made, is
+    /// left out: nobody would.
     pub fn play(mut self, script: &[Deed]) -> Result<(), Violation> {
+        let mut granted = BTreeSet::new();
+        let name = |lease: &Lease| (lease.owner(), lease.shard(), lease.fence());
         for deed in script {
             match deed {
+                Deed::Call(_, call, _) if call.request.lease().is_some_and(|lease| !granted.contains(&name(lease))) => {
+                }
+                Deed::Call(_, call, _)
+                    if call.request.shard().is_some_and(|shard| !self.records().contains_key(&shard)) => {}
                 Deed::Call(now, call, store_may_fail) => {
                     self.pass_to(*now);
-                    self.perform(call, *store_may_fail)?;
+                    if let Answer::Granted { lease, .. } = self.perform(call, *store_may_fail)? {
+                        granted.insert(name(&lease));
+                    }
                 }
                 Deed::Write(result) => {
                     self.write(result)?;
