@@ -97,6 +97,11 @@ impl<K: LruKey, V> KeyedLru<K, V> {
         self.find(key).and_then(|at| self.entries[at as usize].value.as_ref())
     }
 
+    /// The same, to be changed.
+    pub fn peek_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.find(key).and_then(|at| self.entries[at as usize].value.as_mut())
+    }
+
     /// The value under `key`, which becomes the most recently used.
     pub fn get(&mut self, key: &K) -> Option<&mut V> {
         let at = self.find(key)?;

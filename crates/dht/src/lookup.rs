@@ -170,6 +170,40 @@ pub enum Finish {
     Cancelled,
 }
 
+/// The values a small number went through: the first ones, and how many changes there were in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Trajectory {
+    values: [u8; 16],
+    changes: u16,
+}
+
+impl Trajectory {
+    fn note(&mut self, value: usize) {
+        if let Some(slot) = self.values.get_mut(usize::from(self.changes)) {
+            *slot = value.min(usize::from(u8::MAX)) as u8;
+        }
+        self.changes = self.changes.saturating_add(1);
+    }
+
+    /// The first values, the one at the start included.
+    #[must_use]
+    pub fn values(&self) -> &[u8] {
+        &self.values[..usize::from(self.changes).min(self.values.len())]
+    }
+
+    /// How many values there were, those not kept included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        usize::from(self.changes)
+    }
+
+    /// Whether nothing has been noted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.changes == 0
+    }
+}
+
 /// Numbers every lookup ends with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LookupStats {
@@ -185,6 +219,8 @@ pub struct LookupStats {
     pub lies: u16,
     /// How many answers in a row led to the result, or to the nearest node.
     pub hops: u8,
+    /// How many requests the lookup allowed itself in flight, as that changed.
+    pub alpha: Trajectory,
     /// The most requests the lookup allowed itself in flight.
     pub alpha_peak: u8,
     /// The same at the end.
@@ -260,6 +296,7 @@ impl Lookup {
         self.deadline_ms = now_ms + config.budget_ms;
         self.radius = if config.widen { radius } else { Distance::ZERO };
         self.stats = LookupStats { alpha_peak: self.alpha as u8, ..LookupStats::default() };
+        self.stats.alpha.note(self.alpha);
         self.record.clear();
         self.sequence = 0;
         self.agreeing = 0;
@@ -344,6 +381,27 @@ impl Lookup {
         true
     }
 
+    /// A part of an answer came from `from`, and more parts will: its token and contacts are used, and it is still waited
+    /// for. Returns whether it was.
+    pub fn heard(&mut self, from: &NodeId, token: Token, closer: impl Iterator<Item = (NodeId, Contact)>) -> bool {
+        let Some(at) = self.waiting(from) else { return false };
+        let candidate = &mut self.frontier[at];
+        candidate.token = Some(token);
+        let (hops, path) = (candidate.hops.saturating_add(1), candidate.path);
+        for (id, contact) in closer {
+            self.insert(id, contact, hops, path, None, Some(*from));
+        }
+        true
+    }
+
+    /// The rest of an answer in parts stayed away: what came counts, and `from` is asked on from `next`.
+    pub fn heard_enough(&mut self, now_ms: u64, from: &NodeId, next: u32) {
+        if let Some(token) = self.position(from).and_then(|at| self.frontier[at].token) {
+            self.answered(now_ms, from, token, core::iter::empty());
+            self.more_pages(from, next);
+        }
+    }
+
     /// `from` returned a valid record; call after [`Lookup::answered`].
     pub fn found_record(&mut self, from: &NodeId, record: &[u8], sequence: u64) {
         let Some(at) = self.position(from) else { return };
@@ -421,7 +479,7 @@ impl Lookup {
         let Some(at) = self.waiting(from) else { return };
         self.in_flight -= 1;
         self.stats.timeouts += 1;
-        self.alpha = (self.alpha + 1).min(self.config.alpha_max);
+        self.set_alpha((self.alpha + 1).min(self.config.alpha_max));
         self.stats.alpha_peak = self.stats.alpha_peak.max(self.alpha as u8);
         self.healthy = 0;
         let candidate = &mut self.frontier[at];
@@ -672,8 +730,15 @@ impl Lookup {
     fn ease(&mut self, quick: bool) {
         self.healthy = if quick { self.healthy + 1 } else { 0 };
         if self.healthy >= 4 {
-            self.alpha = (self.alpha - 1).max(self.config.alpha_min);
+            self.set_alpha((self.alpha - 1).max(self.config.alpha_min));
             self.healthy = 0;
+        }
+    }
+
+    fn set_alpha(&mut self, alpha: usize) {
+        if alpha != self.alpha {
+            self.alpha = alpha;
+            self.stats.alpha.note(alpha);
         }
     }
 }
@@ -786,6 +851,54 @@ mod tests {
             lookup.answered(150, &id, [0; 16], core::iter::empty());
         }
         assert_eq!(lookup.stats(150).alpha_end, 3);
+        assert_eq!(lookup.stats(150).alpha.values(), [3, 4, 3], "and the way there is told");
+    }
+
+    #[test]
+    fn among_equally_near_peers_the_fast_one_is_asked_first() {
+        let mut lookup = Lookup::new();
+        let nearest = |n: u16| node(n).0.distance_to(&NodeId::from_bytes(TARGET)).leading_zeros();
+        let equal: Vec<u16> = (0..400).filter(|n| nearest(*n) == 3).take(2).collect();
+        let [a, b] = equal[..] else { panic!("of 400 nodes some are equally near") };
+        for (slow, fast) in [(a, b), (b, a)] {
+            lookup.start(0, LookupConfig::default(), TARGET, Goal::Nodes, Distance::ZERO);
+            for (n, srtt) in [(slow, 202), (fast, 100)] {
+                lookup.offer(node(n).0, node(n).1, Some(srtt));
+            }
+            assert_eq!(ask(&mut lookup, 0), node(fast).0, "less than half the round trip outweighs a little distance");
+        }
+    }
+
+    #[test]
+    fn a_peer_that_may_not_be_asked_now_is_passed_over_and_asked_later() {
+        let mut lookup = started(small(), Goal::Nodes, 0..4);
+        let nearest = lookup.candidates()[0].id;
+        let first = lookup.next(0, |candidate| candidate.id != nearest).expect("somebody else").id;
+        assert_ne!(first, nearest);
+        assert_eq!(ask(&mut lookup, 0), nearest, "it has a token again");
+    }
+
+    #[test]
+    fn no_more_providers_are_collected_than_there_is_room_for() {
+        let mut lookup = started(small(), Goal::Providers { limit: 1000 }, 0..10);
+        let id = ask(&mut lookup, 0);
+        lookup.answered(1, &id, [0; 16], core::iter::empty());
+        for n in 0..2 * PROVIDERS_FOUND_MAX as u16 {
+            let provider = SignedProvider { provider: node(n).1, issued_secs: 1, ttl_secs: 1, signature: [0; 64] };
+            lookup.found_provider(&id, &provider);
+        }
+        assert_eq!(lookup.providers().len(), PROVIDERS_FOUND_MAX);
+    }
+
+    #[test]
+    fn a_part_of_an_answer_is_used_at_once_and_a_gap_is_asked_for_again() {
+        let mut lookup = started(small(), Goal::Providers { limit: 9 }, 0..1);
+        let id = ask(&mut lookup, 0);
+        assert!(lookup.heard(&id, [7; 16], core::iter::once(node(50))));
+        assert!(lookup.candidates().iter().any(|candidate| candidate.id == node(50).0));
+        assert_eq!(lookup.finished(5), None, "the rest is still waited for");
+        lookup.heard_enough(6, &id, 14);
+        assert_eq!(lookup.next(6, |candidate| candidate.id == id).map(|ask| ask.page), Some(14));
     }
 
     #[test]

@@ -197,6 +197,19 @@ pub fn immutable_record(value: &[u8], ttl_secs: u32) -> Result<Vec<u8>, ValueToo
     Ok(bytes)
 }
 
+/// A copy of a record for others to hold as long as it would have been held here, `left_secs` from now; `None` if that is
+/// over. An immutable record says how long it is to be held from now on, so the copy says less; a signed one says until when.
+#[must_use]
+pub fn with_lifetime_left(record: &[u8], left_secs: u64) -> Option<Vec<u8>> {
+    let view = RecordView::read(record).ok().filter(|_| left_secs > 0)?;
+    let mut copy = record.to_vec();
+    if view.mutable.is_none() {
+        let left = u32::try_from(left_secs).unwrap_or(u32::MAX).min(view.ttl_secs);
+        copy[4..IMMUTABLE_HEAD_BYTES].copy_from_slice(&left.to_le_bytes());
+    }
+    Some(copy)
+}
+
 /// What an owner says in a mutable record.
 #[derive(Debug, Clone, Copy)]
 pub struct MutableDraft<'a> {
@@ -333,6 +346,17 @@ fn check_times(ttl_secs: u32, issued_secs: u64, now_secs: u64) -> Result<(), Rec
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copy_for_others_never_lives_longer() {
+        let record = immutable_record(b"value", 100).unwrap();
+        for (left, expected) in [(1, 1), (99, 99), (101, 100)] {
+            let copy = with_lifetime_left(&record, left).unwrap();
+            let view = RecordView::read(&copy).unwrap();
+            assert_eq!((view.ttl_secs, view.id()), (expected, RecordView::read(&record).unwrap().id()));
+        }
+        assert_eq!(with_lifetime_left(&record, 0), None);
+    }
     use crate::contact::Contact;
     use crate::identity::Identity;
 

@@ -105,7 +105,7 @@ fn opening_routing_and_answering_a_request_allocates_nothing() {
     let messages = [
         Message::FindNode { target: [7; 32], scope: Scope::EXACT },
         Message::FindValue { id, sequence_min: 0 },
-        Message::GetProviders { id, page: 0 },
+        Message::GetProviders { id, page: 0, parts_max: 5 },
         Message::Ping,
     ];
     let mut sink = Sink::default();

@@ -141,10 +141,18 @@ fn messages() -> String {
         ("STORED", Message::Stored),
         ("ANNOUNCE", Message::Announce { token, announcement }),
         ("ANNOUNCED", Message::Announced { kept: 1 }),
-        ("GET_PROVIDERS", Message::GetProviders { id, page: 0 }),
+        ("GET_PROVIDERS", Message::GetProviders { id, page: 0, parts_max: 5 }),
         (
             "PROVIDERS",
-            Message::Providers { token, total: 1, next: 0, providers: Providers::over(&page), closer: contacts },
+            Message::Providers {
+                token,
+                total: 1,
+                next: 0,
+                part: 0,
+                parts: 1,
+                providers: Providers::over(&page),
+                closer: contacts,
+            },
         ),
         ("RELAY", Message::Relay { to: b, kind: kind::FIND_NODE, payload: &[0x55; 32] }),
         ("RELAYED", Message::Relayed { kind: kind::NODES, payload: &[0; 17] }),
@@ -222,7 +230,7 @@ fn the_document_states_the_limits_of_the_code() {
         format!("| contacts in NODES | {CONTACTS_MAX} |"),
         format!("| contacts beside a value or providers | {CLOSER_CONTACTS_MAX} |"),
         format!(
-            "| providers a page | {PROVIDERS_PER_PAGE_MAX} (a signed provider is {} bytes;",
+            "| providers a page | {PROVIDERS_PER_PAGE_MAX}, in up to {PROVIDER_PARTS_MAX} datagrams of up to {PROVIDERS_PER_PART_MAX} (a signed provider is {} bytes) |",
             message::PROVIDER_BYTES
         ),
         format!("| ids in one ANNOUNCE | {ANNOUNCED_IDS_MAX} |"),

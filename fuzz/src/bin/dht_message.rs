@@ -3,9 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tessera_dht::wire::BODY_BYTES_MAX;
 use tessera_dht::wire::header::Header;
 use tessera_dht::wire::message::{Envelope, Message};
+use tessera_dht::wire::{ANNOUNCED_IDS_MAX, BODY_BYTES_MAX, CONTACTS_MAX, PROVIDERS_PER_PART_MAX};
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = Header::read(bytes);
@@ -17,9 +17,9 @@ fuzz_target!(|bytes: &[u8]| {
                 assert_eq!(again[..len], bytes[..len]);
             }
             match envelope.message {
-                Message::Nodes { contacts, .. } => assert!(contacts.iter().count() <= 16),
-                Message::Providers { providers, .. } => assert!(providers.iter().count() <= 8),
-                Message::Announce { announcement, .. } => assert!(announcement.ids().count() <= 10),
+                Message::Nodes { contacts, .. } => assert!(contacts.iter().count() <= CONTACTS_MAX),
+                Message::Providers { providers, .. } => assert!(providers.iter().count() <= PROVIDERS_PER_PART_MAX),
+                Message::Announce { announcement, .. } => assert!(announcement.ids().count() <= ANNOUNCED_IDS_MAX),
                 _ => {}
             }
         }

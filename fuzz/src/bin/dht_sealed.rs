@@ -12,7 +12,7 @@ use tessera_dht::identity::{Crypto as _, Identity};
 use tessera_dht::node::LaneNode;
 use tessera_dht::node::command::{CommandId, Outcome};
 use tessera_dht::node::config::NodeConfig;
-use tessera_dht::node::outbox::{Importance, MessageClass, Outbox};
+use tessera_dht::node::outbox::{Importance, Logged, MessageClass, Outbox};
 use tessera_dht::rng::LaneRng;
 use tessera_dht::seal::keys::NetworkKey;
 use tessera_dht::seal::{SealLimits, Sealer};
@@ -31,7 +31,9 @@ impl Outbox for Sink {
     }
     fn forward(&mut self, _: Slot, _: Addr, _: &[u8], _: u8) {}
     fn message(&mut self, _: LaneIndex, _: MessageClass, _: u8, _: u64, _: &[u8]) {}
-    fn log(&mut self, _: u8, _: Slot, _: &[u8], _: Importance) {}
+    fn log(&mut self, _: u8, _: Slot, _: &[u8], _: Importance) -> Logged {
+        Logged::Safe
+    }
     fn complete(&mut self, _: CommandId, _: Outcome) {}
 }
 
@@ -56,8 +58,8 @@ thread_local! {
 
 fuzz_target!(|bytes: &[u8]| {
     WORLD.with_borrow_mut(|world| {
-        // Time passes, or the peer would soon be over its limits.
-        world.time += 10_000;
+        // Hours pass, or what a peer says wrongly would soon be quarantine, and nothing of it read any more.
+        world.time += 24 * 3600 * 1000;
         let now = Now { mono_ms: T.mono_ms + world.time, ..T };
         let from = Addr::v4([192, 0, 2, 1], 5000);
         let mut raw = bytes.to_vec();
@@ -70,7 +72,8 @@ fuzz_target!(|bytes: &[u8]| {
         let len = world.peer.seal(now, &to, 0, &mut datagram, len).unwrap();
         let mut sink = Sink::default();
         world.lane.on_datagram(now, from, &mut datagram[..len], 0, &mut sink);
-        assert!(sink.0 <= len.max(DATAGRAM_BYTES_MAX));
+        assert!(sink.0 <= len, "{} bytes for {len}", sink.0);
+        assert_eq!(world.lane.counters().requests_quarantined, 0, "everything was read");
         assert_eq!(world.lane.counters().amplified_bytes, 0);
         assert!(world.lane.bounds().iter().all(|(_, seen, max)| seen <= max));
     });

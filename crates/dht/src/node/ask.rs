@@ -12,9 +12,9 @@ use crate::identity::{Crypto, PublicKey};
 use crate::routing::Placed;
 use crate::seal::cookie::NO_COOKIE;
 use crate::time::Now;
-use crate::wire::BODY_BYTES_MAX;
 use crate::wire::header::HEADER_BYTES;
 use crate::wire::message::{Envelope, ErrorCode, Message, flag};
+use crate::wire::{BODY_BYTES_MAX, PROVIDER_PARTS_MAX};
 
 /// What a timer is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +63,34 @@ pub(super) struct Request {
     pub(super) sent_ms: u64,
     pub(super) timer: TimerHandle,
     pub(super) purpose: Purpose,
+    parts: Parts,
+}
+
+/// Which parts of an answer in parts have come.
+#[derive(Debug, Clone, Copy, Default)]
+struct Parts {
+    /// Bit i: the i-th.
+    seen: u8,
+    /// Where what comes after each part starts.
+    nexts: [u32; PROVIDER_PARTS_MAX],
+}
+
+impl Parts {
+    /// Notes a part. `None` if it came before; else whether all are there now.
+    fn take(&mut self, part: u8, parts: u8, next: u32) -> Option<bool> {
+        let bit = 1 << part;
+        if self.seen & bit != 0 {
+            return None;
+        }
+        self.seen |= bit;
+        self.nexts[usize::from(part)] = next;
+        Some(self.seen.count_ones() == u32::from(parts))
+    }
+
+    /// Where the first gap starts, if the parts before it came.
+    fn gap(&self) -> Option<u32> {
+        self.nexts[..self.seen.trailing_ones() as usize].last().copied()
+    }
 }
 
 /// Bounds on how long a reply is waited for.
@@ -95,7 +123,8 @@ impl<C: Crypto> LaneNode<C> {
             return false;
         }
         self.counters.requests_sent += 1;
-        self.requests.insert(correlation, Request { to, id, sent_ms: now.mono_ms, timer, purpose });
+        self.requests
+            .insert(correlation, Request { to, id, sent_ms: now.mono_ms, timer, purpose, parts: Parts::default() });
         *self.outstanding.get_or_insert_with(*id.as_bytes(), || 0) += 1;
         if let Purpose::Lookup { at, .. } | Purpose::Write { at, .. } = purpose {
             self.note_sent(at, correlation);
@@ -199,7 +228,18 @@ impl<C: Crypto> LaneNode<C> {
             self.counters.replies_unexpected += 1;
             return;
         };
-        self.settle(envelope.correlation);
+        let mut whole = true;
+        if let Message::Providers { part, parts, next, .. } = envelope.message
+            && let Some(request) = self.requests.get(&envelope.correlation)
+        {
+            match request.parts.take(part, parts, next) {
+                Some(all) => whole = all,
+                None => return,
+            }
+        }
+        if whole {
+            self.settle(envelope.correlation);
+        }
         self.last_answer_ms = now.mono_ms;
         self.sealer.keep_cookie(now, &sender, envelope.cookie);
         let rtt_ms = now.mono_ms.saturating_sub(request.sent_ms);
@@ -221,7 +261,7 @@ impl<C: Crypto> LaneNode<C> {
         }
         match request.purpose {
             Purpose::Lookup { at, generation, peer } => {
-                self.on_lookup_reply(now, at, generation, &peer, &request, &envelope.message, out);
+                self.on_lookup_reply(now, at, generation, &peer, &request, &envelope.message, whole, out);
             }
             Purpose::Write { at, generation, target, batch, attempt } => {
                 self.on_write_reply(now, at, generation, target, batch, attempt, &envelope.message, out);
@@ -241,13 +281,19 @@ impl<C: Crypto> LaneNode<C> {
 
     pub(super) fn on_request_timeout(&mut self, now: Now, correlation: u64, out: &mut impl Outbox) {
         let Some(request) = self.settle(correlation) else { return };
+        if let (Purpose::Lookup { at, generation, peer }, Some(next)) = (request.purpose, request.parts.gap()) {
+            self.on_lookup_gap(now, at, generation, &peer, next, out);
+            return;
+        }
         self.counters.request_timeouts += 1;
         if self.table.silent(&request.id) {
             self.remember_lost(now, request.to, request.id);
             self.tell_lanes(message_kind::SILENT, request.id.prefix_u64(), request.id.as_bytes(), out);
         }
         match request.purpose {
-            Purpose::Lookup { at, generation, peer } => self.on_lookup_timeout(now, at, generation, &peer, out),
+            Purpose::Lookup { at, generation, peer } => {
+                self.on_lookup_timeout(now, at, generation, &peer, &request.id, out);
+            }
             Purpose::Write { at, generation, target, batch, attempt } => {
                 self.on_write_timeout(now, at, generation, target, batch, attempt, out);
             }

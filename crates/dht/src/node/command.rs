@@ -25,6 +25,17 @@ pub enum Privacy {
     Relay,
 }
 
+/// What one command may spend, where it differs from the lane's configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Budget {
+    /// When its lookup is stopped, whatever it has found.
+    pub time_ms: Option<u64>,
+    /// Requests its lookup may send.
+    pub requests_max: Option<u16>,
+    /// Requests its lookup may have in flight when answers stay away.
+    pub alpha_max: Option<usize>,
+}
+
 /// A request to the lane that owns its id. A command for an id of another lane is answered with [`Answer::WrongLane`].
 #[derive(Debug, Clone)]
 pub enum Command {
@@ -75,6 +86,13 @@ pub enum Command {
     Forget {
         /// Its id.
         id: ContentId,
+    },
+    /// Another command, within a budget of its own.
+    Within {
+        /// The budget; of several the innermost counts.
+        budget: Budget,
+        /// The command.
+        command: alloc::boxed::Box<Command>,
     },
     /// Contacts to start from, besides those remembered.
     Bootstrap {

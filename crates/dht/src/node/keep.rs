@@ -152,7 +152,10 @@ impl<C: Crypto> LaneNode<C> {
         // A signature is the dearest check: what is old or known is told apart first.
         match self.records.judge_sequence(&id, &view) {
             // It may still be on its way to the disk: whatever was logged last is the latest it can be.
-            Ok(Keeping::AlreadyHeld) => return Ok(self.last_logged()),
+            Ok(Keeping::AlreadyHeld) => {
+                self.records.put_off(now, &id, record, class, &mut self.rng);
+                return Ok(self.last_logged());
+            }
             Ok(Keeping::Changed) => {}
             // Only a second value that the owner really signed is an equivocation.
             Err(NotKept::Equivocation) => {

@@ -6,7 +6,8 @@
 //!
 //! - `ask`: requests in flight, replies and timeouts
 //! - `serve`: other nodes' requests; `keep`: their writes; `relay`: what is asked for them
-//! - `operation`: lookups and writes on behalf of commands and of upkeep
+//! - `operation`: lookups and writes on behalf of commands and of upkeep; `answers`: what replies to a lookup mean;
+//!   `writes`: telling the holders that a lookup found
 //! - `publish`: announcing ids, alone or in sweeps
 //! - `upkeep`: joining, pinging, refreshing, hints between lanes, health
 //! - [`log`]: what survives a restart
@@ -14,6 +15,7 @@
 // Time, what came, and where effects go are arguments everywhere: bundling them would only rename them.
 #![allow(clippy::too_many_arguments)]
 
+mod answers;
 mod ask;
 pub mod command;
 pub mod config;
@@ -25,6 +27,7 @@ mod publish;
 mod relay;
 mod serve;
 mod upkeep;
+mod writes;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -53,7 +56,7 @@ use crate::wire::header::slot_of;
 use crate::wire::message::{Envelope, Message};
 
 use ask::{Request, Timer};
-use command::{Answer, Command, CommandId, Outcome};
+use command::{Answer, Budget, Command, CommandId, Outcome};
 use config::NodeConfig;
 use operation::Operation;
 use outbox::{Logged, MessageClass, Outbox, message_kind};
@@ -95,6 +98,8 @@ pub struct Counters {
     /// Ids of announcements that were answered but not kept.
     pub announces_not_kept: u64,
     pub records_stored: u64,
+    /// Held records given to their holders of today.
+    pub records_republished: u64,
     pub providers_stored: u64,
     pub records_invalid: u64,
     /// The most bytes ever sent beyond what had been received from an address without a cookie. Zero, always.
@@ -131,7 +136,11 @@ pub struct LaneNode<C> {
     kept_alive: BTreeMap<ContentId, Vec<u8>>,
     kept_alive_due: BTreeSet<(u64, ContentId)>,
     stems: VecDeque<publish::Stemmed>,
+    /// Held records due to be given to their holders again.
+    republish: VecDeque<ContentId>,
     announce_pace: TokenBucket,
+    /// What the command being taken may spend.
+    budget: Budget,
     seeds: Vec<Contact>,
     join: upkeep::Join,
     lost: VecDeque<upkeep::Lost>,
@@ -194,7 +203,9 @@ impl<C: Crypto> LaneNode<C> {
             kept_alive: BTreeMap::new(),
             kept_alive_due: BTreeSet::new(),
             stems: VecDeque::new(),
+            republish: VecDeque::new(),
             announce_pace: announce_pace(&config, &map, now.mono_ms),
+            budget: Budget::default(),
             seeds: Vec::new(),
             join: upkeep::Join::default(),
             lost: VecDeque::new(),
@@ -310,8 +321,14 @@ impl<C: Crypto> LaneNode<C> {
     }
 
     /// The program asks for something. Every command completes, possibly at once.
-    pub fn on_command(&mut self, now: Now, id: CommandId, command: Command, out: &mut impl Outbox) {
+    pub fn on_command(&mut self, now: Now, id: CommandId, mut command: Command, out: &mut impl Outbox) {
+        self.budget = Budget::default();
+        while let Command::Within { budget, command: inner } = command {
+            self.budget = budget;
+            command = *inner;
+        }
         let answer = match command {
+            Command::Within { .. } => unreachable!("unwrapped above"),
             Command::Bootstrap { contacts } => {
                 self.take_seeds(contacts);
                 self.tick_soon(now);

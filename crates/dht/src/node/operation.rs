@@ -8,22 +8,22 @@ use tessera_contracts::point::{ContentId, NodeId, Point as _};
 use tessera_stdx::TimerHandle;
 
 use super::LaneNode;
-use super::ask::{Purpose, Request, Timer};
-use super::command::{Answer, Asked, CommandId, Outcome, Privacy, Written};
+use super::ask::{Purpose, Timer};
+use super::command::{Answer, Asked, Budget, CommandId, Outcome, Privacy, Written};
 use super::outbox::Outbox;
-use super::publish::{Pace, Spread};
-use crate::abuse::Offence;
+use super::publish::Spread;
 use crate::contact::Contact;
 use crate::identity::Crypto;
 use crate::lookup::{Ask, Finish, Goal, Lookup, LookupConfig, PROVIDERS_FOUND_MAX, Standing};
-use crate::record::{RecordRefused, RecordView, check_provider};
+use crate::record::RecordView;
 use crate::rng::LaneRng;
 use crate::routing::size_of_density;
 use crate::seal::cookie::Scope;
 use crate::store::records::Class;
 use crate::time::Now;
+use crate::wire::PROVIDER_PARTS_MAX;
 use crate::wire::codec::Writer;
-use crate::wire::message::{ErrorCode, Message, Token, capability};
+use crate::wire::message::{Message, Token, capability};
 
 /// What an operation is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(super) enum Task {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     /// Looking for the region only, under a false target.
     Blind,
     Walking,
@@ -69,17 +69,18 @@ pub(super) struct Operation {
     pub(super) generation: u32,
     pub(super) task: Task,
     pub(super) lookup: Lookup,
-    command: Option<CommandId>,
-    phase: Phase,
-    privacy: Privacy,
+    pub(super) command: Option<CommandId>,
+    pub(super) phase: Phase,
+    pub(super) privacy: Privacy,
     /// The point really looked for; while blind the lookup has another.
-    target: [u8; 32],
+    pub(super) target: [u8; 32],
     timer: Option<TimerHandle>,
+    budget: Budget,
     /// Correlation ids of what is in flight: few, and all that is left to clean up when the operation ends.
     in_flight: Vec<u64>,
     pub(super) record: Vec<u8>,
     pub(super) holders: Vec<Holder>,
-    next_holder: usize,
+    pub(super) next_holder: usize,
     pub(super) writes_in_flight: usize,
     pub(super) written: Written,
     pub(super) spread: Spread,
@@ -96,6 +97,7 @@ impl Operation {
             privacy: Privacy::None,
             target: [0; 32],
             timer: None,
+            budget: Budget::default(),
             in_flight: Vec::with_capacity(IN_FLIGHT_RESERVED),
             record: Vec::new(),
             holders: Vec::with_capacity(crate::lookup::FRONTIER_MAX),
@@ -275,6 +277,9 @@ impl<C: Crypto> LaneNode<C> {
             Task::Spread => LookupConfig { budget_ms: config.budget_ms * 8, alpha_min: config.alpha_max, ..config },
             _ => config,
         };
+        let budget = if command.is_some() { self.budget } else { Budget::default() };
+        operation.budget = budget;
+        let config = within(config, budget);
         operation.lookup.start(now.mono_ms, config, walk, blind_goal, radius);
         let (k, point) = (config.k, ContentId::from_bytes(walk));
         let abuse = &self.abuse;
@@ -297,7 +302,7 @@ impl<C: Crypto> LaneNode<C> {
     /// Sends what may be sent, and ends what has ended.
     pub(super) fn drive(&mut self, now: Now, at: u16, out: &mut impl Outbox) {
         loop {
-            let Self { operations, abuse, outstanding, config, .. } = self;
+            let Self { operations, abuse, outstanding, config, requests, .. } = self;
             let operation = &mut operations[usize::from(at)];
             if operation.phase == Phase::Writing || operation.task == Task::Idle {
                 return;
@@ -305,6 +310,9 @@ impl<C: Crypto> LaneNode<C> {
             if let Some(finish) = operation.lookup.finished(now.mono_ms) {
                 self.finish(now, at, finish, out);
                 return;
+            }
+            if requests.len() == requests.capacity() {
+                break; // Nobody is to blame for that: whoever is next is asked when there is room.
             }
             let ask = operation.lookup.next(now.mono_ms, |candidate| {
                 let in_flight = outstanding.peek(candidate.id.as_bytes()).map_or(0, |count| usize::from(*count));
@@ -323,7 +331,7 @@ impl<C: Crypto> LaneNode<C> {
         self.wake_at(at, wake_ms.max(now.mono_ms + 1));
     }
 
-    fn wake_at(&mut self, at: u16, wake_ms: u64) {
+    pub(super) fn wake_at(&mut self, at: u16, wake_ms: u64) {
         let operation = &mut self.operations[usize::from(at)];
         if let Some(timer) = operation.timer.take() {
             self.timers.cancel(timer);
@@ -342,7 +350,7 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
-    fn is_current(&self, at: u16, generation: u32) -> bool {
+    pub(super) fn is_current(&self, at: u16, generation: u32) -> bool {
         self.operations.get(usize::from(at)).is_some_and(|op| op.generation == generation && op.task != Task::Idle)
     }
 
@@ -363,7 +371,12 @@ impl<C: Crypto> LaneNode<C> {
             Goal::Nodes => Message::FindNode { target, scope },
             Goal::Immutable => Message::FindValue { id, sequence_min: 0 },
             Goal::Mutable { sequence_min } => Message::FindValue { id, sequence_min },
-            Goal::Providers { .. } => Message::GetProviders { id, page: ask.page },
+            // A relay hands on one datagram, so it is asked for one.
+            Goal::Providers { .. } => {
+                let relayed = operation.privacy == Privacy::Relay && ask.first_leg;
+                let parts_max = if relayed { 1 } else { PROVIDER_PARTS_MAX as u8 };
+                Message::GetProviders { id, page: ask.page, parts_max }
+            }
         };
         if operation.privacy == Privacy::Relay
             && ask.first_leg
@@ -395,165 +408,8 @@ impl<C: Crypto> LaneNode<C> {
         self.table.iter_live().filter(|candidate| fits(candidate)).nth(pick).map(|candidate| candidate.contact)
     }
 
-    pub(super) fn on_lookup_reply(
-        &mut self,
-        now: Now,
-        at: u16,
-        generation: u32,
-        peer: &NodeId,
-        request: &Request,
-        message: &Message<'_>,
-        out: &mut impl Outbox,
-    ) {
-        if !self.is_current(at, generation) || self.operations[usize::from(at)].phase == Phase::Writing {
-            return;
-        }
-        match message {
-            Message::Relayed { kind, payload } => match Message::read_payload(*kind, payload) {
-                Ok(inner) if !matches!(inner, Message::Relayed { .. }) => {
-                    self.take_answer(now, at, peer, None, &inner, out);
-                }
-                _ => {
-                    self.offence(now, &request.to.key, Offence::Malformed, out);
-                    self.operations[usize::from(at)].lookup.requeue(peer);
-                }
-            },
-            answer => self.take_answer(now, at, peer, Some(request), answer, out),
-        }
-        self.drive(now, at, out);
-    }
-
-    /// Feeds one answer to a lookup. `direct` is the request if the peer itself answered it; what came through a relay
-    /// cannot be held against anybody.
-    fn take_answer(
-        &mut self,
-        now: Now,
-        at: u16,
-        peer: &NodeId,
-        direct: Option<&Request>,
-        message: &Message<'_>,
-        out: &mut impl Outbox,
-    ) {
-        let secs = now.unix_secs();
-        let target = ContentId::from_bytes(*self.operations[usize::from(at)].lookup.target());
-        let (token, closer) = match message {
-            Message::Nodes { token, contacts } => (*token, *contacts),
-            Message::Value { token, closer, .. } => (*token, *closer),
-            Message::Providers { token, closer, .. } => (*token, *closer),
-            Message::Error { code: ErrorCode::CookieRequired | ErrorCode::RelayFailed, .. } => {
-                self.operations[usize::from(at)].lookup.requeue(peer);
-                return;
-            }
-            Message::Error { code, .. } => {
-                self.operations[usize::from(at)].lookup.refused(peer, *code);
-                return;
-            }
-            _ => {
-                self.liar(now, at, peer, direct, Offence::Malformed, out);
-                return;
-            }
-        };
-        // What it returns must hold before anything it says is used.
-        let mut sequence = 0;
-        if let Message::Value { record: Some(record), .. } = message {
-            let known = self.operations[usize::from(at)].lookup.record() == Some(record);
-            let judged = RecordView::read(record).map_err(|_| RecordRefused::Signature).and_then(|view| {
-                sequence = view.sequence();
-                // Byte for byte what was verified already needs no second signature check.
-                if known { Ok(()) } else { view.check(&target, self.sealer.crypto(), self.sealer.network(), secs) }
-            });
-            match judged {
-                Ok(()) => {}
-                Err(RecordRefused::Expired | RecordRefused::NotYetIssued) => sequence = u64::MAX,
-                Err(_) => {
-                    self.counters.records_invalid += 1;
-                    self.liar(now, at, peer, direct, Offence::InvalidRecord, out);
-                    return;
-                }
-            }
-        }
-        if let Message::Providers { providers, .. } = message {
-            let lookup = &self.operations[usize::from(at)].lookup;
-            for provider in providers.iter() {
-                if lookup.providers().contains(&provider) {
-                    continue;
-                }
-                match check_provider(&provider, &target, self.sealer.crypto(), self.sealer.network(), secs) {
-                    Ok(()) | Err(RecordRefused::Expired | RecordRefused::NotYetIssued) => {}
-                    Err(_) => {
-                        self.counters.records_invalid += 1;
-                        self.liar(now, at, peer, direct, Offence::InvalidRecord, out);
-                        return;
-                    }
-                }
-            }
-        }
-        let Self { operations, sealer, abuse, own, .. } = self;
-        let operation = &mut operations[usize::from(at)];
-        let contacts = closer.iter().filter_map(|contact| {
-            let id = sealer.node_id(&contact.key);
-            let usable = contact.addr.is_dialable() && id != *own && !abuse.is_quarantined(now.mono_ms, &contact.key);
-            usable.then_some((id, contact))
-        });
-        if !operation.lookup.answered(now.mono_ms, peer, token, contacts) {
-            return;
-        }
-        match message {
-            Message::Value { record: Some(record), .. } if sequence != u64::MAX => {
-                operation.lookup.found_record(peer, record, sequence);
-            }
-            Message::Providers { providers, next, .. } => {
-                for provider in providers.iter() {
-                    let expires = provider.issued_secs.saturating_add(u64::from(provider.ttl_secs));
-                    if expires > secs {
-                        let known = operation.lookup.providers().len();
-                        operation.lookup.found_provider(peer, &provider);
-                        if let Some(command) = operation.command
-                            && operation.lookup.providers().len() > known
-                        {
-                            out.found_provider(command, &provider);
-                        }
-                    }
-                }
-                if *next > 0 {
-                    operation.lookup.more_pages(peer, *next);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn liar(
-        &mut self,
-        now: Now,
-        at: u16,
-        peer: &NodeId,
-        direct: Option<&Request>,
-        offence: Offence,
-        out: &mut impl Outbox,
-    ) {
-        self.operations[usize::from(at)].lookup.lied(peer);
-        if let Some(request) = direct {
-            self.offence(now, &request.to.key, offence, out);
-        }
-    }
-
-    pub(super) fn on_lookup_timeout(
-        &mut self,
-        now: Now,
-        at: u16,
-        generation: u32,
-        peer: &NodeId,
-        out: &mut impl Outbox,
-    ) {
-        if self.is_current(at, generation) && self.operations[usize::from(at)].phase != Phase::Writing {
-            self.operations[usize::from(at)].lookup.timed_out(now.mono_ms, peer);
-            self.drive(now, at, out);
-        }
-    }
-
     /// A lookup is over: go on to the writing, or answer.
-    fn finish(&mut self, now: Now, at: u16, finish: Finish, out: &mut impl Outbox) {
+    pub(super) fn finish(&mut self, now: Now, at: u16, finish: Finish, out: &mut impl Outbox) {
         let k = self.config.lookup.k;
         let operation = &mut self.operations[usize::from(at)];
         let task = operation.task;
@@ -636,7 +492,8 @@ impl<C: Crypto> LaneNode<C> {
         operation.phase = Phase::Walking;
         let radius = self.radius_of(self.config.lookup.k);
         let operation = &mut self.operations[usize::from(at)];
-        operation.lookup.start(now.mono_ms, self.config.lookup, target, goal, radius);
+        let config = within(self.config.lookup, operation.budget);
+        operation.lookup.start(now.mono_ms, config, target, goal, radius);
         for (id, contact) in &found {
             operation.lookup.offer(*id, *contact, None);
         }
@@ -648,196 +505,14 @@ impl<C: Crypto> LaneNode<C> {
         self.drive(now, at, out);
     }
 
-    fn answer_get(&mut self, now: Now, at: u16, mutable: bool, out: &mut impl Outbox) -> Answer {
-        let operation = &self.operations[usize::from(at)];
-        let id = ContentId::from_bytes(operation.target);
-        let found = operation.lookup.record().map(<[u8]>::to_vec);
-        let view = found.as_deref().and_then(|bytes| RecordView::read(bytes).ok());
-        if let Some(view) = view {
-            let ttl = self.config.cache_ttl_secs;
-            let _ = self.records.keep(now, &id, &view, Class::Cached, ttl, self.own_key, &mut self.rng);
-            self.hint_cache(now, at, view.bytes, out);
-        }
-        if !mutable {
-            return found.map_or(Answer::NoRecord, Answer::Record);
-        }
-        // A reader here never goes back: what it has seen before outranks what the network says now.
-        let found_sequence = view.map(|view| view.sequence());
-        let seen = self.sequences.get(id.as_bytes()).copied();
-        if let Some(seen) = seen.filter(|seen| found_sequence.is_none_or(|found| found < *seen)) {
-            let kept = self.records.get(&id).filter(|kept| kept.expires_secs > now.unix_secs());
-            return match kept {
-                Some(kept) if RecordView::read(kept.bytes).is_ok_and(|view| view.sequence() >= seen) => {
-                    Answer::Record(kept.bytes.to_vec())
-                }
-                _ => found_sequence.map_or(Answer::NoRecord, |found| Answer::OnlyStale { seen, found }),
-            };
-        }
-        if let Some(sequence) = found_sequence {
-            self.see_sequence(&id, sequence);
-        }
-        found.map_or(Answer::NoRecord, Answer::Record)
-    }
-
-    pub(super) fn see_sequence(&mut self, id: &ContentId, sequence: u64) {
-        let seen = self.sequences.get_or_insert_with(*id.as_bytes(), || sequence);
-        *seen = sequence.max(*seen);
-    }
-
-    /// Tells the nearest node that answered without the record what it was missing.
-    fn hint_cache(&mut self, now: Now, at: u16, record: &[u8], out: &mut impl Outbox) {
-        let operation = &self.operations[usize::from(at)];
-        if !self.config.cache_hints || operation.privacy != Privacy::None {
-            return;
-        }
-        let missed = operation
-            .lookup
-            .candidates()
-            .iter()
-            .find(|candidate| candidate.standing == Standing::Answered && !candidate.had_result)
-            .and_then(|candidate| candidate.token.map(|token| (candidate.id, candidate.contact, token)));
-        if let Some((id, contact, token)) = missed {
-            let target = operation.target;
-            self.notify(now, contact, &id, &target, &Message::CacheHint { token, record }, out);
-        }
-    }
-
-    /// Sends the writes that may be sent, and ends the operation when none is left.
-    pub(super) fn pump_writes(&mut self, now: Now, at: u16, out: &mut impl Outbox) {
-        loop {
-            let operation = &mut self.operations[usize::from(at)];
-            if operation.task == Task::Idle || operation.phase != Phase::Writing {
-                return;
-            }
-            if operation.writes_in_flight >= self.config.writes_in_flight_max {
-                return;
-            }
-            if operation.task == Task::Spread {
-                match self.send_next_batch(now, at, out) {
-                    Pace::Sent => continue,
-                    Pace::Later => {
-                        self.wake_at(at, now.mono_ms + PACE_MS);
-                        return;
-                    }
-                    Pace::Done => break,
-                }
-            }
-            let Some(target) = (operation.next_holder < operation.holders.len()).then_some(operation.next_holder)
-            else {
-                break;
-            };
-            operation.next_holder += 1;
-            operation.written.holders += 1;
-            self.send_store(now, at, target, 1, out);
-        }
-        if self.operations[usize::from(at)].writes_in_flight == 0 {
-            self.finish_write(now, at, out);
-        }
-    }
-
-    fn send_store(&mut self, now: Now, at: u16, target: usize, attempt: u8, out: &mut impl Outbox) {
-        let operation = &mut self.operations[usize::from(at)];
-        let holder = operation.holders[target];
-        let purpose = Purpose::Write { at, generation: operation.generation, target: target as u8, batch: 0, attempt };
-        let about = operation.target;
-        // The record is lent out for the call: building the datagram needs the rest of the lane.
-        let record = core::mem::take(&mut operation.record);
-        let message = Message::Store { token: holder.token, record: &record };
-        let sent = self.request(now, holder.contact, holder.id, &about, &message, purpose, out);
-        let operation = &mut self.operations[usize::from(at)];
-        operation.record = record;
-        if sent {
-            operation.writes_in_flight += 1;
-        } else {
-            operation.written.silent += 1;
-        }
-    }
-
-    pub(super) fn on_write_reply(
+    pub(super) fn complete(
         &mut self,
         now: Now,
         at: u16,
-        generation: u32,
-        target: u8,
-        batch: u32,
-        attempt: u8,
-        message: &Message<'_>,
+        answer: Answer,
+        finish: Option<Finish>,
         out: &mut impl Outbox,
     ) {
-        if !self.is_current(at, generation) {
-            return;
-        }
-        let operation = &mut self.operations[usize::from(at)];
-        operation.writes_in_flight -= 1;
-        let holder = &mut operation.holders[usize::from(target)];
-        holder.silences = 0;
-        match message {
-            Message::Stored => {
-                holder.acknowledged = true;
-                operation.written.acknowledged += 1;
-            }
-            Message::Announced { kept } => {
-                holder.acknowledged = true;
-                operation.written.acknowledged += 1;
-                let not_kept = self.sent_in_batch(at, usize::from(target), batch).saturating_sub(kept.count_ones());
-                self.counters.announces_not_kept += u64::from(not_kept);
-            }
-            Message::Error { code: ErrorCode::RateLimited, retry_after_ms } if operation.task == Task::Spread => {
-                self.pause_holder(now, at, usize::from(target), batch, *retry_after_ms);
-            }
-            Message::Error { code: ErrorCode::CookieRequired, .. } if attempt < 2 => {
-                self.resend(now, at, usize::from(target), batch, out);
-            }
-            Message::Error { code, .. } => operation.written.refuse(*code),
-            _ => operation.written.refuse(ErrorCode::Malformed),
-        }
-        self.pump_writes(now, at, out);
-    }
-
-    pub(super) fn on_write_timeout(
-        &mut self,
-        now: Now,
-        at: u16,
-        generation: u32,
-        target: u8,
-        batch: u32,
-        attempt: u8,
-        out: &mut impl Outbox,
-    ) {
-        if !self.is_current(at, generation) {
-            return;
-        }
-        let operation = &mut self.operations[usize::from(at)];
-        operation.writes_in_flight -= 1;
-        let holder = &mut operation.holders[usize::from(target)];
-        holder.silences = holder.silences.saturating_add(1);
-        if attempt < 2 && holder.silences < 3 {
-            self.resend(now, at, usize::from(target), batch, out);
-        } else {
-            operation.written.silent += 1;
-        }
-        self.pump_writes(now, at, out);
-    }
-
-    fn resend(&mut self, now: Now, at: u16, target: usize, batch: u32, out: &mut impl Outbox) {
-        match self.operations[usize::from(at)].task {
-            Task::Spread => self.resend_batch(now, at, target, batch, out),
-            _ => self.send_store(now, at, target, 2, out),
-        }
-    }
-
-    fn finish_write(&mut self, now: Now, at: u16, out: &mut impl Outbox) {
-        let operation = &mut self.operations[usize::from(at)];
-        let written = core::mem::take(&mut operation.written);
-        if operation.task == Task::Spread {
-            self.counters.announces_refused += written.refused.iter().map(|(_, count)| u64::from(*count)).sum::<u64>();
-            self.counters.announces_unanswered += u64::from(written.silent);
-            self.spread_done(now, at);
-        }
-        self.complete(now, at, Answer::Written(written), Some(Finish::Exhausted), out);
-    }
-
-    fn complete(&mut self, now: Now, at: u16, answer: Answer, finish: Option<Finish>, out: &mut impl Outbox) {
         let operation = &self.operations[usize::from(at)];
         if let Some(command) = operation.command {
             let asked = operation
@@ -880,7 +555,7 @@ impl<C: Crypto> LaneNode<C> {
     }
 
     /// Forgets what an operation still has in flight: nobody waits for it any more, and the peers' tokens are free again.
-    fn cancel_requests(&mut self, at: u16) {
+    pub(super) fn cancel_requests(&mut self, at: u16) {
         while let Some(correlation) = self.operations[usize::from(at)].in_flight.pop() {
             self.settle(correlation);
         }
@@ -901,6 +576,18 @@ impl<C: Crypto> LaneNode<C> {
     }
 }
 
+/// How a lookup behaves that has a budget of its own.
+fn within(config: LookupConfig, budget: Budget) -> LookupConfig {
+    let alpha_max = budget.alpha_max.unwrap_or(config.alpha_max);
+    LookupConfig {
+        budget_ms: budget.time_ms.unwrap_or(config.budget_ms),
+        requests_max: budget.requests_max.unwrap_or(config.requests_max),
+        alpha_max,
+        alpha_min: config.alpha_min.min(alpha_max),
+        ..config
+    }
+}
+
 /// A random point that shares the first `bits` bits of `point`.
 pub(super) fn random_point(rng: &mut LaneRng, point: &[u8; 32], bits: u32) -> [u8; 32] {
     let mut random: [u8; 32] = rng.bytes();
@@ -910,9 +597,6 @@ pub(super) fn random_point(rng: &mut LaneRng, point: &[u8; 32], bits: u32) -> [u
     }
     random
 }
-
-/// When writes that their pace holds up are looked at again.
-const PACE_MS: u64 = 50;
 
 /// Requests of one operation for which room is reserved: as many as a lookup or a write has in flight by default.
 const IN_FLIGHT_RESERVED: usize = 16;

@@ -23,7 +23,8 @@ use crate::addr::Addr;
 use crate::contact::Contact;
 use crate::identity::{Crypto, Signature};
 use crate::lookup::{FRONTIER_MAX, Goal};
-use crate::record::{RecordView, check_provider, sign_provider};
+use crate::record::{RecordView, check_provider, sign_provider, with_lifetime_left};
+use crate::store::records::Class;
 use crate::time::Now;
 use crate::wire::ANNOUNCED_IDS_MAX;
 use crate::wire::message::{ANNOUNCED_BYTES, Announcement, ErrorCode, Message, SignedProvider, capability};
@@ -177,6 +178,7 @@ impl<C: Crypto> LaneNode<C> {
                 }
             }
         }
+        self.republish_due(now, out);
         while let Some((due_ms, id)) = self.published_due.first().copied()
             && due_ms <= now.mono_ms
             && self.spare_operations() > SPARED_OPERATIONS
@@ -190,6 +192,20 @@ impl<C: Crypto> LaneNode<C> {
             self.begin_sweep(now, &id, out);
         }
         self.serve_stems(now, out);
+    }
+
+    /// Gives records that this lane holds for others to those who should hold them today: holders come and go while the
+    /// owner may be away. Nobody's lifetime grows by it.
+    fn republish_due(&mut self, now: Now, out: &mut impl Outbox) {
+        while self.spare_operations() > SPARED_OPERATIONS
+            && let Some(id) = self.republish.pop_front()
+        {
+            let Some(kept) = self.records.peek(&id).filter(|kept| kept.class == Class::Held) else { continue };
+            let left = kept.expires_secs.saturating_sub(now.unix_secs());
+            let Some(record) = with_lifetime_left(kept.bytes, left) else { continue };
+            self.counters.records_republished += 1;
+            self.begin_put(now, None, &id, record, out);
+        }
     }
 
     /// Where others reach us: as configured, or as they see us.

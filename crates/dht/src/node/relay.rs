@@ -38,7 +38,11 @@ impl<C: Crypto> LaneNode<C> {
                 self.offence(now, &asker.key, Offence::Malformed, out);
                 ErrorCode::Malformed
             }
-            Ok(message) => {
+            Ok(mut message) => {
+                // One datagram is handed back, so one is asked for.
+                if let Message::GetProviders { parts_max, .. } = &mut message {
+                    *parts_max = 1;
+                }
                 let about = match message {
                     Message::FindNode { target, .. } => target,
                     Message::FindValue { id, .. } | Message::GetProviders { id, .. } => *id.as_bytes(),

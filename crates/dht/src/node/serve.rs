@@ -18,12 +18,12 @@ use crate::seal::cookie::{NO_COOKIE, Scope};
 use crate::time::Now;
 use crate::wire::header::HEADER_BYTES;
 use crate::wire::message::{
-    CONTACT_BYTES, Capabilities, Contacts, Envelope, ErrorCode, Message, PREAMBLE_BYTES, PROVIDER_BYTES, Providers,
-    Token, capability, flag,
+    CONTACT_BYTES, Capabilities, Contacts, Envelope, ErrorCode, Message, PREAMBLE_BYTES, PROVIDER_BYTES,
+    PROVIDERS_HEAD_BYTES, Providers, Token, capability, flag,
 };
 use crate::wire::{
-    BODY_BYTES_MAX, CLOSER_CONTACTS_MAX, CONTACTS_MAX, DATAGRAM_BYTES_MAX, PAYLOAD_BYTES_MAX, PROVIDERS_PER_PAGE_MAX,
-    TAG_BYTES, VERSION,
+    BODY_BYTES_MAX, CLOSER_CONTACTS_MAX, CONTACTS_MAX, DATAGRAM_BYTES_MAX, PAYLOAD_BYTES_MAX, PROVIDER_PARTS_MAX,
+    PROVIDERS_PER_PAGE_MAX, PROVIDERS_PER_PART_MAX, TAG_BYTES, VERSION,
 };
 
 /// Contacts that a page of providers leaves room for.
@@ -82,11 +82,15 @@ impl<C: Crypto> LaneNode<C> {
             datagram_len,
             proven,
         };
-        let is_write = matches!(
-            envelope.message,
-            Message::Store { .. } | Message::Announce { .. } | Message::Stem { .. } | Message::CacheHint { .. }
-        );
-        let cost = if is_write { WRITE_COST } else { 1 };
+        let cost = match envelope.message {
+            Message::Store { .. } | Message::Announce { .. } | Message::Stem { .. } | Message::CacheHint { .. } => {
+                WRITE_COST
+            }
+            Message::GetProviders { parts_max, .. } if proven => {
+                u32::from(parts_max).clamp(1, PROVIDER_PARTS_MAX as u32)
+            }
+            _ => 1,
+        };
         if let Err(retry_after_ms) = self.abuse.admit(now.mono_ms, &sender, from.prefix(), cost) {
             self.counters.requests_limited += 1;
             self.offence(now, &sender, Offence::Flood, out);
@@ -111,7 +115,9 @@ impl<C: Crypto> LaneNode<C> {
                 return;
             }
             Message::Announce { token, announcement } => self.serve_announce(now, &asker, token, announcement, out),
-            Message::GetProviders { id, page } => self.serve_get_providers(now, &asker, id, *page, out),
+            Message::GetProviders { id, page, parts_max } => {
+                self.serve_get_providers(now, &asker, id, *page, *parts_max, out);
+            }
             Message::Relay { to, kind, payload } => self.serve_relay(now, &asker, to, *kind, payload, out),
             Message::Stem { hops_left, announcement } => {
                 let taken = self.take_stem(*hops_left, announcement);
@@ -175,32 +181,58 @@ impl<C: Crypto> LaneNode<C> {
         self.answer(now, asker, &Message::Value { token, record, closer: Contacts::over(&list[..len]) }, out);
     }
 
-    fn serve_get_providers(&mut self, now: Now, asker: &Asker, id: &ContentId, page: u32, out: &mut impl Outbox) {
+    /// A page of providers, in as many datagrams as it takes and may take: one for who has not echoed its cookie.
+    fn serve_get_providers(
+        &mut self,
+        now: Now,
+        asker: &Asker,
+        id: &ContentId,
+        page: u32,
+        parts_max: u8,
+        out: &mut impl Outbox,
+    ) {
         let token = self.proofs.token(&asker.addr, &asker.id, id, Scope::EXACT, now.unix_secs());
         let total = self.providers.count(id);
-        // The first page leaves room for contacts; the asker that comes for more has them.
-        let beside = if page == 0 { CONTACTS_BESIDE_PROVIDERS * CONTACT_BYTES } else { 0 };
-        let room = asker.payload_max.saturating_sub(24 + beside) / PROVIDER_BYTES;
-        let mut list = [0; PROVIDERS_PER_PAGE_MAX * PROVIDER_BYTES];
-        let mut count = 0;
-        let on_page = self.providers.of(id).skip(page as usize).take(room.min(PROVIDERS_PER_PAGE_MAX));
-        for (entry, provider) in list.as_chunks_mut::<PROVIDER_BYTES>().0.iter_mut().zip(on_page) {
-            *entry = provider.to_wire();
-            count += 1;
-        }
-        let next = page.saturating_add(count as u32);
-        let next = if count > 0 && (next as usize) < total { next } else { 0 };
-        let room = asker.payload_max.saturating_sub(24 + count * PROVIDER_BYTES) / CONTACT_BYTES;
-        let mut closer = [0; CLOSER_CONTACTS_MAX * CONTACT_BYTES];
-        let len = self.write_closest(id.as_bytes(), room.min(CLOSER_CONTACTS_MAX), &asker.id, &mut closer);
-        let reply = Message::Providers {
-            token,
-            total: total as u16,
-            next,
-            providers: Providers::over(&list[..count * PROVIDER_BYTES]),
-            closer: Contacts::over(&closer[..len]),
+        let fit = |beside: usize| {
+            let room = asker.payload_max.saturating_sub(PROVIDERS_HEAD_BYTES + beside) / PROVIDER_BYTES;
+            room.min(PROVIDERS_PER_PART_MAX)
         };
-        self.answer(now, asker, &reply, out);
+        // The first page leaves room for contacts; the asker that comes for more has them.
+        let in_first = fit(if page == 0 { CONTACTS_BESIDE_PROVIDERS * CONTACT_BYTES } else { 0 });
+        let left = total.saturating_sub(page as usize).min(PROVIDERS_PER_PAGE_MAX);
+        let later = left.saturating_sub(in_first).div_ceil(PROVIDERS_PER_PART_MAX);
+        let parts_max = if asker.proven { usize::from(parts_max).clamp(1, PROVIDER_PARTS_MAX) } else { 1 };
+        let parts = (1 + later).min(parts_max);
+        let mut start = page as usize;
+        for part in 0..parts {
+            let room = if part == 0 { in_first } else { PROVIDERS_PER_PART_MAX };
+            let room = room.min(page as usize + left - start.min(page as usize + left));
+            let mut list = [0; PROVIDERS_PER_PART_MAX * PROVIDER_BYTES];
+            let mut count = 0;
+            let on_part = self.providers.of(id).skip(start).take(room);
+            for (entry, provider) in list.as_chunks_mut::<PROVIDER_BYTES>().0.iter_mut().zip(on_part) {
+                *entry = provider.to_wire();
+                count += 1;
+            }
+            start += count;
+            let mut closer = [0; CLOSER_CONTACTS_MAX * CONTACT_BYTES];
+            let mut closer_len = 0;
+            if part == 0 {
+                let room = asker.payload_max.saturating_sub(PROVIDERS_HEAD_BYTES + count * PROVIDER_BYTES);
+                let room = (room / CONTACT_BYTES).min(CLOSER_CONTACTS_MAX);
+                closer_len = self.write_closest(id.as_bytes(), room, &asker.id, &mut closer);
+            }
+            let reply = Message::Providers {
+                token,
+                total: total as u16,
+                next: if count > 0 && start < total { start as u32 } else { 0 },
+                part: part as u8,
+                parts: parts as u8,
+                providers: Providers::over(&list[..count * PROVIDER_BYTES]),
+                closer: Contacts::over(&closer[..closer_len]),
+            };
+            self.answer(now, asker, &reply, out);
+        }
     }
 
     /// A token for the region that was asked for, but for no more than this node can be a holder in.

@@ -31,6 +31,9 @@ const PINGS_PER_TICK: usize = 8;
 /// An answer or a request within this time counts as being in touch.
 const IN_TOUCH_MS: u64 = 5 * 60 * 1000;
 
+/// Records waiting to be given to their holders again.
+const REPUBLISH_MAX: usize = 1024;
+
 /// Contacts that fell silent and are tried again.
 const LOST_MAX: usize = 256;
 
@@ -116,7 +119,13 @@ impl<C: Crypto> LaneNode<C> {
         }
         let next_ms = now.mono_ms + self.rng.jittered_ms(self.config.tick_ms.max(10));
         self.tick_timer = self.timers.insert(next_ms, Timer::Tick).ok();
-        self.records.expire(now, |_| {});
+        let republish = &mut self.republish;
+        self.records.expire(now, &mut self.rng, |id| {
+            // What finds no room is due again later, here and at the other holders.
+            if republish.len() < REPUBLISH_MAX {
+                republish.push_back(*id);
+            }
+        });
         self.providers.expire(now);
         self.drop_old_promises(now);
         self.keep_joined(now, out);

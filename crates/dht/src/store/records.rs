@@ -21,11 +21,13 @@ pub struct RecordLimits {
     pub bytes_max: u32,
     /// Bytes one giver may occupy.
     pub bytes_per_giver_max: u32,
+    /// A record held for so long without anybody giving it again is due to be given to its holders of today.
+    pub republish_ms: u64,
 }
 
 impl Default for RecordLimits {
     fn default() -> Self {
-        Self { records_max: 65_536, bytes_max: 32 << 20, bytes_per_giver_max: 4 << 20 }
+        Self { records_max: 65_536, bytes_max: 32 << 20, bytes_per_giver_max: 4 << 20, republish_ms: 3600 * 1000 }
     }
 }
 
@@ -60,6 +62,10 @@ struct Entry {
     len: u32,
     class: Class,
     expires_secs: u64,
+    expires_ms: u64,
+    /// When it is given to its holders again; never for a copy.
+    again_ms: u64,
+    /// Set for the sooner of the two.
     timer: TimerHandle,
     giver: PublicKey,
     sequence: u64,
@@ -128,6 +134,14 @@ impl RecordStore {
         Some(Kept { bytes, class: entry.class, expires_secs: entry.expires_secs, giver: entry.giver })
     }
 
+    /// The record of `id`, without counting as a use.
+    #[must_use]
+    pub fn peek(&self, id: &ContentId) -> Option<Kept<'_>> {
+        let entry = self.entries.peek(id.as_bytes())?;
+        let bytes = self.values.get(entry.slot)?;
+        Some(Kept { bytes, class: entry.class, expires_secs: entry.expires_secs, giver: entry.giver })
+    }
+
     /// All records, the most recently used first.
     pub fn iter(&self) -> impl Iterator<Item = (ContentId, Kept<'_>)> {
         self.entries.iter().filter_map(|(id, entry)| {
@@ -169,6 +183,7 @@ impl RecordStore {
         rng: &mut LaneRng,
     ) -> Result<Keeping, NotKept> {
         if self.judge_sequence(id, record)? == Keeping::AlreadyHeld {
+            self.put_off(now, id, record.bytes, class, rng);
             return Ok(Keeping::AlreadyHeld);
         }
         let now_secs = now.unix_secs();
@@ -180,6 +195,7 @@ impl RecordStore {
                 || entry.class == Class::Cached && class == Class::Held
                 || entry.expires_secs < expires_secs;
             if !improves {
+                self.put_off(now, id, record.bytes, class, rng);
                 return Ok(Keeping::AlreadyHeld);
             }
             // A cached copy must not demote what we hold for others.
@@ -197,9 +213,8 @@ impl RecordStore {
             let entry = self.entries.get(id.as_bytes()).expect("peeked above");
             self.cached -= usize::from(entry.class == Class::Cached);
             self.cached += usize::from(class == Class::Cached);
-            self.expiries.cancel(entry.timer);
-            entry.timer =
-                self.expiries.insert(expires_ms, *id).unwrap_or_else(|_| unreachable!("one was just cancelled"));
+            (entry.expires_ms, entry.again_ms) = (expires_ms, again_ms(&self.limits, now, class, rng));
+            rearm(&mut self.expiries, entry, id);
             (entry.slot, entry.len, entry.class) = (slot, bytes.len() as u32, class);
             (entry.expires_secs, entry.giver, entry.sequence) = (expires_secs, giver, record.sequence());
             return Ok(Keeping::Changed);
@@ -216,8 +231,11 @@ impl RecordStore {
             }
             self.make_room(distance, class, rng)?;
         };
-        let timer =
-            self.expiries.insert(expires_ms, *id).unwrap_or_else(|_| unreachable!("one timer per record, with room"));
+        let again_ms = again_ms(&self.limits, now, class, rng);
+        let timer = self
+            .expiries
+            .insert(expires_ms.min(again_ms), *id)
+            .unwrap_or_else(|_| unreachable!("one timer per record, with room"));
         self.count_giver(&giver, bytes.len() as i64);
         self.cached += usize::from(class == Class::Cached);
         let entry = Entry {
@@ -225,6 +243,8 @@ impl RecordStore {
             len: bytes.len() as u32,
             class,
             expires_secs,
+            expires_ms,
+            again_ms,
             timer,
             giver,
             sequence: record.sequence(),
@@ -242,13 +262,28 @@ impl RecordStore {
         true
     }
 
-    /// Drops what has expired at `now` and tells `gone` each id.
-    pub fn expire(&mut self, now: Now, mut gone: impl FnMut(&ContentId)) {
+    /// Somebody gave this very record again, and surely not to us alone: our own turn to do so is put off.
+    pub fn put_off(&mut self, now: Now, id: &ContentId, bytes: &[u8], class: Class, rng: &mut LaneRng) {
+        let Some(entry) = self.entries.peek_mut(id.as_bytes()) else { return };
+        if class == Class::Held && entry.class == Class::Held && same_but_lifetime(self.values.get(entry.slot), bytes) {
+            entry.again_ms = again_ms(&self.limits, now, class, rng);
+            rearm(&mut self.expiries, entry, id);
+        }
+    }
+
+    /// Drops what has expired at `now` and tells `again` what is due to be given to its holders.
+    pub fn expire(&mut self, now: Now, rng: &mut LaneRng, mut again: impl FnMut(&ContentId)) {
         while let Some((_, id)) = self.expiries.pop_due(now.mono_ms) {
-            if let Some(entry) = self.entries.remove(id.as_bytes()) {
-                self.forget(&entry);
-                gone(&id);
+            let Some(entry) = self.entries.peek_mut(id.as_bytes()) else { continue };
+            if entry.expires_ms <= now.mono_ms {
+                if let Some(entry) = self.entries.remove(id.as_bytes()) {
+                    self.forget(&entry);
+                }
+                continue;
             }
+            again(&id);
+            entry.again_ms = again_ms(&self.limits, now, entry.class, rng);
+            rearm(&mut self.expiries, entry, &id);
         }
     }
 
@@ -303,6 +338,25 @@ impl RecordStore {
             self.givers.remove(giver);
         }
     }
+}
+
+/// When a record that was given at `now` is to be given on: jittered, so that one holder comes first and the rest hear of it.
+fn again_ms(limits: &RecordLimits, now: Now, class: Class, rng: &mut LaneRng) -> u64 {
+    match class {
+        Class::Held => now.mono_ms.saturating_add(rng.jittered_ms(limits.republish_ms.max(1000))),
+        Class::Cached => u64::MAX,
+    }
+}
+
+fn rearm(timers: &mut TimingWheel<ContentId>, entry: &mut Entry, id: &ContentId) {
+    timers.cancel(entry.timer);
+    let due_ms = entry.expires_ms.min(entry.again_ms);
+    entry.timer = timers.insert(due_ms, *id).unwrap_or_else(|_| unreachable!("the record's own timer made room"));
+}
+
+/// Whether two records are the same but for how long they are to be kept, which is not a part of an immutable one.
+fn same_but_lifetime(held: Option<&[u8]>, given: &[u8]) -> bool {
+    held.is_some_and(|held| held.len() == given.len() && held[..4] == given[..4] && held[8..] == given[8..])
 }
 
 impl fmt::Debug for RecordStore {
@@ -370,11 +424,31 @@ mod tests {
         let secs = T.unix_secs();
         f.keep(T, &mutable(5, Some(b"v"), secs), Class::Held, 1).unwrap();
         assert_eq!(f.keep(T, &mutable(5, Some(b"v"), secs + 50), Class::Held, 1), Ok(Keeping::Changed));
-        let mut gone = Vec::new();
-        f.store.expire(Now { mono_ms: T.mono_ms + 149_999, ..T }, |id| gone.push(*id));
-        assert!(gone.is_empty());
-        f.store.expire(Now { mono_ms: T.mono_ms + 150_000, ..T }, |id| gone.push(*id));
-        assert_eq!((gone.len(), f.store.len(), f.store.bytes()), (1, 0, 0));
+        f.store.expire(Now { mono_ms: T.mono_ms + 149_999, ..T }, &mut f.rng, |_| {});
+        assert_eq!(f.store.len(), 1);
+        f.store.expire(Now { mono_ms: T.mono_ms + 150_000, ..T }, &mut f.rng, |_| {});
+        assert_eq!((f.store.len(), f.store.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_held_record_is_due_again_after_its_time_and_a_repeat_puts_that_off() {
+        let mut f = Fixture::new(RecordLimits { republish_ms: 10_000, ..RecordLimits::default() });
+        let at = |ms: u64| Now { mono_ms: T.mono_ms + ms, unix_ms: T.unix_ms + ms };
+        f.keep(T, &value(1), Class::Held, 1).unwrap();
+        f.keep(T, &value(2), Class::Cached, 1).unwrap();
+        let mut due = Vec::new();
+        f.store.expire(at(7_000), &mut f.rng, |id| due.push(*id));
+        assert_eq!(due, [], "a quarter early at most");
+        let shorter = immutable_record(&1_u16.to_le_bytes(), 90).unwrap();
+        assert_eq!(f.keep(at(7_000), &shorter, Class::Held, 9), Ok(Keeping::AlreadyHeld));
+        f.store.expire(at(14_000), &mut f.rng, |id| due.push(*id));
+        assert_eq!(due, [], "somebody else did it");
+        f.store.expire(at(20_000), &mut f.rng, |id| due.push(*id));
+        assert_eq!(due, [RecordView::read(&value(1)).unwrap().id()], "and a copy is nobody's to give");
+        f.store.expire(at(40_000), &mut f.rng, |id| due.push(*id));
+        assert!(due.len() >= 2, "and so on: {}", due.len());
+        f.store.expire(at(100_000), &mut f.rng, |_| {});
+        assert_eq!(f.store.len(), 0, "until it expires");
     }
 
     #[test]

@@ -6,7 +6,9 @@
 use tessera_contracts::point::{ContentId, Point as _};
 
 use super::codec::{Malformed, Overflow, Reader, Writer};
-use super::{ANNOUNCED_IDS_MAX, CLOSER_CONTACTS_MAX, CONTACTS_MAX, PAYLOAD_BYTES_MAX, PROVIDERS_PER_PAGE_MAX};
+use super::{
+    ANNOUNCED_IDS_MAX, CLOSER_CONTACTS_MAX, CONTACTS_MAX, PAYLOAD_BYTES_MAX, PROVIDER_PARTS_MAX, PROVIDERS_PER_PART_MAX,
+};
 use crate::addr::Addr;
 use crate::contact::Contact;
 use crate::identity::{PublicKey, Signature};
@@ -26,6 +28,9 @@ pub const ANNOUNCED_BYTES: usize = 32 + 64;
 
 /// What an announcement says once for all its ids: provider, issue time, lifetime, count.
 pub const ANNOUNCE_HEAD_BYTES: usize = CONTACT_BYTES + 8 + 4 + 1;
+
+/// What a part of a page of providers says beside its lists: token, total, next, part, parts, and two counts.
+pub const PROVIDERS_HEAD_BYTES: usize = 16 + 2 + 4 + 1 + 1 + 1 + 1;
 
 /// Proves that an address was reachable: eight bytes of a keyed hash, zero for "none".
 pub type Cookie = [u8; 8];
@@ -214,6 +219,8 @@ pub enum Message<'a> {
         id: ContentId,
         /// Zero for the first page, then `next` of the page before.
         page: u32,
+        /// How many datagrams the answer may have; one, unless the address has echoed its cookie.
+        parts_max: u8,
     },
     /// A page of providers, and closer contacts.
     Providers {
@@ -221,9 +228,13 @@ pub enum Message<'a> {
         token: Token,
         /// How many providers are held in all.
         total: u16,
-        /// Where the next page starts; zero if this was the last.
+        /// Where what comes after this part starts; zero if nothing does.
         next: u32,
-        /// The page.
+        /// Which part of the page this is, from zero.
+        part: u8,
+        /// How many parts the page has.
+        parts: u8,
+        /// The part.
         providers: Providers<'a>,
         /// As many closer contacts as fit, at most [`CLOSER_CONTACTS_MAX`].
         closer: Contacts<'a>,
@@ -369,15 +380,16 @@ impl Message<'_> {
                 announcement.write(out)
             }
             Self::Announced { kept } => out.put(&kept.to_le_bytes()),
-            Self::GetProviders { id, page } => {
+            Self::GetProviders { id, page, parts_max } => {
                 out.put(id.as_bytes())?;
-                out.put(&page.to_le_bytes())
+                out.put(&page.to_le_bytes())?;
+                out.put(&[*parts_max])
             }
-            Self::Providers { token, total, next, providers, closer } => {
+            Self::Providers { token, total, next, part, parts, providers, closer } => {
                 out.put(token)?;
                 out.put(&total.to_le_bytes())?;
                 out.put(&next.to_le_bytes())?;
-                out.put(&[providers.len() as u8])?;
+                out.put(&[*part, *parts, providers.len() as u8])?;
                 out.put(providers.0)?;
                 closer.write(out)
             }
@@ -429,14 +441,21 @@ impl<'a> Message<'a> {
             kind::STORED => Self::Stored,
             kind::ANNOUNCE => Self::Announce { token: *r.array("token")?, announcement: Announcement::read(&mut r)? },
             kind::ANNOUNCED => Self::Announced { kept: r.u16("kept ids")? },
-            kind::GET_PROVIDERS => Self::GetProviders { id: read_id(&mut r)?, page: r.u32("page")? },
+            kind::GET_PROVIDERS => {
+                Self::GetProviders { id: read_id(&mut r)?, page: r.u32("page")?, parts_max: r.u8("most parts")? }
+            }
             kind::PROVIDERS => {
                 let token = *r.array("token")?;
                 let total = r.u16("total of providers")?;
                 let next = r.u32("next page")?;
-                let count = r.count(PROVIDERS_PER_PAGE_MAX, "providers")?;
+                let (part, parts) = (r.u8("part")?, r.u8("parts")?);
+                if usize::from(parts) > PROVIDER_PARTS_MAX || part >= parts {
+                    return Err(Malformed::TooMany { part: "part", seen: part.into(), max: PROVIDER_PARTS_MAX });
+                }
+                let count = r.count(PROVIDERS_PER_PART_MAX, "providers")?;
                 let providers = Providers(r.slice(count * PROVIDER_BYTES, "providers")?);
-                Self::Providers { token, total, next, providers, closer: Contacts::read(&mut r, CLOSER_CONTACTS_MAX)? }
+                let closer = Contacts::read(&mut r, CLOSER_CONTACTS_MAX)?;
+                Self::Providers { token, total, next, part, parts, providers, closer }
             }
             kind::RELAY => {
                 let to = Contact::from_wire(r.array("relay target")?);
@@ -721,7 +740,7 @@ mod tests {
         let id = ContentId::from_bytes([3; 32]);
         let take = |entry: usize, max: usize| &lists[..if full { entry * max } else { 0 }];
         let contacts = Contacts::over(take(CONTACT_BYTES, CONTACTS_MAX));
-        let providers = Providers::over(take(PROVIDER_BYTES, PROVIDERS_PER_PAGE_MAX));
+        let providers = Providers::over(take(PROVIDER_BYTES, PROVIDERS_PER_PART_MAX));
         let announcement = Announcement::over(contact, 99, 86_400, take(ANNOUNCED_BYTES, ANNOUNCED_IDS_MAX));
         let record = &lists[..if full { 1048 } else { 4 }];
         alloc::vec![
@@ -738,8 +757,16 @@ mod tests {
             Message::Stored,
             Message::Announce { token: [2; 16], announcement },
             Message::Announced { kept: 0x3ff },
-            Message::GetProviders { id, page: 8 },
-            Message::Providers { token: [2; 16], total: 9, next: 8, providers, closer: Contacts::default() },
+            Message::GetProviders { id, page: 8, parts_max: 5 },
+            Message::Providers {
+                token: [2; 16],
+                total: 9,
+                next: 8,
+                part: 1,
+                parts: 2,
+                providers,
+                closer: Contacts::default()
+            },
             Message::Relay { to: contact, kind: kind::FIND_NODE, payload: &[1; 32] },
             Message::Relayed { kind: kind::NODES, payload: &[1; 17] },
             Message::Stem { hops_left: 3, announcement },

@@ -32,8 +32,14 @@ pub const CONTACTS_MAX: usize = 16;
 /// Closer contacts beside a value or a page of providers.
 pub const CLOSER_CONTACTS_MAX: usize = 8;
 
-/// Providers in one page. The specification allows 32; a signed provider is 126 bytes, so a datagram decides.
-pub const PROVIDERS_PER_PAGE_MAX: usize = 8;
+/// Providers in one page. A page is longer than a datagram: it comes in parts.
+pub const PROVIDERS_PER_PAGE_MAX: usize = 32;
+
+/// Providers in one part of a page: a signed provider is 126 bytes, so a datagram decides.
+pub const PROVIDERS_PER_PART_MAX: usize = 8;
+
+/// Parts of one page. The first leaves room for contacts, so a full page has one more than the division says.
+pub const PROVIDER_PARTS_MAX: usize = PROVIDERS_PER_PAGE_MAX / PROVIDERS_PER_PART_MAX + 1;
 
 /// Content ids in one ANNOUNCE.
 pub const ANNOUNCED_IDS_MAX: usize = 10;
@@ -47,6 +53,6 @@ const _: () = {
     // Every full message fits one datagram: token + length + the largest record + the contact count.
     assert!(16 + 2 + RECORD_HEAD_BYTES_MAX + VALUE_BYTES_MAX < PAYLOAD_BYTES_MAX);
     assert!(16 + 1 + CONTACTS_MAX * CONTACT_BYTES <= PAYLOAD_BYTES_MAX);
-    assert!(16 + 8 + PROVIDERS_PER_PAGE_MAX * PROVIDER_BYTES < PAYLOAD_BYTES_MAX);
+    assert!(message::PROVIDERS_HEAD_BYTES + PROVIDERS_PER_PART_MAX * PROVIDER_BYTES < PAYLOAD_BYTES_MAX);
     assert!(message::ANNOUNCE_HEAD_BYTES + 16 + ANNOUNCED_IDS_MAX * message::ANNOUNCED_BYTES <= PAYLOAD_BYTES_MAX);
 };

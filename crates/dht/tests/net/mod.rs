@@ -98,15 +98,24 @@ pub struct Net {
     pub messages_lost: bool,
     /// Every datagram since the tap was opened.
     pub tap: Option<Vec<(Addr, Addr, Vec<u8>)>>,
+    /// Members for which the test answers.
+    pub puppets: BTreeMap<usize, Puppet>,
+    /// Which datagrams are lost.
+    pub lose: Option<fn(&Seen) -> bool>,
 }
+
+/// Answers a request, as often as it likes.
+pub type Puppet = Box<dyn FnMut(&Message<'_>, &mut dyn FnMut(Message<'_>))>;
 
 /// A datagram as its receiver reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub from: Addr,
     pub kind: u8,
-    /// The point or id a request is about.
+    /// The point or id a request is about; of a RELAY, the node to ask.
     pub about: Option<[u8; 32]>,
+    /// Of a page of providers, which part.
+    pub part: u8,
 }
 
 pub fn identity(n: usize) -> Identity {
@@ -137,6 +146,8 @@ impl Net {
             silent: BTreeSet::new(),
             messages_lost: false,
             tap: None,
+            puppets: BTreeMap::new(),
+            lose: None,
         }
     }
 
@@ -225,7 +236,10 @@ impl Net {
                 if sender.is_some_and(|n| self.silent.contains(&n)) {
                     continue;
                 }
-                if let Some(n) = self.by_addr.get(&to).copied().filter(|n| !self.silent.contains(n)) {
+                let receiver = self.by_addr.get(&to).copied().filter(|n| !self.silent.contains(n));
+                if let Some(n) = receiver.filter(|n| self.puppets.contains_key(n)) {
+                    self.pull_strings(n, from, &mut bytes);
+                } else if let Some(n) = receiver.filter(|n| !self.is_lost(*n, from, &bytes)) {
                     let map = &self.members[n].map;
                     let at = slot_of(&bytes).map_or(0, |slot| usize::from(map.lane_of_slot(Slot(slot)).0));
                     self.call_lane(n, at, |lane, out| lane.on_datagram(now, from, &mut bytes, 0, out));
@@ -238,6 +252,36 @@ impl Net {
                     }
                 }
             }
+        }
+    }
+
+    fn is_lost(&self, n: usize, from: Addr, bytes: &[u8]) -> bool {
+        let Some(lose) = self.lose else { return false };
+        read_as(&mut sealer(identity(n), self.now), self.now, from, bytes).is_some_and(|seen| lose(&seen))
+    }
+
+    /// Lets the test answer for a member.
+    fn pull_strings(&mut self, n: usize, asker: Addr, bytes: &mut [u8]) {
+        let (now, own) = (self.now, self.members[n].contact.addr);
+        let mut sealer = sealer(identity(n), now);
+        let Ok((header, body)) = sealer.open(now, bytes, || true) else { return };
+        let Ok(envelope) = Envelope::read(body) else { return };
+        let (correlation, mut replies) = (envelope.correlation, Vec::new());
+        let puppet = self.puppets.get_mut(&n).unwrap();
+        puppet(&envelope.message, &mut |message| {
+            let envelope = Envelope { flags: 0, correlation, cookie: [9; 8], message };
+            let mut datagram = [0; DATAGRAM_BYTES_MAX];
+            let len = envelope.write(&mut datagram[HEADER_BYTES..DATAGRAM_BYTES_MAX - 16]).unwrap();
+            replies.push((datagram, len));
+        });
+        // Every reply is sealed by a sealer of its own: a fresh incarnation each time.
+        for (i, (mut datagram, len)) in replies.into_iter().enumerate() {
+            let mut seed = [n as u8; 32];
+            seed[..8].copy_from_slice(&(now.mono_ms * 100 + i as u64).to_le_bytes());
+            seed[8..16].copy_from_slice(&correlation.to_le_bytes());
+            let mut sealer = sealer_from(identity(n), now, seed);
+            let len = sealer.seal(now, &header.sender, correlation as u8, &mut datagram, len).unwrap();
+            self.flying.push((own, asker, datagram[..len].to_vec()));
         }
     }
 
@@ -306,27 +350,35 @@ impl Net {
     pub fn seen_by(&self, n: usize) -> Vec<Seen> {
         let to = self.members[n].contact.addr;
         let mut sealer = sealer(identity(n), self.now);
-        let mut seen = Vec::new();
-        for (from, _, bytes) in self.tap.iter().flatten().filter(|(_, addr, _)| *addr == to) {
-            let mut bytes = bytes.clone();
-            let Ok((_, body)) = sealer.open(self.now, &mut bytes, || true) else { continue };
-            let Ok(envelope) = Envelope::read(body) else { continue };
-            let about = match envelope.message {
-                Message::FindNode { target, .. } => Some(target),
-                Message::FindValue { id, .. } | Message::GetProviders { id, .. } => Some(*id.as_bytes()),
-                _ => None,
-            };
-            seen.push(Seen { from: *from, kind: envelope.message.kind(), about });
-        }
-        seen
+        let sent = self.tap.iter().flatten().filter(|(_, addr, _)| *addr == to);
+        sent.filter_map(|(from, _, bytes)| read_as(&mut sealer, self.now, *from, bytes)).collect()
     }
+}
+
+/// A datagram as the owner of `sealer` reads it.
+fn read_as(sealer: &mut Sealer<Identity>, now: Now, from: Addr, bytes: &[u8]) -> Option<Seen> {
+    let mut bytes = bytes.to_vec();
+    let (_, body) = sealer.open(now, &mut bytes, || true).ok()?;
+    let envelope = Envelope::read(body).ok()?;
+    let about = match envelope.message {
+        Message::FindNode { target, .. } => Some(target),
+        Message::FindValue { id, .. } | Message::GetProviders { id, .. } => Some(*id.as_bytes()),
+        Message::Relay { to, .. } => Some(*to.id().as_bytes()),
+        _ => None,
+    };
+    let part = if let Message::Providers { part, .. } = envelope.message { part } else { 0 };
+    Some(Seen { from, kind: envelope.message.kind(), about, part })
 }
 
 /// Seals and opens like `identity` would.
 pub fn sealer(identity: Identity, now: Now) -> Sealer<Identity> {
+    sealer_from(identity, now, [8; 32])
+}
+
+fn sealer_from(identity: Identity, now: Now, seed: [u8; 32]) -> Sealer<Identity> {
     let limits = SealLimits { stranger_agreements_burst: 10_000, ..SealLimits::default() };
     let network = NetworkKey::of_name(&NodeConfig::default().network);
-    Sealer::new(identity, network, Suite::Aes256Gcm, &limits, &mut LaneRng::new([8; 32]), now)
+    Sealer::new(identity, network, Suite::Aes256Gcm, &limits, &mut LaneRng::new(seed), now)
 }
 
 /// Somebody outside the network who speaks its protocol, for saying what no lane would say.

@@ -355,7 +355,12 @@ fn node_config() -> NodeConfig {
         network: NETWORK.into(),
         seal: SealLimits { agreements_max: 512, streams_max: 512, ..SealLimits::default() },
         table: tessera_dht::routing::TableLimits { peers_max: 400, ..shipped.table },
-        records: RecordLimits { records_max: 1024, bytes_max: 256 << 10, bytes_per_giver_max: 128 << 10 },
+        records: RecordLimits {
+            records_max: 1024,
+            bytes_max: 256 << 10,
+            bytes_per_giver_max: 128 << 10,
+            ..shipped.records
+        },
         providers: ProviderLimits { entries_max: 8192, per_id_max: 64, per_provider_max: 8192 },
         abuse: AbuseLimits { remembered_max: 256, ..AbuseLimits::default() },
         operations_max: 32,

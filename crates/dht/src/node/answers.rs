@@ -1,0 +1,260 @@
+//! What the answers to a lookup mean: they are judged before anything they say is used.
+
+use tessera_contracts::point::{ContentId, NodeId, Point as _};
+
+use super::LaneNode;
+use super::ask::Request;
+use super::command::{Answer, Privacy};
+use super::operation::Phase;
+use super::outbox::Outbox;
+use crate::abuse::Offence;
+use crate::identity::Crypto;
+use crate::lookup::Standing;
+use crate::record::{RecordRefused, RecordView, check_provider};
+use crate::store::records::Class;
+use crate::time::Now;
+use crate::wire::message::{ErrorCode, Message};
+
+impl<C: Crypto> LaneNode<C> {
+    pub(super) fn on_lookup_reply(
+        &mut self,
+        now: Now,
+        at: u16,
+        generation: u32,
+        peer: &NodeId,
+        request: &Request,
+        message: &Message<'_>,
+        whole: bool,
+        out: &mut impl Outbox,
+    ) {
+        if !self.is_current(at, generation) || self.operations[usize::from(at)].phase == Phase::Writing {
+            return;
+        }
+        match message {
+            Message::Relayed { kind, payload } => match Message::read_payload(*kind, payload) {
+                Ok(inner) if !matches!(inner, Message::Relayed { .. }) => {
+                    self.take_answer(now, at, peer, None, &inner, true, out);
+                }
+                _ => {
+                    self.offence(now, &request.to.key, Offence::Malformed, out);
+                    self.operations[usize::from(at)].lookup.requeue(peer);
+                }
+            },
+            // A relay that says no speaks for itself: the peer is asked directly.
+            _ if request.id != *peer => self.operations[usize::from(at)].lookup.requeue(peer),
+            answer => self.take_answer(now, at, peer, Some(request), answer, whole, out),
+        }
+        self.drive(now, at, out);
+    }
+
+    /// Some parts of an answer came and the rest did not: the peer is asked on from where the gap starts.
+    pub(super) fn on_lookup_gap(
+        &mut self,
+        now: Now,
+        at: u16,
+        generation: u32,
+        peer: &NodeId,
+        next: u32,
+        out: &mut impl Outbox,
+    ) {
+        if self.is_current(at, generation) && self.operations[usize::from(at)].phase != Phase::Writing {
+            self.operations[usize::from(at)].lookup.heard_enough(now.mono_ms, peer, next);
+            self.drive(now, at, out);
+        }
+    }
+
+    /// Feeds one answer, or a part of one, to a lookup. `direct` is the request if the peer itself answered it; what came through a relay
+    /// cannot be held against anybody.
+    fn take_answer(
+        &mut self,
+        now: Now,
+        at: u16,
+        peer: &NodeId,
+        direct: Option<&Request>,
+        message: &Message<'_>,
+        whole: bool,
+        out: &mut impl Outbox,
+    ) {
+        let secs = now.unix_secs();
+        let target = ContentId::from_bytes(*self.operations[usize::from(at)].lookup.target());
+        let (token, closer) = match message {
+            Message::Nodes { token, contacts } => (*token, *contacts),
+            Message::Value { token, closer, .. } => (*token, *closer),
+            Message::Providers { token, closer, .. } => (*token, *closer),
+            Message::Error { code: ErrorCode::CookieRequired | ErrorCode::RelayFailed, .. } => {
+                self.operations[usize::from(at)].lookup.requeue(peer);
+                return;
+            }
+            Message::Error { code, .. } => {
+                self.operations[usize::from(at)].lookup.refused(peer, *code);
+                return;
+            }
+            _ => {
+                self.liar(now, at, peer, direct, Offence::Malformed, out);
+                return;
+            }
+        };
+        // What it returns must hold before anything it says is used.
+        let mut sequence = 0;
+        if let Message::Value { record: Some(record), .. } = message {
+            let known = self.operations[usize::from(at)].lookup.record() == Some(record);
+            let judged = RecordView::read(record).map_err(|_| RecordRefused::Signature).and_then(|view| {
+                sequence = view.sequence();
+                // Byte for byte what was verified already needs no second signature check.
+                if known { Ok(()) } else { view.check(&target, self.sealer.crypto(), self.sealer.network(), secs) }
+            });
+            match judged {
+                Ok(()) => {}
+                Err(RecordRefused::Expired | RecordRefused::NotYetIssued) => sequence = u64::MAX,
+                Err(_) => {
+                    self.counters.records_invalid += 1;
+                    self.liar(now, at, peer, direct, Offence::InvalidRecord, out);
+                    return;
+                }
+            }
+        }
+        if let Message::Providers { providers, .. } = message {
+            let lookup = &self.operations[usize::from(at)].lookup;
+            for provider in providers.iter() {
+                if lookup.providers().contains(&provider) {
+                    continue;
+                }
+                match check_provider(&provider, &target, self.sealer.crypto(), self.sealer.network(), secs) {
+                    Ok(()) | Err(RecordRefused::Expired | RecordRefused::NotYetIssued) => {}
+                    Err(_) => {
+                        self.counters.records_invalid += 1;
+                        self.liar(now, at, peer, direct, Offence::InvalidRecord, out);
+                        return;
+                    }
+                }
+            }
+        }
+        let Self { operations, sealer, abuse, own, .. } = self;
+        let operation = &mut operations[usize::from(at)];
+        let contacts = closer.iter().filter_map(|contact| {
+            let id = sealer.node_id(&contact.key);
+            let usable = contact.addr.is_dialable() && id != *own && !abuse.is_quarantined(now.mono_ms, &contact.key);
+            usable.then_some((id, contact))
+        });
+        let waited_for = if whole {
+            operation.lookup.answered(now.mono_ms, peer, token, contacts)
+        } else {
+            operation.lookup.heard(peer, token, contacts)
+        };
+        if !waited_for {
+            return;
+        }
+        match message {
+            Message::Value { record: Some(record), .. } if sequence != u64::MAX => {
+                operation.lookup.found_record(peer, record, sequence);
+            }
+            Message::Providers { providers, next, .. } => {
+                for provider in providers.iter() {
+                    let expires = provider.issued_secs.saturating_add(u64::from(provider.ttl_secs));
+                    if expires > secs {
+                        let known = operation.lookup.providers().len();
+                        operation.lookup.found_provider(peer, &provider);
+                        if let Some(command) = operation.command
+                            && operation.lookup.providers().len() > known
+                        {
+                            out.found_provider(command, &provider);
+                        }
+                    }
+                }
+                if whole && *next > 0 {
+                    operation.lookup.more_pages(peer, *next);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn liar(
+        &mut self,
+        now: Now,
+        at: u16,
+        peer: &NodeId,
+        direct: Option<&Request>,
+        offence: Offence,
+        out: &mut impl Outbox,
+    ) {
+        self.operations[usize::from(at)].lookup.lied(peer);
+        if let Some(request) = direct {
+            self.offence(now, &request.to.key, offence, out);
+        }
+    }
+
+    pub(super) fn on_lookup_timeout(
+        &mut self,
+        now: Now,
+        at: u16,
+        generation: u32,
+        peer: &NodeId,
+        asked: &NodeId,
+        out: &mut impl Outbox,
+    ) {
+        if self.is_current(at, generation) && self.operations[usize::from(at)].phase != Phase::Writing {
+            let lookup = &mut self.operations[usize::from(at)].lookup;
+            if asked == peer {
+                lookup.timed_out(now.mono_ms, peer);
+            } else {
+                lookup.requeue(peer); // The silence was the relay's.
+            }
+            self.drive(now, at, out);
+        }
+    }
+
+    pub(super) fn answer_get(&mut self, now: Now, at: u16, mutable: bool, out: &mut impl Outbox) -> Answer {
+        let operation = &self.operations[usize::from(at)];
+        let id = ContentId::from_bytes(operation.target);
+        let found = operation.lookup.record().map(<[u8]>::to_vec);
+        let view = found.as_deref().and_then(|bytes| RecordView::read(bytes).ok());
+        if let Some(view) = view {
+            let ttl = self.config.cache_ttl_secs;
+            let _ = self.records.keep(now, &id, &view, Class::Cached, ttl, self.own_key, &mut self.rng);
+            self.hint_cache(now, at, view.bytes, out);
+        }
+        if !mutable {
+            return found.map_or(Answer::NoRecord, Answer::Record);
+        }
+        // A reader here never goes back: what it has seen before outranks what the network says now.
+        let found_sequence = view.map(|view| view.sequence());
+        let seen = self.sequences.get(id.as_bytes()).copied();
+        if let Some(seen) = seen.filter(|seen| found_sequence.is_none_or(|found| found < *seen)) {
+            let kept = self.records.get(&id).filter(|kept| kept.expires_secs > now.unix_secs());
+            return match kept {
+                Some(kept) if RecordView::read(kept.bytes).is_ok_and(|view| view.sequence() >= seen) => {
+                    Answer::Record(kept.bytes.to_vec())
+                }
+                _ => found_sequence.map_or(Answer::NoRecord, |found| Answer::OnlyStale { seen, found }),
+            };
+        }
+        if let Some(sequence) = found_sequence {
+            self.see_sequence(&id, sequence);
+        }
+        found.map_or(Answer::NoRecord, Answer::Record)
+    }
+
+    pub(super) fn see_sequence(&mut self, id: &ContentId, sequence: u64) {
+        let seen = self.sequences.get_or_insert_with(*id.as_bytes(), || sequence);
+        *seen = sequence.max(*seen);
+    }
+
+    /// Tells the nearest node that answered without the record what it was missing.
+    fn hint_cache(&mut self, now: Now, at: u16, record: &[u8], out: &mut impl Outbox) {
+        let operation = &self.operations[usize::from(at)];
+        if !self.config.cache_hints || operation.privacy != Privacy::None {
+            return;
+        }
+        let missed = operation
+            .lookup
+            .candidates()
+            .iter()
+            .find(|candidate| candidate.standing == Standing::Answered && !candidate.had_result)
+            .and_then(|candidate| candidate.token.map(|token| (candidate.id, candidate.contact, token)));
+        if let Some((id, contact, token)) = missed {
+            let target = operation.target;
+            self.notify(now, contact, &id, &target, &Message::CacheHint { token, record }, out);
+        }
+    }
+}

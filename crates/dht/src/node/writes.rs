@@ -1,0 +1,160 @@
+//! The second half of a write: telling the holders that a lookup found, a few at a time, each at most twice.
+
+use super::LaneNode;
+use super::ask::Purpose;
+use super::command::Answer;
+use super::operation::{Phase, Task};
+use super::outbox::Outbox;
+use super::publish::Pace;
+use crate::identity::Crypto;
+use crate::lookup::Finish;
+use crate::time::Now;
+use crate::wire::message::{ErrorCode, Message};
+
+/// When writes that their pace holds up are looked at again.
+const PACE_MS: u64 = 50;
+
+impl<C: Crypto> LaneNode<C> {
+    /// Sends the writes that may be sent, and ends the operation when none is left.
+    pub(super) fn pump_writes(&mut self, now: Now, at: u16, out: &mut impl Outbox) {
+        loop {
+            let operation = &mut self.operations[usize::from(at)];
+            if operation.task == Task::Idle || operation.phase != Phase::Writing {
+                return;
+            }
+            if operation.writes_in_flight >= self.config.writes_in_flight_max {
+                return;
+            }
+            // What announces in the background leaves room for lookups.
+            let requests_max = self.requests.capacity();
+            let requests_max =
+                if operation.task == Task::Spread { requests_max - requests_max / 4 } else { requests_max };
+            if self.requests.len() >= requests_max {
+                self.wake_at(at, now.mono_ms + PACE_MS);
+                return;
+            }
+            if operation.task == Task::Spread {
+                match self.send_next_batch(now, at, out) {
+                    Pace::Sent => continue,
+                    Pace::Later => {
+                        self.wake_at(at, now.mono_ms + PACE_MS);
+                        return;
+                    }
+                    Pace::Done => break,
+                }
+            }
+            let Some(target) = (operation.next_holder < operation.holders.len()).then_some(operation.next_holder)
+            else {
+                break;
+            };
+            operation.next_holder += 1;
+            operation.written.holders += 1;
+            self.send_store(now, at, target, 1, out);
+        }
+        if self.operations[usize::from(at)].writes_in_flight == 0 {
+            self.finish_write(now, at, out);
+        }
+    }
+
+    fn send_store(&mut self, now: Now, at: u16, target: usize, attempt: u8, out: &mut impl Outbox) {
+        let operation = &mut self.operations[usize::from(at)];
+        let holder = operation.holders[target];
+        let purpose = Purpose::Write { at, generation: operation.generation, target: target as u8, batch: 0, attempt };
+        let about = operation.target;
+        // The record is lent out for the call: building the datagram needs the rest of the lane.
+        let record = core::mem::take(&mut operation.record);
+        let message = Message::Store { token: holder.token, record: &record };
+        let sent = self.request(now, holder.contact, holder.id, &about, &message, purpose, out);
+        let operation = &mut self.operations[usize::from(at)];
+        operation.record = record;
+        if sent {
+            operation.writes_in_flight += 1;
+        } else {
+            operation.written.silent += 1;
+        }
+    }
+
+    pub(super) fn on_write_reply(
+        &mut self,
+        now: Now,
+        at: u16,
+        generation: u32,
+        target: u8,
+        batch: u32,
+        attempt: u8,
+        message: &Message<'_>,
+        out: &mut impl Outbox,
+    ) {
+        if !self.is_current(at, generation) {
+            return;
+        }
+        let operation = &mut self.operations[usize::from(at)];
+        operation.writes_in_flight -= 1;
+        let holder = &mut operation.holders[usize::from(target)];
+        holder.silences = 0;
+        match message {
+            Message::Stored => {
+                holder.acknowledged = true;
+                operation.written.acknowledged += 1;
+            }
+            Message::Announced { kept } => {
+                holder.acknowledged = true;
+                operation.written.acknowledged += 1;
+                let not_kept = self.sent_in_batch(at, usize::from(target), batch).saturating_sub(kept.count_ones());
+                self.counters.announces_not_kept += u64::from(not_kept);
+            }
+            Message::Error { code: ErrorCode::RateLimited, retry_after_ms } if operation.task == Task::Spread => {
+                self.pause_holder(now, at, usize::from(target), batch, *retry_after_ms);
+            }
+            Message::Error { code: ErrorCode::CookieRequired, .. } if attempt < 2 => {
+                self.resend(now, at, usize::from(target), batch, out);
+            }
+            Message::Error { code, .. } => operation.written.refuse(*code),
+            _ => operation.written.refuse(ErrorCode::Malformed),
+        }
+        self.pump_writes(now, at, out);
+    }
+
+    pub(super) fn on_write_timeout(
+        &mut self,
+        now: Now,
+        at: u16,
+        generation: u32,
+        target: u8,
+        batch: u32,
+        attempt: u8,
+        out: &mut impl Outbox,
+    ) {
+        if !self.is_current(at, generation) {
+            return;
+        }
+        let operation = &mut self.operations[usize::from(at)];
+        operation.writes_in_flight -= 1;
+        let holder = &mut operation.holders[usize::from(target)];
+        holder.silences = holder.silences.saturating_add(1);
+        if attempt < 2 && holder.silences < 3 {
+            self.resend(now, at, usize::from(target), batch, out);
+        } else {
+            operation.written.silent += 1;
+        }
+        self.pump_writes(now, at, out);
+    }
+
+    fn resend(&mut self, now: Now, at: u16, target: usize, batch: u32, out: &mut impl Outbox) {
+        match self.operations[usize::from(at)].task {
+            Task::Spread => self.resend_batch(now, at, target, batch, out),
+            _ => self.send_store(now, at, target, 2, out),
+        }
+    }
+
+    pub(super) fn finish_write(&mut self, now: Now, at: u16, out: &mut impl Outbox) {
+        let operation = &mut self.operations[usize::from(at)];
+        let written = core::mem::take(&mut operation.written);
+        if operation.task == Task::Spread {
+            self.counters.announces_refused += written.refused.iter().map(|(_, count)| u64::from(*count)).sum::<u64>();
+            self.counters.announces_unanswered += u64::from(written.silent);
+            self.spread_done(now, at);
+        }
+        self.complete(now, at, Answer::Written(written), Some(Finish::Exhausted), out);
+    }
+}

@@ -1,0 +1,87 @@
+//! Joining: remembered contacts first, configured seeds next, again and again with growing pauses, for ever.
+
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+
+mod net;
+
+use net::{Net, identity};
+use tessera_dht::addr::Addr;
+use tessera_dht::contact::Contact;
+use tessera_dht::identity::Crypto as _;
+use tessera_dht::node::config::NodeConfig;
+use tessera_dht::node::log::log_kind;
+
+fn nobody(n: usize) -> Contact {
+    Contact { key: identity(n).public_key(), addr: Addr::v4([10, 200, n as u8, 1], 4000) }
+}
+
+/// A lone node that remembers contacts and is given seeds, none of which answers. Who was asked when, in milliseconds.
+fn asked_in(remembered: usize, seeds: usize, minutes: u64) -> Vec<(u64, Addr)> {
+    let mut net = Net::empty();
+    let config = NodeConfig::default();
+    net.members.push(net::Member {
+        lanes: vec![net::lane(0, &config, &net::map(1), 0, net.now)],
+        map: net::map(1),
+        contact: nobody(0),
+        log: Vec::new(),
+        disk: net::Disk::Instant,
+        logged: 0,
+    });
+    let (began, now) = (net.now.mono_ms, net.now);
+    for n in 0..remembered {
+        net.call(0, |lane, _| lane.on_record(now, log_kind::CONTACT, &nobody(10 + n).to_wire()));
+    }
+    net.tap = Some(Vec::new());
+    net.start(0, (0..seeds).map(|n| nobody(100 + n)).collect());
+    let mut asked = Vec::new();
+    for _ in 0..minutes * 600 {
+        net.run_quietly(100);
+        for (_, to, _) in net.tap.as_mut().map(std::mem::take).unwrap() {
+            asked.push((net.now.mono_ms - began, to));
+        }
+    }
+    asked
+}
+
+#[test]
+fn remembered_contacts_are_asked_before_configured_seeds() {
+    let asked = asked_in(8, 2, 1);
+    let first: Vec<_> = asked.iter().take(8).map(|(_, addr)| *addr).collect();
+    assert_eq!(first, (0..8).map(|n| nobody(10 + n).addr).collect::<Vec<_>>());
+    assert!(asked.iter().any(|(_, addr)| *addr == nobody(100).addr), "the seeds have their turn");
+}
+
+#[test]
+fn a_node_that_finds_nobody_tries_for_ever_with_growing_pauses() {
+    let asked = asked_in(0, 1, 60);
+    let gaps: Vec<_> = asked.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+    assert!(gaps[0] <= 4000, "soon at first: {gaps:?}");
+    assert!(gaps.iter().all(|gap| *gap <= 80_000), "a minute, jittered, at most: {gaps:?}");
+    assert!(asked.last().unwrap().0 > 58 * 60 * 1000, "and no end to it");
+    assert!(asked.len() < 100, "no hurry either: {}", asked.len());
+}
+
+#[test]
+fn a_lookup_that_could_send_nothing_does_not_end_joining() {
+    // One request at a time: the question whether the first seed is there keeps the lookup for neighbours from sending.
+    let config = NodeConfig { requests_max: 1, ..NodeConfig::default() };
+    let mut net = Net::of(6, &NodeConfig::default());
+    let n = net.join(1, &config);
+    net.run(30_000);
+    let health = net.members[n].lanes[0].health(net.now);
+    assert!(health.joined, "{health:?}");
+}
+
+#[test]
+fn a_node_whose_peers_all_vanish_is_not_up_and_joins_again_when_they_return() {
+    let mut net = Net::of(6, &NodeConfig::default());
+    assert!(net.members[5].lanes[0].health(net.now).is_up);
+    net.silent.extend(0..5);
+    net.run_quietly(900_000);
+    let health = net.members[5].lanes[0].health(net.now);
+    assert!(!health.is_up && !health.answered_lately, "{health:?}");
+    net.silent.clear();
+    net.run_quietly(300_000);
+    let health = net.members[5].lanes[0].health(net.now);
+    assert!(health.is_up, "{health:?}");
+}

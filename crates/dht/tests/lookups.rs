@@ -1,0 +1,278 @@
+//! What a lookup does around its own machine: caps, penalties, privacy, caching, budgets, clean-up.
+
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+
+mod net;
+
+use net::{Net, identity};
+use tessera_contracts::point::{ContentId, NodeId, Point as _};
+use tessera_dht::addr::Addr;
+use tessera_dht::contact::Contact;
+use tessera_dht::identity::Crypto as _;
+use tessera_dht::lookup::{Finish, LookupConfig, Standing};
+use tessera_dht::node::command::{Answer, Budget, Command, Privacy};
+use tessera_dht::node::config::NodeConfig;
+use tessera_dht::record::immutable_record;
+use tessera_dht::store::records::Class;
+use tessera_dht::wire::message::{Contacts, Message, capability, kind};
+
+/// Few holders, so that most members have to ask.
+fn few_holders() -> NodeConfig {
+    NodeConfig { lookup: LookupConfig { k: 4, widen: false, ..LookupConfig::default() }, ..NodeConfig::default() }
+}
+
+/// A member that does not hold `id`.
+fn outsider(net: &Net, id: &ContentId) -> usize {
+    (1..net.members.len()).find(|n| net.members[*n].lanes[0].records().peek(id).is_none()).unwrap()
+}
+
+#[test]
+fn no_peer_has_more_requests_in_flight_than_its_cap_however_many_lookups_run() {
+    let config = NodeConfig { requests_per_peer_max: 2, ..NodeConfig::default() };
+    let mut net = Net::of(4, &config);
+    let commands: Vec<_> = (0..10).map(|n| net.tell(1, None, Command::FindNode { target: [n; 32] })).collect();
+    for to in [0, 2, 3] {
+        let addr = net.members[to].contact.addr;
+        let in_flight = net.flying.iter().filter(|(_, to, _)| *to == addr).count();
+        assert_eq!(in_flight, 2, "to member {to}");
+    }
+    for command in commands {
+        assert_eq!(net.wait(command).stats.answers, 3, "and in the end everybody answers every lookup");
+    }
+}
+
+#[test]
+fn a_lookup_leaves_a_copy_that_serves_the_next_one_and_goes_soon() {
+    let mut net = Net::of(14, &few_holders());
+    let record = immutable_record(b"popular", 3600).unwrap();
+    net.put(1, record.clone());
+    let id = ContentId::of_immutable(b"popular");
+    let reader = outsider(&net, &id);
+    assert!(net.get(reader, id, false).stats.requests > 0);
+    let kept = net.members[reader].lanes[0].records().peek(&id).unwrap();
+    assert_eq!(kept.class, Class::Cached);
+    assert!(kept.expires_secs <= net.now.unix_secs() + 600, "a copy is kept for minutes, not for the record's hour");
+    let again = net.get(reader, id, false);
+    assert_eq!((again.answer, again.stats.requests), (Answer::Record(record), 0));
+    net.run_quietly(700_000);
+    assert!(net.members[reader].lanes[0].records().peek(&id).is_none());
+}
+
+#[test]
+fn the_nearest_node_that_lacked_the_record_is_told_of_it() {
+    let mut net = Net::of(14, &few_holders());
+    net.put(1, immutable_record(b"popular", 3600).unwrap());
+    let id = ContentId::of_immutable(b"popular");
+    // The nearest holder loses it, as after a crash.
+    let holds = |net: &Net, n: usize| net.members[n].lanes[0].records().peek(&id).map(|kept| kept.class);
+    let nearest = (0..14)
+        .filter(|n| holds(&net, *n) == Some(Class::Held))
+        .min_by_key(|n| net.members[*n].contact.id().distance_to(&id))
+        .unwrap();
+    net.ask(nearest, Command::Forget { id });
+    assert_eq!(holds(&net, nearest), None);
+    let reader = (0..14).find(|n| *n != nearest && holds(&net, *n).is_none()).unwrap();
+    net.tap = Some(Vec::new());
+    assert!(matches!(net.get(reader, id, false).answer, Answer::Record(_)));
+    net.run(50);
+    let hints: Vec<_> = (0..14).filter(|n| net.seen_by(*n).iter().any(|seen| seen.kind == kind::CACHE_HINT)).collect();
+    assert_eq!(hints, [nearest]);
+    assert_eq!(holds(&net, nearest), Some(Class::Cached));
+}
+
+#[test]
+fn a_peer_that_returns_a_forged_record_is_not_believed_is_scored_and_soon_shunned() {
+    let mut net = Net::of(8, &NodeConfig::default());
+    let record = immutable_record(b"true", 3600).unwrap();
+    let forged = immutable_record(b"false", 3600).unwrap();
+    let id = ContentId::of_immutable(b"true");
+    let accomplice = Contact { key: identity(200).public_key(), addr: Addr::v4([10, 77, 77, 1], 4000) };
+    let liar = 2;
+    net.puppets.insert(
+        liar,
+        Box::new(move |asked, reply| {
+            if let Message::FindValue { .. } = asked {
+                let closer = accomplice.to_wire();
+                reply(Message::Value { token: [1; 16], record: Some(&forged), closer: Contacts::over(&closer) });
+            }
+        }),
+    );
+    let liar_id = net.members[liar].contact.id();
+    let mut lies = 0;
+    for _ in 0..4 {
+        // A mutable lookup asks everybody, so it meets the liar while it is known.
+        let outcome = net.get(1, id, true);
+        assert_eq!(outcome.answer, Answer::NoRecord, "{outcome:?}");
+        let standing = outcome.asked.iter().find(|asked| asked.id == liar_id).map(|asked| asked.standing);
+        assert!(standing.is_none() || standing == Some(Standing::Lied), "{standing:?}");
+        lies += usize::from(outcome.stats.lies);
+        assert!(outcome.asked.iter().all(|asked| asked.addr != accomplice.addr), "what a liar names is not followed");
+    }
+    assert!((2..=3).contains(&lies), "two forgeries at once, or three in a while, are enough: {lies}");
+    assert!(net.members[1].lanes[0].table().get(&liar_id).is_none(), "it has lost its place");
+    net.put(1, record.clone());
+    assert_eq!(net.get(3, id, false).answer, Answer::Record(record));
+}
+
+#[test]
+fn a_reply_that_does_not_fit_its_question_costs_its_sender() {
+    let mut net = Net::of(4, &NodeConfig::default());
+    net.puppets.insert(2, Box::new(|_, reply| reply(Message::Stored)));
+    let id = net.members[2].contact.id();
+    for target in 0..8 {
+        net.ask(1, Command::FindNode { target: [target; 32] });
+    }
+    assert!(net.members[1].lanes[0].table().get(&id).is_none(), "five such answers are quarantine");
+}
+
+#[test]
+fn a_blind_lookup_shows_its_target_to_the_region_only_and_among_others() {
+    let mut net = Net::of(30, &few_holders());
+    let record = immutable_record(b"private", 3600).unwrap();
+    net.put(1, record.clone());
+    let id = ContentId::of_immutable(b"private");
+    let reader = outsider(&net, &id);
+    net.tap = Some(Vec::new());
+    let outcome = net.ask(reader, Command::Get { id, mutable: false, privacy: Privacy::Blind });
+    assert_eq!(outcome.answer, Answer::Record(record));
+    let asker = net.members[reader].contact.addr;
+    let seen: Vec<_> = (0..30).flat_map(|n| net.seen_by(n)).filter(|seen| seen.from == asker).collect();
+    let walked: Vec<_> = seen.iter().filter(|seen| seen.kind == kind::FIND_NODE).collect();
+    assert!(!walked.is_empty() && walked.iter().all(|seen| seen.about != Some(*id.as_bytes())), "the walk hides it");
+    let asked = seen.iter().filter(|seen| seen.kind == kind::FIND_VALUE && seen.about == Some(*id.as_bytes())).count();
+    let decoys = seen.iter().filter(|seen| seen.kind == kind::FIND_VALUE && seen.about != Some(*id.as_bytes())).count();
+    assert!(asked >= 1 && decoys >= 3, "{asked} true questions, {decoys} others");
+}
+
+/// A network in which the reader knows what everybody can do, so that it can pick relays.
+fn with_relays(config: &NodeConfig) -> (Net, ContentId, usize, Vec<u8>) {
+    let mut net = Net::of(20, config);
+    let record = immutable_record(b"relayed", 3600).unwrap();
+    net.put(1, record.clone());
+    let id = ContentId::of_immutable(b"relayed");
+    // Capabilities are asked for when a peer has been quiet for a minute.
+    net.run_quietly(90_000);
+    let reader = outsider(&net, &id);
+    (net, id, reader, record)
+}
+
+#[test]
+fn a_relay_comes_from_another_bucket_and_the_peers_asked_first_do_not_see_the_asker() {
+    let (mut net, id, reader, record) = with_relays(&few_holders());
+    net.tap = Some(Vec::new());
+    let outcome = net.ask(reader, Command::Get { id, mutable: false, privacy: Privacy::Relay });
+    assert_eq!(outcome.answer, Answer::Record(record));
+    let (own, asker) = (net.members[reader].lanes[0].id(), net.members[reader].contact.addr);
+    let bucket = own.distance_to(&id).leading_zeros();
+    let mut relayed = 0;
+    for n in 0..20 {
+        for seen in net.seen_by(n).iter().filter(|seen| seen.from == asker) {
+            if seen.kind == kind::RELAY {
+                relayed += 1;
+                let relay = net.members[n].lanes[0].id();
+                assert_ne!(own.distance_to(&relay).leading_zeros(), bucket, "from the target's own bucket");
+                assert_ne!(seen.about, Some(*relay.as_bytes()), "a relay is not asked to ask itself");
+            } else if seen.about == Some(*id.as_bytes()) {
+                let peer: NodeId = net.members[n].lanes[0].id();
+                let asked = outcome.asked.iter().find(|asked| asked.id == peer).unwrap();
+                assert!(asked.hops > 1, "a first leg went to {peer} directly");
+            }
+        }
+    }
+    assert!(relayed > 0);
+}
+
+#[test]
+fn a_relay_that_fails_is_gone_around() {
+    for silent in [false, true] {
+        let (mut net, id, reader, record) = with_relays(&few_holders());
+        // Everybody refuses, or ignores, to relay; all else is answered.
+        if silent {
+            net.lose = Some(|seen| seen.kind == kind::RELAY);
+        } else {
+            for n in 0..20 {
+                let config = NodeConfig { relays_max: 0, ..few_holders() };
+                if n != reader {
+                    net.members[n].lanes[0] = restarted(&net, n, &config);
+                }
+            }
+        }
+        let outcome = net.ask(reader, Command::Get { id, mutable: false, privacy: Privacy::Relay });
+        assert_eq!(outcome.answer, Answer::Record(record), "silent: {silent}");
+    }
+}
+
+/// The lane of a member with another configuration and the state it had.
+fn restarted(net: &Net, n: usize, config: &NodeConfig) -> tessera_dht::node::LaneNode<tessera_dht::identity::Identity> {
+    let mut lane = net::lane(n, config, &net::map(1), 0, net.now);
+    net.members[n].lanes[0].export(None, net.now, |kind, _, payload| {
+        lane.on_record(net.now, kind, payload);
+        true
+    });
+    for peer in net.members[n].lanes[0].table().iter_live() {
+        let mut payload = [0xff; 54];
+        payload[..50].copy_from_slice(&peer.contact.to_wire());
+        let mut effects = net::Effects::new(net::Disk::Instant, 0);
+        lane.on_message(net.now, tessera_dht::node::outbox::message_kind::CONTACT, &payload, &mut effects);
+    }
+    lane
+}
+
+#[test]
+fn capabilities_say_who_relays() {
+    let net = Net::of(4, &NodeConfig::default());
+    let table = net.members[1].lanes[0].table();
+    let known: Vec<_> = table.iter_live().map(|peer| peer.capabilities).filter(|bits| *bits != 0).collect();
+    assert!(!known.is_empty() && known.iter().all(|bits| bits & capability::RELAYS != 0));
+}
+
+#[test]
+fn a_command_within_a_budget_keeps_to_it() {
+    let mut net = Net::of(14, &NodeConfig::default());
+    let within = |budget, command| Command::Within { budget, command: Box::new(command) };
+    let find = || Command::FindNode { target: [3; 32] };
+    let free = net.ask(1, find());
+    assert_eq!((free.stats.requests, free.finish), (13, Some(Finish::Exhausted)));
+    let few = net.ask(1, within(Budget { requests_max: Some(4), ..Budget::default() }, find()));
+    assert_eq!((few.stats.requests, few.finish), (4, Some(Finish::OutOfRequests)));
+    let narrow = Budget { alpha_max: Some(1), ..Budget::default() };
+    let command = net.tell(1, None, within(narrow, find()));
+    let from = net.members[1].contact.addr;
+    assert_eq!(net.flying.iter().filter(|(sender, _, _)| *sender == from).count(), 1, "one at a time");
+    net.wait(command);
+    let short = Budget { time_ms: Some(30), ..Budget::default() };
+    let short = net.ask(1, within(short, find()));
+    assert_eq!(short.finish, Some(Finish::OutOfTime), "a second round of answers would take 40 ms");
+    assert_eq!(net.ask(1, find()).stats.requests, 13, "the budget was that command's");
+}
+
+#[test]
+fn a_lookup_that_is_over_leaves_nothing_in_flight() {
+    let mut net = Net::of(12, &NodeConfig::default());
+    let requests = |net: &Net| {
+        let bounds = net.members[1].lanes[0].bounds();
+        bounds.iter().find(|(name, _, _)| *name == "requests").unwrap().1
+    };
+    let command = net.tell(1, None, Command::FindNode { target: [9; 32] });
+    assert_eq!(requests(&net), 3);
+    net.ask(1, Command::Cancel { command });
+    assert_eq!(requests(&net), 0, "cancelled with the command");
+    let unexpected = net.members[1].lanes[0].counters().replies_unexpected;
+    net.run(100);
+    assert_eq!(net.members[1].lanes[0].counters().replies_unexpected - unexpected, 3, "late answers find nobody");
+    assert!(net.members[1].lanes[0].table().live_len() >= 11, "and nobody is blamed for them");
+}
+
+#[test]
+fn disjoint_paths_get_round_a_ring_of_liars() {
+    let mut config = few_holders();
+    config.lookup.paths = 3;
+    let mut net = Net::of(16, &config);
+    let outcome = net.ask(1, Command::FindNode { target: [0x42; 32] });
+    assert_eq!(outcome.finish, Some(Finish::Exhausted));
+    let Answer::Nodes(found) = outcome.answer else { panic!() };
+    let mut all: Vec<_> = (0..16).filter(|n| *n != 1).map(|n| net.members[n].contact).collect();
+    let target = NodeId::from_bytes([0x42; 32]);
+    all.sort_by_key(|contact| contact.id().distance_to(&target));
+    assert_eq!(found, all[..4], "three paths find the same four as one would");
+}

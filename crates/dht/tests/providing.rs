@@ -1,0 +1,231 @@
+//! Announcing and finding providers: pages, refresh, stems, lanes; and records that holders give on.
+
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+
+mod net;
+
+use net::{Net, Stranger, identity};
+use tessera_contracts::point::ContentId;
+use tessera_dht::identity::Crypto as _;
+use tessera_dht::lookup::LookupConfig;
+use tessera_dht::node::command::{Answer, Command};
+use tessera_dht::node::config::NodeConfig;
+use tessera_dht::record::{immutable_record, sign_provider};
+use tessera_dht::seal::keys::NetworkKey;
+use tessera_dht::store::records::{Class, RecordLimits};
+use tessera_dht::wire::message::{Message, SignedProvider, kind};
+
+const ID: [u8; 32] = [0x42; 32];
+
+/// Gives a member forty providers of one id, as forty announcements would have.
+fn with_forty_providers(net: &mut Net, to: usize) {
+    let id = ContentId::from_bytes(ID);
+    for n in 100..140 {
+        let addr = tessera_dht::addr::Addr::v4([10, 8, n as u8, 1], 4000);
+        let (issued_secs, ttl_secs) = (net.now.unix_secs(), 3600);
+        let network = NetworkKey::of_name("tessera");
+        let signature = sign_provider(&identity(n), &network, &id, &addr, issued_secs, ttl_secs);
+        let contact = tessera_dht::contact::Contact { key: identity(n).public_key(), addr };
+        let provider = SignedProvider { provider: contact, issued_secs, ttl_secs, signature };
+        let mut payload = ID.to_vec();
+        payload.extend_from_slice(&provider.to_wire());
+        let now = net.now;
+        net.call(to, |lane, _| lane.on_record(now, tessera_dht::node::log::log_kind::PROVIDER, &payload));
+    }
+}
+
+/// The sizes of the parts of a page, and where it goes on.
+fn page(stranger: &mut Stranger, net: &mut Net, page: u32, parts_max: u8) -> (Vec<usize>, u32) {
+    let (mut sizes, mut goes_on) = (Vec::new(), 0);
+    let message = Message::GetProviders { id: ContentId::from_bytes(ID), page, parts_max };
+    stranger.say(net, 1, message, |reply| {
+        if let Message::Providers { providers, next, part, parts, total, .. } = reply {
+            assert_eq!((usize::from(*part), *total), (sizes.len(), 40));
+            sizes.push(providers.len());
+            if part + 1 == *parts {
+                goes_on = *next;
+            }
+        }
+    });
+    (sizes, goes_on)
+}
+
+#[test]
+fn a_page_is_32_providers_for_who_has_shown_its_address_and_one_datagram_for_others() {
+    let mut net = Net::of(6, &NodeConfig::default());
+    with_forty_providers(&mut net, 1);
+    let mut stranger = Stranger::new(200, net.now);
+    assert_eq!(page(&mut stranger, &mut net, 0, 5), (vec![6], 6), "no cookie yet: one datagram for one datagram");
+    assert_eq!(page(&mut stranger, &mut net, 0, 5), (vec![6, 8, 8, 8, 2], 32));
+    assert_eq!(page(&mut stranger, &mut net, 32, 5), (vec![8], 0), "the rest");
+    assert_eq!(page(&mut stranger, &mut net, 0, 2), (vec![6, 8], 14), "no more parts than were asked for");
+    assert_eq!(page(&mut stranger, &mut net, 0, 0), (vec![6], 6));
+    assert_eq!(page(&mut stranger, &mut net, 40, 5), (vec![0], 0));
+}
+
+#[test]
+fn parts_that_are_lost_are_asked_for_again() {
+    for lost in [1, 3] {
+        let mut net = Net::of(2, &NodeConfig::default());
+        with_forty_providers(&mut net, 1);
+        // A warm-up, so that the cookie is known and a page comes in parts.
+        let id = ContentId::from_bytes(ID);
+        net.ask(0, Command::FindProviders { id, limit: 1 });
+        net.tap = Some(Vec::new());
+        net.lose = Some(if lost == 1 { |seen| seen.part == 1 } else { |seen| seen.part == 3 });
+        let command = net.tell(0, Some(&id), Command::FindProviders { id, limit: 100 });
+        net.run(600);
+        net.lose = None;
+        let Answer::Providers(found) = net.wait(command).answer else { panic!() };
+        assert_eq!(found.len(), 40, "part {lost} was lost at first");
+    }
+}
+
+#[test]
+fn announcements_return_before_their_lifetime_ends() {
+    let config = NodeConfig { provide_ttl_secs: 600, ..NodeConfig::default() };
+    let mut net = Net::of(8, &config);
+    let id = ContentId::from_bytes(ID);
+    net.ask(3, Command::Provide { ids: vec![id] });
+    net.run(2000);
+    for _ in 0..4 {
+        net.run_quietly(500_000);
+        let Answer::Providers(found) = net.ask(5, Command::FindProviders { id, limit: 8 }).answer else { panic!() };
+        assert_eq!(found.len(), 1, "announced again in time");
+    }
+    net.ask(3, Command::Unprovide { ids: vec![id] });
+    net.run_quietly(700_000);
+    let Answer::Providers(found) = net.ask(5, Command::FindProviders { id, limit: 8 }).answer else { panic!() };
+    assert_eq!(found.len(), 0, "and runs out when it is not");
+}
+
+#[test]
+fn with_a_stem_the_holders_do_not_hear_it_from_the_provider() {
+    let config = NodeConfig { stem_hops: 2, ..NodeConfig::default() };
+    let mut net = Net::of(12, &config);
+    net.run_quietly(90_000); // Who takes stems is known after a minute.
+    net.tap = Some(Vec::new());
+    let id = ContentId::from_bytes(ID);
+    let provider = net.members[3].contact;
+    net.ask(3, Command::Provide { ids: vec![id] });
+    net.run(8000);
+    let seen: Vec<_> = (0..12).flat_map(|n| net.seen_by(n)).collect();
+    let stems = seen.iter().filter(|seen| seen.kind == kind::STEM && seen.from == provider.addr).count();
+    assert_eq!(stems, 1, "one node is told, and hands it on");
+    let announced: Vec<_> = seen.iter().filter(|seen| seen.kind == kind::ANNOUNCE).collect();
+    assert!(!announced.is_empty());
+    assert!(announced.iter().all(|seen| seen.from != provider.addr), "it is spread by somebody else");
+    let Answer::Providers(found) = net.ask(5, Command::FindProviders { id, limit: 8 }).answer else { panic!() };
+    assert_eq!(found.iter().map(|found| found.provider).collect::<Vec<_>>(), [provider]);
+}
+
+#[test]
+fn a_stem_that_nobody_takes_is_spread_by_the_provider_itself() {
+    let config = NodeConfig { stem_hops: 2, ..NodeConfig::default() };
+    let mut net = Net::of(8, &config);
+    net.run_quietly(90_000);
+    net.lose = Some(|seen| seen.kind == kind::STEM);
+    let id = ContentId::from_bytes(ID);
+    net.ask(3, Command::Provide { ids: vec![id] });
+    net.run(8000);
+    let Answer::Providers(found) = net.ask(5, Command::FindProviders { id, limit: 8 }).answer else { panic!() };
+    assert_eq!(found.len(), 1);
+}
+
+#[test]
+fn a_provider_record_lives_with_the_lane_that_owns_its_id() {
+    let mut net = Net::of_lanes(6, 3, &NodeConfig::default());
+    let ids: Vec<_> = (0..24).map(|n| ContentId::from_bytes([n * 7; 32])).collect();
+    for id in &ids {
+        net.ask(1, Command::Provide { ids: vec![*id] });
+    }
+    net.run(6000);
+    let mut held = 0;
+    for (n, member) in net.members.iter().enumerate().filter(|(n, _)| *n != 1) {
+        for id in &ids {
+            let owner = usize::from(member.map.lane(&member.lanes[0].id(), id).0);
+            for (at, lane) in member.lanes.iter().enumerate() {
+                let count = lane.providers().count(id);
+                assert_eq!(count, usize::from(at == owner), "member {n}, lane {at}, owner {owner}");
+                held += count;
+            }
+        }
+    }
+    assert_eq!(held, 5 * ids.len());
+}
+
+#[test]
+fn lookups_of_many_lanes_need_no_message_between_them() {
+    let mut net = Net::of_lanes(8, 3, &NodeConfig::default());
+    net.messages_lost = true;
+    for n in 0..12_u8 {
+        let value = [n; 20];
+        let record = immutable_record(&value, 3600).unwrap();
+        let put = net.put(usize::from(n) % 8, record.clone());
+        assert!(matches!(&put.answer, Answer::Written(written) if written.has_quorum()), "{put:?}");
+        let got = net.get(usize::from(n + 3) % 8, ContentId::of_immutable(&value), false);
+        assert_eq!(got.answer, Answer::Record(record));
+    }
+}
+
+#[test]
+fn a_command_for_another_lanes_id_is_sent_back() {
+    let mut net = Net::of_lanes(2, 4, &NodeConfig::default());
+    let own = net.members[1].lanes[0].id();
+    let foreign =
+        (0..=255).map(|n| ContentId::from_bytes([n; 32])).find(|id| net.members[1].map.lane(&own, id).0 != 0).unwrap();
+    let command = net.tell(1, None, Command::FindProviders { id: foreign, limit: 1 });
+    assert_eq!(net.wait(command).answer, Answer::WrongLane);
+}
+
+/// Four holders of each record, given on after ten minutes.
+fn republishing() -> NodeConfig {
+    NodeConfig {
+        lookup: LookupConfig { k: 4, widen: false, ..LookupConfig::default() },
+        records: RecordLimits { republish_ms: 600_000, ..RecordLimits::default() },
+        ..NodeConfig::default()
+    }
+}
+
+fn holders(net: &Net, id: &ContentId) -> Vec<usize> {
+    let held = |n: &usize| {
+        net.members[*n].lanes[0].records().peek(id).is_some_and(|kept| kept.class == Class::Held)
+            && !net.silent.contains(n)
+    };
+    (0..net.members.len()).filter(held).collect()
+}
+
+#[test]
+fn a_record_outlives_its_first_holders_and_its_owner_but_not_its_lifetime() {
+    let mut net = Net::of(14, &republishing());
+    net.put(1, immutable_record(b"handed on", 6000).unwrap());
+    let expires = net.now.unix_secs() + 6000;
+    let id = ContentId::of_immutable(b"handed on");
+    let first = holders(&net, &id);
+    assert!(first.len() >= 4, "{first:?}");
+    net.silent.insert(1);
+    // All but one of the first holders go for good.
+    net.silent.extend(&first[1..]);
+    net.run_quietly(1_500_000);
+    let later = holders(&net, &id);
+    assert!(later.len() >= 4, "the last holder gave it to those nearest today: {later:?}");
+    for n in &later {
+        let kept = net.members[*n].lanes[0].records().peek(&id).unwrap();
+        assert!(kept.expires_secs <= expires + 2, "member {n} keeps it until {}, not {expires}", kept.expires_secs);
+    }
+    net.silent.insert(first[0]);
+    let reader = (0..14).find(|n| !net.silent.contains(n) && !later.contains(n)).unwrap();
+    assert!(matches!(net.get(reader, id, false).answer, Answer::Record(_)));
+    net.run_quietly(5_000_000);
+    assert_eq!(holders(&net, &id), [], "nobody prolongs it");
+}
+
+#[test]
+fn one_holder_gives_a_record_on_and_the_others_leave_it_at_that() {
+    let mut net = Net::of(10, &republishing());
+    net.put(1, immutable_record(b"once", 36_000).unwrap());
+    net.run_quietly(3_000_000);
+    let given: u64 = net.members.iter().map(|member| member.lanes[0].counters().records_republished).sum();
+    // Five intervals, jittered by a quarter, and four holders: twenty if each did it by itself.
+    assert!((3..=8).contains(&given), "{given} times in five intervals");
+}
