@@ -23,10 +23,13 @@ const PRODUCERS: [LaneIndex; 3] = [LaneIndex(0), LaneIndex(2), LaneIndex(3)];
 const RING: usize = 16;
 const STAGE: u64 = 64;
 
+/// The kind, prefix and word of a message.
+type Said = (u8, u64, u32);
+
 /// Sends what it is told to the held lane, and remembers what it got, by sender.
 #[derive(Default)]
 struct Shouter {
-    heard: BTreeMap<(Class, u8), Vec<(u8, u64, u32)>>,
+    heard: BTreeMap<(Class, u8), Vec<Said>>,
 }
 
 /// Answers to a batch of messages: enqueued, coalesced, dropped.
@@ -36,9 +39,9 @@ enum Ask {
     /// The lane stands still until the other end of the channel is gone.
     Hold(SyncSender<()>, Receiver<()>),
     /// Send messages of a class, each with its kind, prefix and word, and say what became of them.
-    Send(Class, Vec<(u8, u64, u32)>, Sender<Fates>),
-    /// What was heard of a class from a lane: kind, prefix, word.
-    Heard(Class, u8, Sender<Vec<(u8, u64, u32)>>),
+    Send(Class, Vec<Said>, Sender<Fates>),
+    /// What was heard of a class from a lane.
+    Heard(Class, u8, Sender<Vec<Said>>),
 }
 
 impl Handler for Shouter {
@@ -79,7 +82,7 @@ impl Handler for Shouter {
 }
 
 /// Lets every producer send the same messages to the held lane, all at once, and checks what each was told.
-fn shout(runtime: &Runtime<Ask>, class: Class, messages: &[(u8, u64, u32)], fates: Fates, at: &str) {
+fn shout(runtime: &Runtime<Ask>, class: Class, messages: &[Said], fates: Fates, at: &str) {
     let answers = PRODUCERS.map(|lane| {
         let (to, from) = channel();
         assert!(runtime.command(lane, Ask::Send(class, messages.to_vec(), to)).is_ok());
@@ -90,7 +93,7 @@ fn shout(runtime: &Runtime<Ask>, class: Class, messages: &[(u8, u64, u32)], fate
     }
 }
 
-fn heard(runtime: &Runtime<Ask>, class: Class, from: LaneIndex) -> Vec<(u8, u64, u32)> {
+fn heard(runtime: &Runtime<Ask>, class: Class, from: LaneIndex) -> Vec<Said> {
     let (to, answer) = channel();
     assert!(runtime.command(HELD, Ask::Heard(class, from.0, to)).is_ok());
     answer.recv_timeout(PATIENCE).unwrap()
