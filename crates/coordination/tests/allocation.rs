@@ -25,11 +25,15 @@ fn cursor(bytes: &[u8]) -> CursorUpdate<'_> {
     CursorUpdate::new(Some(bytes), Some(b"token")).expect("a short key is a valid cursor")
 }
 
+/// Keys that begin with this lie in the record; those that begin with [`LONG`] lie in the slab.
+const SHORT: &[u8] = b"k";
+const LONG: &[u8] = &[b'k'; 300];
+
 /// A run of [`SHARDS`] shards nobody has touched: the first operation on each is already free of allocation.
-fn fresh(tenant: TenantId) -> InMemoryCoordinator {
+fn fresh(tenant: TenantId, prefix: &[u8]) -> InMemoryCoordinator {
     let config = CoordinatorRuntimeConfig { claim_cooldown_interval: 1, ..CoordinatorRuntimeConfig::default() };
     let mut coordinator = InMemoryCoordinator::new(config).expect("a valid configuration");
-    let bounds: Vec<[u8; 2]> = (0..=SHARDS as u8).map(|index| [b'k', index]).collect();
+    let bounds: Vec<Vec<u8>> = (0..=SHARDS as u8).map(|index| [prefix, &[index]].concat()).collect();
     let shards: Vec<_> = (0..SHARDS)
         .map(|id| InitialShardInput::new(ShardId::new(id + 1), &bounds[id as usize], &bounds[id as usize + 1]))
         .collect();
@@ -40,8 +44,13 @@ fn fresh(tenant: TenantId) -> InMemoryCoordinator {
 
 #[test]
 fn a_shards_whole_life_allocates_nothing() {
+    whole_life(SHORT);
+    whole_life(LONG);
+}
+
+fn whole_life(prefix: &[u8]) {
     let tenant = TenantId::from_name("acme");
-    let mut coordinator = fresh(tenant);
+    let mut coordinator = fresh(tenant, prefix);
     let mut scratch = AcquireScratch::new();
     let worker = WorkerId::new(1);
     let claim = |coordinator: &mut InMemoryCoordinator, scratch: &mut AcquireScratch, now: u64| {
@@ -101,7 +110,7 @@ fn a_shards_whole_life_allocates_nothing() {
 #[test]
 fn takeover_and_refusal_allocate_nothing() {
     let tenant = TenantId::from_name("acme");
-    let mut coordinator = fresh(tenant);
+    let mut coordinator = fresh(tenant, SHORT);
     let mut scratch = AcquireScratch::new();
     let key = ShardKey::new(RUN, ShardId::new(1));
     let mut acquire = |coordinator: &mut InMemoryCoordinator, worker: u64, now: u64| {

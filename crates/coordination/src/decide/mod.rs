@@ -79,4 +79,6 @@ const fn replayed<T: Copy>(result: OpResult, answer: T) -> IdempotentOutcome<T> 
 }
 
 #[cfg(test)]
+mod refusal_order;
+#[cfg(test)]
 pub(crate) mod testing;

@@ -163,6 +163,43 @@ impl From<CursorViolation> for CursorRefused {
 }
 
 /// All building blocks.
+///
+/// Whoever routes them, here or in another crate, routes all of them or does not compile:
+///
+/// ```
+/// # use tessera_coordination::error::Refusal;
+/// fn code(refusal: Refusal) -> u16 {
+///     match refusal {
+///         Refusal::Access(_) => 403,
+///         Refusal::Lease(_) => 410,
+///         Refusal::OpId(_) => 409,
+///         Refusal::Cursor(_) => 416,
+///         Refusal::Split(_) => 422,
+///     }
+/// }
+/// ```
+///
+/// ```compile_fail,E0004
+/// # use tessera_coordination::error::Refusal;
+/// fn code(refusal: Refusal) -> u16 {
+///     match refusal {
+///         Refusal::Access(_) => 403,
+///         Refusal::Lease(_) => 410,
+///         Refusal::OpId(_) => 409,
+///         Refusal::Cursor(_) => 416,
+///     }
+/// }
+/// ```
+///
+/// An operation that routes none has no error of its own to give back:
+///
+/// ```compile_fail,E0277
+/// # use tessera_coordination::error::{CoordError, Refusal};
+/// struct NewOperationError;
+/// fn refuse(refusal: Refusal) -> NewOperationError {
+///     refusal.into()
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The shard is out of reach.

@@ -148,3 +148,22 @@ fn a_store_failure_is_the_source_of_the_operations_error() {
     assert_eq!(error.to_string(), infra.to_string());
     assert_eq!(error.source().and_then(|source| source.downcast_ref()), Some(&infra));
 }
+
+/// The compiler asks for every block where a `match` has no wildcard. This looks for the wildcards.
+#[test]
+fn every_operation_routes_every_building_block_by_name() {
+    let source = include_str!("ops.rs");
+    let routes: Vec<_> = source
+        .split("impl From<Refusal> for ")
+        .skip(1)
+        .map(|text| (text.split(' ').next().unwrap(), text.split("impl OperationError").next().unwrap()))
+        .collect();
+    // Checkpoint, complete and release share one.
+    assert_eq!(routes.len(), 7, "acquire, renew, park, split, unpark, order, and the three that record a cursor");
+    for (operation, body) in routes {
+        for block in ["Access", "Lease", "OpId", "Cursor", "Split"] {
+            assert!(body.contains(&format!("Refusal::{block}(")), "{operation} does not name {block}");
+        }
+        assert!(!body.contains("_ =>") && !body.contains("| _"), "{operation} has a wildcard");
+    }
+}

@@ -20,6 +20,8 @@ mod arena;
 mod claim_index;
 mod claims;
 mod config;
+#[cfg(test)]
+mod every_event;
 mod lease_list;
 mod place;
 mod pooled_record;
