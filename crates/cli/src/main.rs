@@ -5,7 +5,10 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod fleet;
 mod progress;
+mod report;
+mod signals;
 mod state_dir;
 
 use std::process::ExitCode;
@@ -20,6 +23,7 @@ use clap::{Parser, Subcommand};
     disable_help_subcommand = true,
     after_help = "EXAMPLES
   tessera scan ./my-repository          look for leaked secrets in a directory
+  tessera worker --coordinator URL      take part in the scans of a fleet
   tessera runs                          what was scanned here, and what is unfinished
   tessera rules list                    what is looked for
   tessera completions bash              print a completion script for a shell"
@@ -31,7 +35,8 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Scan(commands::scan::Args),
+    Scan(Box<commands::scan::Args>),
+    Worker(commands::worker::Args),
     Runs(commands::runs::Args),
     Shards(commands::shards::Args),
     Rules(commands::rules::Args),
@@ -41,6 +46,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Scan(args) => commands::scan::run(&args),
+        Command::Worker(args) => commands::worker::run(&args),
         Command::Runs(args) => commands::runs::run(&args),
         Command::Shards(args) => commands::shards::run(&args),
         Command::Rules(args) => commands::rules::run(&args),

@@ -7,8 +7,10 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`run`], [`local`], [`locked`] | from request to report; coordinators in a file and in memory |
-//! | [`plan`], [`target`], [`key`] | what is scanned, cut into shards; the order of keys |
+//! | [`request`], [`run`], [`local`], [`locked`] | from request to report on one machine; coordinators in a file and in memory |
+//! | [`fleet`], [`job`] | the same on many: submit and follow, and workers that serve |
+//! | [`prepare`], [`conclude`], [`folder`] | the steps both share |
+//! | [`rules`], [`plan`], [`target`], [`key`] | what is looked for; what is scanned, cut into shards; the order of keys |
 //! | [`source`], [`item`], [`filter`] | directories and repositories as ordered pages of items |
 //! | [`worker`], [`read`], [`distinct`] | the loop; one item; text of a history that need not be searched again |
 //! | [`sink`], [`occurrence`], [`tally`] | durable findings and counts, fenced, merged when read |
@@ -18,18 +20,28 @@
 
 #![forbid(unsafe_code)]
 
+pub mod clock;
+pub mod conclude;
 pub mod distinct;
+pub mod error;
 pub mod filter;
 pub mod finding;
+pub mod fleet;
+pub mod folder;
 pub mod item;
+pub mod job;
 pub mod key;
 pub mod local;
 pub mod locked;
 pub mod occurrence;
+pub mod op_ids;
 pub mod plan;
+pub mod prepare;
 pub mod read;
 pub mod receipt;
 pub mod report;
+pub mod request;
+pub mod rules;
 pub mod run;
 pub mod sink;
 pub mod source;

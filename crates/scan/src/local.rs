@@ -2,16 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use tessera_contracts::{LogicalTime, RunId};
+use tessera_contracts::{LogicalTime, RunId, TenantId};
 use tessera_coordination::run::status::RunStatus;
 use tessera_coordination::run::summary::ShardFilter;
 use tessera_coordination::{CoordinatorRuntimeConfig, RunManagement};
 use tessera_coordination_local::LocalCoordinator;
 
-use crate::run::{
-    Control, RunFolder, SHARDS_MAX, ScanError, ScanReport, ScanRequest, execute, for_each_shard, local_tenant,
-};
-use crate::worker::wall_clock;
+use crate::clock::wall_clock;
+use crate::conclude::for_each_shard;
+use crate::error::ScanError;
+use crate::folder::RunFolder;
+use crate::request::ScanRequest;
+use crate::run::{Control, SHARDS_MAX, ScanReport, execute};
 
 /// Runs `request`, or goes on where it was interrupted.
 pub(crate) fn scan_kept(
@@ -24,7 +26,7 @@ pub(crate) fn scan_kept(
 ) -> Result<ScanReport, ScanError> {
     let folder = RunFolder::kept(state_dir, run)?;
     let mut backend = open(&folder)?;
-    let status = backend.get_run(local_tenant(), run).map(|record| record.status);
+    let status = backend.get_run(request.tenant, run).map(|record| record.status);
     // A run that ended is begun anew, and so is one that was interrupted before it had shards. What else lies in the folder
     // belongs to no run that goes on.
     if fresh || !status.is_ok_and(|status| status == RunStatus::Active) {
@@ -32,15 +34,14 @@ pub(crate) fn scan_kept(
         folder.clear()?;
         backend = open(&folder)?;
     }
-    let clock = clock_after_leases(&mut backend, run)?;
+    let clock = clock_after_leases(&mut backend, request.tenant, run)?;
     execute(request, paths, run, backend, &folder, clock, control)
 }
 
 /// Opens the coordinator of a run's folder. One process at a time can.
 pub fn open(folder: &RunFolder) -> Result<LocalCoordinator, ScanError> {
     let path = folder.path().join("coordinator.redb");
-    LocalCoordinator::open(&path, CoordinatorRuntimeConfig::for_shards(SHARDS_MAX))
-        .map_err(|error| ScanError::Coordinator(error.to_string()))
+    LocalCoordinator::open(&path, CoordinatorRuntimeConfig::for_shards(SHARDS_MAX)).map_err(ScanError::coordinator)
 }
 
 /// A clock that is past every lease in the file.
@@ -49,11 +50,12 @@ pub fn open(folder: &RunFolder) -> Result<LocalCoordinator, ScanError> {
 /// leases to end, time goes on after the last of them.
 fn clock_after_leases(
     backend: &mut LocalCoordinator,
+    tenant: TenantId,
     run: RunId,
 ) -> Result<impl Fn() -> LogicalTime + Clone + Send + use<>, ScanError> {
     let mut last = 0;
-    if backend.get_run(local_tenant(), run).is_ok() {
-        for_each_shard(backend, local_tenant(), run, &ShardFilter::active(), |_, shard| {
+    if backend.get_run(tenant, run).is_ok() {
+        for_each_shard(backend, tenant, run, &ShardFilter::active(), |_, shard| {
             last = last.max(shard.lease_deadline().map_or(0, LogicalTime::get));
             Ok(())
         })?;

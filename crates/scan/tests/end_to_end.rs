@@ -6,31 +6,25 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tessera_detect::{RuleSet, template};
+use tessera_detect::template;
 use tessera_scan::item::{SkipReason, UnreadableReason};
-use tessera_scan::run::{Control, ExitStatus, Keeping, ScanReport, ScanRequest, ScanScope, scan};
-use tessera_scan::target::ReadOptions;
+use tessera_scan::request::{ScanRequest, ScanScope};
+use tessera_scan::run::{Control, ExitStatus, Keeping, ScanReport, scan};
 
 fn token(seed: u64) -> String {
     template::expand("ghp_<<github 30>>", &mut template::Seed::new(seed)).unwrap()
 }
 
 fn request(path: &Path) -> ScanRequest {
-    ScanRequest {
-        paths: vec![path.to_path_buf()],
-        scope: ScanScope::Files,
-        options: ReadOptions::default(),
-        rules: RuleSet::builtin(),
-        detect: tessera_detect::Options::default(),
-        workers: 2,
-        keep_secrets: false,
-        id_key: [0; 32],
-        keeping: Keeping::Nothing,
-    }
+    ScanRequest { workers: 2, ..ScanRequest::of_paths(vec![path.to_path_buf()]) }
 }
 
 fn run(request: &ScanRequest) -> ScanReport {
-    scan(request, &mut Control { stop: &AtomicBool::new(false), progress: &mut |_| {} }).unwrap()
+    run_keeping(request, &Keeping::Nothing)
+}
+
+fn run_keeping(request: &ScanRequest, keeping: &Keeping) -> ScanReport {
+    scan(request, keeping, &mut Control { stop: &AtomicBool::new(false), progress: &mut |_| {} }).unwrap()
 }
 
 /// What was found, without what differs from run to run.
@@ -116,7 +110,9 @@ fn what_cannot_be_read_is_never_called_clean() {
 fn a_missing_path_is_an_error_that_names_it() {
     let request = request(Path::new("/no/such/place"));
     let error =
-        scan(&request, &mut Control { stop: &AtomicBool::new(false), progress: &mut |_| {} }).unwrap_err().to_string();
+        scan(&request, &Keeping::Nothing, &mut Control { stop: &AtomicBool::new(false), progress: &mut |_| {} })
+            .unwrap_err()
+            .to_string();
     assert!(error.contains("/no/such/place"), "{error}");
 }
 
@@ -224,15 +220,15 @@ fn a_stopped_run_is_incomplete_and_the_same_request_finishes_it() {
     }
     let expected = run(&request(dir.path()));
     let keeping = Keeping::In { state_dir: state.path().to_path_buf(), fresh: false };
-    let kept = ScanRequest { keeping: keeping.clone(), ..request(dir.path()) };
+    let kept = request(dir.path());
     let stop = AtomicBool::new(false);
     let mut stop_soon = |progress: &tessera_scan::run::Progress| {
         if progress.items > 20 {
             stop.store(true, Ordering::Relaxed);
         }
     };
-    let stopped = scan(&kept, &mut Control { stop: &stop, progress: &mut stop_soon }).unwrap();
-    let resumed = run(&kept);
+    let stopped = scan(&kept, &keeping, &mut Control { stop: &stop, progress: &mut stop_soon }).unwrap();
+    let resumed = run_keeping(&kept, &keeping);
     if !stopped.receipt.is_complete() {
         assert!(resumed.is_resumed);
         assert!(stopped.receipt.tally.enumerated() < 300);
@@ -242,7 +238,7 @@ fn a_stopped_run_is_incomplete_and_the_same_request_finishes_it() {
     assert!(resumed.receipt.is_complete());
     // A finished run is begun anew.
     write(dir.path(), "new", format!("TOKEN={}\n", token(9_999)));
-    let again = run(&kept);
+    let again = run_keeping(&kept, &keeping);
     assert!(!again.is_resumed);
     assert_eq!(places(&again).len(), places(&expected).len() + 1);
 }

@@ -12,13 +12,15 @@ use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::summary::{ShardFilter, ShardPage};
 use tessera_coordination::{CoordinatorRuntimeConfig, InMemoryCoordinator, RunManagement};
 use tessera_detect::{Detector, IdKey, RuleSet, template};
+use tessera_scan::clock::wall_clock;
 use tessera_scan::key::target_range;
 use tessera_scan::locked::Locked;
+use tessera_scan::op_ids::OpIds;
 use tessera_scan::read::Reader;
 use tessera_scan::sink::{FileSink, merge};
 use tessera_scan::source::Source;
 use tessera_scan::target::{ReadOptions, Target, TargetKind};
-use tessera_scan::worker::{Worker, WorkerConfig, WorkerEnd, wall_clock};
+use tessera_scan::worker::{Worker, WorkerConfig, WorkerEnd};
 
 const RUN: RunId = RunId::new(1);
 
@@ -48,7 +50,7 @@ fn one_shard(root: &Path) -> Locked<InMemoryCoordinator> {
     backend
 }
 
-fn work(backend: Locked<InMemoryCoordinator>, findings: &Path, id: u64, stop: &AtomicBool) -> WorkerEnd {
+fn work(mut backend: Locked<InMemoryCoordinator>, findings: &Path, id: u64, stop: &AtomicBool) -> WorkerEnd {
     let worker = WorkerId::new(id);
     let mut config = WorkerConfig::new(tenant(), RUN, worker);
     (config.safe_point_interval, config.renew_interval, config.page.items_max) = (3, 1, 8);
@@ -56,8 +58,9 @@ fn work(backend: Locked<InMemoryCoordinator>, findings: &Path, id: u64, stop: &A
     let sink = FileSink::create(findings, worker, id).unwrap();
     let sources: Vec<Arc<Source>> = Vec::new();
     let dir = findings.to_path_buf();
-    Worker::new(backend, wall_clock, config, reader, Box::new(sink), sources, dir, stop, Arc::default(), id << 32)
-        .run()
+    config.sharing.split_cost_min = 0;
+    Worker::new(wall_clock, config, reader, Box::new(sink), sources, dir, stop, Arc::default(), OpIds::new(id << 32))
+        .run(&mut backend)
         .unwrap()
 }
 

@@ -5,3 +5,4 @@ pub(crate) mod rules;
 pub(crate) mod runs;
 pub(crate) mod scan;
 pub(crate) mod shards;
+pub(crate) mod worker;

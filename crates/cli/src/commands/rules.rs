@@ -41,9 +41,9 @@ enum Command {
 
 pub(crate) fn run(args: &Args) -> ExitCode {
     let done = rules_of(args.rules.as_deref()).and_then(|rules| match &args.command {
-        Command::List => list(&rules),
-        Command::Explain { id } => explain(&rules, id),
-        Command::Test { file } => test(&rules, file),
+        Command::List => list(rules.set()),
+        Command::Explain { id } => explain(rules.set(), id),
+        Command::Test { file } => test(rules.set(), file),
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,20 +1,20 @@
 //! `tessera scan PATH…`: look for leaked secrets, and say what was and was not read.
 
-use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use tessera_detect::{Confidence, RuleSet, gitleaks};
-use tessera_scan::report::{Format, Written};
-use tessera_scan::run::{Control, ExitStatus, Keeping, ScanReport, ScanRequest, ScanScope, scan};
+use tessera_detect::Confidence;
+use tessera_scan::fleet::{Connect, Following, follow};
+use tessera_scan::request::{ScanRequest, ScanScope};
+use tessera_scan::rules::Rules;
+use tessera_scan::run::{Control, ExitStatus, Keeping, Progress, ScanReport, scan};
 use tessera_scan::suppress::Suppressions;
 use tessera_scan::target::ReadOptions;
 
 use crate::progress::Bar;
-use crate::state_dir;
+use crate::{fleet, report, signals, state_dir};
 
 /// Look for leaked secrets in directories, files and git histories
 ///
@@ -27,6 +27,8 @@ use crate::state_dir;
   tessera scan --staged                     what is staged, for a pre-commit hook
   tessera scan --format sarif -o out.sarif  for a code-scanning service
   tessera scan --format json > known.json; tessera scan --baseline known.json
+  tessera scan --coordinator etcd://10.0.0.5:2379/scans --findings /mnt/scans /mnt/code
+                                            let a fleet of `tessera worker`s do it, and follow
 
 EXIT CODES
   0  everything was read and no secret found
@@ -42,16 +44,8 @@ pub(crate) struct Args {
     history: bool,
 
     /// Scan what is staged for the next commit
-    #[arg(long)]
+    #[arg(long, conflicts_with = "coordinator")]
     staged: bool,
-
-    /// How to write the report
-    #[arg(long, value_enum, default_value_t = FormatName::Human)]
-    format: FormatName,
-
-    /// Write the report to a file instead of standard output
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
 
     /// Show secrets in full; without this they are not even stored
     #[arg(long)]
@@ -98,37 +92,30 @@ pub(crate) struct Args {
     fresh: bool,
 
     /// Keep nothing on disk: the scan cannot be continued
-    #[arg(long, conflicts_with = "fresh")]
+    #[arg(long, conflicts_with_all = ["fresh", "coordinator"])]
     no_resume: bool,
 
     /// Where runs are kept
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "coordinator")]
     state_dir: Option<PathBuf>,
+
+    /// A file with 64 hex digits under which secrets are named, so that nobody without it can guess one from its id
+    #[arg(long, value_name = "FILE", env = "TESSERA_ID_KEY_FILE")]
+    id_key: Option<PathBuf>,
 
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
 
-    /// When to use colours
-    #[arg(long, value_enum, default_value_t = Colour::Auto)]
-    color: Colour,
-}
+    #[command(flatten)]
+    report: report::ReportArgs,
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum FormatName {
-    Human,
-    Json,
-    Jsonl,
-    Sarif,
-    Csv,
-    Gitleaks,
-}
+    #[command(flatten)]
+    fleet: fleet::FleetArgs,
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Colour {
-    Auto,
-    Always,
-    Never,
+    /// How long a worker of a fleet may be silent before its work is given to another, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, requires = "coordinator", value_parser = clap::value_parser!(u64).range(2..=3600))]
+    lease: u64,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -145,33 +132,79 @@ fn scan_and_write(args: &Args) -> Result<ExitStatus, String> {
     let rules = rules_of(args.rules.as_deref())?;
     let suppressions = suppressions_of(args)?;
     let request = request_of(args, rules)?;
-    let stop = stop_on_signals()?;
-    let shows_bar = !args.quiet && io::stderr().is_terminal();
-    let mut bar = Bar::new(shows_bar);
-    let mut report = scan(&request, &mut Control { stop: &stop, progress: &mut |progress| bar.show(progress) })
-        .map_err(|e| e.to_string())?;
+    let stop = signals::stop_flag()?;
+    let mut bar = Bar::new(!args.quiet && io::stderr().is_terminal());
+    let mut hint = Hint { is_given: args.quiet };
+    let mut show = |progress: &Progress| {
+        hint.give_if_due(progress);
+        bar.show(progress);
+    };
+    let mut control = Control { stop: &stop, progress: &mut show };
+    let fleet = args.fleet.fleet()?;
+    let mut report = match &fleet {
+        Some(fleet) => submit(args, &request, fleet, &mut control),
+        None => scan(&request, &keeping_of(args)?, &mut control).map_err(|error| error.to_string()),
+    }?;
     bar.clear();
-    let suppressed = suppressions.apply(&mut report.findings);
     if report.is_resumed && !args.quiet {
-        eprintln!("continued the interrupted scan {:016x}", report.run.get());
+        eprintln!("continued the interrupted scan {}", report.run);
     }
-    write_report(args, &request.rules, &report, suppressed)?;
+    if fleet.is_some() && report.receipt.shards.active > 0 && !args.quiet {
+        eprintln!("the fleet goes on with run {0}; `tessera runs cancel {0}` ends it", report.run);
+    }
+    let suppressed = suppressions.apply(&mut report.findings);
+    report::write(&args.report, request.rules.set(), &report, suppressed)?;
     Ok(report.exit_status())
 }
 
-fn request_of(args: &Args, rules: RuleSet) -> Result<ScanRequest, String> {
+fn submit(
+    args: &Args,
+    request: &ScanRequest,
+    fleet: &fleet::Fleet,
+    control: &mut Control<'_>,
+) -> Result<ScanReport, String> {
+    let following = Following {
+        findings: fleet.findings()?.to_path_buf(),
+        fresh: args.fresh,
+        lease_duration: args.lease * 1_000,
+        give_up_after: fleet.give_up_after,
+    };
+    let mut backend = fleet.connect()?;
+    follow(request, &following, &mut backend, control).map_err(|error| error.to_string())
+}
+
+/// Tells whoever waits for a fleet without workers how to start one.
+struct Hint {
+    is_given: bool,
+}
+
+impl Hint {
+    fn give_if_due(&mut self, progress: &Progress) {
+        if progress.is_waiting && progress.elapsed > Duration::from_secs(3) && !self.is_given {
+            self.is_given = true;
+            eprintln!(
+                "waiting: no worker has anything in hand; `tessera worker --coordinator … --findings …` starts one"
+            );
+        }
+    }
+}
+
+fn keeping_of(args: &Args) -> Result<Keeping, String> {
+    // What is staged changes from one commit to the next: there is nothing to continue.
+    if args.no_resume || args.staged {
+        return Ok(Keeping::Nothing);
+    }
+    Ok(Keeping::In { state_dir: state_dir::of(args.state_dir.as_deref())?, fresh: args.fresh })
+}
+
+fn request_of(args: &Args, rules: Rules) -> Result<ScanRequest, String> {
     let scope = match (args.history, args.staged) {
         (true, _) => ScanScope::History,
         (_, true) => ScanScope::Staged,
         _ => ScanScope::Files,
     };
-    // What is staged changes from one commit to the next: there is nothing to continue.
-    let keeping = if args.no_resume || args.staged {
-        Keeping::Nothing
-    } else {
-        Keeping::In { state_dir: state_dir::of(args.state_dir.as_deref())?, fresh: args.fresh }
-    };
     Ok(ScanRequest {
+        tenant: args.fleet.tenant(),
         paths: args.paths.clone(),
         scope,
         options: ReadOptions {
@@ -185,20 +218,28 @@ fn request_of(args: &Args, rules: RuleSet) -> Result<ScanRequest, String> {
         detect: tessera_detect::Options { confidence_min: args.confidence, ..tessera_detect::Options::default() },
         workers: args.jobs,
         keep_secrets: args.show_secrets,
-        id_key: [0; 32],
-        keeping,
+        id_key: args.id_key.as_deref().map_or(Ok([0; 32]), read_id_key)?,
     })
 }
 
+fn read_id_key(path: &Path) -> Result<[u8; 32], String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    parse_id_key(text.trim())
+        .ok_or_else(|| format!("{} must hold 64 hex digits, such as `openssl rand -hex 32` writes", path.display()))
+}
+
+fn parse_id_key(text: &str) -> Option<[u8; 32]> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let pairs = text.as_bytes().chunks_exact(2);
+    let bytes: Option<Vec<u8>> = pairs.map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect();
+    (text.len() == 64).then_some(bytes?)?.try_into().ok()
+}
+
 /// The built-in rules, or those of a gitleaks file.
-pub(crate) fn rules_of(path: Option<&Path>) -> Result<RuleSet, String> {
-    let Some(path) = path else { return Ok(RuleSet::builtin()) };
-    let read =
-        |path: &Path| std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()));
-    let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
-    let rules = gitleaks::read(&read(path)?, &mut |extended| read(&folder.join(extended)));
-    let rules = rules.map_err(|error| format!("{}: {error}", path.display()))?;
-    for warning in rules.warnings() {
+pub(crate) fn rules_of(path: Option<&Path>) -> Result<Rules, String> {
+    let Some(path) = path else { return Ok(Rules::builtin()) };
+    let rules = Rules::from_gitleaks_file(path)?;
+    for warning in rules.set().warnings() {
         eprintln!("warning: {}: {warning}", path.display());
     }
     Ok(rules)
@@ -220,59 +261,6 @@ fn suppressions_of(args: &Args) -> Result<Suppressions, String> {
     Ok(suppressions)
 }
 
-/// The first signal lets workers hand back what they hold; a second one ends the program as usual.
-fn stop_on_signals() -> Result<Arc<AtomicBool>, String> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        let registered = signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)));
-        registered.map_err(|error| format!("cannot listen for signals: {error}"))?;
-    }
-    Ok(stop)
-}
-
-fn write_report(args: &Args, rules: &RuleSet, report: &ScanReport, suppressed: u64) -> Result<(), String> {
-    let format = match args.format {
-        FormatName::Human => Format::Human,
-        FormatName::Json => Format::Json,
-        FormatName::Jsonl => Format::Jsonl,
-        FormatName::Sarif => Format::Sarif,
-        FormatName::Csv => Format::Csv,
-        FormatName::Gitleaks => Format::Gitleaks,
-    };
-    let colours = match args.color {
-        Colour::Always => true,
-        Colour::Never => false,
-        Colour::Auto => {
-            args.output.is_none()
-                && io::stdout().is_terminal()
-                && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
-        }
-    };
-    let written = Written { report, rules, suppressed, colours };
-    let result = match &args.output {
-        Some(path) => File::create(path).and_then(|file| {
-            let mut out = BufWriter::new(file);
-            written.write(format, &mut out)?;
-            out.flush()
-        }),
-        None => {
-            let mut out = BufWriter::new(io::stdout().lock());
-            written.write(format, &mut out).and_then(|()| out.flush())
-        }
-    };
-    match result {
-        // A reader that closes early (`| head`) has seen what it wanted.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => {
-            let place = args.output.as_ref().map_or("standard output".into(), |path| path.display().to_string());
-            Err(format!("cannot write the report to {place}: {error}"))
-        }
-        Ok(()) => Ok(()),
-    }
-}
-
 fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is no size; write a number with k, M or G after it, such as 500k");
     let digits = text.trim_end_matches(|char: char| char.is_ascii_alphabetic());
@@ -290,6 +278,15 @@ fn parse_size(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_has_sixty_four_hex_digits() {
+        let key = "0a".repeat(32);
+        assert_eq!(parse_id_key(&key), Some([10; 32]));
+        for wrong in ["", "0a", &key[..62], &format!("{key}00"), &"0g".repeat(32), &"ä".repeat(32)] {
+            assert_eq!(parse_id_key(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn sizes_are_read_with_their_unit() {

@@ -3,43 +3,74 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use tessera_contracts::{OpId, RunId, ShardId, ShardKey, WorkerId};
-use tessera_coordination::RunManagement;
+use tessera_contracts::{RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_coordination::CoordinationFacade;
 use tessera_coordination::record::status::ShardStatus;
 use tessera_coordination::run::summary::{ShardFilter, ShardSummary};
+use tessera_scan::clock::wall_clock;
+use tessera_scan::conclude::for_each_shard;
+use tessera_scan::fleet::Connect;
 use tessera_scan::local;
-use tessera_scan::run::{for_each_shard, local_tenant, now, random_u64};
+use tessera_scan::op_ids::OpIds;
 
 use super::rules::print;
 use super::runs::existing;
-use crate::state_dir;
+use crate::{fleet, state_dir};
 
 /// Show the shards of a run as a table and as a bar, and act on them
 #[derive(Debug, clap::Args)]
-#[command(after_help = "EXAMPLES
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "EXAMPLES
   tessera shards 00c0ffee00c0ffee
-  tessera shards 00c0ffee00c0ffee --explain                    why is nothing claimable?
-  tessera shards 00c0ffee00c0ffee --history 0000000000000001   who held it, when, and why it moved
-  tessera shards 00c0ffee00c0ffee --unpark 0000000000000001    try a parked one again")]
+  tessera shards explain 00c0ffee00c0ffee                    why is nothing claimable?
+  tessera shards history 00c0ffee00c0ffee 0000000000000001   who held it, when, and why it moved
+  tessera shards unpark 00c0ffee00c0ffee 0000000000000001    try a parked one again"
+)]
 pub(crate) struct Args {
     /// The run
-    run: RunId,
+    #[arg(required = true)]
+    run: Option<RunId>,
 
-    /// Where runs are kept
-    #[arg(long, value_name = "DIR")]
+    #[command(flatten)]
+    place: Place,
+
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// Where the run is.
+#[derive(Debug, Clone, clap::Args)]
+struct Place {
+    /// Where runs of this machine are kept
+    #[arg(long, value_name = "DIR", conflicts_with = "coordinator", global = true)]
     state_dir: Option<PathBuf>,
 
+    #[command(flatten)]
+    fleet: fleet::FleetArgs,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
     /// Tell what stands between a worker and a shard
-    #[arg(long)]
-    explain: bool,
-
-    /// Tell who held a shard
-    #[arg(long, value_name = "SHARD")]
-    history: Option<ShardId>,
-
+    Explain {
+        /// The run
+        run: RunId,
+    },
+    /// Tell who held a shard, when, and why it moved
+    History {
+        /// The run
+        run: RunId,
+        /// The shard
+        shard: ShardId,
+    },
     /// Revive a parked shard
-    #[arg(long, value_name = "SHARD")]
-    unpark: Option<ShardId>,
+    Unpark {
+        /// The run
+        run: RunId,
+        /// The shard
+        shard: ShardId,
+    },
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -53,41 +84,61 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn act(args: &Args) -> Result<(), String> {
-    let dir = state_dir::of(args.state_dir.as_deref())?;
-    let mut backend = local::open(&existing(&dir, args.run)?).map_err(|error| error.to_string())?;
-    let (tenant, run) = (local_tenant(), args.run);
-    if args.explain {
-        let explained =
-            backend.explain_claim(now(), tenant, run, WorkerId::new(1)).map_err(|error| error.to_string())?;
-        return print(&format!("{explained}\n"));
+    let run = match (&args.command, args.run) {
+        (Some(Command::Explain { run } | Command::History { run, .. } | Command::Unpark { run, .. }), _) => *run,
+        (None, Some(run)) => run,
+        (None, None) => return Err("name the run; `tessera runs` lists them".into()),
+    };
+    let tenant = args.place.fleet.tenant();
+    if let Some(fleet) = args.place.fleet.fleet()? {
+        return act_on(&mut fleet.connect()?, tenant, run, args.command.as_ref());
     }
-    if let Some(shard) = args.history {
-        let record = backend.get_shard(tenant, ShardKey::new(run, shard)).map_err(|error| error.to_string())?;
-        let mut text = String::new();
-        for held in record.state.history.iter() {
-            text.push_str(&format!(
-                "fence {:>4}  worker {}  from {}  {}\n",
-                held.fence, held.worker, held.since, held.reason
-            ));
+    let dir = state_dir::of(args.place.state_dir.as_deref())?;
+    let mut backend = local::open(&existing(&dir, run)?).map_err(|error| error.to_string())?;
+    act_on(&mut backend, tenant, run, args.command.as_ref())
+}
+
+fn act_on(
+    backend: &mut impl CoordinationFacade,
+    tenant: TenantId,
+    run: RunId,
+    command: Option<&Command>,
+) -> Result<(), String> {
+    match command {
+        None => {
+            let mut shards: Vec<ShardSummary> = Vec::new();
+            for_each_shard(backend, tenant, run, &ShardFilter::all(), |_, shard| {
+                shards.push(shard.clone());
+                Ok(())
+            })
+            .map_err(|error| error.to_string())?;
+            print(&table(shards))
         }
-        return print(&text);
+        Some(Command::Explain { .. }) => {
+            let explained = backend.explain_claim(wall_clock(), tenant, run, WorkerId::new(1));
+            print(&format!("{}\n", explained.map_err(|error| error.to_string())?))
+        }
+        Some(Command::History { shard, .. }) => {
+            let key = ShardKey::new(run, *shard);
+            let record = backend.get_shard(tenant, key).map_err(|error| error.to_string())?;
+            let mut text = String::new();
+            for held in record.state.history.iter() {
+                text.push_str(&format!(
+                    "fence {:>4}  worker {}  from {}  {}\n",
+                    held.fence, held.worker, held.since, held.reason
+                ));
+            }
+            print(&text)
+        }
+        Some(Command::Unpark { shard, .. }) => {
+            let key = ShardKey::new(run, *shard);
+            let fence = backend.get_shard(tenant, key).map_err(|error| error.to_string())?.state.head.fence;
+            backend
+                .unpark_shard(wall_clock(), tenant, key, fence, OpIds::random().next_id())
+                .map_err(|error| format!("cannot unpark shard {shard}: {error}"))?;
+            print(&format!("shard {shard} is open again; run the same scan to go on\n"))
+        }
     }
-    if let Some(shard) = args.unpark {
-        let key = ShardKey::new(run, shard);
-        let record = backend.get_shard(tenant, key).map_err(|error| error.to_string())?;
-        let fence = record.state.head.fence;
-        backend
-            .unpark_shard(now(), tenant, key, fence, OpId::new(random_u64()))
-            .map_err(|error| format!("cannot unpark shard {shard}: {error}"))?;
-        return print(&format!("shard {shard} is open again; run the same scan to go on\n"));
-    }
-    let mut shards: Vec<ShardSummary> = Vec::new();
-    for_each_shard(&mut backend, tenant, run, &ShardFilter::all(), |_, shard| {
-        shards.push(shard.clone());
-        Ok(())
-    })
-    .map_err(|error| error.to_string())?;
-    print(&table(shards))
 }
 
 fn table(mut shards: Vec<ShardSummary>) -> String {

@@ -13,10 +13,13 @@
 
 pub mod merge;
 pub mod record;
+pub mod watch;
 
 mod file;
+mod lazy;
 
 pub use file::{FileSink, SinkError};
+pub use lazy::LazySink;
 pub use merge::{Damage, Merged, merge};
 
 use crate::occurrence::Occurrence;

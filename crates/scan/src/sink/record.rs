@@ -181,6 +181,11 @@ impl<'a> Records<'a> {
             None => Err(FileDamage::NotOurs),
         }
     }
+
+    /// Bytes not read yet.
+    pub(crate) fn bytes_left(&self) -> usize {
+        self.rest.len()
+    }
 }
 
 impl Iterator for Records<'_> {

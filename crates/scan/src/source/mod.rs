@@ -1,5 +1,6 @@
 //! Source families: where items come from, and how one of them is read.
 
+pub mod ahead;
 pub mod directory;
 pub mod git;
 pub mod ignored;
@@ -8,16 +9,12 @@ pub mod names;
 use std::path::Path;
 
 use tessera_contracts::RestoredShardState;
-use tessera_contracts::keyspace::Fraction;
 use tessera_contracts::source_family::{ItemPages, Page, PageLimits, SourceError, SourceErrorClass, SourceFamily};
 
 use crate::item::Item;
 use crate::target::{Target, TargetKind};
 use directory::{DirectoryPages, DirectorySource};
 use git::objects::{ObjectPages, ObjectsSource};
-
-/// Items looked at ahead of a cursor to find where to cut.
-const LOOKAHEAD_ITEMS_MAX: usize = 20_000;
 
 /// What opening and closing an item costs, in bytes it would read in that time.
 pub const ITEM_COST_BYTES: u64 = 4 << 10;
@@ -58,33 +55,6 @@ impl Source {
             Self::Directory(source) => source.target(),
             Self::Objects(source) => source.target(),
         }
-    }
-
-    /// A key at which to cut what lies ahead of the cursor, so that about `kept` of the work stays below it.
-    ///
-    /// Looks at items that lie ahead and weighs them by their bytes. `None` if fewer than two items are left.
-    pub fn split_key(&self, state: &RestoredShardState, kept: Fraction) -> Result<Option<Vec<u8>>, SourceError> {
-        let mut pages = self.open(state)?;
-        let mut ahead: Vec<(Vec<u8>, u64)> = Vec::new();
-        let mut cost = 0_u64;
-        let limits = PageLimits { items_max: 1_000, bytes_max: u64::MAX };
-        loop {
-            let page = pages.next_page(limits)?;
-            for item in page.items {
-                cost = cost.saturating_add(item.size.saturating_add(ITEM_COST_BYTES));
-                ahead.push((item.key, cost));
-            }
-            if page.is_last || ahead.len() >= LOOKAHEAD_ITEMS_MAX {
-                break;
-            }
-        }
-        if ahead.len() < 2 {
-            return Ok(None);
-        }
-        let share = (u128::from(cost) * u128::from(kept.millionths()) / 1_000_000) as u64;
-        // At least one item stays and one goes.
-        let first_given = ahead.partition_point(|(_, cost)| *cost <= share).clamp(1, ahead.len() - 1);
-        Ok(Some(ahead.swap_remove(first_given).0))
     }
 }
 

@@ -1,0 +1,85 @@
+//! `tessera worker`: take part in a fleet's runs until told to stop.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tessera_scan::fleet::{Serving, serve};
+use tessera_scan::report::human::bytes;
+use tessera_scan::worker::WorkerProgress;
+
+use crate::{fleet, signals};
+
+/// Take part in the runs of a fleet until told to stop
+///
+/// Every thread claims shards of any run of the tenant, searches them, and writes what it finds to a file of its own in the
+/// folder for findings. On SIGTERM or Ctrl-C shards are handed back at once, and whoever takes them goes on where they stand.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "EXAMPLES
+  tessera worker --coordinator etcd://10.0.0.5:2379/scans --findings /mnt/scans
+  tessera worker --coordinator etcd://10.0.0.5:2379/scans --findings /mnt/scans --until-done -j 4
+
+EXIT CODES
+  0  told to stop, or nothing is left with --until-done
+  2  cannot go on: the coordinator is away for too long, or findings cannot be written")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    fleet: fleet::FleetArgs,
+
+    /// Worker threads; one a core by default
+    #[arg(short, long, default_value_t = 0, hide_default_value = true, value_name = "N")]
+    jobs: usize,
+
+    /// End when no run has anything left, instead of waiting for the next
+    #[arg(long)]
+    until_done: bool,
+
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match work(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn work(args: &Args) -> Result<(), String> {
+    let fleet = args.fleet.fleet()?.ok_or("name the fleet with --coordinator etcd://HOST:2379/NAMESPACE")?;
+    let threads = match args.jobs {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        jobs => jobs,
+    };
+    let serving = Serving {
+        tenant: args.fleet.tenant(),
+        findings: fleet.findings()?.to_path_buf(),
+        threads,
+        give_up_after: fleet.give_up_after,
+        until_done: args.until_done,
+    };
+    let stop = signals::stop_flag()?;
+    let progress = Arc::new(WorkerProgress::default());
+    let say = |text: &str| {
+        if !args.quiet {
+            eprintln!("{text}");
+        }
+    };
+    say(&format!(
+        "{threads} workers take part in the runs of {}; SIGTERM hands back what they hold",
+        args.fleet.tenant
+    ));
+    let end = serve(&serving, &fleet, &stop, &progress, &|text| eprintln!("warning: {text}"));
+    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    say(&format!(
+        "searched {} items, {}, and finished {} shards",
+        count(&progress.items),
+        bytes(count(&progress.bytes)),
+        count(&progress.shards)
+    ));
+    end.map_err(|error| error.to_string())
+}

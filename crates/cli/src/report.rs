@@ -1,0 +1,91 @@
+//! The flags that say how a report is written, and writing it.
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::PathBuf;
+
+use tessera_detect::RuleSet;
+use tessera_scan::report::{Format, Written};
+use tessera_scan::run::ScanReport;
+
+/// How to write a report.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ReportArgs {
+    /// How to write the report
+    #[arg(long, value_enum, default_value_t = FormatName::Human)]
+    pub(crate) format: FormatName,
+
+    /// Write the report to a file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// When to use colours
+    #[arg(long, value_enum, default_value_t = Colour::Auto)]
+    pub(crate) color: Colour,
+}
+
+/// The name of a format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum FormatName {
+    Human,
+    Json,
+    Jsonl,
+    Sarif,
+    Csv,
+    Gitleaks,
+}
+
+/// When to use colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Colour {
+    Auto,
+    Always,
+    Never,
+}
+
+impl FormatName {
+    fn format(self) -> Format {
+        match self {
+            Self::Human => Format::Human,
+            Self::Json => Format::Json,
+            Self::Jsonl => Format::Jsonl,
+            Self::Sarif => Format::Sarif,
+            Self::Csv => Format::Csv,
+            Self::Gitleaks => Format::Gitleaks,
+        }
+    }
+}
+
+pub(crate) fn write(args: &ReportArgs, rules: &RuleSet, report: &ScanReport, suppressed: u64) -> Result<(), String> {
+    let colours = match args.color {
+        Colour::Always => true,
+        Colour::Never => false,
+        Colour::Auto => {
+            args.output.is_none()
+                && io::stdout().is_terminal()
+                && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        }
+    };
+    let written = Written { report, rules, suppressed, colours };
+    let format = args.format.format();
+    let result = match &args.output {
+        Some(path) => File::create(path).and_then(|file| {
+            let mut out = BufWriter::new(file);
+            written.write(format, &mut out)?;
+            out.flush()
+        }),
+        None => {
+            let mut out = BufWriter::new(io::stdout().lock());
+            written.write(format, &mut out).and_then(|()| out.flush())
+        }
+    };
+    match result {
+        // A reader that closes early (`| head`) has seen what it wanted.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => {
+            let place = args.output.as_ref().map_or("standard output".into(), |path| path.display().to_string());
+            Err(format!("cannot write the report to {place}: {error}"))
+        }
+        Ok(()) => Ok(()),
+    }
+}

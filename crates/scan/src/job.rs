@@ -1,0 +1,151 @@
+//! What workers on other machines must know to search as the submitter would.
+//!
+//! What is scanned travels with every shard; what is looked for is the same for all of them and lies once in the run's
+//! folder, in the file `job`. It is written before the run exists, so a worker that sees the run finds it.
+
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use tessera_detect::{Detector, IdKey, RuleError};
+
+use crate::read::Reader as ItemReader;
+use crate::request::ScanRequest;
+use crate::rules::Rules;
+use crate::wire::{Malformed, Reader, Writer};
+
+const MAGIC: &[u8; 8] = b"TSRJOB01";
+const FILE: &str = "job";
+
+/// What to look for, and how findings are named.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// What to look for.
+    pub rules: Rules,
+    /// How hard to look.
+    pub detect: tessera_detect::Options,
+    /// Keep secrets, so that reports can show them.
+    pub keep_secrets: bool,
+    /// The key under which secrets and findings are named.
+    pub id_key: [u8; 32],
+}
+
+/// Why a run cannot be worked on from here.
+#[derive(Debug, thiserror::Error)]
+pub enum JobError {
+    /// The file is not there or cannot be read or written.
+    #[error("cannot use {}: {source}; --findings must name the folder that the submitter named", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is not what it should be.
+    #[error("{} is damaged or of another version: {source}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: Malformed,
+    },
+    /// The submitter's rules are others than this program's.
+    #[error(
+        "the run was submitted by another version of tessera, with other rules; use the same version on all machines"
+    )]
+    OtherRules,
+}
+
+impl Job {
+    /// What `request` asks to look for.
+    pub fn of(request: &ScanRequest) -> Self {
+        Self {
+            rules: request.rules.clone(),
+            detect: request.detect.clone(),
+            keep_secrets: request.keep_secrets,
+            id_key: request.id_key,
+        }
+    }
+
+    /// A detector for it.
+    pub(crate) fn detector(&self) -> Result<Detector, RuleError> {
+        Detector::with_options(self.rules.set(), self.detect.clone())
+    }
+
+    /// A reader that searches with a detector of this job.
+    pub(crate) fn reader(&self, detector: Detector) -> ItemReader {
+        ItemReader::new(detector, IdKey::new(self.id_key), self.keep_secrets)
+    }
+
+    /// Writes it into a run's folder, all or nothing.
+    pub(crate) fn store(&self, folder: &Path) -> Result<(), JobError> {
+        let path = folder.join(FILE);
+        let failed = |source| JobError::Io { path: path.clone(), source };
+        let staging = folder.join(format!("{FILE}.{:016x}", crate::op_ids::random_u64()));
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(&staging).map_err(failed)?;
+        io::Write::write_all(&mut file, &self.encode()).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+        std::fs::rename(&staging, &path).map_err(failed)
+    }
+
+    /// Reads it from a run's folder.
+    pub(crate) fn load(folder: &Path) -> Result<Self, JobError> {
+        let path = folder.join(FILE);
+        let bytes = std::fs::read(&path).map_err(|source| JobError::Io { path: path.clone(), source })?;
+        let job = Self::decode(&bytes).map_err(|source| JobError::Malformed { path, source })?;
+        job.ok_or(JobError::OtherRules)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        self.rules.write(&mut writer);
+        writer.bytes(self.detect.confidence_min.as_str().as_bytes());
+        writer.u32(self.detect.decode_depth as u32);
+        writer.u8(u8::from(self.detect.honour_remarks) | u8::from(self.keep_secrets) << 1);
+        writer.fixed(&self.id_key);
+        let mut file = MAGIC.to_vec();
+        file.extend_from_slice(&crc32c::crc32c(&writer.0).to_le_bytes());
+        file.extend_from_slice(&writer.0);
+        file
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Option<Self>, Malformed> {
+        let mut reader = Reader(bytes.strip_prefix(MAGIC).ok_or(Malformed("it does not begin as it should"))?);
+        if reader.u32()? != crc32c::crc32c(reader.0) {
+            return Err(Malformed("its checksum is wrong"));
+        }
+        let Some(rules) = Rules::read(&mut reader)? else { return Ok(None) };
+        let confidence_min = reader.text()?.parse().map_err(|_| Malformed("it names an unknown confidence"))?;
+        let decode_depth = reader.u32()? as usize;
+        let flags = reader.u8()?;
+        let id_key = reader.array()?;
+        reader.end()?;
+        let detect = tessera_detect::Options { confidence_min, decode_depth, honour_remarks: flags & 1 != 0 };
+        Ok(Some(Self { rules, detect, keep_secrets: flags & 2 != 0, id_key }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_comes_back_from_its_folder_and_damage_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let detect = tessera_detect::Options { decode_depth: 1, honour_remarks: false, ..Default::default() };
+        let job = Job { rules: Rules::builtin(), detect: detect.clone(), keep_secrets: true, id_key: [7; 32] };
+        job.store(dir.path()).unwrap();
+        let read = Job::load(dir.path()).unwrap();
+        assert_eq!((read.detect, read.keep_secrets, read.id_key), (detect, true, [7; 32]));
+        let bytes = job.encode();
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x40;
+            assert!(Job::decode(&damaged).is_err(), "byte {at}");
+            assert!(Job::decode(&bytes[..at]).is_err(), "cut at {at}");
+        }
+        let elsewhere = Job::load(Path::new("/no/such/run")).unwrap_err().to_string();
+        assert!(elsewhere.contains("--findings"), "{elsewhere}");
+    }
+}

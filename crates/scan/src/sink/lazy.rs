@@ -1,0 +1,70 @@
+//! A findings file that is made when there is something to write: a worker that never gets a shard leaves none.
+
+use std::path::PathBuf;
+
+use tessera_contracts::{FenceEpoch, ShardId, WorkerId};
+
+use super::record::Segment;
+use super::{FileSink, FindingsSink, SinkError};
+use crate::occurrence::Occurrence;
+use crate::op_ids::random_u64;
+
+/// Appends to one file, which is made when a shard is granted.
+#[derive(Debug)]
+pub struct LazySink {
+    dir: PathBuf,
+    worker: WorkerId,
+    file: Option<FileSink>,
+}
+
+impl LazySink {
+    /// A sink for `worker` in `dir`.
+    pub fn new(dir: PathBuf, worker: WorkerId) -> Self {
+        Self { dir, worker, file: None }
+    }
+
+    fn file(&mut self) -> Result<&mut FileSink, SinkError> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => FileSink::create(&self.dir, self.worker, random_u64())?,
+        };
+        Ok(self.file.insert(file))
+    }
+}
+
+impl FindingsSink for LazySink {
+    fn begin(&mut self, shard: ShardId, fence: FenceEpoch, cursor: Option<&[u8]>) -> Result<(), SinkError> {
+        self.file()?.begin(shard, fence, cursor)
+    }
+
+    fn add(&mut self, occurrence: &Occurrence) -> Result<(), SinkError> {
+        self.file()?.add(occurrence)
+    }
+
+    fn commit(&mut self, segment: &Segment) -> Result<(), SinkError> {
+        self.file()?.commit(segment)
+    }
+
+    fn abandon(&mut self) {
+        if let Some(file) = &mut self.file {
+            file.abandon();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_no_file_before_there_is_a_shard() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = || std::fs::read_dir(dir.path()).unwrap().count();
+        let mut sink = LazySink::new(dir.path().to_path_buf(), WorkerId::new(1));
+        sink.abandon();
+        assert_eq!(files(), 0);
+        sink.begin(ShardId::new(1), FenceEpoch::new(2), None).unwrap();
+        sink.begin(ShardId::new(2), FenceEpoch::new(2), None).unwrap();
+        assert_eq!(files(), 1);
+    }
+}
