@@ -142,9 +142,9 @@ impl<K: Kv> Batcher<K> {
             let_others_speak().await;
         }
         let slot = Slot { batcher: self };
-        let batch = self.take_batch();
+        let mut batch = self.take_batch();
         let deadline = batch.iter().map(|one| one.deadline).min().unwrap_or_default();
-        let mut answers = self.send(&batch, deadline).await;
+        let mut answers = self.send(&mut batch, deadline).await;
         drop(slot);
         let mut own = None;
         for one in batch.into_iter().rev() {
@@ -188,9 +188,10 @@ impl<K: Kv> Batcher<K> {
         batch
     }
 
-    async fn send(&self, batch: &[Waiting], deadline: Moment) -> Vec<Result<TxnResponse, KvError>> {
+    async fn send(&self, batch: &mut [Waiting], deadline: Moment) -> Vec<Result<TxnResponse, KvError>> {
         if let [one] = batch {
-            return vec![self.kv.txn(one.txn.clone(), deadline).await];
+            let lone = core::mem::take(&mut one.txn);
+            return vec![self.kv.txn(lone, deadline).await];
         }
         let shared = shared_compares(batch);
         if !shared.is_empty() {

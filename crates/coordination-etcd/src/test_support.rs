@@ -3,16 +3,21 @@
 //! The binary is `$TESSERA_ETCD`, or what `cargo xtask check` unpacked under `target/tools`, or `etcd` on the path. Where
 //! none is found the tests fail and say so: a suite that skips itself proves nothing.
 
+mod certificates;
+mod network;
+
 use core::time::Duration;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
+pub use self::certificates::Certificates;
+use self::network::Network;
 use crate::config::EtcdConfig;
 
 /// A cluster of real etcd members on this machine.
@@ -20,6 +25,8 @@ use crate::config::EtcdConfig;
 pub struct EtcdCluster {
     members: Vec<Member>,
     directory: PathBuf,
+    /// Goes after its members.
+    network: Option<Network>,
 }
 
 #[derive(Debug)]
@@ -29,6 +36,7 @@ struct Member {
     arguments: Vec<String>,
     log: PathBuf,
     scheme: &'static str,
+    namespace: Option<String>,
 }
 
 /// How a cluster is started.
@@ -38,6 +46,8 @@ pub struct ClusterOptions {
     pub flags: Vec<String>,
     /// Whether clients speak TLS (the flags must say the same to the server).
     pub tls: bool,
+    /// Whether each member gets a network namespace of its own, so that it can be cut off.
+    pub apart: bool,
 }
 
 impl EtcdCluster {
@@ -134,6 +144,45 @@ impl EtcdCluster {
         self.signal(member, "STOP");
     }
 
+    /// Starts a cluster whose members can be cut off, each in a network namespace of its own.
+    ///
+    /// # Errors
+    /// Why this machine does not let us: it takes root, or the capabilities to make namespaces.
+    ///
+    /// # Panics
+    /// If there is no etcd binary, or the cluster does not come up.
+    pub fn start_apart(members: usize) -> Result<Self, String> {
+        drop(Network::new(1)?);
+        Ok(Self::start_with(members, &ClusterOptions { apart: true, ..ClusterOptions::default() }))
+    }
+
+    /// Cuts a member off the network: it runs on, and nobody hears of it.
+    ///
+    /// # Panics
+    /// If the cluster was not started apart.
+    pub fn cut_off(&self, member: usize) {
+        self.switch(member, false);
+    }
+
+    /// Puts a member back on the network.
+    ///
+    /// # Panics
+    /// If the cluster was not started apart.
+    pub fn reconnect(&self, member: usize) {
+        self.switch(member, true);
+    }
+
+    fn switch(&self, member: usize, connected: bool) {
+        let network = self.network.as_ref().expect("started apart");
+        network.connect(member, connected).unwrap_or_else(|problem| panic!("{problem}"));
+    }
+
+    /// CPU time that the members have used since each was started.
+    #[must_use]
+    pub fn cpu_time(&self) -> Duration {
+        self.members.iter().filter_map(Member::cpu_time).sum()
+    }
+
     /// Lets a frozen member go on.
     pub fn resume(&self, member: usize) {
         self.signal(member, "CONT");
@@ -150,19 +199,26 @@ impl EtcdCluster {
         let name = format!("tessera-etcd-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let directory = std::env::temp_dir().join(name);
         fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-        let mut cluster = Self { members: Vec::new(), directory };
+        let network = if options.apart { Some(Network::new(count)?) } else { None };
+        let mut cluster = Self { members: Vec::new(), directory, network };
+        let address = |member: usize| match &cluster.network {
+            Some(network) => network.address(member),
+            None => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        };
+        let addresses: Vec<IpAddr> = (0..count).map(address).collect();
 
         let ports = free_ports(count * 2).map_err(|error| format!("no free port: {error}"))?;
         let (client_ports, peer_ports) = ports.split_at(count);
         let peers: Vec<String> = peer_ports
             .iter()
             .enumerate()
-            .map(|(index, port)| format!("member{index}=http://127.0.0.1:{port}"))
+            .map(|(index, port)| format!("member{index}=http://{}:{port}", addresses[index]))
             .collect();
         let scheme = if options.tls { "https" } else { "http" };
         for index in 0..count {
-            let client = format!("{scheme}://127.0.0.1:{}", client_ports[index]);
-            let peer = format!("http://127.0.0.1:{}", peer_ports[index]);
+            let host = addresses[index];
+            let client = format!("{scheme}://{host}:{}", client_ports[index]);
+            let peer = format!("http://{host}:{}", peer_ports[index]);
             let data = cluster.directory.join(format!("member{index}"));
             let mut arguments = vec![
                 format!("--name=member{index}"),
@@ -180,10 +236,11 @@ impl EtcdCluster {
             arguments.extend(options.flags.iter().cloned());
             let mut member = Member {
                 process: None,
-                client_address: SocketAddr::from(([127, 0, 0, 1], client_ports[index])),
+                client_address: SocketAddr::from((host, client_ports[index])),
                 arguments,
                 log: cluster.directory.join(format!("member{index}.log")),
                 scheme,
+                namespace: cluster.network.as_ref().map(|network| network.namespace(index)),
             };
             member.spawn(binary).map_err(|error| format!("{}: {error}", binary.display()))?;
             cluster.members.push(member);
@@ -208,7 +265,16 @@ impl Drop for EtcdCluster {
 impl Member {
     fn spawn(&mut self, binary: &Path) -> io::Result<()> {
         let log = File::options().create(true).append(true).open(&self.log)?;
-        let process = Command::new(binary)
+        let mut command = match &self.namespace {
+            // It becomes the server rather than start it, so the process is the server's.
+            Some(namespace) => {
+                let mut within = Command::new("ip");
+                within.args(["netns", "exec", namespace]).arg(binary);
+                within
+            }
+            None => Command::new(binary),
+        };
+        let process = command
             .args(&self.arguments)
             .env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH)
             .stdin(Stdio::null())
@@ -217,6 +283,14 @@ impl Member {
             .spawn()?;
         self.process = Some(process);
         Ok(())
+    }
+
+    /// From the kernel's accounts, in hundredths of a second; `None` where there are none.
+    fn cpu_time(&self) -> Option<Duration> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.as_ref()?.id())).ok()?;
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+        Some(Duration::from_millis(ticks * 10))
     }
 
     fn wait_healthy(&mut self) -> Result<(), String> {

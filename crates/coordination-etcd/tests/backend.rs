@@ -5,7 +5,9 @@ use std::time::Duration;
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::{SplitReplacePlan, plan_split_replace};
 use tessera_contracts::{CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardKey, ShardSpec, TenantId, WorkerId};
-use tessera_coordination::backend::{BlockOn, CoordinationBackend, RunManagement, ShardClaiming};
+use tessera_coordination::backend::{
+    AsyncCoordinationBackend, BlockOn, CoordinationBackend, HeldShard, RunManagement, ShardClaiming,
+};
 use tessera_coordination::error::{CheckpointError, ExpiredBecause, LeaseRefused, RunTransitionError, SplitError};
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::status::RunStatus;
@@ -126,6 +128,61 @@ fn renewing_a_thousand_shards_takes_batches_and_not_a_thousand_calls() {
     assert!(answers.iter().all(Result::is_ok) && answers.len() == 1_000);
     // 64 to a batch, the first few of which go out before the others have arrived, and one hint for the run.
     assert!(trips <= 1_000 / 64 + 6, "{trips} calls");
+}
+
+#[test]
+fn a_planned_stop_takes_batches_and_the_next_worker_goes_on_where_it_was() {
+    let kv = SimKv::new(1);
+    let (mut backend, mut heir) = (coordinator(&kv), coordinator(&kv));
+    start(&mut backend, 200);
+    let leases: Vec<Lease> = (1..=200).map(|n| acquire(&mut backend, ShardId::new(n))).collect();
+    let keys: Vec<[u8; 8]> = leases.iter().map(|lease| lease.shard().get().to_be_bytes()).collect();
+    let held: Vec<HeldShard<'_>> = leases
+        .iter()
+        .zip(&keys)
+        .map(|(lease, key)| HeldShard { lease, cursor: Some(CursorUpdate::at_key(key).expect("valid")), op_id: op(50) })
+        .collect();
+    let mut answers = Vec::new();
+    let drain = AsyncCoordinationBackend::drain(&mut backend.backend, NOW, TENANT, &held, &mut answers);
+    let trips = calls(&kv, || backend.executor.block_on(drain));
+    assert!(answers.iter().all(Result::is_ok) && answers.len() == 200);
+    assert!(trips <= 200 / 64 + 4, "{trips} calls");
+    let mut scratch = AcquireScratch::new();
+    for _ in 0..200 {
+        let view = heir.claim_next_available(NOW, TENANT, RUN, WorkerId::new(2), &mut scratch).expect("free at once");
+        let key = view.lease.shard().get().to_be_bytes();
+        assert_eq!(view.snapshot.cursor.last_key(), Some(&key[..]), "nothing is redone");
+    }
+}
+
+#[test]
+fn a_hint_is_read_once_in_its_age_and_counts_what_was_taken_meanwhile() {
+    let kv = SimKv::new(1);
+    let (mut one, mut other) = (coordinator(&kv), coordinator(&kv));
+    start(&mut one, 10);
+    let mut scratch = AcquireScratch::new();
+    let mut hint = |backend: &mut SimEtcdCoordinator, shard: u64| {
+        let key = ShardKey::new(RUN, ShardId::new(shard));
+        let view = backend.acquire_and_restore_into(NOW, TENANT, key, WORKER, &mut scratch).expect("granted");
+        (view.lease, view.capacity.available_count)
+    };
+    let (lease, left) = hint(&mut one, 1);
+    assert_eq!(left, 9, "read in the same transaction");
+    assert_eq!(hint(&mut one, 2).1, 8);
+    assert_eq!(hint(&mut other, 3).1, 7, "another coordinator has its own");
+    assert_eq!(hint(&mut one, 4).1, 7, "and is not heard of within the hint's age");
+    let renewing = |backend: &mut SimEtcdCoordinator, now: u64| {
+        let mut left = 0;
+        let trips = calls(&kv, || {
+            let renewed = backend.renew(LogicalTime::new(NOW.get() + now), TENANT, &lease).expect("renewed");
+            left = renewed.capacity.available_count;
+        });
+        (trips, left)
+    };
+    assert_eq!(renewing(&mut one, 1), (1, 7), "a renewal needs no request for it");
+    kv.advance(EtcdConfig::default().hint_age_max);
+    assert_eq!(renewing(&mut one, 2), (2, 6), "read again, and true again");
+    assert_eq!(renewing(&mut one, 3), (1, 6));
 }
 
 #[test]

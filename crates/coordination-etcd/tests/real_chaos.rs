@@ -1,12 +1,15 @@
-//! Many workers on three real members that are killed and frozen all the while, and a history that is checked afterwards.
+//! Many workers on three real members that are killed, frozen and cut off all the while, and a history that is checked.
 //!
-//! What is checked: every item is processed by the time the run is done (coverage, across splits, releases, crashes of
-//! workers and loss of sessions); what a worker does under an older fence is never accepted after something was under a
-//! newer one (effects by fence); and the progress of a shard, as a register of accepted checkpoints in real time, never goes
-//! back (an operation that began after another had ended sees at least its key). Cutting members off the network needs
-//! privileges that a test should not ask for; a frozen member is the nearest thing: its connections stand, it is silent.
+//! What is checked: every item is processed by the time the run is done (Coverage, across splits, releases, crashes of
+//! workers and loss of sessions); and every shard and the run, as registers, are linearizable: what all callers were
+//! answered, with a reader among them, has an order that a plain register explains. That holds effects to their fence (what is
+//! accepted under an older fence after a newer one was granted has no order), progress to its direction, and reads to what
+//! was acknowledged before them. `history/mod.rs` says how; `linearizability.rs` shows that broken histories are refused.
 //!
+//! Members are cut off by network namespaces, which takes root; who has not gets frozen members instead, and a notice.
 //! `TESSERA_CHAOS_SECONDS` sets how long faults go on; the default keeps it short.
+
+mod history;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,43 +19,42 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tessera_contracts::keyspace::Fraction;
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::plan_split_residual_at_fraction;
-use tessera_contracts::{Cursor, CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardSpec, TenantId, WorkerId};
+use tessera_contracts::{
+    Cursor, CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardKey, ShardSpec, TenantId, WorkerId,
+};
 use tessera_coordination::backend::{AsyncCoordinationBackend, AsyncRunManagement, AsyncShardClaiming};
 use tessera_coordination::error::{ClaimError, OperationError, RunTransitionError};
 use tessera_coordination::record::history::ReleaseReason;
+use tessera_coordination::record::status::ShardStatus;
 use tessera_coordination::run::config::RunConfig;
+use tessera_coordination::run::status::RunStatus;
 use tessera_coordination::{AcquireScratch, Lease};
 use tessera_coordination_etcd::client::EtcdClient;
 use tessera_coordination_etcd::random::SplitMix64;
 use tessera_coordination_etcd::test_support::EtcdCluster;
 use tessera_coordination_etcd::{AsyncEtcdCoordinator, EtcdConfig};
 
+use history::{Record, Run, RunCall, Shard, ShardCall};
+
 const TENANT: TenantId = TenantId::from_bytes([9; 32]);
 const RUN: RunId = RunId::new(1);
 const ROOTS: u32 = 12;
 /// Enough work that faults never run out of workers to meet.
-const ITEMS_PER_ROOT_AND_SECOND: u32 = 14;
+const ITEMS_PER_ROOT_AND_SECOND: u32 = 150;
 const WORKERS: u64 = 6;
-
-/// A checkpoint or completion that was accepted.
-#[derive(Clone, Debug)]
-struct Accepted {
-    fence: u64,
-    began: Instant,
-    ended: Instant,
-    last_key: Vec<u8>,
-}
 
 /// What all workers did.
 #[derive(Default)]
 struct History {
     items: BTreeSet<u32>,
-    accepted: BTreeMap<ShardId, Vec<Accepted>>,
+    shards: BTreeMap<ShardId, Vec<Record<ShardCall>>>,
+    run: Vec<Record<RunCall>>,
     sessions_lost: u64,
     crashes: u64,
 }
 
 struct World {
+    origin: Instant,
     config: EtcdConfig,
     history: Mutex<History>,
     finished: AtomicBool,
@@ -65,14 +67,26 @@ impl World {
         OpId::new(self.next_op.fetch_add(1, Ordering::Relaxed))
     }
 
-    fn accept(&self, lease: &Lease, began: Instant, last_key: Option<&[u8]>) {
-        let accepted = Accepted {
-            fence: lease.fence().get(),
-            began,
-            ended: Instant::now(),
-            last_key: last_key.unwrap_or_default().to_vec(),
-        };
-        self.history.lock().expect("no panic").accepted.entry(lease.shard()).or_default().push(accepted);
+    /// The clock of the history.
+    fn clock(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_nanos()).expect("a bearable time")
+    }
+
+    /// A call that was answered.
+    fn record(&self, shard: ShardId, began: u64, call: ShardCall) {
+        let record = Record { began, ended: self.clock(), call, certain: true };
+        self.history.lock().expect("no panic").shards.entry(shard).or_default().push(record);
+    }
+
+    /// A call that may have happened, or happen yet.
+    fn record_in_doubt(&self, shard: ShardId, began: u64, call: ShardCall) {
+        let record = Record { began, ended: u64::MAX, call, certain: false };
+        self.history.lock().expect("no panic").shards.entry(shard).or_default().push(record);
+    }
+
+    fn record_run(&self, began: u64, call: RunCall, certain: bool) {
+        let ended = if certain { self.clock() } else { u64::MAX };
+        self.history.lock().expect("no panic").run.push(Record { began, ended, call, certain });
     }
 }
 
@@ -94,22 +108,35 @@ enum After {
     LeaseLost,
 }
 
-/// Tries an operation until it has an answer; `None` after the world has ended.
+/// Tries an operation until it has an answer, and enters it into the history; `None` after the world has ended.
 macro_rules! until_answered {
-    ($world:expr, $attempt:expr) => {
+    ($world:expr, $lease:expr, $call:expr, $attempt:expr) => {{
+        let (began, shard) = ($world.clock(), $lease.shard());
+        let mut in_doubt = false;
         loop {
             match $attempt.await {
-                Ok(_) => break Some(After::Done),
+                Ok(_) => {
+                    $world.record(shard, began, $call);
+                    break Some(After::Done);
+                }
                 Err(error) if error.is_transient() => {
+                    in_doubt = true;
                     if $world.finished.load(Ordering::Relaxed) {
+                        $world.record_in_doubt(shard, began, $call);
                         break None;
                     }
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
-                Err(_) => break Some(After::LeaseLost),
+                Err(_) => {
+                    // An earlier try may have been the one that counted, and been forgotten since.
+                    if in_doubt {
+                        $world.record_in_doubt(shard, began, $call);
+                    }
+                    break Some(After::LeaseLost);
+                }
             }
         }
-    };
+    }};
 }
 
 /// One life of a worker: from its start to its crash, or to the end of the run.
@@ -119,16 +146,22 @@ async fn live(world: Arc<World>, seed: u64) {
     let mut coordinator = AsyncEtcdCoordinator::connect(world.config.clone()).expect("valid");
     let mut scratch = AcquireScratch::new();
     while !world.finished.load(Ordering::Relaxed) {
+        let began = world.clock();
         let claimed = coordinator.claim_next_available(now(), TENANT, RUN, worker, &mut scratch).await;
         let (lease, spec, cursor) = match claimed {
             Ok(view) => (view.lease, view.snapshot.spec.to_owned(), view.snapshot.cursor.to_owned()),
-            Err(ClaimError::RunNotActive { .. }) => return,
+            Err(ClaimError::RunNotActive { .. }) => {
+                world.record_run(began, RunCall::Read(Run::Completed), true);
+                return;
+            }
             Err(_) => {
                 finish(&world, &mut coordinator).await;
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
+        let (last_key, end) = (cursor.last_key().unwrap_or_default().to_vec(), spec.end().to_vec());
+        world.record(lease.shard(), began, ShardCall::Acquire { fence: lease.fence().get(), last_key, end });
         if random.below(12) == 0 {
             // Dies with the shard in hand, and all of its heartbeats with it.
             world.history.lock().expect("no panic").crashes += 1;
@@ -141,10 +174,44 @@ async fn live(world: Arc<World>, seed: u64) {
 }
 
 async fn finish(world: &World, coordinator: &mut AsyncEtcdCoordinator<EtcdClient>) {
+    let began = world.clock();
     // One operation id for all who try: it is the same act.
     match coordinator.complete_run(now(), TENANT, RUN, OpId::new(u64::MAX)).await {
-        Ok(_) | Err(RunTransitionError::Illegal { .. }) => world.finished.store(true, Ordering::Relaxed),
-        Err(_) => {}
+        Ok(_) => {
+            world.record_run(began, RunCall::Complete, true);
+            world.finished.store(true, Ordering::Relaxed);
+        }
+        Err(RunTransitionError::ShardsOpen { .. }) => world.record_run(began, RunCall::Refused, true),
+        Err(RunTransitionError::BackendError(_)) => world.record_run(began, RunCall::Complete, false),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Looks at the run and at shards that are known of, all the while.
+async fn look_around(world: Arc<World>, seed: u64) {
+    let mut random = SplitMix64::new(seed);
+    let mut coordinator = AsyncEtcdCoordinator::connect(world.config.clone()).expect("valid");
+    while !world.finished.load(Ordering::Relaxed) {
+        tokio::time::sleep(Duration::from_millis(random.below(10))).await;
+        let began = world.clock();
+        if random.below(8) == 0 {
+            if let Ok(run) = coordinator.get_run(TENANT, RUN).await {
+                let seen = if run.status == RunStatus::Active { Run::Active } else { Run::Completed };
+                world.record_run(began, RunCall::Read(seen), true);
+            }
+            continue;
+        }
+        let known: Vec<ShardId> = world.history.lock().expect("no panic").shards.keys().copied().collect();
+        let Some(shard) = known.get(usize::try_from(random.next()).unwrap_or(0) % known.len().max(1)) else { continue };
+        if let Ok(record) = coordinator.get_shard(TENANT, ShardKey::new(RUN, *shard)).await {
+            let seen = Shard {
+                fence: record.state.head.fence.get(),
+                last_key: record.cursor.last_key().unwrap_or_default().to_vec(),
+                end: record.spec.end().to_vec(),
+                done: record.state.head.status == ShardStatus::Done,
+            };
+            world.record(*shard, began, ShardCall::Read(seen));
+        }
     }
 }
 
@@ -157,6 +224,7 @@ async fn work(
     mut cursor: Cursor,
     random: &mut SplitMix64,
 ) -> Option<()> {
+    let fence = lease.fence().get();
     let mut next = cursor.last_key().map_or_else(|| first_item(&spec), |key| number(key) + 1);
     loop {
         let end = number(spec.end()).saturating_add(u32::from(spec.end().len() > 4));
@@ -171,24 +239,36 @@ async fn work(
         next = last + 1;
         let key = last.to_be_bytes();
         let update = CursorUpdate::at_key(&key).expect("valid");
-        let (op, began) = (world.op(), Instant::now());
-        match until_answered!(world, coordinator.checkpoint(now(), TENANT, &lease, update, op))? {
-            After::Done => world.accept(&lease, began, Some(&key)),
+        let op = world.op();
+        let call = ShardCall::Checkpoint { fence, last_key: key.to_vec() };
+        match until_answered!(world, lease, call.clone(), coordinator.checkpoint(now(), TENANT, &lease, update, op))? {
+            After::Done => {}
             After::LeaseLost => return Some(()),
         }
         cursor = update.to_owned();
         match random.below(10) {
             0 => {
-                let op = world.op();
-                until_answered!(world, coordinator.release(now(), TENANT, &lease, None, ReleaseReason::Released, op))?;
+                let (op, call, reason) = (world.op(), ShardCall::Release { fence }, ReleaseReason::Released);
+                until_answered!(
+                    world,
+                    lease,
+                    call.clone(),
+                    coordinator.release(now(), TENANT, &lease, None, reason, op)
+                )?;
                 return Some(());
             }
             1 => {
                 let Ok(plan) = plan_split_residual_at_fraction(spec.view(), cursor.last_key(), Fraction::HALF) else {
                     continue;
                 };
-                let op = world.op();
-                match until_answered!(world, coordinator.split_residual(now(), TENANT, &lease, &plan, op))? {
+                let (op, call) = (world.op(), ShardCall::Narrow { fence, end: plan.kept().end().to_vec() });
+                let split = until_answered!(
+                    world,
+                    lease,
+                    call.clone(),
+                    coordinator.split_residual(now(), TENANT, &lease, &plan, op)
+                );
+                match split? {
                     After::Done => spec = plan.kept().clone(),
                     After::LeaseLost => return Some(()),
                 }
@@ -200,11 +280,9 @@ async fn work(
             }
         }
     }
-    let (op, began) = (world.op(), Instant::now());
-    match until_answered!(world, coordinator.complete(now(), TENANT, &lease, cursor.as_update(), op))? {
-        After::Done => world.accept(&lease, began, cursor.last_key()),
-        After::LeaseLost => {}
-    }
+    let op = world.op();
+    let call = ShardCall::Complete { fence, last_key: cursor.last_key().unwrap_or_default().to_vec() };
+    until_answered!(world, lease, call.clone(), coordinator.complete(now(), TENANT, &lease, cursor.as_update(), op))?;
     Some(())
 }
 
@@ -217,32 +295,36 @@ fn check(history: &History, items: u32) {
     let all: BTreeSet<u32> = (0..items).collect();
     let missing: Vec<&u32> = all.difference(&history.items).collect();
     assert!(missing.is_empty(), "Coverage: {} items were never processed: {missing:?}", missing.len());
-    for (shard, accepted) in &history.accepted {
-        for earlier in accepted {
-            for later in accepted.iter().filter(|later| later.began > earlier.ended) {
-                assert!(
-                    later.fence >= earlier.fence,
-                    "FencedEffects: shard {shard} accepted fence {} after fence {}",
-                    later.fence,
-                    earlier.fence
-                );
-                assert!(
-                    later.last_key >= earlier.last_key,
-                    "CursorMonotonic: shard {shard} went from {:?} back to {:?}",
-                    earlier.last_key,
-                    later.last_key
-                );
-            }
-        }
+    for (shard, calls) in &history.shards {
+        history::check(&newborn(calls), calls).unwrap_or_else(|problem| panic!("shard {shard}: {problem}"));
     }
+    history::check(&Run::Active, &history.run).unwrap_or_else(|problem| panic!("the run: {problem}"));
+}
+
+/// A shard as it was born: at the key and with the end that it was first seen with.
+fn newborn(calls: &[Record<ShardCall>]) -> Shard {
+    let first = calls.iter().filter(|record| record.certain).min_by_key(|record| record.ended);
+    let (last_key, end) = match first.map(|record| &record.call) {
+        Some(ShardCall::Acquire { last_key, end, .. }) => (last_key.clone(), end.clone()),
+        other => panic!("the first thing ever done with a shard is to acquire it, not {other:?}"),
+    };
+    Shard { fence: 1, last_key, end, done: false }
 }
 
 #[test]
-fn no_item_is_lost_and_no_fence_is_passed_while_members_and_workers_die() {
+fn no_item_is_lost_and_every_answer_has_its_order_while_members_and_workers_die() {
     let seconds: u64 = std::env::var("TESSERA_CHAOS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(10);
     let seed: u64 = std::env::var("TESSERA_CHAOS_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     println!("replay the workers' choices with TESSERA_CHAOS_SEED={seed}");
-    let mut cluster = EtcdCluster::start(3);
+    let (mut cluster, apart) = match EtcdCluster::start_apart(3) {
+        Ok(cluster) => (cluster, true),
+        Err(problem) => {
+            println!(
+                "notice: members are frozen instead of cut off, since this machine allows no namespaces: {problem}"
+            );
+            (EtcdCluster::start(3), false)
+        }
+    };
     let config = EtcdConfig {
         connect_timeout: Duration::from_millis(500),
         attempt_timeout: Duration::from_secs(1),
@@ -253,6 +335,7 @@ fn no_item_is_lost_and_no_fence_is_passed_while_members_and_workers_die() {
         ..cluster.config()
     };
     let world = Arc::new(World {
+        origin: Instant::now(),
         config: config.clone(),
         history: Mutex::default(),
         finished: AtomicBool::new(false),
@@ -281,19 +364,30 @@ fn no_item_is_lost_and_no_fence_is_passed_while_members_and_workers_die() {
             }
         });
     }
-    let started = Instant::now();
+    runtime.spawn(look_around(Arc::clone(&world), seed));
+    let (mut faults, started) = ([0; 3], Instant::now());
     let mut random = SplitMix64::new(seed);
     while started.elapsed() < Duration::from_secs(seconds) && !world.finished.load(Ordering::Relaxed) {
         // Never more than one of three at a time: two would rightly stop everything.
         let member = usize::try_from(random.below(3)).expect("one of three");
-        if random.below(2) == 0 {
-            cluster.kill(member);
-            std::thread::sleep(Duration::from_millis(800));
-            cluster.restart(member);
-        } else {
-            cluster.pause(member);
-            std::thread::sleep(Duration::from_millis(1_200));
-            cluster.resume(member);
+        let fault = usize::try_from(random.below(3)).expect("one of three");
+        faults[fault] += 1;
+        match fault {
+            0 => {
+                cluster.kill(member);
+                std::thread::sleep(Duration::from_millis(800));
+                cluster.restart(member);
+            }
+            1 if apart => {
+                cluster.cut_off(member);
+                std::thread::sleep(Duration::from_millis(1_500));
+                cluster.reconnect(member);
+            }
+            _ => {
+                cluster.pause(member);
+                std::thread::sleep(Duration::from_millis(1_200));
+                cluster.resume(member);
+            }
         }
         std::thread::sleep(Duration::from_millis(700));
     }
@@ -308,9 +402,10 @@ fn no_item_is_lost_and_no_fence_is_passed_while_members_and_workers_die() {
     runtime.shutdown_timeout(Duration::from_secs(10));
     let history = world.history.lock().expect("no panic");
     println!(
-        "{} shards worked on, {} accepted checkpoints, {} crashes, {} sessions lost, {:?}",
-        history.accepted.len(),
-        history.accepted.values().map(Vec::len).sum::<usize>(),
+        "{} shards, {} calls on them, {} on the run; members killed, cut off, frozen: {faults:?}; {} crashes, {} sessions lost; {:?}",
+        history.shards.len(),
+        history.shards.values().map(Vec::len).sum::<usize>(),
+        history.run.len(),
         history.crashes,
         history.sessions_lost,
         started.elapsed()

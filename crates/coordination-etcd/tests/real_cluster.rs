@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use tessera_coordination_etcd::EtcdConfig;
 use tessera_coordination_etcd::client::EtcdClient;
-use tessera_coordination_etcd::config::{Credentials, Secret, Tls, TlsIdentity};
+use tessera_coordination_etcd::config::{Credentials, Secret, Tls};
 use tessera_coordination_etcd::kv::{Compare, Fate, Kv, KvErrorKind, Moment, Op, RangeRequest, Txn};
 use tessera_coordination_etcd::retry::{RetryPolicy, Retrying};
-use tessera_coordination_etcd::test_support::{ClusterOptions, EtcdCluster};
+use tessera_coordination_etcd::test_support::{Certificates, ClusterOptions, EtcdCluster};
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be built")
@@ -101,7 +101,7 @@ fn administer(cluster: &EtcdCluster, path: &str, body: &str, token: Option<&str>
 #[test]
 fn a_user_logs_in_is_held_to_its_prefix_and_logs_in_again_when_its_token_is_gone() {
     let flags = vec!["--auth-token-ttl=1".to_owned()];
-    let cluster = EtcdCluster::start_with(1, &ClusterOptions { flags, tls: false });
+    let cluster = EtcdCluster::start_with(1, &ClusterOptions { flags, ..ClusterOptions::default() });
     let config = cluster.config();
     let (root, fleet) = (r#"{"name":"root","password":"r"}"#, r#"{"name":"fleet","password":"f"}"#);
     administer(&cluster, "user/add", root, None);
@@ -135,36 +135,10 @@ fn a_user_logs_in_is_held_to_its_prefix_and_logs_in_again_when_its_token_is_gone
 
 #[test]
 fn tls_needs_the_right_authority_and_the_right_certificate() {
-    let folder = std::env::temp_dir().join(format!("tessera-tls-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder for certificates");
-    let script = r#"
-        set -e
-        openssl ecparam -name prime256v1 -genkey -noout -out ca.key
-        openssl req -x509 -new -key ca.key -subj /CN=authority -days 2 -out ca.pem
-        openssl ecparam -name prime256v1 -genkey -noout -out other.key
-        openssl req -x509 -new -key other.key -subj /CN=other -days 2 -out other.pem
-        printf 'subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n' > ext
-        for name in server client; do
-          openssl ecparam -name prime256v1 -genkey -noout -out $name.sec1
-          openssl pkcs8 -topk8 -nocrypt -in $name.sec1 -out $name.key
-          openssl req -new -key $name.key -subj /CN=$name -out $name.csr
-          openssl x509 -req -in $name.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out $name.pem
-        done
-    "#;
-    let made = Command::new("sh").args(["-c", script]).current_dir(&folder).output().expect("a shell is installed");
-    assert!(made.status.success(), "openssl is needed: {}", String::from_utf8_lossy(&made.stderr));
-    let read = |name: &str| std::fs::read(folder.join(name)).expect("openssl wrote it");
-    let path = |name: &str| folder.join(name).display().to_string();
-    let flags = vec![
-        format!("--cert-file={}", path("server.pem")),
-        format!("--key-file={}", path("server.key")),
-        "--client-cert-auth=true".to_owned(),
-        format!("--trusted-ca-file={}", path("ca.pem")),
-    ];
-    let cluster = EtcdCluster::start_with(1, &ClusterOptions { flags, tls: true });
-    let key = String::from_utf8(read("client.key")).expect("PEM");
-    let identity = Some(TlsIdentity { certificate_pem: read("client.pem"), key_pem: Secret::new(key) });
-    let tls = Tls { ca_pem: read("ca.pem"), identity, server_name: None };
+    let certificates = Certificates::new();
+    let options = ClusterOptions { flags: certificates.server_flags(), tls: true, ..ClusterOptions::default() };
+    let cluster = EtcdCluster::start_with(1, &options);
+    let tls = certificates.client();
     let answered = |tls: Tls| {
         let config = EtcdConfig { tls: Some(tls), ..cluster.config() };
         runtime().block_on(async {
@@ -174,9 +148,7 @@ fn tls_needs_the_right_authority_and_the_right_certificate() {
         })
     };
     answered(tls.clone()).expect("both sides know each other");
-    let error = answered(Tls { ca_pem: read("other.pem"), ..tls.clone() }).expect_err("signed by somebody else");
+    let error = answered(Tls { ca_pem: certificates.stranger(), ..tls.clone() }).expect_err("signed by somebody else");
     assert_eq!(error.fate, Fate::Unsent, "{error}");
     answered(Tls { identity: None, ..tls }).expect_err("the server wants a certificate");
-    // What cannot be removed lies in the temporary folder.
-    let _ = std::fs::remove_dir_all(&folder);
 }

@@ -1,5 +1,7 @@
 //! Acquire: one transaction that raises the fence and ties the shard to the worker's session.
 
+use std::sync::Arc;
+
 use tessera_contracts::{LogicalTime, ShardKey, TenantId, WorkerId};
 use tessera_coordination::decide::acquire;
 use tessera_coordination::error::{AccessRefused, AcquireError};
@@ -61,8 +63,9 @@ impl<K: Kv> Inner<K> {
                 }
                 decided => decided?,
             };
-            let mut next = stored.record.clone();
+            let mut next = (*stored.record).clone();
             next.apply(&acquisition.change, &[]);
+            let next = Arc::new(next);
             let window = self.capacity_window(&stored.run, key.shard);
             let kept = self.kept_hint(tenant, key.run);
             let mut transition = Transition::new(&stored, &next, Guard::Untouched);

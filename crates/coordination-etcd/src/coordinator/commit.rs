@@ -45,7 +45,7 @@ pub(super) enum Commit {
 /// A shard's next record, and all that has to be stored with it.
 pub(super) struct Transition<'s> {
     pub(super) before: &'s StoredShard,
-    pub(super) next: &'s ShardRecord,
+    pub(super) next: &'s Arc<ShardRecord>,
     pub(super) guard: Guard,
     pub(super) owner: OwnerWrite,
     /// Further conditions and writes of the same transaction.
@@ -56,7 +56,7 @@ pub(super) struct Transition<'s> {
 }
 
 impl<'s> Transition<'s> {
-    pub(super) fn new(before: &'s StoredShard, next: &'s ShardRecord, guard: Guard) -> Self {
+    pub(super) fn new(before: &'s StoredShard, next: &'s Arc<ShardRecord>, guard: Guard) -> Self {
         let owner = OwnerWrite::AsRecorded;
         Self { before, next, guard, owner, compares: Vec::new(), ops: Vec::new(), reads: Vec::new() }
     }
@@ -152,14 +152,14 @@ impl<K: Kv> Inner<K> {
 }
 
 /// The shard once the transaction is stored.
-fn after(before: &StoredShard, next: &ShardRecord, owner: OwnerWrite, revision: Revision) -> StoredShard {
+fn after(before: &StoredShard, next: &Arc<ShardRecord>, owner: OwnerWrite, revision: Revision) -> StoredShard {
     let owner = match owner {
         OwnerWrite::Put(part, lease) => Some(StoredOwner { part, lease, revision }),
         OwnerWrite::AsRecorded => before.owner.filter(|_| next.state.head.lease.is_some()),
     };
     StoredShard {
         paths: Arc::clone(&before.paths),
-        record: next.clone(),
+        record: Arc::clone(next),
         hot_revision: revision,
         owner,
         run: before.run.clone(),

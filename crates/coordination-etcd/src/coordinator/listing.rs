@@ -94,7 +94,7 @@ impl Walk {
             let record = compose(self.tenant, *key, &cold, hot, owner.as_ref());
             let paths = Arc::new(ShardPaths::new(&inner.space, self.tenant, *key));
             let (run, cold) = (run.clone(), Arc::new(cold));
-            let stored = StoredShard { paths, record, hot_revision, owner, run, cold, fresh: true };
+            let stored = StoredShard { paths, record: record.into(), hot_revision, owner, run, cold, fresh: true };
             shards.extend(inner.if_published(operation, Some(stored), deadline).await?);
         }
         Ok(shards)
@@ -181,7 +181,7 @@ impl<K: Kv> Inner<K> {
 
     pub(super) async fn get_shard(&self, tenant: TenantId, key: ShardKey) -> Result<ShardRecord, GetShardError> {
         let stored: StoredShard = self.reload::<GetShardError>("get_shard", tenant, key, self.deadline()).await?;
-        Ok(stored.record)
+        Ok(Arc::unwrap_or_clone(stored.record))
     }
 
     /// Shows every shard of a run to `look`. Each page has its own deadline: a long listing is many short calls.

@@ -1,5 +1,7 @@
 //! The loop around every operation on one shard: decide, store, and decide again on what others wrote.
 
+use std::sync::Arc;
+
 use tessera_contracts::{ShardKey, TenantId};
 use tessera_coordination::decide::Verdict;
 use tessera_coordination::error::{AccessRefused, IdempotentOutcome, InfraError};
@@ -24,7 +26,7 @@ pub(super) enum Step<T> {
     /// Nothing; answer this.
     Answer(T),
     /// Store this record, then answer.
-    Store { next: Box<ShardRecord>, answer: T, event: Option<EventKind> },
+    Store { next: Arc<ShardRecord>, answer: T, event: Option<EventKind> },
 }
 
 impl<T> Step<IdempotentOutcome<T>> {
@@ -34,9 +36,9 @@ impl<T> Step<IdempotentOutcome<T>> {
             Verdict::Replay(outcome) => Self::Answer(outcome),
             Verdict::Execute(change) => {
                 let event = EventKind::of_change(view.key.shard, &change);
-                let mut next = Box::new(record.clone());
+                let mut next = record.clone();
                 next.apply(&change, &[]);
-                Self::Store { next, answer: IdempotentOutcome::Executed(answer), event }
+                Self::Store { next: Arc::new(next), answer: IdempotentOutcome::Executed(answer), event }
             }
         }
     }

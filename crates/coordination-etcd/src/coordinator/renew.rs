@@ -5,6 +5,7 @@ use core::future::{Future, poll_fn};
 use core::pin::Pin;
 use core::task::Poll;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tessera_contracts::{LogicalTime, RunId, TenantId};
 use tessera_coordination::decide::renew::{self, RenewResult};
@@ -99,7 +100,7 @@ impl<K: Kv> Inner<K> {
                 Ok(answer) if answer.succeeded => {
                     let owner = StoredOwner { part, revision: answer.revision, ..owner };
                     stored.owner = Some(owner);
-                    if let Some(holder) = &mut stored.record.state.head.lease {
+                    if let Some(holder) = &mut Arc::make_mut(&mut stored.record).state.head.lease {
                         holder.deadline = renewal.deadline;
                     }
                     lock(&self.cache).put(stored);
@@ -142,7 +143,7 @@ fn extension(stored: &StoredShard, owner: &StoredOwner, part: OwnerPart) -> Txn 
 }
 
 /// Runs futures side by side until each has ended; their outputs in order.
-async fn join_all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+pub(super) async fn join_all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     let mut futures: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
     let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
     poll_fn(|context| {

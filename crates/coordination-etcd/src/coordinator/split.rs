@@ -37,7 +37,7 @@ pub(super) enum SplitStep<T> {
 
 /// A split to be stored.
 pub(super) struct Planned<T> {
-    next: ShardRecord,
+    next: Arc<ShardRecord>,
     children: Vec<(ShardKey, ColdPart)>,
     answer: T,
     event: Option<EventKind>,
@@ -63,7 +63,12 @@ impl<T> SplitStep<T> {
             };
             (birth.key, cold)
         });
-        Self::Store(Box::new(Planned { next, children: children.collect(), answer: split.answer, event }))
+        Self::Store(Box::new(Planned {
+            next: Arc::new(next),
+            children: children.collect(),
+            answer: split.answer,
+            event,
+        }))
     }
 }
 

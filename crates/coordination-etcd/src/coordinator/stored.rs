@@ -65,7 +65,8 @@ pub(super) struct StoredOwner {
 #[derive(Clone, Debug)]
 pub(super) struct StoredShard {
     pub(super) paths: Arc<ShardPaths>,
-    pub(super) record: ShardRecord,
+    /// Shared with the view that is kept: a record is large, and most operations read it only.
+    pub(super) record: Arc<ShardRecord>,
     /// Zero while nobody has touched the shard.
     pub(super) hot_revision: Revision,
     pub(super) owner: Option<StoredOwner>,
@@ -121,6 +122,7 @@ pub(super) fn assemble(
     let record = compose(tenant, key, &cold, hot, owner.as_ref());
     record.check_invariants().map_err(|violation| InfraError::corruption(operation, violation.to_string()))?;
     let paths = Arc::clone(paths);
+    let record = Arc::new(record);
     Ok(Some(StoredShard { paths, record, hot_revision, owner, run, cold: Arc::new(cold), fresh: true }))
 }
 

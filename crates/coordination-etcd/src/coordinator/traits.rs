@@ -3,7 +3,7 @@
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::{SplitReplacePlan, SplitResidualPlan};
 use tessera_contracts::{CursorUpdate, FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
-use tessera_coordination::backend::{AsyncCoordinationBackend, AsyncRunManagement, AsyncShardClaiming};
+use tessera_coordination::backend::{AsyncCoordinationBackend, AsyncRunManagement, AsyncShardClaiming, HeldShard};
 use tessera_coordination::decide::order::{self, OrderRequest};
 use tessera_coordination::decide::renew::RenewResult;
 use tessera_coordination::decide::settle_run::Settlement;
@@ -34,6 +34,7 @@ use super::AsyncEtcdCoordinator;
 use super::acquire::Granted;
 use super::commit::Guard;
 use super::mutate::{Done, Step};
+use super::renew::join_all;
 use super::split::SplitStep;
 use crate::kv::Kv;
 
@@ -197,13 +198,43 @@ impl<K: Kv + Clone> AsyncCoordinationBackend for AsyncEtcdCoordinator<K> {
         op_id: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<()>, ReleaseError> {
+        let done = self.release_one(now, tenant, HeldShard { lease, cursor, op_id }, reason).await?;
+        Ok(tell(done, now, tenant, lease.run(), events))
+    }
+
+    /// All at once, so that they share requests: a planned stop takes as many as there are batches, not shards.
+    async fn drain_with_events(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        held: &[HeldShard<'_>],
+        answers: &mut Vec<Result<IdempotentOutcome<()>, ReleaseError>>,
+        events: &mut dyn EventSink,
+    ) {
+        let releases = held.iter().map(|shard| self.release_one(now, tenant, *shard, ReleaseReason::Drained));
+        let released = join_all(releases.collect()).await;
+        answers.clear();
+        for (shard, done) in held.iter().zip(released) {
+            answers.push(done.map(|done| tell(done, now, tenant, shard.lease.run(), events)));
+        }
+    }
+}
+
+impl<K: Kv + Clone> AsyncEtcdCoordinator<K> {
+    async fn release_one(
+        &self,
+        now: LogicalTime,
+        tenant: TenantId,
+        shard: HeldShard<'_>,
+        reason: ReleaseReason,
+    ) -> Result<Done<IdempotentOutcome<()>>, ReleaseError> {
+        let HeldShard { lease, cursor, op_id } = shard;
         let presented = lease.presented_by(tenant)?;
         let decide = |view: &ShardView<'_>, record: &ShardRecord| {
             let verdict = release::decide(view, presented, cursor, reason, op_id, now)?;
             Ok::<_, ReleaseError>(Step::of(view, record, verdict, ()))
         };
-        let done = self.inner.mutate("release", tenant, lease.key(), Guard::SessionStands, decide).await?;
-        Ok(tell(done, now, tenant, lease.run(), events))
+        self.inner.mutate("release", tenant, lease.key(), Guard::SessionStands, decide).await
     }
 }
 
@@ -285,10 +316,10 @@ impl<K: Kv + Clone> AsyncRunManagement for AsyncEtcdCoordinator<K> {
     ) -> Result<(), OrderError> {
         let decide = |view: &ShardView<'_>, record: &ShardRecord| {
             let change = order::decide(view, fence, order, now)?;
-            let mut next = Box::new(record.clone());
+            let mut next = record.clone();
             next.apply(&change, &[]);
             let event = Some(EventKind::ShardOrdered { shard: key.shard, order });
-            Ok::<_, OrderError>(Step::Store { next, answer: IdempotentOutcome::Executed(()), event })
+            Ok::<_, OrderError>(Step::Store { next: next.into(), answer: IdempotentOutcome::Executed(()), event })
         };
         let done = self.inner.mutate("order", tenant, key, Guard::Nothing, decide).await?;
         tell(done, now, tenant, key.run, events);

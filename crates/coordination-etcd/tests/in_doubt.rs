@@ -1,0 +1,86 @@
+//! Requests and answers that are lost, one at a time: what is in doubt is resolved by looking, and never done twice.
+
+use tessera_contracts::manifest::InitialShardInput;
+use tessera_contracts::{CursorUpdate, FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_coordination::backend::{CoordinationBackend, RunManagement, ShardClaiming};
+use tessera_coordination::decide::order::OrderRequest;
+use tessera_coordination::run::config::RunConfig;
+use tessera_coordination::{AcquireScratch, Lease};
+use tessera_coordination_etcd::EtcdConfig;
+use tessera_coordination_etcd::sim_kv::SimKv;
+use tessera_coordination_etcd::sim_kv::faults::{CallKind, Fault};
+use tessera_coordination_etcd::sync::{self, SimEtcdCoordinator};
+
+const TENANT: TenantId = TenantId::from_bytes([3; 32]);
+const KEY: ShardKey = ShardKey::new(RunId::new(1), ShardId::new(1));
+const WORKER: WorkerId = WorkerId::new(1);
+const NOW: LogicalTime = LogicalTime::new(1_000);
+
+/// A run with one shard, and a coordinator that has its session open.
+fn world() -> (SimKv, SimEtcdCoordinator) {
+    let kv = SimKv::new(1);
+    let mut backend = sync::simulate(kv.clone(), EtcdConfig::default()).expect("valid");
+    let shards = [InitialShardInput::new(KEY.shard, b"a", b"m"), InitialShardInput::new(ShardId::new(2), b"m", b"z")];
+    let run = RunConfig::default();
+    backend.create_run_with_shards(NOW, TENANT, KEY.run, run, &shards, OpId::new(1)).expect("registered");
+    acquire(&mut backend, ShardKey::new(KEY.run, ShardId::new(2)));
+    (kv, backend)
+}
+
+fn acquire(backend: &mut SimEtcdCoordinator, key: ShardKey) -> Lease {
+    let mut scratch = AcquireScratch::new();
+    backend.acquire_and_restore_into(NOW, TENANT, key, WORKER, &mut scratch).expect("granted").lease
+}
+
+#[test]
+fn an_acquire_whose_answer_was_lost_is_known_by_its_owner_and_fence() {
+    for (fault, fence) in [(Fault::LoseAnswer, 2), (Fault::LoseRequest, 2)] {
+        let (kv, mut backend) = world();
+        kv.inject(CallKind::Write, 0, fault);
+        let lease = acquire(&mut backend, KEY);
+        assert_eq!(lease.fence(), FenceEpoch::new(fence), "granted once after {fault:?}");
+        let stored = backend.get_shard(TENANT, KEY).expect("there");
+        assert_eq!((stored.state.head.fence, stored.state.history.iter().len()), (lease.fence(), 1), "{fault:?}");
+    }
+}
+
+#[test]
+fn a_checkpoint_whose_answer_was_lost_is_known_by_its_op_id() {
+    for fault in [Fault::LoseAnswer, Fault::LoseRequest] {
+        let (kv, mut backend) = world();
+        let lease = acquire(&mut backend, KEY);
+        kv.inject(CallKind::Write, 0, fault);
+        let cursor = CursorUpdate::at_key(b"b").expect("valid");
+        let outcome = backend.checkpoint(NOW, TENANT, &lease, cursor, OpId::new(7)).expect("recorded");
+        assert!(outcome.is_executed(), "it was this call that did it, whatever the way: {fault:?}");
+        let stored = backend.get_shard(TENANT, KEY).expect("there");
+        let logged = stored.state.op_log.iter().filter(|entry| entry.op_id == OpId::new(7)).count();
+        assert_eq!((stored.cursor.last_key(), logged), (Some(&b"b"[..]), 1), "{fault:?}");
+    }
+}
+
+#[test]
+fn a_lost_race_costs_one_more_round_trip_since_the_refusal_brings_what_it_takes() {
+    let (kv, mut backend) = world();
+    let mut operator = sync::simulate(kv.clone(), EtcdConfig::default()).expect("valid");
+    let lease = acquire(&mut backend, KEY);
+    operator.order(NOW, TENANT, KEY, lease.fence(), OrderRequest::Yield).expect("ordered");
+    let before = kv.calls();
+    let cursor = CursorUpdate::at_key(b"b").expect("valid");
+    backend.checkpoint(NOW, TENANT, &lease, cursor, OpId::new(7)).expect("recorded on what the operator wrote");
+    assert_eq!(kv.calls() - before, 2);
+    let stored = backend.get_shard(TENANT, KEY).expect("there");
+    assert!(stored.state.head.orders.yield_requested, "the order stands");
+}
+
+#[test]
+fn a_claim_that_lost_its_answer_leaves_no_shard_held_by_nobody() {
+    let (kv, mut backend) = world();
+    kv.inject(CallKind::Write, 0, Fault::LoseAnswer);
+    let mut scratch = AcquireScratch::new();
+    let claimed = backend.claim_next_available(NOW, TENANT, KEY.run, WORKER, &mut scratch).expect("granted").lease;
+    assert_eq!(claimed.key(), KEY);
+    let stored = backend.get_shard(TENANT, KEY).expect("there");
+    assert_eq!(stored.state.head.lease.map(|holder| holder.owner), Some(WORKER));
+    assert_eq!(stored.state.head.fence, claimed.fence());
+}
