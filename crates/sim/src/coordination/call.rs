@@ -13,7 +13,7 @@ use tessera_coordination::error::{
 use tessera_coordination::events::NoEvents;
 use tessera_coordination::record::history::ReleaseReason;
 use tessera_coordination::record::park::Park;
-use tessera_coordination::record::snapshot::{AcquireScratch, CapacityHint};
+use tessera_coordination::record::snapshot::{AcquireResultView, AcquireScratch, CapacityHint};
 use tessera_coordination::record::status::ParkReason;
 use tessera_coordination::{CoordinationBackend, Lease, RunManagement, ShardClaiming};
 
@@ -53,6 +53,8 @@ pub struct Call {
 pub enum Request {
     /// Any shard.
     Claim,
+    /// This shard.
+    Acquire { key: ShardKey },
     /// More time.
     Renew { lease: Lease },
     /// Progress up to and including `last`.
@@ -89,6 +91,7 @@ impl Request {
             | Self::SplitReplace { lease, .. }
             | Self::SplitResidual { lease, .. } => Some(lease),
             Self::Claim
+            | Self::Acquire { .. }
             | Self::Unpark { .. }
             | Self::Order { .. }
             | Self::CompleteRun { .. }
@@ -99,7 +102,7 @@ impl Request {
     /// The shard it names.
     pub fn shard(&self) -> Option<ShardId> {
         match self {
-            Self::Unpark { key, .. } | Self::Order { key, .. } => Some(key.shard),
+            Self::Acquire { key } | Self::Unpark { key, .. } | Self::Order { key, .. } => Some(key.shard),
             other => other.lease().map(Lease::shard),
         }
     }
@@ -116,7 +119,7 @@ impl Request {
             | Self::Unpark { op, .. }
             | Self::CompleteRun { op }
             | Self::CancelRun { op } => Some(*op),
-            Self::Claim | Self::Renew { .. } | Self::Order { .. } => None,
+            Self::Claim | Self::Acquire { .. } | Self::Renew { .. } | Self::Order { .. } => None,
         }
     }
 }
@@ -175,9 +178,10 @@ impl fmt::Display for Call {
 
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let range = |spec: &ShardSpec| format!("[{},{})", key_number(spec.start()), key_number(spec.end()));
+        let range = |spec: &ShardSpec| format!("[{},{})", edge_number(spec.start()), edge_number(spec.end()));
         let verb = match self {
             Self::Claim => return f.write_str("claims"),
+            Self::Acquire { key } => return write!(f, "acquires {}", key.shard),
             Self::CompleteRun { op } => return write!(f, "completes the run, op {op}"),
             Self::CancelRun { op } => return write!(f, "cancels the run, op {op}"),
             Self::Unpark { key, fence, op } => {
@@ -236,7 +240,17 @@ pub fn key_number(bytes: &[u8]) -> u16 {
     }
 }
 
-fn cursor(last: Option<u16>) -> Cursor {
+/// The first key at or behind the edge of a range. A holder that is asked to split may cut between two keys.
+pub fn edge_number(bytes: &[u8]) -> u16 {
+    match bytes {
+        [_, _] => key_number(bytes),
+        [high, low, ..] => key_number(&[*high, *low]) + 1,
+        _ => panic!("a simulated edge has two bytes or more, this one {}", bytes.len()),
+    }
+}
+
+/// The cursor that says so, with a token.
+pub(super) fn cursor(last: Option<u16>) -> Cursor {
     let key = last.map(key_bytes);
     let token = last.map(|key| [b't', key as u8]);
     Cursor::new(key.as_ref().map(|key| key.as_slice()), token.as_ref().map(|token| token.as_slice()))
@@ -247,7 +261,7 @@ fn cursor(last: Option<u16>) -> Cursor {
 pub fn perform(backend: &mut impl Backend, call: &Call, scratch: &mut AcquireScratch) -> Answer {
     let now = call.at;
     match &call.request {
-        Request::Claim => claim(backend, call, scratch),
+        Request::Claim | Request::Acquire { .. } => grant(backend, call, scratch),
         Request::Renew { lease } => match backend.renew(now, TENANT, lease) {
             Ok(renewed) => Answer::Renewed(renewed),
             Err(error) => refused(error),
@@ -286,19 +300,25 @@ pub fn perform(backend: &mut impl Backend, call: &Call, scratch: &mut AcquireScr
     }
 }
 
-fn claim(backend: &mut impl Backend, call: &Call, scratch: &mut AcquireScratch) -> Answer {
+fn grant(backend: &mut impl Backend, call: &Call, scratch: &mut AcquireScratch) -> Answer {
     let Caller::Worker(worker) = call.caller else { return Answer::NoShard };
-    match backend.claim_next_available(call.at, TENANT, RUN, worker_id(worker), scratch) {
-        Ok(granted) => {
-            let (lo, hi) = (key_number(granted.snapshot.spec.start()), key_number(granted.snapshot.spec.end()));
-            let next = granted.snapshot.cursor.last_key().map_or(lo, |key| key_number(key) + 1);
-            Answer::Granted { lease: granted.lease, lo, hi, next, hint: granted.capacity }
+    let worker = worker_id(worker);
+    match call.request {
+        Request::Acquire { key } => backend
+            .acquire_and_restore_into(call.at, TENANT, key, worker, scratch)
+            .map_or_else(refused, |view| granted(&view)),
+        _ => {
+            let claimed = backend.claim_next_available(call.at, TENANT, RUN, worker, scratch);
+            claimed.map_or_else(refused, |view| granted(&view))
         }
-        Err(ClaimError::NoneAvailable { .. }) => Answer::NoShard,
-        Err(ClaimError::Throttled { .. }) => Answer::Throttled,
-        Err(ClaimError::RunNotActive { .. }) => Answer::Refused(Refusal::RunSettled),
-        Err(error) => refused(error),
     }
+}
+
+/// A grant as an answer.
+pub(super) fn granted(view: &AcquireResultView<'_>) -> Answer {
+    let (lo, hi) = (edge_number(view.snapshot.spec.start()), edge_number(view.snapshot.spec.end()));
+    let next = view.snapshot.cursor.last_key().map_or(lo, |key| key_number(key) + 1);
+    Answer::Granted { lease: view.lease, lo, hi, next, hint: view.capacity }
 }
 
 /// The name of a simulated worker.
@@ -306,11 +326,16 @@ pub const fn worker_id(worker: usize) -> WorkerId {
     WorkerId::new(worker as u64 + 1)
 }
 
-fn plain<E: Told>(result: Result<IdempotentOutcome<()>, E>) -> Answer {
+/// An outcome that says no more than that, as an answer.
+pub(super) fn plain<E: Told>(result: Result<IdempotentOutcome<()>, E>) -> Answer {
     answered(result, |()| Vec::new())
 }
 
-fn answered<T, E: Told>(result: Result<IdempotentOutcome<T>, E>, children: impl Fn(T) -> Vec<ShardId>) -> Answer {
+/// An outcome as an answer; `children` are the shards it tells of.
+pub(super) fn answered<T, E: Told>(
+    result: Result<IdempotentOutcome<T>, E>,
+    children: impl Fn(T) -> Vec<ShardId>,
+) -> Answer {
     let (outcome, value) = match result {
         Ok(IdempotentOutcome::Executed(value)) => (Outcome::Executed, value),
         Ok(IdempotentOutcome::Replayed(value)) => (Outcome::Replayed, value),
@@ -320,12 +345,13 @@ fn answered<T, E: Told>(result: Result<IdempotentOutcome<T>, E>, children: impl 
     Answer::Accepted { outcome, children: children(value) }
 }
 
-fn refused(error: impl Told) -> Answer {
+/// An error as an answer.
+pub(super) fn refused(error: impl Told) -> Answer {
     error.told()
 }
 
-/// An error as an answer.
-trait Told {
+/// What can be told as an answer.
+pub(super) trait Told {
     fn told(self) -> Answer;
 }
 
@@ -371,6 +397,17 @@ impl Told for tessera_coordination::error::RenewError {
     }
 }
 
+impl Told for tessera_coordination::error::AcquireError {
+    fn told(self) -> Answer {
+        match &self {
+            Self::Access(refused) => access(refused),
+            Self::BackendError(error) => infra(error),
+            Self::AlreadyLeased(_) => Answer::NoShard,
+            other => Answer::Refused(Refusal::Other(other.to_string())),
+        }
+    }
+}
+
 impl Told for tessera_coordination::error::UnparkError {
     fn told(self) -> Answer {
         match &self {
@@ -395,6 +432,9 @@ impl Told for ClaimError {
     fn told(self) -> Answer {
         match &self {
             Self::BackendError(error) => infra(error),
+            Self::NoneAvailable { .. } => Answer::NoShard,
+            Self::Throttled { .. } => Answer::Throttled,
+            Self::RunNotActive { .. } => Answer::Refused(Refusal::RunSettled),
             other => Answer::Refused(Refusal::Other(other.to_string())),
         }
     }

@@ -99,7 +99,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    const NONE: Self = Self {
+    pub(super) const NONE: Self = Self {
         lose_request: 0,
         lose_reply: 0,
         duplicate: 0,
@@ -185,6 +185,8 @@ pub struct Config {
     pub steps: u64,
     /// How many workers there are.
     pub workers: u64,
+    /// How many of them hold their shards through a session, the code that ships; the others take their own view.
+    pub sessions: u64,
     /// How many shards the run begins with.
     pub roots: u64,
     /// How many keys it sweeps.
@@ -221,6 +223,7 @@ impl Config {
             seed,
             steps,
             workers: dice.between(2, 6),
+            sessions: 0,
             roots: dice.between(1, 5),
             keys: if dice.below(4) == 0 { dice.between(200, 400) } else { dice.between(8, 120) } as u16,
             lease: dice.between(60, 400),
@@ -235,6 +238,7 @@ impl Config {
             without: Vec::new(),
         };
         config.roots = config.roots.min(u64::from(config.keys));
+        config.sessions = if dice.below(2) == 0 { dice.below(config.workers + 1) } else { 0 };
         if swarm {
             for (name, rate) in config.rates.each() {
                 // Half of all kinds are off in a swarm world; those that are on are on with a vengeance.
@@ -255,7 +259,7 @@ impl Config {
         let mut dice = Dice::new(seed ^ 0x7a1e_5eed_0f0d_0001);
         config.as_modelled = true;
         config.afterwards = 40;
-        config.workers = dice.between(2, 3);
+        (config.workers, config.sessions) = (dice.between(2, 3), 0);
         config.roots = 1;
         config.keys = dice.between(6, 16) as u16;
         config.lease = dice.between(12, 40);

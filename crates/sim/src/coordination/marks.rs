@@ -17,7 +17,7 @@ pub struct Marks(BTreeMap<&'static str, u64>);
 const OF_STORES: [&str; 1] = ["a store lost its power and came back"];
 
 /// Every path that has to be taken sometime.
-pub const ALL: [&str; 28] = [
+pub const ALL: [&str; 32] = [
     "a shard was taken over from an expired lease",
     "a shard was taken up again after a release",
     "a shard was taken up again after an unpark",
@@ -44,6 +44,10 @@ pub const ALL: [&str; 28] = [
     "a worker heard that the run was cancelled",
     "a holder was asked to split",
     "everybody claimed at once",
+    "a session ended as it wished",
+    "a session lost its hold",
+    "a session stood through a failure",
+    "a session split at a safe point",
     "a run was completed",
     "a run was cancelled while shards were leased",
 ];
@@ -76,7 +80,7 @@ impl Marks {
     pub fn see(&mut self, sight: &Sight<'_>) {
         match (&sight.call.request, sight.answer) {
             (Request::Claim, Answer::Throttled) => self.note("a worker was throttled"),
-            (Request::Claim, Answer::Granted { lease, .. }) => {
+            (Request::Claim | Request::Acquire { .. }, Answer::Granted { lease, .. }) => {
                 let record = sight.records.get(&lease.shard());
                 match record.and_then(|record| record.state.history.iter().last()).map(|ownership| ownership.reason) {
                     Some(MoveReason::Expired) => self.note("a shard was taken over from an expired lease"),

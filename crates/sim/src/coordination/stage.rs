@@ -172,7 +172,7 @@ impl<B: Backend> Stage<B> {
         }
         self.calls += 1;
         self.answers.push(answer.clone());
-        let parks_unseen = self.config.retries > 0 && matches!(call.request, Request::Claim);
+        let parks_unseen = self.config.retries > 0 && matches!(call.request, Request::Claim | Request::Acquire { .. });
         let everything = parks_unseen || self.calls.is_multiple_of(SWEEP_PACE);
         let changes = self.mirror.read_after(&mut self.backend, call, &answer, everything);
         let run = self.run_record();

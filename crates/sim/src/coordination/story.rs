@@ -128,6 +128,7 @@ impl Names {
         let op = call.request.op().map(|op| format!(" op {}", op.get())).unwrap_or_default();
         Some(match &call.request {
             Request::Claim => format!("{who} claims run 1"),
+            Request::Acquire { .. } => format!("{who} acquires {shard}"),
             Request::Renew { .. } => format!("{who} renews {shard}"),
             Request::Checkpoint { last, .. } => format!("{who} checkpoints {shard} at {}{op}", cursor(Some(*last))),
             Request::Complete { last, .. } => format!("{who} completes {shard} at {}{op}", cursor(*last)),

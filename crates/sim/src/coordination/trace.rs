@@ -11,7 +11,7 @@ use tessera_contracts::ids::{OpId, ShardId};
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::record::status::ShardStatus;
 
-use super::call::{Answer, Call, Caller, Outcome, Request, key_number};
+use super::call::{Answer, Call, Caller, Outcome, Request, edge_number, key_number};
 use super::config::Config;
 
 /// One thing that happened.
@@ -192,7 +192,7 @@ impl Recorder {
             }
             None => ("\"none\"".to_string(), 0),
         };
-        let (lo, hi) = (key_number(record.spec.start()), key_number(record.spec.end()));
+        let (lo, hi) = (edge_number(record.spec.start()), edge_number(record.spec.end()));
         let cursor = record.cursor.last_key().map_or(lo, |key| key_number(key) + 1);
         format!("<<\"{status}\", {}, {owner}, {left}, {lo}, {hi}, {cursor}>>", head.fence.get())
     }
@@ -244,9 +244,9 @@ fn kind_and_argument(request: &Request) -> Option<(&'static str, Option<u16>)> {
         Request::Release { last, .. } => ("release", last.map(|last| last + 1)),
         Request::Park { .. } => ("park", Some(0)),
         Request::SplitReplace { plan, .. } => {
-            ("split_replace", plan.children().first().map(|child| key_number(child.end())))
+            ("split_replace", plan.children().first().map(|child| edge_number(child.end())))
         }
-        Request::SplitResidual { plan, .. } => ("split_residual", Some(key_number(plan.kept().end()))),
+        Request::SplitResidual { plan, .. } => ("split_residual", Some(edge_number(plan.kept().end()))),
         _ => return None,
     })
 }

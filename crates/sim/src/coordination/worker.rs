@@ -257,7 +257,7 @@ impl Worker {
             }
             Request::SplitResidual { plan, .. } if outcome != Outcome::Superseded => {
                 if let Some(held) = &mut self.held {
-                    held.hi = super::call::key_number(plan.kept().end());
+                    held.hi = super::call::edge_number(plan.kept().end());
                     held.orders.standing.split_requested = None;
                 }
             }

@@ -14,6 +14,7 @@ use super::checkers;
 use super::config::{Config, Rates};
 use super::dice::Dice;
 use super::marks::Marks;
+use super::sessions::SessionWorker;
 use super::sink::{ResultWrite, Sink};
 use super::stage::{BEGINNING, Stage, Violation};
 use super::trace::{Recorder, Step};
@@ -58,6 +59,9 @@ pub struct World<B> {
     tickets: u64,
     ops: u64,
     workers: Vec<Worker>,
+    /// Of the first workers, those who work through a session.
+    sessions: Vec<SessionWorker>,
+    lives: u64,
     stage: Rc<RefCell<Stage<B>>>,
     recorder: Option<Recorder>,
     steps: u64,
@@ -65,7 +69,7 @@ pub struct World<B> {
     trace_hash: u64,
 }
 
-impl<B: Backend> World<B> {
+impl<B: Backend + 'static> World<B> {
     /// A world whose run is registered and whose workers are about to begin.
     pub fn new(config: Config, backend: B, sink: Sink) -> Self {
         Self::watched_by(checkers::all(), config, backend, sink)
@@ -94,6 +98,8 @@ impl<B: Backend> World<B> {
             tickets: 0,
             ops: 1,
             workers,
+            sessions: Vec::new(),
+            lives: 0,
             stage: Rc::new(RefCell::new(stage)),
             recorder: None,
             steps: 0,
@@ -104,6 +110,7 @@ impl<B: Backend> World<B> {
         for worker in 0..world.workers.len() {
             world.schedule(1, Happening::Wake(worker));
         }
+        world.sessions = (0..world.config.sessions as usize).map(|worker| world.session_worker(worker)).collect();
         world.schedule(OPERATOR_PACE, Happening::Operate);
         world
     }
@@ -204,27 +211,71 @@ impl<B: Backend> World<B> {
         }
     }
 
+    fn session_worker(&mut self, number: usize) -> SessionWorker {
+        self.lives += 1;
+        let dice = Dice::new(self.config.seed ^ (self.lives << 40));
+        SessionWorker::new(&self.stage, number, self.lives, self.config.lease, dice)
+    }
+
+    /// A worker starts anew, knowing nothing.
+    fn crash(&mut self, number: usize) {
+        self.workers[number].forget();
+        if number < self.sessions.len() {
+            self.sessions[number] = self.session_worker(number);
+        }
+    }
+
+    /// A session worker does its next thing; what it repeats arrives later.
+    fn go_on(&mut self, number: usize) -> Result<(), Violation> {
+        let (is_calm, rates) = (self.is_calm(), self.rates);
+        let worker = &mut self.workers[number];
+        if self.now < worker.paused_until {
+            return Ok(());
+        }
+        let session = &mut self.sessions[number];
+        {
+            let mut air = session.air.borrow_mut();
+            (air.now, air.rates, air.is_calm) = (worker.clock(self.now), rates, is_calm);
+            air.draining |= std::mem::take(&mut worker.draining);
+            air.oblivious |= std::mem::take(&mut worker.oblivious);
+        }
+        session.take_a_turn();
+        let (late, broken) = {
+            let mut air = session.air.borrow_mut();
+            (std::mem::take(&mut air.late), air.broken.take())
+        };
+        for call in late {
+            let delay = self.dice.between(1, 20 * self.config.lease);
+            self.schedule(delay, Happening::Deliver { ticket: 0, call });
+        }
+        broken.map_or(Ok(()), Err)
+    }
+
     fn wake(&mut self, number: usize) -> Result<(), Violation> {
         let Rates { pause, crash, restart, claim_burst, .. } = self.rates;
         let pace = self.dice.between(1, 4);
         self.schedule(pace, Happening::Wake(number));
         if self.dice.happens(crash) {
-            self.workers[number].forget();
+            self.crash(number);
         }
         if self.dice.happens(pause) {
             let length = self.dice.between(1, 2 * self.config.lease);
             self.workers[number].paused_until = self.now + length;
             self.workers[number].oblivious = self.dice.below(2) == 0;
         }
-        if self.dice.happens(restart) && self.workers[number].held.is_some() {
+        let is_session = number < self.sessions.len();
+        if self.dice.happens(restart) && (is_session || self.workers[number].held.is_some()) {
             self.workers[number].draining = true;
         }
         if self.dice.happens(claim_burst) {
             // Everybody starts over at the same moment.
             self.note("everybody claimed at once");
-            for worker in &mut self.workers {
-                worker.forget();
+            for worker in 0..self.workers.len() {
+                self.crash(worker);
             }
+        }
+        if is_session {
+            return self.go_on(number);
         }
         let worker = &mut self.workers[number];
         match worker.act(self.now, self.config.lease, &self.rates, &mut self.dice, &mut self.ops) {

@@ -27,7 +27,7 @@ use tessera_coordination::run::record::RunRecord;
 use tessera_coordination::run::status::{RunGate, RunStatus};
 use tessera_coordination::run::summary::{RunSummary, ShardFilter, ShardPage, ShardSummary};
 use tessera_coordination::{CoordinationBackend, Lease, RunManagement, ShardClaiming};
-use tessera_sim::coordination::call::{Backend, key_bytes, key_number};
+use tessera_sim::coordination::call::{Backend, edge_number, key_bytes, key_number};
 
 /// Which rule is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +164,7 @@ impl<B: Backend> Broken<B> {
         match self.rule {
             Rule::SplitShowsNoChildren if head.status == ShardStatus::Split => record.spawned.clear(),
             Rule::CursorBelowStart => {
-                let start = key_number(record.spec.start());
+                let start = edge_number(record.spec.start());
                 if start > 0 && now_and_then {
                     record.cursor = Cursor::new(Some(&key_bytes(start - 1)), None).unwrap();
                 }
@@ -178,7 +178,7 @@ impl<B: Backend> Broken<B> {
             }
             Rule::DoneIsOpen if now_and_then && head.status == ShardStatus::Done => head.status = ShardStatus::Active,
             Rule::ChildIsShort if record.state.parent.is_some() && record.cursor.is_initial() => {
-                let (start, end) = (key_number(record.spec.start()), key_number(record.spec.end()));
+                let (start, end) = (edge_number(record.spec.start()), edge_number(record.spec.end()));
                 if end - start > 1 {
                     record.spec = ShardSpec::new(&key_bytes(start), &key_bytes(end - 1), b"").unwrap();
                 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::coordination::call::Answer;
+use crate::coordination::call::{Answer, Request};
 use crate::coordination::watch::{Checker, Sight};
 
 /// See the module.
@@ -21,7 +21,11 @@ impl Checker for ClaimCooldown {
     }
 
     fn after_call(&mut self, sight: &Sight<'_>) -> Result<(), String> {
-        let (Some(worker), Answer::Granted { .. }) = (sight.worker(), sight.answer) else { return Ok(()) };
+        let (Some(worker), Request::Claim, Answer::Granted { .. }) =
+            (sight.worker(), &sight.call.request, sight.answer)
+        else {
+            return Ok(());
+        };
         let at = sight.call.at.get();
         let cooldown = sight.config.cooldown;
         match self.last.insert(worker, at) {

@@ -3,7 +3,7 @@
 use tessera_coordination::record::status::ShardStatus;
 use tessera_coordination::run::status::RunStatus;
 
-use crate::coordination::call::key_number;
+use crate::coordination::call::{edge_number, key_number};
 use crate::coordination::watch::{Checker, Sight};
 
 /// See the module.
@@ -21,7 +21,7 @@ impl Checker for Coverage {
             let (Some(last), false) = (record.cursor.last_key(), record.state.head.status == ShardStatus::Split) else {
                 continue;
             };
-            let passed = key_number(record.spec.start())..=key_number(last);
+            let passed = edge_number(record.spec.start())..=key_number(last);
             if let Some(missed) = passed.into_iter().find(|key| !sight.sink.has(*key)) {
                 return Err(format!("shard {} passed key {missed}, which has no result", record.key));
             }

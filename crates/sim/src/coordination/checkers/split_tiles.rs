@@ -2,7 +2,7 @@
 
 use tessera_coordination::record::status::ShardStatus;
 
-use crate::coordination::call::{Request, key_number};
+use crate::coordination::call::{Request, edge_number};
 use crate::coordination::watch::{Checker, Sight};
 
 /// See the module.
@@ -21,7 +21,7 @@ impl Checker for SplitTiles {
         }
         let homes = sight.records.values().filter(|record| record.state.head.status != ShardStatus::Split);
         let mut ranges: Vec<(u16, u16)> =
-            homes.map(|record| (key_number(record.spec.start()), key_number(record.spec.end()))).collect();
+            homes.map(|record| (edge_number(record.spec.start()), edge_number(record.spec.end()))).collect();
         ranges.sort_unstable();
         let mut reached = 0;
         for (start, end) in ranges {
