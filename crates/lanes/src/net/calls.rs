@@ -10,13 +10,16 @@ use std::os::fd::BorrowedFd;
 use rustix::net::{RecvFlags, SendFlags, recvfrom, sendto};
 
 use crate::drain::BATCH_MAX;
-use crate::net::sys::{self, Received};
+use crate::net::sys::{self, Merge, Received};
 
 /// How datagrams are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Calls {
     /// A batch in one call.
-    Batched,
+    Batched {
+        /// Where a datagram's slot byte stands, if datagrams are steered by it.
+        slot_at: Option<u16>,
+    },
     /// One call per datagram.
     Single,
 }
@@ -37,7 +40,7 @@ impl Calls {
         most: usize,
         received: &mut [Received; BATCH_MAX],
     ) -> io::Result<usize> {
-        if self == Self::Batched {
+        if let Self::Batched { .. } = self {
             return sys::receive(socket, buffer, stride, most, received);
         }
         let mut count = 0;
@@ -64,8 +67,15 @@ impl Calls {
         socket: BorrowedFd<'_>,
         mut next: impl FnMut(usize) -> Option<(SocketAddr, &'a [u8])>,
     ) -> io::Result<usize> {
-        if self == Self::Batched {
-            return sys::send(socket, next);
+        if let Self::Batched { slot_at } = self {
+            // A route or a device that cannot cut (too long for its packets, no checksums in hardware) refuses the run. Then it
+            // goes as it is, and what is refused again is refused for itself.
+            return match sys::send(socket, Merge::Runs { slot_at }, &mut next) {
+                Err(error) if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                    sys::send(socket, Merge::Nothing, next)
+                }
+                sent => sent,
+            };
         }
         let mut count = 0;
         while count < BATCH_MAX

@@ -92,6 +92,9 @@ mod tests {
     use tessera_contracts::prefix_map::{LaneIndex, Selector, Slot};
 
     use super::*;
+    use crate::net::batch::send_all;
+    use crate::net::send_queue::SendQueue;
+    use crate::telemetry::counters::LaneCounters;
 
     /// Sends a datagram of every slot from several ports and checks which socket it reached.
     fn check(group: &SocketGroup, map: &PrefixMap, target: SocketAddr) {
@@ -136,5 +139,29 @@ mod tests {
         let address = first.address();
         drop(first);
         SocketGroup::bind(address, 2, 1 << 16).unwrap();
+    }
+
+    #[test]
+    fn datagrams_that_leave_in_one_piece_are_steered_each_by_its_own_slot() {
+        let group = SocketGroup::bind("127.0.0.1:0".parse().unwrap(), 4, 1 << 20).unwrap();
+        let map = PrefixMap::new(Selector::default(), 4).unwrap();
+        group.steer(&map, 0).unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut queue = SendQueue::new(256, 64);
+        for slot in 0..=255u8 {
+            queue.push(group.address(), &[(slot / 8).wrapping_mul(37), slot, 9]).unwrap();
+        }
+        let counters = LaneCounters::default();
+        send_all(&client, Calls::Batched { slot_at: Some(0) }, false, &mut queue, &counters);
+        let mut seen = 0;
+        for lane in 0..4 {
+            let mut bytes = [0; 8];
+            while let Ok((len, _)) = group.socket(lane).recv_from(&mut bytes) {
+                let owner = map.lane_of_slot(Slot(bytes[0]));
+                assert_eq!((len, usize::from(owner.0)), (3, lane), "datagram {}", bytes[1]);
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, 256);
     }
 }

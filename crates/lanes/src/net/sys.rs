@@ -79,38 +79,131 @@ pub(super) fn receive(
 }
 
 /// Sends datagrams without waiting, as many as `next` gives up to the batch size; says how many the kernel took.
+///
+/// With [`Merge::Runs`], datagrams of one length that follow each other to one receiver go to the kernel as one long datagram
+/// that it cuts (UDP_SEGMENT): one trip through its network layers instead of many. The last of them may be shorter.
 pub(super) fn send<'a>(
     socket: BorrowedFd<'_>,
+    merge: Merge,
     mut next: impl FnMut(usize) -> Option<(SocketAddr, &'a [u8])>,
 ) -> io::Result<usize> {
     let mut names = [const { MaybeUninit::<Name>::uninit() }; BATCH_MAX];
     let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH_MAX];
+    let mut cuts = [const { Cut::NONE }; BATCH_MAX];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::zeroed() }; BATCH_MAX];
-    let mut count = 0;
+    let (mut count, mut runs) = (0, 0);
+    let mut run: Option<Run<'a>> = None;
     while count < BATCH_MAX
         && let Some((to, bytes)) = next(count)
     {
-        let name_len = write_address(&mut names[count], to);
         // The kernel reads through this pointer and never writes: the missing `mut` in `bytes` is not at risk.
         let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-        let part = parts[count].write(part);
+        let part: *mut libc::iovec = parts[count].write(part);
+        count += 1;
+        if let Some(run) = &mut run
+            && let Merge::Runs { slot_at } = merge
+            && run.takes(to, bytes, slot_at)
+        {
+            // SAFETY: the header of the current run was filled below, from zeroed memory.
+            let header = unsafe { headers[runs - 1].assume_init_mut() };
+            let cut = &mut cuts[runs - 1];
+            cut.segment = run.first.len() as u16;
+            header.msg_hdr.msg_iovlen += 1;
+            header.msg_hdr.msg_control = (&raw mut *cut).cast();
+            header.msg_hdr.msg_controllen = size_of::<Cut>();
+            continue;
+        }
+        let name_len = write_address(&mut names[runs], to);
         // SAFETY: all-zero bytes are a valid mmsghdr: integers and null pointers.
-        let header = unsafe { headers[count].assume_init_mut() };
-        header.msg_hdr.msg_name = names[count].as_mut_ptr().cast();
+        let header = unsafe { headers[runs].assume_init_mut() };
+        header.msg_hdr.msg_name = names[runs].as_mut_ptr().cast();
         header.msg_hdr.msg_namelen = name_len;
         header.msg_hdr.msg_iov = part;
         header.msg_hdr.msg_iovlen = 1;
-        count += 1;
+        run = Some(Run { to, first: bytes, bytes: bytes.len(), open: true });
+        runs += 1;
     }
-    if count == 0 {
+    if runs == 0 {
         return Ok(0);
     }
-    // SAFETY: the first `count` headers were filled above; names, iovecs and the bytes behind them ('a) outlive the call.
+    // SAFETY: the first `runs` headers were filled above. Each points to a name, to as many iovecs as it says, which lie one
+    // after the other in `parts`, and perhaps to a control message; these and the bytes behind them ('a) outlive the call.
     let sent = unsafe {
-        libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), count as libc::c_uint, libc::MSG_DONTWAIT)
+        libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), runs as libc::c_uint, libc::MSG_DONTWAIT)
     };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+    if sent < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: only headers that were filled above are looked at.
+    let datagrams = |header: &MaybeUninit<libc::mmsghdr>| unsafe { header.assume_init_ref() }.msg_hdr.msg_iovlen;
+    Ok(headers.iter().take(sent as usize).map(datagrams).sum())
 }
+
+/// Whether datagrams may go to the kernel as one.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Merge {
+    Nothing,
+    /// Those to one receiver in a row may; if they are steered, only those of one slot: on one machine the receiver's kernel
+    /// steers before it cuts.
+    Runs {
+        slot_at: Option<u16>,
+    },
+}
+
+/// Datagrams that go to the kernel as one.
+struct Run<'a> {
+    to: SocketAddr,
+    first: &'a [u8],
+    bytes: usize,
+    open: bool,
+}
+
+impl Run<'_> {
+    /// Whether the next datagram continues the run; then it does.
+    fn takes(&mut self, to: SocketAddr, next: &[u8], slot_at: Option<u16>) -> bool {
+        let slot = |bytes: &[u8]| slot_at.and_then(|at| bytes.get(usize::from(at)).copied());
+        let takes = self.open
+            && to == self.to
+            && next.len() <= self.first.len()
+            && self.bytes + next.len() <= RUN_BYTES_MAX
+            && slot(next) == slot(self.first);
+        if takes {
+            self.bytes += next.len();
+            self.open = next.len() == self.first.len(); // A shorter one is the last.
+        }
+        takes
+    }
+}
+
+/// The longest run: what one UDP datagram may carry over IPv6 and IPv4 alike.
+const RUN_BYTES_MAX: usize = 65_000;
+
+/// A control message that tells the kernel where to cut.
+#[repr(C)]
+struct Cut {
+    header: libc::cmsghdr,
+    segment: u16,
+    padding: [u16; 3],
+}
+
+impl Cut {
+    const NONE: Self = Self {
+        header: libc::cmsghdr {
+            // SAFETY: CMSG_LEN only computes.
+            cmsg_len: unsafe { libc::CMSG_LEN(size_of::<u16>() as u32) } as usize,
+            cmsg_level: libc::SOL_UDP,
+            cmsg_type: libc::UDP_SEGMENT,
+        },
+        segment: 0,
+        padding: [0; 3],
+    };
+}
+
+const _: () = {
+    // SAFETY: CMSG_SPACE only computes.
+    assert!(size_of::<Cut>() == unsafe { libc::CMSG_SPACE(size_of::<u16>() as u32) } as usize);
+    assert!(std::mem::offset_of!(Cut, segment) == size_of::<libc::cmsghdr>());
+};
 
 /// Sends an empty batch, to learn whether the system allows batches at all.
 pub(super) fn send_nothing(socket: BorrowedFd<'_>) -> io::Result<()> {
@@ -136,6 +229,17 @@ pub(super) fn attach(socket: BorrowedFd<'_>, program: &[Instruction]) -> io::Res
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Makes the kernel refuse to cut: it would have to compute checksums, and is told to send none.
+#[cfg(test)]
+pub(super) fn send_without_checksums(socket: BorrowedFd<'_>) {
+    let (on, len) = (1 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the option takes an int, which is behind the pointer for the length of the call.
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, (&raw const on).cast(), len)
+    };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
 }
 
 /// Room for an address of either family, aligned for both.

@@ -130,7 +130,7 @@ where
             shared.event(None, what);
             Calls::Single
         }
-        _ if config.batched_calls => Calls::Batched,
+        _ if config.batched_calls => Calls::Batched { slot_at: config.lane.steer_offset },
         _ => Calls::Single,
     };
     let mut supervisor = Supervisor {
