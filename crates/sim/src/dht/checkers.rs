@@ -103,16 +103,20 @@ impl Checkers {
         }
     }
 
+    fn judge_bounds(&mut self, at: usize, lane: usize, bounds: &[(&str, usize, usize)]) {
+        for (what, seen, max) in bounds {
+            if seen > max {
+                self.violated("BoundsHold", format!("node {at} lane {lane}: {what} {seen} above {max}"));
+            }
+        }
+    }
+
     /// Looks at every node and every watched address.
     pub(crate) fn survey(&mut self, world: &World) {
         self.checks += 1;
         for at in world.honest() {
             for (lane, slot) in world.nodes[at].lanes().iter().enumerate() {
-                for (what, seen, max) in slot.node.bounds() {
-                    if seen > max {
-                        self.violated("BoundsHold", format!("node {at} lane {lane}: {what} {seen} above {max}"));
-                    }
-                }
+                self.judge_bounds(at, lane, &slot.node.bounds());
                 let over = slot.node.counters().amplified_bytes;
                 if over > 0 {
                     self.violated("NoAmplification", format!("node {at} lane {lane} sent {over} bytes too many"));
@@ -128,5 +132,110 @@ impl Checkers {
                 self.violated("NoAmplification", what);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dht::scenario::{NETWORK, node_config};
+    use crate::dht::world::Traffic;
+    use tessera_dht::addr::Addr;
+    use tessera_dht::lookup::Standing;
+    use tessera_dht::node::command::{Asked, CommandId, Outcome, Written};
+    use tessera_dht::record::{MutableDraft, immutable_record, mutable_id, mutable_record};
+
+    /// A world of ten nodes that know nobody.
+    fn world() -> World {
+        let mut world = World::new(1, false);
+        for _ in 0..10 {
+            world.add_node(&node_config(), 1, false, &[]);
+        }
+        world
+    }
+
+    fn completed(answer: Answer) -> Completed {
+        Completed { node: 0, command: CommandId(1), outcome: Outcome::local(answer) }
+    }
+
+    fn broken(checks: &Checkers) -> Vec<&'static str> {
+        checks.violations.iter().map(|violation| violation.property).collect()
+    }
+
+    #[test]
+    fn a_record_of_another_id_is_seen() {
+        let (world, mut checks) = (world(), Checkers::default());
+        let record = immutable_record(b"one", 60).expect("short");
+        let answer = || completed(Answer::Record(record.clone()));
+        checks.get_done(&world, NETWORK, &ContentId::of_immutable(b"one"), &answer());
+        assert_eq!(broken(&checks), [""; 0]);
+        checks.get_done(&world, NETWORK, &ContentId::of_immutable(b"two"), &answer());
+        assert_eq!(broken(&checks), ["RecordsValid"]);
+    }
+
+    #[test]
+    fn a_sequence_that_goes_back_is_seen_at_the_same_reader_only() {
+        let (world, mut checks) = (world(), Checkers::default());
+        let crypto = world.crypto(world.nodes[3].seed);
+        let id = mutable_id(&world.key(3), &[0; 32]);
+        let mut read = |reader, sequence| {
+            let issued_secs = world.now().unix_secs();
+            let draft = MutableDraft { salt: [0; 32], sequence, issued_secs, ttl_secs: 60, value: Some(b"v") };
+            let record = mutable_record(&draft, &crypto, &NetworkKey::of_name(NETWORK)).expect("short");
+            let completed = Completed { node: reader, ..completed(Answer::Record(record)) };
+            checks.get_done(&world, NETWORK, &id, &completed);
+            broken(&checks)
+        };
+        assert_eq!(read(1, 2), [""; 0]);
+        assert_eq!(read(2, 1), [""; 0], "another reader may be behind");
+        assert_eq!(read(1, 2), [""; 0]);
+        assert_eq!(read(1, 1), ["SequenceMonotonic"]);
+    }
+
+    #[test]
+    fn a_lost_record_is_seen_while_a_quorum_of_its_holders_lives_and_not_after() {
+        let (mut world, mut checks) = (world(), Checkers::default());
+        let id = ContentId::of_immutable(b"held");
+        let asked = |at: usize| Asked {
+            id: world.nodes[at].id,
+            addr: world.nodes[at].contact.addr,
+            standing: Standing::Answered,
+            hops: 1,
+            useful: true,
+            via: None,
+            asked_after_ms: 0,
+            took_ms: None,
+        };
+        let holders = (1..4).map(asked).collect();
+        let written = Written { holders: 3, acknowledged: 3, ..Written::default() };
+        let outcome = Outcome { asked: holders, ..Outcome::local(Answer::Written(written)) };
+        checks.put_done(&world, &id, &Completed { node: 0, command: CommandId(1), outcome });
+        world.kill(1);
+        checks.get_missed(&world, &id, 9);
+        assert_eq!(broken(&checks), ["QuorumDurable"]);
+        world.kill(2);
+        checks.get_missed(&world, &id, 9);
+        assert_eq!(broken(&checks), ["QuorumDurable"], "one of three is no quorum");
+    }
+
+    #[test]
+    fn more_bytes_than_came_are_seen() {
+        let (mut world, mut checks) = (world(), Checkers::default());
+        let victim = (0, Addr::v4([9, 9, 9, 9], 9));
+        world.spoofed.insert(victim, Traffic { claimed_bytes: 100, answered_bytes: 100 });
+        checks.survey(&world);
+        assert_eq!(broken(&checks), [""; 0]);
+        world.spoofed.insert(victim, Traffic { claimed_bytes: 100, answered_bytes: 101 });
+        checks.survey(&world);
+        assert_eq!(broken(&checks), ["NoAmplification"]);
+    }
+
+    #[test]
+    fn a_table_above_its_bound_is_seen() {
+        let mut checks = Checkers::default();
+        checks.judge_bounds(0, 0, &[("full", 5, 5)]);
+        assert_eq!(broken(&checks), [""; 0]);
+        checks.judge_bounds(0, 0, &[("full", 5, 5), ("overfull", 6, 5)]);
+        assert_eq!(broken(&checks), ["BoundsHold"]);
     }
 }

@@ -67,3 +67,10 @@ pub(crate) fn percentile(samples: &mut [u64], share: f64) -> u64 {
 pub(crate) fn percent(part: usize, of: usize) -> String {
     format!("{:.2} %", 100.0 * part as f64 / of.max(1) as f64)
 }
+
+/// Seconds of processor time this thread has used, where the system tells.
+pub(crate) fn cpu_secs() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let nanos: u64 = text.split_whitespace().next()?.parse().ok()?;
+    Some(nanos as f64 / 1e9)
+}

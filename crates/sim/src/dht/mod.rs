@@ -6,6 +6,8 @@ mod measure;
 mod report;
 mod scenario;
 mod sybil;
+#[cfg(test)]
+mod tests;
 mod world;
 
 use std::process::ExitCode;

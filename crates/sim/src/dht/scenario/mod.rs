@@ -26,7 +26,7 @@ use tessera_dht::store::records::RecordLimits;
 
 use super::Scenario;
 use super::checkers::Checkers;
-use super::measure::{Findings, percentile};
+use super::measure::{Findings, cpu_secs, percentile};
 use super::world::World;
 
 /// The size and the seed of a run.
@@ -103,6 +103,7 @@ pub(crate) struct Stage {
     pub(crate) findings: Findings,
     quiet: bool,
     started: std::time::Instant,
+    cpu_started: Option<f64>,
 }
 
 impl Stage {
@@ -120,6 +121,7 @@ impl Stage {
             findings: Findings { title, replay, figures: Vec::new(), violations: Vec::new(), checks: 0 },
             quiet: setup.quiet,
             started: std::time::Instant::now(),
+            cpu_started: cpu_secs(),
         }
     }
 
@@ -330,10 +332,14 @@ impl Stage {
         self.checks.survey(&self.world);
         self.findings.violations = self.checks.violations;
         self.findings.checks = self.checks.checks;
-        let secs = self.started.elapsed().as_secs_f64();
         let datagrams = self.world.datagrams;
         self.findings.note("virtual time", format!("{} s", self.world.elapsed_ms() / 1000));
-        self.findings.note("datagrams", format!("{datagrams} in {secs:.0} s of real time"));
+        let wall = format!("{:.0} s of real time", self.started.elapsed().as_secs_f64());
+        let cost = match (self.cpu_started, cpu_secs()) {
+            (Some(before), Some(now)) => format!("{:.0} s of processor time, {wall}", now - before),
+            _ => wall,
+        };
+        self.findings.note("datagrams", format!("{datagrams} in {cost}"));
         self.findings
     }
 }
@@ -349,7 +355,7 @@ fn note_wrong(tally: &mut Tally, what: &str, outcome: &Outcome) {
 }
 
 /// The shipped configuration with smaller bounds, so that ten thousand nodes fit one machine, and livelier upkeep.
-fn node_config() -> NodeConfig {
+pub(crate) fn node_config() -> NodeConfig {
     let shipped = NodeConfig::default();
     NodeConfig {
         network: NETWORK.into(),

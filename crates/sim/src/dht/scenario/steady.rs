@@ -4,7 +4,7 @@ use super::{Setup, Stage, Tally};
 use crate::dht::measure::{Findings, percent};
 
 pub(super) fn run(setup: &Setup) -> Findings {
-    let mut stage = Stage::new(setup, "steady", format!("Steady state, {} nodes", setup.nodes));
+    let mut stage = Stage::new(setup, "steady", title(setup));
     stage.grow(setup.nodes);
     let mut ignored = Tally::default();
     stage.wait(if setup.nodes > 1500 { 10_000 } else { 120_000 }, &mut ignored);
@@ -78,4 +78,9 @@ pub(super) fn run(setup: &Setup) -> Findings {
     );
     f.note("estimated network size, mean", format!("{estimate:.0}"));
     stage.finish()
+}
+
+fn title(setup: &Setup) -> String {
+    let keys = if setup.real_crypto { ", every agreement and signature computed" } else { "" };
+    format!("Steady state, {} nodes{keys}", setup.nodes)
 }

@@ -1,0 +1,76 @@
+//! The scenarios at small sizes, so that each is known to run to its end and to meet its aims.
+
+use super::Scenario;
+use super::measure::Findings;
+use super::scenario::{self, Setup};
+
+fn run(scenario: Scenario, nodes: usize, real_crypto: bool) -> Findings {
+    scenario::run(scenario, &Setup { nodes, seed: 11, real_crypto, quiet: true })
+}
+
+fn passes(scenario: Scenario, nodes: usize) {
+    let findings = run(scenario, nodes, false);
+    assert!(findings.passed(), "{}", findings.table());
+}
+
+#[test]
+fn a_network_at_rest_finds_everything() {
+    passes(Scenario::Steady, 60);
+}
+
+#[test]
+fn a_network_with_real_keys_does_too() {
+    let findings = run(Scenario::Steady, 24, true);
+    assert!(findings.passed(), "{}", findings.table());
+}
+
+#[test]
+fn churn_is_survived() {
+    passes(Scenario::Churn, 80);
+}
+
+#[test]
+fn islands_heal() {
+    passes(Scenario::Partition, 80);
+}
+
+#[test]
+fn a_mass_restart_is_survived() {
+    passes(Scenario::Restart, 80);
+}
+
+#[test]
+fn a_flood_is_survived() {
+    passes(Scenario::Flood, 60);
+}
+
+#[test]
+fn lanes_die_and_change_without_loss() {
+    passes(Scenario::Lanes, 80);
+}
+
+#[test]
+fn many_ids_are_announced_by_few_lookups() {
+    passes(Scenario::Sweep, 60);
+}
+
+#[test]
+fn slow_nodes_relays_blinding_stems_and_paths_work() {
+    passes(Scenario::Odd, 80);
+}
+
+#[test]
+fn sybils_fail_against_the_defences_and_succeed_without() {
+    passes(Scenario::Sybil, 400);
+}
+
+#[test]
+fn a_run_is_a_function_of_its_seed() {
+    let figures = |seed| {
+        let findings = scenario::run(Scenario::Steady, &Setup { nodes: 40, seed, real_crypto: false, quiet: true });
+        let measured = findings.figures.iter().filter(|figure| figure.name != "datagrams");
+        measured.map(|figure| figure.value.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(figures(5), figures(5));
+    assert_ne!(figures(5), figures(6));
+}
