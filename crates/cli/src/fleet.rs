@@ -36,6 +36,10 @@ pub(crate) struct FleetArgs {
     #[arg(long, value_name = "FILE", requires = "coordinator_cert", global = true)]
     coordinator_key: Option<PathBuf>,
 
+    /// Settings to use instead of those in tessera.toml
+    #[arg(long, value_name = "FILE", env = "TESSERA_CONFIG", global = true)]
+    pub(crate) config: Option<PathBuf>,
+
     /// How long the coordinator may be away before the program ends, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, global = true)]
     give_up_after: u64,

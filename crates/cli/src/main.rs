@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod config;
 mod fleet;
 mod progress;
 mod report;
@@ -44,7 +45,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    match config::parse().command {
         Command::Scan(args) => commands::scan::run(&args),
         Command::Worker(args) => commands::worker::run(&args),
         Command::Runs(args) => commands::runs::run(&args),

@@ -14,7 +14,7 @@ use tessera_scan::suppress::Suppressions;
 use tessera_scan::target::ReadOptions;
 
 use crate::progress::Bar;
-use crate::{fleet, report, signals, state_dir};
+use crate::{config, fleet, report, signals, state_dir};
 
 /// Look for leaked secrets in directories, files and git histories
 ///
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     #[arg(long)]
     show_secrets: bool,
 
-    /// Rules to use instead of the built-in ones, in gitleaks' TOML
+    /// Rules in gitleaks' TOML, or `builtin`; by default those of .gitleaks.toml in what is scanned, or else the built-in ones
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
 
@@ -129,7 +129,10 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn scan_and_write(args: &Args) -> Result<ExitStatus, String> {
-    let rules = rules_of(args.rules.as_deref())?;
+    if let Some(file) = config::found_beside().filter(|_| args.fleet.config.is_none() && !args.quiet) {
+        eprintln!("settings of {} are used", file.display());
+    }
+    let rules = rules_for(args)?;
     let suppressions = suppressions_of(args)?;
     let request = request_of(args, rules)?;
     let stop = signals::stop_flag()?;
@@ -235,9 +238,34 @@ fn parse_id_key(text: &str) -> Option<[u8; 32]> {
     (text.len() == 64).then_some(bytes?)?.try_into().ok()
 }
 
+/// The rules that were named, or those that come with what is scanned, as gitleaks does it.
+fn rules_for(args: &Args) -> Result<Rules, String> {
+    if args.rules.is_some() {
+        return rules_of(args.rules.as_deref());
+    }
+    let here = [PathBuf::from(".")];
+    let paths = if args.paths.is_empty() { &here[..] } else { &args.paths };
+    let found: Vec<PathBuf> =
+        paths.iter().map(|path| path.join(".gitleaks.toml")).filter(|path| path.is_file()).collect();
+    match &found[..] {
+        [] => Ok(Rules::builtin()),
+        [one] => {
+            if !args.quiet {
+                eprintln!("rules of {} are used; --rules builtin for the built-in ones", one.display());
+            }
+            rules_of(Some(one))
+        }
+        [first, second, ..] => Err(format!(
+            "{} and {} may differ; choose one with --rules FILE, or --rules builtin",
+            first.display(),
+            second.display()
+        )),
+    }
+}
+
 /// The built-in rules, or those of a gitleaks file.
 pub(crate) fn rules_of(path: Option<&Path>) -> Result<Rules, String> {
-    let Some(path) = path else { return Ok(Rules::builtin()) };
+    let Some(path) = path.filter(|path| *path != Path::new("builtin")) else { return Ok(Rules::builtin()) };
     let rules = Rules::from_gitleaks_file(path)?;
     for warning in rules.set().warnings() {
         eprintln!("warning: {}: {warning}", path.display());

@@ -1,0 +1,198 @@
+//! `tessera.toml`: flags that need not be typed.
+//!
+//! A table named like a subcommand holds its long flags, and `[fleet]` those that say which fleet is meant:
+//!
+//! ```toml
+//! [scan]
+//! exclude = ["vendor/**"]
+//! max-file-size = "20M"
+//!
+//! [fleet]
+//! tenant = "team-a"
+//! ```
+//!
+//! What is typed wins over the environment, and the environment over the file. A key that is no flag is refused, since a
+//! misspelt one would silently do nothing.
+//!
+//! The file is `--config FILE`, or `tessera.toml` in the current directory. The latter may come with a repository of
+//! strangers, so it says what is scanned and looked for, but not where anything is written or sent to.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
+use toml::de::{DeTable, DeValue};
+
+use crate::Cli;
+
+/// The file that is looked for where none is named.
+const FILE: &str = "tessera.toml";
+
+/// Flags that only a file the user names may set.
+const PLACES: [&str; 7] = ["output", "state-dir", "id-key", "coordinator", "findings", "coordinator-ca", "config"];
+
+/// Reads the command line, completed by the file. Ends the program if either is wrong, as clap does.
+pub(crate) fn parse() -> Cli {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let typed = Cli::command().get_matches_from(&args);
+    let completed = file_of(&typed).and_then(|file| match file {
+        Some(file) => file.complete(&typed, args.clone()),
+        None => Ok(args.clone()),
+    });
+    let args = completed.unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        std::process::exit(2);
+    });
+    let matches = Cli::command().get_matches_from(&args);
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+struct File {
+    path: PathBuf,
+    text: String,
+    is_named: bool,
+}
+
+fn file_of(typed: &ArgMatches) -> Result<Option<File>, String> {
+    let Some((verb, typed)) = typed.subcommand() else { return Ok(None) };
+    if matches!(verb, "node" | "dht" | "completions") {
+        return Ok(None);
+    }
+    let named = typed.try_get_one::<PathBuf>("config").ok().flatten();
+    let path = named.cloned().unwrap_or_else(|| FILE.into());
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(File { path, text, is_named: named.is_some() })),
+        Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("cannot read {}: {error}", path.display())),
+    }
+}
+
+impl File {
+    /// The command line with what the file adds to it.
+    fn complete(&self, typed: &ArgMatches, mut args: Vec<OsString>) -> Result<Vec<OsString>, String> {
+        let path = self.path.display();
+        let line_of = |at: usize| 1 + self.text[..at.min(self.text.len())].matches('\n').count();
+        let table = DeTable::parse(&self.text).map_err(|error| {
+            let line = error.span().map_or(0, |span| line_of(span.start));
+            format!("{path}:{line}: {}", error.message())
+        })?;
+        let (verb, typed) = typed.subcommand().map_or(("", typed), |(verb, typed)| (verb, typed));
+        let cli = Cli::command();
+        for (name, value) in table.get_ref() {
+            let at = |what: String| format!("{path}:{}: {what}", line_of(name.span().start));
+            let name = name.get_ref().as_ref();
+            let owner = if name == "fleet" { "worker" } else { name };
+            let Some(command) = cli.find_subcommand(owner) else {
+                return Err(at(format!("[{name}] is no subcommand; write [scan] or [fleet], for instance")));
+            };
+            // Files of nodes are theirs to read.
+            let Some(keys) = value.get_ref().as_table().filter(|_| !matches!(name, "node" | "dht")) else { continue };
+            for (key, value) in keys {
+                let at = |what: String| format!("{path}:{}: {what}", line_of(key.span().start));
+                let key = key.get_ref().as_ref();
+                let Some(arg) = long_flag(command, key) else {
+                    return Err(at(format!(
+                        "{key} is no flag of `tessera {owner}`; `tessera {owner} --help` names them"
+                    )));
+                };
+                if !self.is_named && PLACES.contains(&key) {
+                    return Err(at(format!(
+                        "{key} is set only by a file that --config names, since this one may be a stranger's"
+                    )));
+                }
+                let applies = name == verb || (name == "fleet" && has_long_flag(&cli, verb, key));
+                if applies && !is_set(typed, arg) {
+                    args.extend(flags_of(key, value.get_ref()).map_err(at)?);
+                }
+            }
+        }
+        Ok(args)
+    }
+}
+
+fn long_flag<'c>(command: &'c Command, key: &str) -> Option<&'c clap::Arg> {
+    command.get_arguments().find(|arg| arg.get_long() == Some(key))
+}
+
+fn has_long_flag(cli: &Command, verb: &str, key: &str) -> bool {
+    cli.find_subcommand(verb).is_some_and(|command| long_flag(command, key).is_some())
+}
+
+/// Whether the command line or the environment says it.
+fn is_set(typed: &ArgMatches, arg: &clap::Arg) -> bool {
+    // A flag that this subcommand does not have is not set by it.
+    let source =
+        typed.try_contains_id(arg.get_id().as_str()).ok().and_then(|_| typed.value_source(arg.get_id().as_str()));
+    matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
+}
+
+/// `key = value` as it would be typed.
+fn flags_of(key: &str, value: &DeValue<'_>) -> Result<Vec<OsString>, String> {
+    let one = |value: &DeValue<'_>| match value {
+        DeValue::String(text) => Ok(OsString::from(format!("--{key}={text}"))),
+        DeValue::Integer(number) => Ok(OsString::from(format!("--{key}={}", number.as_str()))),
+        _ => Err(format!("{key} must be a text, a number, true or false, or an array of texts")),
+    };
+    match value {
+        DeValue::Boolean(true) => Ok(vec![format!("--{key}").into()]),
+        DeValue::Boolean(false) => Ok(Vec::new()),
+        DeValue::Array(values) => values.iter().map(|value| one(value.get_ref())).collect(),
+        value => Ok(vec![one(value)?]),
+    }
+}
+
+/// Says which file was used: whoever runs the program in a stranger's folder should know.
+pub(crate) fn found_beside() -> Option<&'static Path> {
+    Path::new(FILE).exists().then_some(Path::new(FILE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complete(text: &str, is_named: bool, typed: &[&str]) -> Result<Vec<String>, String> {
+        let args: Vec<OsString> = typed.iter().map(OsString::from).collect();
+        let matches = Cli::command().get_matches_from(&args);
+        let file = File { path: "t.toml".into(), text: text.into(), is_named };
+        let args = file.complete(&matches, args)?;
+        Ok(args[typed.len()..].iter().map(|arg| arg.to_str().unwrap().to_owned()).collect())
+    }
+
+    #[test]
+    fn the_file_adds_what_was_not_typed() {
+        let text = "[scan]\nexclude = ['a', 'b']\nmax-file-size = '2M'\nno-ignore = true\nbinary = false\njobs = 3\n";
+        let added = complete(text, false, &["tessera", "scan", "--jobs", "7"]).unwrap();
+        assert_eq!(added, ["--exclude=a", "--exclude=b", "--max-file-size=2M", "--no-ignore"]);
+        assert!(complete(text, false, &["tessera", "rules", "list"]).unwrap().is_empty(), "another subcommand's");
+        let fleet = "[fleet]\ntenant = 'x'\n";
+        for verb in [&["tessera", "scan"][..], &["tessera", "worker"], &["tessera", "runs"]] {
+            assert_eq!(complete(fleet, false, verb).unwrap(), ["--tenant=x"], "{verb:?}");
+        }
+        assert!(complete(fleet, false, &["tessera", "rules", "list"]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn unknown_keys_and_tables_are_refused_with_their_line() {
+        let wrong = |text: &str| complete(text, true, &["tessera", "scan"]).unwrap_err();
+        assert!(
+            wrong("\n[scan]\nexlude = ['a']\n").starts_with("t.toml:3: exlude is no flag"),
+            "{}",
+            wrong("\n[scan]\nexlude = ['a']\n")
+        );
+        assert!(wrong("[scna]\n").starts_with("t.toml:1: [scna] is no subcommand"));
+        assert!(wrong("jobs = 3\n").contains("[jobs] is no subcommand"));
+        assert!(wrong("[scan\n").starts_with("t.toml:1: "));
+        assert!(wrong("[scan]\njobs = 1.5\n").contains("must be"));
+        // Also in the table of another subcommand: it is wrong, whichever runs.
+        assert!(wrong("[worker]\nx = 1\n").contains("no flag of `tessera worker`"));
+    }
+
+    #[test]
+    fn a_file_that_was_not_named_says_nothing_about_places() {
+        for text in ["[scan]\noutput = 'x'\n", "[fleet]\ncoordinator = 'etcd://h:1'\n", "[scan]\nid-key = 'x'\n"] {
+            assert!(complete(text, false, &["tessera", "scan"]).unwrap_err().contains("stranger"), "{text}");
+            assert_eq!(complete(text, true, &["tessera", "scan"]).unwrap().len(), 1, "{text}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Files that say what need not be typed, and files nobody may read.
+#![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn token(seed: u64) -> String {
+    let mut seed = tessera_detect::template::Seed::new(seed);
+    tessera_detect::template::expand("ghp_<<github 30>>", &mut seed).unwrap()
+}
+
+fn scan(dir: &Path, args: &[&str]) -> Output {
+    let mut tessera = Command::new(env!("CARGO_BIN_EXE_tessera"));
+    tessera.arg("scan").arg("--no-resume").args(args).current_dir(dir).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn settings_are_read_flags_win_and_a_misspelt_key_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("vendor")).unwrap();
+    std::fs::write(dir.path().join("vendor/x"), format!("TOKEN={}\n", token(1))).unwrap();
+    assert_eq!(scan(dir.path(), &[]).status.code(), Some(1));
+    let settings = dir.path().join("tessera.toml");
+    std::fs::write(&settings, "[scan]\nexclude = [\"vendor\"]\n").unwrap();
+    let output = scan(dir.path(), &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(said(&output).contains("settings of tessera.toml"), "{}", said(&output));
+    assert_eq!(scan(dir.path(), &["--exclude", "nothing"]).status.code(), Some(1), "what is typed wins");
+    std::fs::write(&settings, "[scan]\nexlude = [\"vendor\"]\n").unwrap();
+    let output = scan(dir.path(), &[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("tessera.toml:2: exlude"), "{}", said(&output));
+    // A file that was not asked for does not choose where things are written.
+    std::fs::write(&settings, "[scan]\noutput = \"elsewhere\"\n").unwrap();
+    assert_eq!(scan(dir.path(), &[]).status.code(), Some(2));
+    assert!(!dir.path().join("elsewhere").exists());
+    assert_eq!(scan(dir.path(), &["--config", "tessera.toml"]).status.code(), Some(1));
+    assert!(dir.path().join("elsewhere").exists());
+}
+
+#[test]
+fn rules_that_come_with_a_repository_are_used_and_said() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("x"), "key = acme_abcdefghijklmnopqrst\n").unwrap();
+    assert_eq!(scan(dir.path(), &[]).status.code(), Some(0));
+    let rules =
+        "[[rules]]\nid = \"acme\"\ndescription = \"Acme\"\nregex = '''acme_[a-z]{20}'''\nkeywords = [\"acme_\"]\n";
+    std::fs::write(dir.path().join(".gitleaks.toml"), rules).unwrap();
+    let output = scan(dir.path(), &[]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("acme") && said(&output).contains(".gitleaks.toml are used"), "{}", said(&output));
+    assert_eq!(scan(dir.path(), &["--rules", "builtin"]).status.code(), Some(0));
+}
+
+/// Runs the scan as somebody whom file permissions bind: root is above them.
+fn scan_as_nobody(dir: &Path) -> Output {
+    let program = env!("CARGO_BIN_EXE_tessera");
+    let is_root = std::fs::metadata("/proc/self").map(|me| std::os::unix::fs::MetadataExt::uid(&me)).unwrap() == 0;
+    if !is_root {
+        return Command::new(program).args(["scan", "--no-resume"]).arg(dir).output().unwrap();
+    }
+    // The program itself may lie where nobody else can reach it.
+    let copy = dir.parent().unwrap().join("tessera");
+    std::fs::copy(program, &copy).unwrap();
+    let mut nobody = Command::new("setpriv");
+    nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy).args(["scan", "--no-resume"]).arg(dir);
+    nobody
+        .env("TMPDIR", "/tmp")
+        .output()
+        .expect("setpriv of util-linux runs, so that permissions can be tested as root")
+}
+
+#[test]
+fn what_permissions_hide_is_counted_and_never_called_clean() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("tree");
+    std::fs::create_dir_all(root.join("closed")).unwrap();
+    std::fs::write(root.join("open"), "plain\n").unwrap();
+    std::fs::write(root.join("hidden"), format!("TOKEN={}\n", token(1))).unwrap();
+    std::fs::write(root.join("closed/x"), format!("TOKEN={}\n", token(2))).unwrap();
+    let mode = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    mode(dir.path(), 0o755);
+    mode(&root.join("hidden"), 0o000);
+    mode(&root.join("closed"), 0o000);
+    let output = scan_as_nobody(&root);
+    mode(&root.join("closed"), 0o755);
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    let said = said(&output);
+    assert!(said.contains("3 items = 1 scanned (6 B) + 0 skipped + 2 unreadable"), "{said}");
+    assert!(said.contains("hidden: permission denied") && said.contains("closed: permission denied"), "{said}");
+}
