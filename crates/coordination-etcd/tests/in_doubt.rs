@@ -3,7 +3,6 @@
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::{CursorUpdate, FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_coordination::backend::{CoordinationBackend, RunManagement, ShardClaiming};
-use tessera_coordination::decide::order::OrderRequest;
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::{AcquireScratch, Lease};
 use tessera_coordination_etcd::EtcdConfig;
@@ -64,7 +63,7 @@ fn a_lost_race_costs_one_more_round_trip_since_the_refusal_brings_what_it_takes(
     let (kv, mut backend) = world();
     let mut operator = sync::simulate(kv.clone(), EtcdConfig::default()).expect("valid");
     let lease = acquire(&mut backend, KEY);
-    operator.order(NOW, TENANT, KEY, lease.fence(), OrderRequest::Yield).expect("ordered");
+    operator.request_yield(NOW, TENANT, KEY, lease.fence()).expect("ordered");
     let before = kv.calls();
     let cursor = CursorUpdate::at_key(b"b").expect("valid");
     backend.checkpoint(NOW, TENANT, &lease, cursor, OpId::new(7)).expect("recorded on what the operator wrote");

@@ -40,7 +40,7 @@ const TENANT: TenantId = TenantId::from_bytes([9; 32]);
 const RUN: RunId = RunId::new(1);
 const ROOTS: u32 = 12;
 /// Enough work that faults never run out of workers to meet.
-const ITEMS_PER_ROOT_AND_SECOND: u32 = 150;
+const ITEMS_PER_ROOT_AND_SECOND: u32 = 60;
 const WORKERS: u64 = 6;
 
 /// What all workers did.
