@@ -20,6 +20,42 @@ use crate::record::state::Change;
 use crate::record::status::ParkReason;
 
 /// What happened.
+///
+/// More kinds may come, so whoever matches says what becomes of those it does not know:
+///
+/// ```
+/// # use tessera_coordination::events::EventKind;
+/// fn of_a_run(kind: &EventKind) -> bool {
+///     match kind {
+///         EventKind::RunCreated => true,
+///         other => other.is_run_event(),
+///     }
+/// }
+/// ```
+///
+/// ```compile_fail,E0004
+/// # use tessera_coordination::events::EventKind;
+/// fn of_a_run(kind: &EventKind) -> bool {
+///     match kind {
+///         EventKind::RunCreated
+///         | EventKind::RunActivated { .. }
+///         | EventKind::RunCompleted
+///         | EventKind::RunFailed
+///         | EventKind::RunCancelled
+///         | EventKind::RunRetired { .. } => true,
+///         EventKind::ShardAcquired { .. }
+///         | EventKind::ShardCheckpointed { .. }
+///         | EventKind::ShardResidualCreated { .. }
+///         | EventKind::ShardUnparked { .. }
+///         | EventKind::ShardLeaseRenewed { .. }
+///         | EventKind::ShardReleased { .. }
+///         | EventKind::ShardOrdered { .. }
+///         | EventKind::ShardCompleted { .. }
+///         | EventKind::ShardParked { .. }
+///         | EventKind::ShardSplit { .. } => false,
+///     }
+/// }
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum EventKind {
@@ -371,6 +407,15 @@ mod tests {
     use alloc::format;
 
     use super::*;
+
+    #[test]
+    fn nothing_here_can_be_serialised_by_accident() {
+        // A derive needs a library, and this crate depends on none that serialises.
+        let manifest = include_str!("../Cargo.toml");
+        for library in ["serde", "bincode", "postcard", "rkyv", "borsh", "prost", "ciborium"] {
+            assert!(!manifest.contains(library), "{library} could write out the keys that `Debug` hides");
+        }
+    }
 
     fn event(tenant: u8, kind: EventKind) -> StateTransitionEvent {
         let tenant = TenantId::from_bytes([tenant; 32]);

@@ -1,8 +1,10 @@
 //! Operations that promise not to allocate, held to it by counting.
+#![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
 use alloc_counter::{CountingAllocator, count};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::{CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_coordination::events::EventCollector;
 use tessera_coordination::record::history::ReleaseReason;
 use tessera_coordination::record::park::Park;
 use tessera_coordination::record::status::ParkReason;
@@ -105,6 +107,12 @@ fn whole_life(prefix: &[u8]) {
     }
     let (allocations, nothing) = count(|| claim(&mut coordinator, &mut scratch, 500));
     assert_eq!((allocations, nothing.is_err()), (0, true), "claim with nothing left");
+}
+
+#[test]
+fn a_collector_of_events_allocates_when_something_happens_and_not_before() {
+    let (allocations, collector) = count(EventCollector::new);
+    assert_eq!((allocations, collector.is_empty()), (0, true));
 }
 
 #[test]

@@ -2,16 +2,17 @@
 
 use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_contracts::manifest::{InitialShardInput, ManifestError};
-use tessera_contracts::split::{plan_split_replace, plan_split_residual};
+use tessera_contracts::split::{DerivedShardKind, derive_split_shard_id, plan_split_replace, plan_split_residual};
 use tessera_contracts::{CursorUpdate, keyspace::Fraction};
 use tessera_coordination::backend::{HeldShard, claim_from_candidates};
 use tessera_coordination::error::{
-    AccessRefused, AcquireError, CheckpointError, ClaimError, CreateRunError, GetRunError, LeaseRefused,
+    AccessRefused, AcquireError, CheckpointError, ClaimError, CreateRunError, GetRunError, InfraError, LeaseRefused,
     RegisterShardsError, RenewError, RunNotFound, SplitError,
 };
 use tessera_coordination::events::{EventCollector, EventKind, NoEvents};
 use tessera_coordination::record::history::{MoveReason, ReleaseReason};
 use tessera_coordination::record::park::Park;
+use tessera_coordination::record::state::ShardState;
 use tessera_coordination::record::status::{ParkReason, ShardStatus};
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::explain::ClaimVerdict;
@@ -185,6 +186,31 @@ fn a_full_slab_refuses_and_leaves_everything_as_it_was() {
     assert_eq!(coordinator.total_shard_count(), 1);
     // Nothing leaked on the way: one value may still fill the slab.
     coordinator.checkpoint(at(5), tenant(), &lease, key(&long(b"bc", 500)), op(60)).unwrap();
+}
+
+#[test]
+fn a_child_whose_name_is_taken_is_refused_and_changes_nothing() {
+    let mut coordinator = with_shards(small(), 1);
+    let lease = acquire(&mut coordinator, 1, 2).unwrap();
+    let before = coordinator.get_shard(tenant(), shard(1)).unwrap();
+    // 63 bits never collide in practice, so the other shard is put there by hand.
+    for (op_id, kind) in [(op(9), DerivedShardKind::Residual), (op(10), DerivedShardKind::Child)] {
+        let mut taken = before.clone();
+        taken.key = ShardKey::new(RUN, derive_split_shard_id(RUN, ShardId::new(1), op_id, kind, 0));
+        taken.state = ShardState::newborn(before.state.cursor_semantics, Some(ShardId::new(7)));
+        coordinator.restore_shard(&taken).unwrap();
+    }
+    let plan = plan_split_residual(before.spec.view(), None, b"bm").unwrap();
+    let residual = coordinator.split_residual(at(3), tenant(), &lease, &plan, op(9)).unwrap_err();
+    let plan = plan_split_replace(before.spec.view(), &[b"bm"]).unwrap();
+    let replaced = coordinator.split_replace(at(3), tenant(), &lease, &plan, op(10)).unwrap_err();
+    for refused in [residual, replaced] {
+        assert!(matches!(&refused, SplitError::BackendError(InfraError::Corruption { .. })), "{refused:?}");
+    }
+    assert_eq!(coordinator.get_shard(tenant(), shard(1)).unwrap(), before);
+    assert_eq!(coordinator.total_shard_count(), 3);
+    // Another op id is another name.
+    coordinator.split_replace(at(3), tenant(), &lease, &plan, op(11)).unwrap();
 }
 
 #[test]

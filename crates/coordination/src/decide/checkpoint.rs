@@ -103,6 +103,8 @@ mod tests {
         assert_eq!(checkpoint(&mut shard, &lease, key(b"c"), 1, 1001), replayed);
         assert_eq!(checkpoint(&mut shard, &lease, key(b"c"), 1, 5000), replayed, "after expiry");
         assert_eq!(shard.record, before);
+        let entry = shard.record.state.op_log.find(op(1)).unwrap();
+        assert_eq!(entry.executed_at, at(1001), "the first time, whenever the retries came");
         shard.acquire(OTHER, 1100);
         assert_eq!(checkpoint(&mut shard, &lease, key(b"c"), 1, 1101), replayed, "after a takeover");
         shard.settle_run();

@@ -149,6 +149,18 @@ mod tests {
     }
 
     #[test]
+    fn children_are_numbered_from_those_that_the_parent_has() {
+        let (mut shard, lease) = Shard::<16>::leased();
+        let hash = tessera_contracts::PayloadHash::from_stored(9).unwrap();
+        shard.record.spawned = vec![Spawned { id: ShardId::new(ShardId::DERIVED_BIT), payload_hash: hash }; 3];
+        let answer = split(&mut shard, &lease, &plan(&[b"e"]), 1, &ShardCensus::default()).unwrap();
+        let numbered = |index| derive_split_shard_id(KEY.run, KEY.shard, op(1), DerivedShardKind::Child, index);
+        assert_eq!(answer, IdempotentOutcome::Executed(vec![numbered(3), numbered(4)]));
+        let replayed = split(&mut shard, &lease, &plan(&[b"e"]), 1, &ShardCensus::default()).unwrap();
+        assert_eq!(replayed, IdempotentOutcome::Replayed(vec![numbered(3), numbered(4)]), "and no older ones");
+    }
+
+    #[test]
     fn the_child_that_holds_the_last_key_resumes_there_and_the_others_begin() {
         let (mut shard, lease) = Shard::<16>::leased();
         let progress = CursorUpdate::new(Some(b"e"), Some(b"token")).unwrap();

@@ -143,10 +143,29 @@ fn losing_shard_or_lease_ends_a_session_and_nothing_else_does() {
 fn a_store_failure_is_the_source_of_the_operations_error() {
     use core::error::Error;
     let infra = InfraError::transient("renew.txn", "timeout");
-    let error = RenewError::BackendError(infra.clone());
-    assert!(error.is_transient());
-    assert_eq!(error.to_string(), infra.to_string());
-    assert_eq!(error.source().and_then(|source| source.downcast_ref()), Some(&infra));
+    let of_every_operation: [(&str, &dyn Error); 15] = [
+        ("acquire", &AcquireError::BackendError(infra.clone())),
+        ("renew", &RenewError::BackendError(infra.clone())),
+        ("checkpoint", &CheckpointError::BackendError(infra.clone())),
+        ("complete", &CompleteError::BackendError(infra.clone())),
+        ("park", &ParkError::BackendError(infra.clone())),
+        ("split", &SplitError::BackendError(infra.clone())),
+        ("release", &ReleaseError::BackendError(infra.clone())),
+        ("unpark", &UnparkError::BackendError(infra.clone())),
+        ("order", &OrderError::BackendError(infra.clone())),
+        ("create_run", &CreateRunError::BackendError(infra.clone())),
+        ("register_shards", &RegisterShardsError::BackendError(infra.clone())),
+        ("settle_run", &RunTransitionError::BackendError(infra.clone())),
+        ("get_run", &GetRunError::BackendError(infra.clone())),
+        ("get_shard", &GetShardError::BackendError(infra.clone())),
+        ("claim", &ClaimError::BackendError(infra.clone())),
+    ];
+    for (operation, error) in of_every_operation {
+        assert!(error.to_string().contains("renew.txn"), "{operation} says at which step: {error}");
+        let source = error.source().and_then(|source| source.downcast_ref());
+        assert_eq!(source, Some(&infra), "{operation}");
+    }
+    assert!(RenewError::BackendError(infra).is_transient());
 }
 
 /// The compiler asks for every block where a `match` has no wildcard. This looks for the wildcards.

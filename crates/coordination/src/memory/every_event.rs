@@ -86,7 +86,7 @@ impl Stage {
         self.memory.park_shard_with_events(at(3), TENANT, &lease, why, OP, &mut self.events).unwrap();
     }
 
-    /// Acquires shard 1 again, and only that is told.
+    /// Acquires shard 1, and only that is told.
     fn next_owner(&mut self, now: u64) {
         self.events.drain();
         self.acquire(ONE, now);
@@ -130,7 +130,7 @@ fn rows() -> Vec<Row> {
     let released = |reason| vec![EventKind::ShardReleased { shard: ONE, reason }];
     let renewed = |shard, until| EventKind::ShardLeaseRenewed { shard, new_deadline: at(until) };
     vec![
-        ("acquire", |stage| drop(stage.acquire(ONE, 2)), granted(2, MoveReason::FirstAcquire), NotAsked),
+        ("acquire", |stage| stage.next_owner(2), granted(2, MoveReason::FirstAcquire), NotAsked),
         (
             "acquire after expiry",
             |stage| {
@@ -364,8 +364,9 @@ fn a_split_is_told_with_the_shards_it_makes() {
     for told in [1, 0] {
         let outcome = stage.memory.split_residual_with_events(at(3), TENANT, &lease, &plan, OP, &mut stage.events);
         let residual = outcome.unwrap().into_inner();
-        let kinds: Vec<_> = stage.events.drain().into_iter().map(|event| event.kind).collect();
-        assert_eq!(kinds, vec![EventKind::ShardResidualCreated { parent: ONE, residual }; told]);
+        let kind = EventKind::ShardResidualCreated { parent: ONE, residual };
+        let event = StateTransitionEvent { tenant: TENANT, run: RUN, at: at(3), kind };
+        assert_eq!(stage.events.drain(), vec![event; told]);
     }
     let plan = plan_split_replace(plan.kept().view(), &[b"c", b"e"]).unwrap();
     for told in [1, 0] {
@@ -375,6 +376,23 @@ fn a_split_is_told_with_the_shards_it_makes() {
         let kinds: Vec<_> = stage.events.drain().into_iter().map(|event| event.kind).collect();
         assert_eq!(kinds, vec![EventKind::ShardSplit { parent: ONE, children }; told]);
     }
+}
+
+#[test]
+fn nothing_depends_on_whether_anyone_listens() {
+    let mut listening = Stage::new();
+    let mut alone = Stage { events: EventCollector::with_max_capacity(0), ..Stage::new() };
+    for stage in [&mut listening, &mut alone] {
+        stage.release(ReleaseReason::Yielded);
+        let lease = stage.acquire(ONE, 4);
+        let cursor = CursorUpdate::at_key(b"c").unwrap();
+        stage.memory.checkpoint_with_events(at(5), TENANT, &lease, cursor, OpId::new(102), &mut stage.events).unwrap();
+        stage.settle(Settlement::Fail);
+    }
+    assert_eq!((listening.events.is_empty(), alone.events.is_empty()), (false, true));
+    let key = ShardKey::new(RUN, ONE);
+    assert_eq!(listening.memory.get_shard(TENANT, key), alone.memory.get_shard(TENANT, key));
+    assert_eq!(listening.memory.get_run(TENANT, RUN), alone.memory.get_run(TENANT, RUN));
 }
 
 /// The number of an event's kind; those with the shards that a split makes are in the test above. A new kind does not

@@ -17,6 +17,8 @@ use tessera_contracts::ids::{LogicalTime, RunId, ShardId, ShardKey, TenantId, Wo
 use tessera_stdx::{ByteSlab, SlabFull};
 
 mod arena;
+#[cfg(test)]
+mod broken_change;
 mod claim_index;
 mod claims;
 mod config;
@@ -164,7 +166,7 @@ impl InMemoryCoordinator {
         &mut self,
         slot: Slot,
         change: &Change<'_>,
-        births: impl Iterator<Item = Spawned>,
+        births: impl Iterator<Item = Spawned> + Clone,
     ) -> Result<(), SlabFull> {
         let record = self.arena.get_mut(slot);
         let before = record.state.head;

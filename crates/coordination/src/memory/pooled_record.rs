@@ -103,14 +103,22 @@ impl PooledRecord {
     }
 
     /// Carries out a decision. If the slab is full nothing has changed: no decision writes more than one byte field.
+    ///
+    /// # Panics
+    ///
+    /// Before anything has changed, if the decision would break an invariant.
     #[inline]
     pub(super) fn apply(
         &mut self,
         change: &Change<'_>,
-        births: impl Iterator<Item = Spawned>,
+        births: impl Iterator<Item = Spawned> + Clone,
         slab: &mut ByteSlab,
     ) -> Result<(), SlabFull> {
         assert_transition_legal(self.state.head.status, change);
+        let spawned = self.spawned.len();
+        if let Err(violation) = invariants::check_change(self.key, &self.state, spawned, change, births.clone()) {
+            panic!("shard {}: {violation}", self.key);
+        }
         if let Some(cursor) = change.cursor {
             self.shard.replace_cursor(cursor, slab)?;
         }
@@ -128,7 +136,9 @@ impl PooledRecord {
         }
         self.spawned.extend(births);
         self.state.apply(change);
-        invariants::assert_after(self.key, &self.state, &self.spawned, change);
+        if cfg!(debug_assertions) {
+            invariants::assert(self.key, &self.state, &self.spawned);
+        }
         Ok(())
     }
 

@@ -1,12 +1,12 @@
 //! The ten things that are true of every shard record at every moment.
 //!
-//! They are checked after every mutation and before anything is stored: a violated one stops the operation with a panic,
-//! and what was stored before stays. So corruption cannot spread from a bug; it becomes a crash that names the rule.
+//! They are checked at every mutation and before anything is stored: a violated one stops the operation with a panic, and
+//! what was stored before stays. So corruption cannot spread from a bug; it becomes a crash that names the rule.
 
 use tessera_contracts::ids::{FenceEpoch, OpId, ShardId, ShardKey};
 use tessera_contracts::limits::MAX_SPAWNED_PER_SHARD;
 
-use super::state::{Change, ShardState, Spawned};
+use super::state::{Change, Head, ShardState, Spawned};
 use super::status::ShardStatus;
 
 /// The rule a record breaks.
@@ -80,7 +80,7 @@ pub fn check<const LOG: usize>(
     state: &ShardState<LOG>,
     spawned: &[Spawned],
 ) -> Result<(), InvariantViolation> {
-    check_head(key, state)?;
+    check_head(key, &state.head, state)?;
     if let Some(op_id) = state.op_log.duplicate() {
         return Err(InvariantViolation::DuplicateOpId { op_id });
     }
@@ -96,8 +96,9 @@ pub fn check<const LOG: usize>(
     Ok(())
 }
 
-fn check_head<const LOG: usize>(key: ShardKey, state: &ShardState<LOG>) -> Result<(), InvariantViolation> {
-    let head = &state.head;
+/// Whether `head` may be the head of the record that has the rest of `state`.
+#[inline]
+fn check_head<const LOG: usize>(key: ShardKey, head: &Head, state: &ShardState<LOG>) -> Result<(), InvariantViolation> {
     let (status, has_reason, has_parent) = (head.status, head.park.is_some(), state.parent.is_some());
     if has_reason != (status == ShardStatus::Parked) {
         return Err(InvariantViolation::ParkReasonIffParked { status, has_reason });
@@ -117,29 +118,33 @@ fn check_head<const LOG: usize>(key: ShardKey, state: &ShardState<LOG>) -> Resul
     Ok(())
 }
 
-/// The same after a change that kept them before: looks only at what `change` can have broken, in time that does not grow
-/// with the children. What it skips is checked too in builds with debug assertions.
-///
-/// # Panics
-///
-/// If an invariant is violated.
+/// The first invariant that `change` would violate in a record that violates none, with `births` as its new children. Looks
+/// only at what the change can break, in time that does not grow with the children that are there.
 #[inline]
-pub fn assert_after<const LOG: usize>(
+pub fn check_change<const LOG: usize>(
     key: ShardKey,
     state: &ShardState<LOG>,
-    spawned: &[Spawned],
+    spawned: usize,
     change: &Change<'_>,
-) {
-    if cfg!(debug_assertions) {
-        assert(key, state, spawned);
+    mut births: impl Iterator<Item = Spawned> + Clone,
+) -> Result<(), InvariantViolation> {
+    check_head(key, &change.head, state)?;
+    if let Some(entry) = change.logged
+        && state.op_log.find(entry.op_id).is_some()
+    {
+        return Err(InvariantViolation::DuplicateOpId { op_id: entry.op_id });
     }
-    let violation = check_head(key, state).err().or_else(|| {
-        let op_id = change.logged?.op_id;
-        state.op_log.repeats(op_id).then_some(InvariantViolation::DuplicateOpId { op_id })
-    });
-    if let Some(violation) = violation {
-        panic!("shard {key}: {violation}");
+    let len = spawned + births.clone().count();
+    if change.head.status == ShardStatus::Split && len == 0 {
+        return Err(InvariantViolation::SplitWithoutChildren);
     }
+    if let Some(child) = births.find(|child| !child.id.is_derived()) {
+        return Err(InvariantViolation::ChildNotDerived { child: child.id });
+    }
+    if len > MAX_SPAWNED_PER_SHARD {
+        return Err(InvariantViolation::TooManySpawned { len, max: MAX_SPAWNED_PER_SHARD });
+    }
+    Ok(())
 }
 
 /// Panics with the name of the violated invariant.

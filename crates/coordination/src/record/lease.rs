@@ -9,6 +9,30 @@ use super::view::ShardView;
 use crate::error::AccessRefused;
 
 /// The right to work on one shard, as handed to a worker.
+///
+/// A worker reads it and shows it. It cannot change one, and cannot make one:
+///
+/// ```
+/// # use tessera_coordination::Lease;
+/// fn token(lease: Lease) -> u64 {
+///     lease.fence().get()
+/// }
+/// ```
+///
+/// ```compile_fail,E0616
+/// # use tessera_coordination::Lease;
+/// fn token(mut lease: Lease) -> u64 {
+///     lease.fence = lease.fence().next().unwrap();
+///     lease.fence().get()
+/// }
+/// ```
+///
+/// ```compile_fail,E0451
+/// # use tessera_coordination::Lease;
+/// fn forged(lease: Lease) -> Lease {
+///     Lease { deadline: tessera_contracts::LogicalTime::new(u64::MAX), ..lease }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Lease {
     tenant: TenantId,

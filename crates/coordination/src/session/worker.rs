@@ -22,6 +22,39 @@ use crate::record::park::Park;
 use crate::record::snapshot::{AcquireResultView, AcquireScratch, CapacityHint, ShardSnapshot};
 
 /// One worker's hold on one shard. It borrows the backend, so there is one session per reference to it.
+///
+/// A second session while the first is in use does not compile, and neither does a session that is used after a terminal
+/// call took it:
+///
+/// ```
+/// # use tessera_contracts::*;
+/// # use tessera_coordination::{InMemoryCoordinator, WorkerSession};
+/// # fn one_after_the_other(memory: &mut InMemoryCoordinator, now: LogicalTime, tenant: TenantId, key: ShardKey) {
+/// let first = WorkerSession::new(memory, now, tenant, key, WorkerId::new(1)).unwrap();
+/// first.complete(now, CursorUpdate::initial(), OpId::new(1)).unwrap();
+/// let second = WorkerSession::new(memory, now, tenant, key, WorkerId::new(1)).unwrap();
+/// # }
+/// ```
+///
+/// ```compile_fail,E0499
+/// # use tessera_contracts::*;
+/// # use tessera_coordination::{InMemoryCoordinator, WorkerSession};
+/// # fn both_at_once(memory: &mut InMemoryCoordinator, now: LogicalTime, tenant: TenantId, key: ShardKey) {
+/// let first = WorkerSession::new(memory, now, tenant, key, WorkerId::new(1)).unwrap();
+/// let second = WorkerSession::new(memory, now, tenant, key, WorkerId::new(1)).unwrap();
+/// first.complete(now, CursorUpdate::initial(), OpId::new(1)).unwrap();
+/// # }
+/// ```
+///
+/// ```compile_fail,E0382
+/// # use tessera_contracts::*;
+/// # use tessera_coordination::{InMemoryCoordinator, WorkerSession};
+/// # fn after_the_end(memory: &mut InMemoryCoordinator, now: LogicalTime, tenant: TenantId, key: ShardKey) {
+/// let mut first = WorkerSession::new(memory, now, tenant, key, WorkerId::new(1)).unwrap();
+/// first.complete(now, CursorUpdate::initial(), OpId::new(1)).unwrap();
+/// first.renew(now).unwrap();
+/// # }
+/// ```
 pub struct WorkerSession<'b, B> {
     backend: &'b mut B,
     state: SessionState,
