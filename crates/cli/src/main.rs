@@ -26,6 +26,8 @@ use clap::{Parser, Subcommand};
   tessera scan ./my-repository          look for leaked secrets in a directory
   tessera worker --coordinator URL      take part in the scans of a fleet
   tessera runs                          what was scanned here, and what is unfinished
+  tessera node                          run a node of a DHT
+  tessera dht put FILE                  store a value with it
   tessera rules list                    what is looked for
   tessera completions bash              print a completion script for a shell"
 )]
@@ -40,6 +42,8 @@ enum Command {
     Worker(commands::worker::Args),
     Runs(commands::runs::Args),
     Shards(commands::shards::Args),
+    Node(commands::node::Args),
+    Dht(commands::dht::Args),
     Rules(commands::rules::Args),
     Completions(commands::completions::Args),
 }
@@ -50,6 +54,8 @@ fn main() -> ExitCode {
         Command::Worker(args) => commands::worker::run(&args),
         Command::Runs(args) => commands::runs::run(&args),
         Command::Shards(args) => commands::shards::run(&args),
+        Command::Node(args) => commands::node::run(&args),
+        Command::Dht(args) => commands::dht::run(&args),
         Command::Rules(args) => commands::rules::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
     }

@@ -18,6 +18,7 @@
 //! - [`values`] and [`mutable`]: what can be stored; [`providers`]: who offers what
 //! - [`peer_addr`]: how nodes are addressed; [`data_dir`]: what survives a restart
 //! - [`status`], [`explain`], `metrics`: how it is, and why an answer is what it is
+//! - [`control`]: the socket by which other programs on this machine use a running node
 //! - `handler`, `walk`, `clock`: one lane; `inner`: the way of a command to it
 //!
 //! Deliberately absent: an async runtime, a lock between lanes, and any rule of the DHT.
@@ -27,6 +28,7 @@
 mod builder;
 mod call;
 mod clock;
+pub mod control;
 pub mod data_dir;
 mod error;
 pub mod explain;

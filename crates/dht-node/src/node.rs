@@ -19,7 +19,7 @@ use crate::explain::Explain;
 use crate::handler::NodeCommand;
 use crate::inner::Inner;
 use crate::mutable::{Mutable, MutableKey, PutMutable};
-use crate::peer_addr::PeerAddr;
+use crate::peer_addr::{LivePeer, PeerAddr};
 use crate::providers::{Found, Providers};
 use crate::status::Status;
 use crate::values::{Put, Stored, Value};
@@ -219,14 +219,17 @@ impl Node {
         })
     }
 
-    /// The live contacts of this node, and the round trip to each if it is known.
-    pub fn peers(&self) -> Call<Result<Vec<(PeerAddr, Option<Duration>)>, NodeError>> {
+    /// The live contacts of this node.
+    pub fn peers(&self) -> Call<Result<Vec<LivePeer>, NodeError>> {
         let inner = self.0.clone();
         Call::new(async move {
             let mut peers: Vec<_> = inner.ask_lanes(NodeCommand::Peers).await?.into_iter().flatten().collect();
             peers.sort_by_key(|(contact, rtt_ms)| (*contact.id().as_bytes(), rtt_ms.is_none()));
             peers.dedup_by_key(|(contact, _)| contact.key);
-            Ok(peers.into_iter().map(|(contact, rtt)| (PeerAddr(contact), rtt.map(Duration::from_millis))).collect())
+            Ok(peers
+                .into_iter()
+                .map(|(contact, rtt)| LivePeer { peer: PeerAddr(contact), rtt: rtt.map(Duration::from_millis) })
+                .collect())
         })
     }
 

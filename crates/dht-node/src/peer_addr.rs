@@ -6,6 +6,7 @@
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
+use std::time::Duration;
 
 use tessera_contracts::point::{NodeId, Point as _};
 use tessera_dht::addr::Addr;
@@ -40,6 +41,15 @@ impl PeerAddr {
     pub fn addr(&self) -> SocketAddr {
         self.0.addr.to_socket_addr()
     }
+}
+
+/// A contact that answered lately.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LivePeer {
+    /// Who and where.
+    pub peer: PeerAddr,
+    /// The round trip, if it is known.
+    pub rtt: Option<Duration>,
 }
 
 impl fmt::Display for PeerAddr {

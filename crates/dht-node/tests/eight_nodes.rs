@@ -159,7 +159,7 @@ fn peers_of_a_node_that_stops_are_told() {
     let mut nodes = network(5, 1);
     let leaver = nodes.pop().unwrap();
     let id = leaver.id();
-    let knows = |node: &tessera_dht_node::Node| node.peers().wait().unwrap().iter().any(|(peer, _)| peer.id() == id);
+    let knows = |node: &tessera_dht_node::Node| node.peers().wait().unwrap().iter().any(|live| live.peer.id() == id);
     support::until("all know it", || nodes.iter().all(knows));
     let timeouts = |node: &tessera_dht_node::Node| {
         node.status().wait().unwrap().lanes.iter().map(|lane| lane.counters.request_timeouts).sum::<u64>()

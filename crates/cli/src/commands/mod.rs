@@ -1,6 +1,12 @@
 //! One file per subcommand.
 
 pub(crate) mod completions;
+pub(crate) mod dht;
+mod dht_output;
+pub(crate) mod node;
+mod node_config;
+mod node_log;
+mod node_top;
 pub(crate) mod rules;
 pub(crate) mod runs;
 pub(crate) mod scan;

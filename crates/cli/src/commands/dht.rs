@@ -1,0 +1,389 @@
+//! `tessera dht`: store, find, announce and look around, by a node that runs here or as a short-lived client.
+
+use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tessera_dht_node::control::client::{CallError, Client};
+use tessera_dht_node::control::execute::{Refused, execute};
+use tessera_dht_node::control::runtime_dir;
+use tessera_dht_node::data_dir::key_file;
+use tessera_dht_node::{ContentId, Node, NodeId, PeerAddr};
+
+use super::dht_output::{Bar, human};
+use super::node::listen_for;
+
+/// How long a short-lived client waits for its first contact.
+const JOIN_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The largest value, as the library cuts them.
+const VALUE_BYTES_MAX: u64 = 64 << 20;
+
+/// Use a DHT: by the node that runs here, or with --bootstrap as a short-lived client
+#[derive(Debug, clap::Args)]
+#[command(after_help = "EXAMPLES
+  tessera dht put notes.txt                     store a file; prints its id
+  tessera dht get ID > notes.txt                read it, on any node of the network
+  echo v2 | tessera dht put-mutable --name motd  a value that only you can change
+  tessera dht announce ID                       say that this node offers it
+  tessera dht providers ID                      who offers it?
+  tessera dht get ID --explain                  who was asked, who answered, and when
+  tessera dht status --bootstrap KEY@HOST:PORT  without a node of your own
+
+Exit codes: 0 done, 1 not found, 2 refused or failed.")]
+pub(crate) struct Args {
+    /// The socket of a running node [default: that of the node started last]
+    #[arg(long, global = true, value_name = "PATH", conflicts_with = "bootstrap")]
+    socket: Option<PathBuf>,
+
+    /// Be a short-lived client of these nodes
+    #[arg(long, global = true, value_name = "KEY@HOST:PORT")]
+    bootstrap: Vec<PeerAddr>,
+
+    /// The network of the bootstrap nodes [default: tessera]
+    #[arg(long, global = true, value_name = "NAME", requires = "bootstrap")]
+    network: Option<String>,
+
+    /// Print the answer as JSON; values go to --output, or are left out
+    #[arg(long, global = true)]
+    json: bool,
+
+    /// Show who was asked and what each said, as a tree, on standard error
+    #[arg(long, global = true)]
+    explain: bool,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Store a value; prints the id by which it is read
+    Put {
+        /// The value; `-` for standard input
+        #[arg(default_value = "-")]
+        file: PathBuf,
+        /// Seconds it holds unless it is stored again
+        #[arg(long, value_name = "SECONDS")]
+        ttl: Option<u64>,
+        /// Do not store it again at half its lifetime
+        #[arg(long)]
+        once: bool,
+    },
+    /// Read a value
+    Get {
+        /// Its id
+        id: ContentId,
+        /// Where to write it [default: standard output]
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// What the lookup hides: none, blind or relay
+        #[arg(long, default_value = "none")]
+        privacy: String,
+    },
+    /// Write a new version of a value that only its owner can change
+    PutMutable {
+        /// The value; `-` for standard input
+        #[arg(default_value = "-")]
+        file: PathBuf,
+        #[command(flatten)]
+        owned: Owned,
+    },
+    /// Read the newest version of a value that only its owner can change
+    GetMutable {
+        /// The owner's public key [default: the running node's]
+        owner: Option<NodeId>,
+        /// Which of the owner's values
+        #[arg(long, default_value = "")]
+        name: String,
+        /// Where to write it [default: standard output]
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Delete a mutable value, or stop storing an immutable one again
+    Delete {
+        /// The id of an immutable value that this node stores
+        id: Option<ContentId>,
+        #[command(flatten)]
+        owned: Owned,
+    },
+    /// Tell the network that this node offers what these ids name
+    Announce {
+        #[arg(required = true)]
+        ids: Vec<ContentId>,
+        /// Stop telling it
+        #[arg(long)]
+        stop: bool,
+    },
+    /// Find nodes that offer what an id names
+    Providers {
+        id: ContentId,
+        /// How many are enough
+        #[arg(long, default_value_t = 20)]
+        limit: usize,
+    },
+    /// Find the nodes nearest to a point
+    FindNode { id: NodeId },
+    /// Ask a node whether it is there
+    Ping {
+        /// As it prints itself
+        #[arg(value_name = "KEY@HOST:PORT")]
+        peer: PeerAddr,
+    },
+    /// List the node's live contacts
+    Peers,
+    /// Tell how the node is
+    Status,
+}
+
+#[derive(Debug, clap::Args)]
+struct Owned {
+    /// Which of the owner's values
+    #[arg(long, default_value = "")]
+    name: String,
+    /// The owner's key file, made if it does not exist [default: the running node's key]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// The version's number [default: one more than the newest]
+    #[arg(long, value_name = "N")]
+    sequence: Option<u64>,
+    /// Seconds it holds unless it is written again
+    #[arg(long, value_name = "SECONDS")]
+    ttl: Option<u64>,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match act(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(refused) => {
+            if args.json {
+                println!("{}", json!({ "error": refused.why, "kind": refused.kind, "explain": refused.explain }));
+            }
+            eprintln!("error: {refused}");
+            if refused.kind == "not_found" { ExitCode::from(1) } else { ExitCode::from(2) }
+        }
+    }
+}
+
+fn failed(why: impl Into<String>) -> Refused {
+    Refused { kind: "failed".to_owned(), why: why.into(), explain: None }
+}
+
+fn act(args: &Args) -> Result<(), Refused> {
+    let (mut request, body, output) = request(args)?;
+    request["explain"] = json!(args.explain);
+    let mut connection = if args.bootstrap.is_empty() {
+        Connection::local(args.socket.as_deref()).map_err(failed)?
+    } else {
+        request["keep_alive"] = json!(false);
+        Connection::client(&args.bootstrap, args.network.as_deref())?
+    };
+    let bar = Bar::new(std::io::stderr().is_terminal() && !args.json);
+    let answer = connection.call(&request, &body, Some(&bar));
+    bar.clear();
+    connection.close();
+    let (answer, value) = answer.inspect_err(|refused| {
+        if let Some(tree) = refused.explain.as_ref().filter(|_| args.explain) {
+            eprintln!("{tree:#}");
+        }
+    })?;
+    if let Some(tree) = answer["explain"]["tree"].as_str() {
+        eprint!("{tree}");
+    }
+    let op = request["op"].as_str().unwrap_or_default();
+    if let Some(path) = &output {
+        std::fs::write(path, &value).map_err(|error| failed(format!("cannot write {}: {error}", path.display())))?;
+    }
+    let mut out = std::io::stdout();
+    let written = if args.json {
+        writeln!(out, "{answer}")
+    } else if matches!(op, "get" | "get-mutable") && output.is_none() {
+        out.write_all(&value)
+    } else {
+        out.write_all(human(op, &answer).as_bytes())
+    };
+    match written.and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(failed(format!("cannot write: {error}"))),
+        _ => Ok(()),
+    }
+}
+
+/// The request, the value that goes with it, and where an answered value goes.
+fn request(args: &Args) -> Result<(Value, Vec<u8>, Option<PathBuf>), Refused> {
+    let client = !args.bootstrap.is_empty();
+    let mut output = None;
+    let (request, body) = match &args.command {
+        Command::Put { file, ttl, once } => {
+            (json!({ "op": "put", "ttl_secs": ttl, "keep_alive": !once }), read_value(file)?)
+        }
+        Command::Get { id, output: to, privacy } => {
+            output = to.clone();
+            (json!({ "op": "get", "id": id.to_string(), "privacy": privacy }), Vec::new())
+        }
+        Command::PutMutable { file, owned } => (owned_request("put-mutable", owned, client)?, read_value(file)?),
+        Command::GetMutable { owner, name, output: to } => {
+            if client && owner.is_none() {
+                return Err(failed("a short-lived client has no values of its own: give the owner's key"));
+            }
+            output = to.clone();
+            (json!({ "op": "get-mutable", "owner": owner.map(|key| key.to_string()), "name": name }), Vec::new())
+        }
+        Command::Delete { id: Some(id), .. } => (json!({ "op": "delete", "id": id.to_string() }), Vec::new()),
+        Command::Delete { id: None, owned } => (owned_request("delete", owned, client)?, Vec::new()),
+        Command::Announce { ids, stop } => {
+            if client {
+                return Err(failed("an announcement is kept up by a running node: start one with `tessera node`"));
+            }
+            let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+            (json!({ "op": if *stop { "unannounce" } else { "announce" }, "ids": ids }), Vec::new())
+        }
+        Command::Providers { id, limit } => {
+            (json!({ "op": "providers", "id": id.to_string(), "limit": limit }), Vec::new())
+        }
+        Command::FindNode { id } => (json!({ "op": "find-node", "id": id.to_string() }), Vec::new()),
+        Command::Ping { peer } => (json!({ "op": "ping", "peer": peer.to_string() }), Vec::new()),
+        Command::Peers => (json!({ "op": "peers" }), Vec::new()),
+        Command::Status => (json!({ "op": "status" }), Vec::new()),
+    };
+    Ok((request, body, output))
+}
+
+fn owned_request(op: &str, owned: &Owned, client: bool) -> Result<Value, Refused> {
+    let seed = match &owned.key {
+        Some(path) => {
+            let seed = key_file(path).map_err(|error| failed(error.to_string()))?;
+            Some(ContentId::from_bytes(*seed).to_string())
+        }
+        None if client => return Err(failed("a short-lived client has no lasting key: give one with --key FILE")),
+        None => None,
+    };
+    let Owned { name, sequence, ttl, .. } = owned;
+    Ok(json!({ "op": op, "name": name, "sequence": sequence, "ttl_secs": ttl, "seed": seed }))
+}
+
+fn read_value(file: &Path) -> Result<Vec<u8>, Refused> {
+    let mut value = Vec::new();
+    let (read, name) = if file == Path::new("-") {
+        (std::io::stdin().lock().take(VALUE_BYTES_MAX + 1).read_to_end(&mut value), "standard input".to_owned())
+    } else {
+        let read = std::fs::File::open(file).and_then(|file| file.take(VALUE_BYTES_MAX + 1).read_to_end(&mut value));
+        (read, file.display().to_string())
+    };
+    read.map_err(|error| failed(format!("cannot read {name}: {error}")))?;
+    if value.len() as u64 > VALUE_BYTES_MAX {
+        return Err(failed(format!("{name} is longer than the {VALUE_BYTES_MAX} bytes a value may have")));
+    }
+    Ok(value)
+}
+
+/// A way to a node: over its socket, or in this process.
+pub(crate) enum Connection {
+    Socket(Client),
+    InProcess(Node),
+}
+
+impl Connection {
+    /// To a node that runs here.
+    pub(crate) fn local(socket: Option<&Path>) -> Result<Self, String> {
+        if let Some(path) = socket {
+            return Client::connect(path)
+                .map(Self::Socket)
+                .map_err(|error| format!("no node answers at {}: {error}", path.display()));
+        }
+        let mut sockets: Vec<_> = std::fs::read_dir(runtime_dir())
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter(|entry| entry.path().extension().is_some_and(|extension| extension == "sock"))
+            .map(|entry| (entry.metadata().and_then(|meta| meta.modified()).ok(), entry.path()))
+            .collect();
+        sockets.sort();
+        let mut alive: Vec<Client> = sockets.iter().filter_map(|(_, path)| Client::connect(path).ok()).collect();
+        let Some(last) = alive.pop() else {
+            return Err("no node runs here: start one with `tessera node`, or be a short-lived client of others with \
+                        --bootstrap KEY@HOST:PORT"
+                .to_owned());
+        };
+        if !alive.is_empty() {
+            let path = last.path().display();
+            eprintln!("{} nodes run here; using the one started last, {path}. Choose with --socket", alive.len() + 1);
+        }
+        Ok(Self::Socket(last))
+    }
+
+    /// A node of our own, that serves nobody and is gone in a moment.
+    fn client(bootstrap: &[PeerAddr], network: Option<&str>) -> Result<Self, Refused> {
+        let local = bootstrap.iter().all(|peer| match peer.addr().ip() {
+            std::net::IpAddr::V4(ip) => ip.is_loopback() || ip.is_private(),
+            std::net::IpAddr::V6(ip) => ip.is_loopback() || ip.is_unique_local(),
+        });
+        let mut builder = Node::builder()
+            .client(true)
+            .lanes(1)
+            .listen(listen_for(bootstrap))
+            .address_diversity(!local)
+            .bootstrap(bootstrap.iter().copied());
+        if let Some(network) = network {
+            builder = builder.network(network);
+        }
+        let node = builder.start().map_err(|error| failed(error.to_string()))?;
+        node.joined(JOIN_PATIENCE).wait()?;
+        Ok(Self::InProcess(node))
+    }
+
+    /// Asks.
+    pub(crate) fn call(
+        &mut self,
+        request: &Value,
+        body: &[u8],
+        bar: Option<&Bar>,
+    ) -> Result<(Value, Vec<u8>), Refused> {
+        match self {
+            Self::Socket(client) => {
+                let told = |done, total| bar.iter().for_each(|bar| bar.show(done, total));
+                client.call(request, body, told).map_err(|error| match error {
+                    CallError::Refused(refused) => refused,
+                    CallError::Io(_) => failed(error.to_string()),
+                })
+            }
+            Self::InProcess(node) => {
+                let told = bar.cloned().map(|bar| {
+                    let told: tessera_dht_node::values::Progress =
+                        std::sync::Arc::new(move |done, total| bar.show(done, total));
+                    told
+                });
+                execute(node, request, body.to_vec(), told)
+            }
+        }
+    }
+
+    fn close(self) {
+        if let Self::InProcess(node) = self {
+            node.shutdown();
+        }
+    }
+}
+
+/// A text as a shell takes it for one word.
+pub(crate) fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_for_a_shell_are_quoted_when_they_need_it() {
+        assert_eq!(quoted("my-net"), "my-net");
+        assert_eq!(quoted("my net"), "'my net'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

@@ -1,0 +1,172 @@
+//! Answers of a node for people: words, and a bar while a large value travels.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Between two drawings.
+const INTERVAL: Duration = Duration::from_millis(100);
+const WIDTH: usize = 24;
+
+/// A line on standard error that is drawn again and again.
+#[derive(Debug, Clone)]
+pub(crate) struct Bar {
+    is_shown: bool,
+    begun: Instant,
+    drawn: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Bar {
+    pub(crate) fn new(is_shown: bool) -> Self {
+        Self { is_shown, begun: Instant::now(), drawn: Arc::default() }
+    }
+
+    pub(crate) fn show(&self, done: usize, total: usize) {
+        let Ok(mut drawn) = self.drawn.lock() else { return };
+        if !self.is_shown || total < 2 || drawn.is_some_and(|drawn| drawn.elapsed() < INTERVAL) {
+            return;
+        }
+        *drawn = Some(Instant::now());
+        let _ = write!(std::io::stderr(), "\r\x1b[K{}", line(done, total, self.begun.elapsed()));
+    }
+
+    pub(crate) fn clear(&self) {
+        if let Ok(mut drawn) = self.drawn.lock()
+            && drawn.take().is_some()
+        {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+fn line(done: usize, total: usize, elapsed: Duration) -> String {
+    let filled = (done * WIDTH).checked_div(total).unwrap_or(0).min(WIDTH);
+    let rate = done as f64 / elapsed.as_secs_f64().max(0.001);
+    let mut line = format!(
+        "[{}{}] {:>3} %  {done} of {total} parts  {rate:.0}/s",
+        "#".repeat(filled),
+        ".".repeat(WIDTH - filled),
+        (done * 100).checked_div(total).unwrap_or(0)
+    );
+    if rate > 0.0 && elapsed > Duration::from_secs(1) {
+        let left = ((total - done.min(total)) as f64 / rate) as u64;
+        let _ = write!(line, "  {:02}:{:02} left", left / 60, left % 60);
+    }
+    line
+}
+
+/// What `op` answered.
+pub(crate) fn human(op: &str, answer: &Value) -> String {
+    let text = |name: &str| answer[name].as_str().unwrap_or("?");
+    match op {
+        "put" => {
+            tell_replicas(answer);
+            format!("{}\n", text("id"))
+        }
+        "put-mutable" => {
+            tell_replicas(answer);
+            format!("owner    {}\nversion  {}\n", text("owner"), answer["sequence"])
+        }
+        "delete" if answer["sequence"].is_u64() => format!("deleted (version {})\n", answer["sequence"]),
+        "delete" => "not stored again from now on; copies at other nodes run out by themselves\n".to_owned(),
+        "get" | "get-mutable" => format!("{} bytes\n", answer["bytes"]),
+        "announce" => format!("announcing {} ids while the node runs\n", answer["announced"]),
+        "unannounce" => "no longer announced; what was announced runs out by itself\n".to_owned(),
+        "providers" => list(&answer["providers"], "no providers were found", |provider| {
+            format!("{}  for {} s", provider["peer"].as_str().unwrap_or("?"), provider["seconds_left"])
+        }),
+        "find-node" => list(&answer["nodes"], "no nodes were found", |node| {
+            format!("{}  {}", node["id"].as_str().unwrap_or("?"), address(node))
+        }),
+        "ping" => match answer["rtt_ms"].as_u64() {
+            Some(ms) => format!("it is there: {ms} ms\n"),
+            None => "no answer\n".to_owned(),
+        },
+        "peers" => list(&answer["peers"], "no contacts", |peer| {
+            let rtt = peer["rtt_ms"].as_u64().map_or_else(|| "?".to_owned(), |ms| ms.to_string());
+            format!("{}  {}  {rtt} ms", peer["id"].as_str().unwrap_or("?"), address(peer))
+        }),
+        "status" => status(answer),
+        _ => format!("{answer:#}\n"),
+    }
+}
+
+/// How well something is stored, beside what is printed for programs.
+fn tell_replicas(answer: &Value) {
+    let (replicas, holders) = (answer["replicas"].as_u64().unwrap_or(0), answer["holders"].as_u64().unwrap_or(0));
+    if holders == 0 {
+        eprintln!("kept by this node alone: it knows no other node yet, and stores it with them when they come");
+    } else {
+        let records = answer["records"].as_u64().unwrap_or(1);
+        let parts = if records > 1 { format!(" of each of its {records} parts") } else { String::new() };
+        eprintln!("stored with {replicas} of the {holders} nodes nearest to it{parts}");
+    }
+}
+
+fn address(node: &Value) -> &str {
+    node["peer"].as_str().and_then(|peer| peer.split_once('@')).map_or("?", |(_, address)| address)
+}
+
+fn list(items: &Value, none: &str, line: impl Fn(&Value) -> String) -> String {
+    match items.as_array() {
+        Some(items) if !items.is_empty() => items.iter().map(|item| line(item) + "\n").collect(),
+        _ => format!("{none}\n"),
+    }
+}
+
+fn status(answer: &Value) -> String {
+    let text = |name: &str| answer[name].as_str().unwrap_or("?");
+    let state = answer["trouble"].as_str().map_or_else(|| "up".to_owned(), |trouble| format!("not up: {trouble}"));
+    let held = |name: &str| -> u64 {
+        let lanes = answer["lanes"].as_array().into_iter().flatten();
+        lanes.map(|lane| lane["held"][name]["now"].as_u64().unwrap_or(0)).sum()
+    };
+    let mut out = format!("node       {}\nstate      {state}\n", text("id"));
+    let _ = writeln!(
+        out,
+        "listen     {}",
+        answer["listen"].as_str().and_then(|at| at.split_once('@')).map_or("?", |at| at.1)
+    );
+    let _ = writeln!(out, "network    {}", text("network"));
+    let _ = writeln!(out, "contacts   {}", answer["contacts"]);
+    let size = answer["lanes"][0]["network_size"].as_f64().unwrap_or(0.0);
+    let _ = writeln!(out, "nodes      about {size}");
+    let _ = writeln!(out, "lanes      {}", answer["lanes_wanted"]);
+    let _ = writeln!(out, "records    {}", held("records"));
+    let _ = writeln!(out, "providers  {}", held("providers"));
+    let _ = writeln!(out, "announced  {}", held("published"));
+    if answer["log_failed"] == true {
+        out.push_str("WARNING    the log cannot be written: what is stored now may be gone after a restart\n");
+    }
+    for alarm in answer["alarms"].as_array().into_iter().flatten() {
+        let _ = writeln!(out, "ALARM      {}", alarm.as_str().unwrap_or("?"));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_bar_shows_share_rate_and_time_left() {
+        let drawn = line(30, 120, Duration::from_secs(3));
+        assert_eq!(drawn, "[######..................]  25 %  30 of 120 parts  10/s  00:09 left");
+        assert!(line(9, 3, Duration::ZERO).starts_with("[########################] 300 %"), "it does not overflow");
+    }
+
+    #[test]
+    fn answers_read_as_sentences() {
+        assert_eq!(human("ping", &json!({ "rtt_ms": 3 })), "it is there: 3 ms\n");
+        assert_eq!(human("ping", &json!({ "rtt_ms": null })), "no answer\n");
+        assert_eq!(human("peers", &json!({ "peers": [] })), "no contacts\n");
+        let peer = json!({ "id": "ab", "peer": "cd@127.0.0.1:7", "rtt_ms": 4 });
+        assert_eq!(human("peers", &json!({ "peers": [peer] })), "ab  127.0.0.1:7  4 ms\n");
+        assert!(human("status", &json!({ "trouble": "no live contacts" })).contains("not up: no live contacts"));
+    }
+}

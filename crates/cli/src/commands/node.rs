@@ -1,0 +1,277 @@
+//! `tessera node`: a DHT node that runs until it is told to stop, and the commands that steer a running one.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use tessera_dht_node::control::runtime_dir;
+use tessera_dht_node::control::server::Server;
+use tessera_dht_node::{Node, PeerAddr};
+
+use super::dht::{self, Connection};
+use super::node_config::{self, Durable, Settings};
+use super::node_log::{Format, Log};
+use super::node_top;
+
+/// Between two looks at signals and events.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Run a node of a DHT, or steer a running one
+#[derive(Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Without any flag it is the first node of a network on this machine, and prints how to join it.
+
+EXAMPLES
+  tessera node
+  tessera node --bootstrap KEY@203.0.113.7:4242 --listen 0.0.0.0:4242 --data /var/lib/tessera
+  tessera node --config /etc/tessera/node.toml
+  tessera node top                 watch a running node
+  tessera node set-lanes 4         change its number of lanes while it runs"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    steer: Option<Steer>,
+
+    #[command(flatten)]
+    start: Start,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Start {
+    /// Where to listen [default: a free port of this machine only]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+
+    /// A node to join by, as it prints itself; may be given several times
+    #[arg(long, value_name = "KEY@HOST:PORT")]
+    bootstrap: Vec<PeerAddr>,
+
+    /// Event loops that share nothing [default: one per core]
+    #[arg(long, value_name = "N")]
+    lanes: Option<usize>,
+
+    /// A folder that keeps identity, contacts and records [default: nothing is kept]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+
+    /// Nodes of different networks do not understand each other [default: tessera]
+    #[arg(long, value_name = "NAME")]
+    network: Option<String>,
+
+    /// Serve metrics for Prometheus at http://ADDR/metrics, and health at /health
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<SocketAddr>,
+
+    /// The address others are told [default: the one they see]
+    #[arg(long, value_name = "ADDR")]
+    public_addr: Option<SocketAddr>,
+
+    /// Settings from a file; flags win
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// How events are logged to standard error
+    #[arg(long, value_name = "FORMAT")]
+    log: Option<Format>,
+
+    /// Allow `inject-panic`
+    #[arg(long, hide = true)]
+    test_hooks: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Steer {
+    Top(node_top::Args),
+    /// Change the number of lanes of a running node; nothing is lost
+    SetLanes {
+        /// How many lanes it is to have
+        lanes: usize,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Lend half of what a lane owns to another
+    Relieve {
+        /// The hot lane
+        lane: u8,
+        /// The lane that helps
+        helper: u8,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Take back what was lent
+    MergeBack {
+        #[command(flatten)]
+        at: At,
+    },
+    /// Make a lane panic
+    #[command(hide = true)]
+    InjectPanic {
+        lane: u8,
+        #[command(flatten)]
+        at: At,
+    },
+}
+
+/// Which of the nodes that run here.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct At {
+    /// The node's socket [default: that of the node started last]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let result = match &args.steer {
+        None => serve(&args.start),
+        Some(Steer::Top(args)) => node_top::run(args),
+        Some(Steer::SetLanes { lanes, at }) => steer(at, &json!({ "op": "set-lanes", "lanes": lanes })),
+        Some(Steer::Relieve { lane, helper, at }) => {
+            steer(at, &json!({ "op": "relieve", "lane": lane, "helper": helper }))
+        }
+        Some(Steer::MergeBack { at }) => steer(at, &json!({ "op": "merge-back" })),
+        Some(Steer::InjectPanic { lane, at }) => steer(at, &json!({ "op": "inject-panic", "lane": lane })),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn steer(at: &At, request: &serde_json::Value) -> Result<(), String> {
+    let mut connection = Connection::local(at.socket.as_deref())?;
+    connection.call(request, &[], None).map(|_| println!("done")).map_err(|refused| refused.to_string())
+}
+
+fn serve(start: &Start) -> Result<(), String> {
+    let mut settings = match &start.config {
+        Some(path) => node_config::read(path)?,
+        None => Settings::default(),
+    };
+    settings.override_with(Settings {
+        listen: start.listen,
+        bootstrap: start.bootstrap.clone(),
+        lanes: start.lanes,
+        data: start.data.clone(),
+        network: start.network.clone(),
+        metrics: start.metrics,
+        public_addr: start.public_addr,
+        log: start.log,
+        ..Settings::default()
+    });
+    // Before the node starts: a signal during the start is not lost.
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The second one ends the process at once.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone())
+            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
+            .map_err(|error| format!("cannot catch signals: {error}"))?;
+    }
+    let node = start_node(&settings, start.test_hooks)?;
+    let short: String = node.id().to_string().chars().take(16).collect();
+    let path = runtime_dir().join(format!("node-{short}.sock"));
+    let server = Server::start(&node, &path)
+        .map_err(|error| format!("cannot serve the control socket {}: {error}", path.display()))?;
+    let mut out = std::io::stdout();
+    let _ = out.write_all(greeting(&node, &settings, &path.display().to_string()).as_bytes());
+    let _ = out.flush();
+    let mut log = Log::new(settings.log.unwrap_or_default(), &node);
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(LOOK_EVERY);
+        log.look(&node);
+    }
+    drop(server);
+    log.line("info", None, "stopping: peers are told, state is saved");
+    node.shutdown();
+    log.line("info", None, "stopped");
+    Ok(())
+}
+
+fn start_node(settings: &Settings, test_hooks: bool) -> Result<Node, String> {
+    let listen = settings.listen.unwrap_or_else(|| listen_for(&settings.bootstrap));
+    let mut builder = Node::builder()
+        .listen(listen)
+        .bootstrap(settings.bootstrap.iter().copied())
+        .pin(settings.pin.unwrap_or(true))
+        .trace_every(settings.trace_every.unwrap_or(0))
+        .test_hooks(test_hooks);
+    if let Some(lanes) = settings.lanes {
+        builder = builder.lanes(lanes);
+    }
+    if let Some(data) = &settings.data {
+        builder = builder.data_dir(data);
+    }
+    if let Some(network) = &settings.network {
+        builder = builder.network(network);
+    }
+    if let Some(metrics) = settings.metrics {
+        builder = builder.metrics(metrics);
+    }
+    if let Some(addr) = settings.public_addr {
+        builder = builder.public_addr(addr);
+    }
+    if let Some(diversity) = settings.address_diversity {
+        builder = builder.address_diversity(diversity);
+    }
+    if let Some(durability) = settings.durability {
+        builder = builder.durability(Durable::of(durability));
+    }
+    builder = builder.configure(|config| settings.limits.apply(config));
+    builder.start().map_err(|error| error.to_string())
+}
+
+/// Where to listen when nobody said: on this machine only, unless the network is elsewhere.
+pub(crate) fn listen_for(bootstrap: &[PeerAddr]) -> SocketAddr {
+    let ip = match bootstrap.iter().map(|peer| peer.addr().ip()).find(|ip| !ip.is_loopback()) {
+        None if bootstrap.iter().any(|peer| peer.addr().is_ipv6()) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        None => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        Some(IpAddr::V4(_)) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        Some(IpAddr::V6(_)) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    SocketAddr::new(ip, 0)
+}
+
+/// An address by which others reach a node that listens on all of them: the one this machine would use itself.
+fn reachable(listen: SocketAddr) -> SocketAddr {
+    if !listen.ip().is_unspecified() {
+        return listen;
+    }
+    let towards = if listen.is_ipv4() { "192.0.2.1:9" } else { "[2001:db8::1]:9" };
+    let any = SocketAddr::new(listen.ip(), 0);
+    // Connecting a datagram socket sends nothing; it only makes the system choose.
+    let chosen = UdpSocket::bind(any).and_then(|socket| socket.connect(towards).and_then(|()| socket.local_addr()));
+    chosen.map_or(listen, |chosen| SocketAddr::new(chosen.ip(), listen.port()))
+}
+
+fn greeting(node: &Node, settings: &Settings, socket: &str) -> String {
+    let address = PeerAddr::new(node.address().key(), settings.public_addr.unwrap_or(reachable(node.listen_addr())));
+    let mut text = format!("node     {}\nlisten   {}\n", node.id(), node.listen_addr());
+    let _ = writeln!(text, "network  {}", node.network());
+    match &settings.data {
+        Some(data) => drop(writeln!(text, "data     {}", data.display())),
+        None => text.push_str("data     not kept: with --data DIR, identity and records outlive a restart\n"),
+    }
+    if let Some(metrics) = node.metrics_addr() {
+        let _ = writeln!(text, "metrics  http://{metrics}/metrics");
+    }
+    let _ = writeln!(text, "socket   {socket}\n\njoin this network from another terminal:");
+    let network = match settings.network.as_deref() {
+        None => String::new(),
+        Some(name) => format!(" --network {}", dht::quoted(name)),
+    };
+    let _ = writeln!(text, "  tessera node --bootstrap {address}{network}");
+    if node.listen_addr().ip().is_loopback() {
+        text.push_str("for nodes on other machines, start this one with --listen 0.0.0.0:PORT\n");
+    }
+    text
+}

@@ -1,0 +1,109 @@
+//! What a node's operator reads: one line per event, as text or as JSON. No values, no keys and no addresses of others.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
+use tessera_dht_node::Node;
+
+/// How often the node's health is asked for.
+const HEALTH_EVERY: Duration = Duration::from_secs(1);
+
+/// How lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// Lines for people
+    #[default]
+    Text,
+    /// A JSON object per line
+    Json,
+}
+
+/// Tells what is new.
+#[derive(Debug)]
+pub(crate) struct Log {
+    format: Format,
+    trouble: Option<String>,
+    alarms: Vec<String>,
+    next_health: Instant,
+}
+
+impl Log {
+    pub(crate) fn new(format: Format, node: &Node) -> Self {
+        let log = Self { format, trouble: None, alarms: Vec::new(), next_health: Instant::now() };
+        log.line("info", None, &format!("started on network {}", node.network()));
+        log
+    }
+
+    /// Writes what happened since the last look.
+    pub(crate) fn look(&mut self, node: &Node) {
+        for event in node.take_events() {
+            self.line("warn", event.lane.map(|lane| lane.0), &event.what);
+        }
+        for trace in node.take_traces() {
+            self.line("trace", Some(trace.lane.0), &format!("{:?}", trace.what));
+        }
+        if Instant::now() < self.next_health {
+            return;
+        }
+        self.next_health = Instant::now() + HEALTH_EVERY;
+        let Ok(status) = node.status().wait() else { return };
+        let trouble = status.trouble().map(str::to_owned);
+        if trouble != self.trouble {
+            match &trouble {
+                None => self.line("info", None, &format!("up, with {} contacts", status.contacts())),
+                Some(trouble) => self.line("warn", None, &format!("not up: {trouble}")),
+            }
+            self.trouble = trouble;
+        }
+        for alarm in status.alarms.iter().filter(|alarm| !self.alarms.contains(alarm)) {
+            self.line("error", None, &format!("alarm: {alarm}"));
+        }
+        self.alarms = status.alarms;
+    }
+
+    pub(crate) fn line(&self, level: &str, lane: Option<u8>, what: &str) {
+        let time = utc(SystemTime::now());
+        match self.format {
+            Format::Json => eprintln!("{}", json!({ "time": time, "level": level, "lane": lane, "event": what })),
+            Format::Text => {
+                let lane = lane.map_or_else(String::new, |lane| format!("lane {lane}: "));
+                eprintln!("{time} {level:5} {lane}{what}");
+            }
+        }
+    }
+}
+
+/// A time as `2026-11-16T03:05:10Z`.
+fn utc(time: SystemTime) -> String {
+    let secs = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (days, rest) = (secs / 86_400, secs % 86_400);
+    // Days since 0000-03-01, in eras of 400 years: the leap day is then the last day of a year.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_in_utc_over_leap_days_and_centuries() {
+        for (secs, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_251_199, "2024-02-29T23:59:59Z"),
+            (1_794_798_310, "2026-11-16T03:05:10Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(secs)), text);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! `tessera node top`: a live view of a running node, lane by lane.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::dht::Connection;
+use super::node::At;
+
+/// Watch a running node: packets, queues, drops, lookups, stores, contacts, health
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    at: At,
+
+    /// Seconds between two looks
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    every: f64,
+
+    /// Print one view and end; the rates are those of one interval
+    #[arg(long)]
+    once: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), String> {
+    let every = Duration::from_secs_f64(args.every.clamp(0.1, 3600.0));
+    let mut connection = Connection::local(args.at.socket.as_deref())?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone()).map_err(|error| format!("cannot catch signals: {error}"))?;
+    }
+    let live = std::io::stdout().is_terminal() && !args.once;
+    let mut look = || connection.call(&json!({ "op": "top" }), &[], None).map_err(|refused| refused.to_string());
+    let (mut before, mut at) = (look()?.0, Instant::now());
+    let mut out = std::io::stdout();
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(every);
+        let (now, elapsed) = (look()?.0, at.elapsed());
+        at = Instant::now();
+        let view = view(&before, &now, elapsed);
+        let clear = if live { "\x1b[H\x1b[2J" } else { "" };
+        if out.write_all(format!("{clear}{view}").as_bytes()).and_then(|()| out.flush()).is_err() || args.once {
+            return Ok(());
+        }
+        before = now;
+    }
+    Ok(())
+}
+
+/// What changed between two looks.
+fn view(before: &Value, now: &Value, elapsed: Duration) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+    let state = match now["trouble"].as_str() {
+        None => "up".to_owned(),
+        Some(trouble) => format!("NOT UP: {trouble}"),
+    };
+    let mut view = format!(
+        "node {}  {state}\nnetwork {}  {} contacts  about {} nodes  {} lanes{}{}\n\n",
+        text(&now["id"]).chars().take(16).collect::<String>(),
+        text(&now["network"]),
+        now["contacts"],
+        now["lanes"][0]["network_size"].as_f64().unwrap_or(0.0),
+        now["lanes_wanted"],
+        if now["kernel_steering"] == true { "" } else { "  lanes pass datagrams on" },
+        if now["log_failed"] == true { "  THE LOG CANNOT BE WRITTEN" } else { "" },
+    );
+    view.push_str(
+        "lane   in/s  out/s serve/s lookup/s store/s  queue  drop/s limit/s  contacts  records  providers  starts\n",
+    );
+    for lane in now["lanes"].as_array().into_iter().flatten() {
+        let at = lane["lane"].as_u64().unwrap_or(0) as usize;
+        let old = before["lanes"].as_array().into_iter().flatten().find(|old| old["lane"] == lane["lane"]);
+        let rate = |now: &Value, old: Option<&Value>| {
+            let (now, old) = (now.as_u64().unwrap_or(0), old.and_then(Value::as_u64).unwrap_or(0));
+            // A lane that restarted counts from zero.
+            (now.saturating_sub(old) as f64 / elapsed.as_secs_f64().max(0.001)).round() as u64
+        };
+        let counted = |name: &str| rate(&lane["counters"][name], old.map(|old| &old["counters"][name]));
+        let of_runtime = |name: &str| rate(&now["runtime"][at][name], Some(&before["runtime"][at][name]));
+        let held = |name: &str| lane["held"][name]["now"].as_u64().unwrap_or(0);
+        view.push_str(&format!(
+            "{at:>4} {:>6} {:>6} {:>7} {:>8} {:>7} {:>6} {:>7} {:>7} {:>9} {:>8} {:>10} {:>7}\n",
+            of_runtime("datagrams_in"),
+            of_runtime("datagrams_out"),
+            counted("requests_served"),
+            counted("lookups_started"),
+            counted("records_stored"),
+            now["runtime"][at]["depth"].as_u64().unwrap_or(0),
+            of_runtime("dropped") + of_runtime("datagrams_out_dropped"),
+            counted("requests_limited"),
+            lane["contacts"].as_u64().unwrap_or(0),
+            held("records"),
+            held("providers"),
+            now["runtime"][at]["incarnations"].as_u64().unwrap_or(0),
+        ));
+    }
+    for alarm in now["alarms"].as_array().into_iter().flatten() {
+        view.push_str(&format!("ALARM  {}\n", text(alarm)));
+    }
+    view
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_view_shows_rates_between_two_looks_and_what_is_wrong() {
+        let look = |served: u64, datagrams: u64| {
+            json!({
+                "id": "ab".repeat(32), "network": "mine", "contacts": 7, "lanes_wanted": 1, "kernel_steering": true,
+                "trouble": "no live contacts", "log_failed": true, "alarms": ["control messages were dropped"],
+                "lanes": [{"lane": 0, "contacts": 7, "network_size": 8.0, "counters": {"requests_served": served},
+                           "held": {"records": {"now": 3, "most": 9}}}],
+                "runtime": [{"datagrams_in": datagrams, "depth": 4, "incarnations": 2}],
+            })
+        };
+        let view = view(&look(10, 100), &look(30, 300), Duration::from_secs(2));
+        let row: Vec<&str> = view.lines().find(|line| line.starts_with("   0")).unwrap().split_whitespace().collect();
+        assert_eq!(row[..6], ["0", "100", "0", "10", "0", "0"], "{view}");
+        assert_eq!(row[6..], ["4", "0", "0", "7", "3", "0", "2"], "{view}");
+        for wanted in ["NOT UP: no live contacts", "THE LOG CANNOT BE WRITTEN", "ALARM  control messages"] {
+            assert!(view.contains(wanted), "{view}");
+        }
+    }
+}

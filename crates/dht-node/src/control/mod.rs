@@ -1,0 +1,100 @@
+//! How other programs on this machine use a running node: a Unix socket that only its owner may open.
+//!
+//! A message is two lengths, a JSON object and bytes; a request is answered by any number of progress messages and one last
+//! message. [`execute`](execute::execute) does what a request asks, so that a short-lived node in the caller's own process
+//! answers exactly as a daemon would.
+//!
+//! ```text
+//! request   {"op": "put", "ttl_secs": 3600}            + the value
+//! progress  {"progress": [3, 12]}
+//! answer    {"ok": {...}}                              + a value, for those that return one
+//! refusal   {"error": "...", "kind": "not_found"}
+//! ```
+
+pub mod client;
+pub mod execute;
+pub mod server;
+
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+
+use serde_json::Value;
+use tessera_dht::chunk::CHUNKED_BYTES_MAX;
+
+/// The longest JSON of a message, and the longest value.
+const JSON_BYTES_MAX: usize = 16 << 20;
+const BODY_BYTES_MAX: usize = CHUNKED_BYTES_MAX as usize;
+
+/// Writes a message.
+pub(crate) fn write(stream: &mut impl Write, json: &Value, body: &[u8]) -> io::Result<()> {
+    let json = json.to_string();
+    let mut head = [0; 8];
+    head[..4].copy_from_slice(&(json.len() as u32).to_le_bytes());
+    head[4..].copy_from_slice(&(body.len() as u32).to_le_bytes());
+    stream.write_all(&head)?;
+    stream.write_all(json.as_bytes())?;
+    stream.write_all(body)
+}
+
+/// Reads a message; `None` at the end of the stream.
+pub(crate) fn read(stream: &mut impl Read) -> io::Result<Option<(Value, Vec<u8>)>> {
+    let mut head = [0; 8];
+    match stream.read(&mut head)? {
+        0 => return Ok(None),
+        len => stream.read_exact(&mut head[len..])?,
+    }
+    let len = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
+    let (json_len, body_len) = (len(0), len(4));
+    if json_len > JSON_BYTES_MAX || body_len > BODY_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message longer than any of ours"));
+    }
+    let mut json = vec![0; json_len];
+    stream.read_exact(&mut json)?;
+    // Grows as bytes come: a length alone reserves nothing.
+    let mut body = Vec::new();
+    stream.take(body_len as u64).read_to_end(&mut body)?;
+    if body.len() < body_len {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let json = serde_json::from_slice(&json).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    Ok(Some((json, body)))
+}
+
+/// Where the sockets of this user's nodes are: `TESSERA_RUNTIME_DIR`, or a folder of the session, or one in the folder for
+/// temporary files.
+#[must_use]
+pub fn runtime_dir() -> PathBuf {
+    if let Some(dir) = std::env::var_os("TESSERA_RUNTIME_DIR") {
+        return dir.into();
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(dir) => PathBuf::from(dir).join("tessera"),
+        None => std::env::temp_dir().join(format!("tessera-{}", rustix::process::getuid().as_raw())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn messages_round_trip_and_a_cut_one_is_told_from_the_end() {
+        let mut bytes = Vec::new();
+        write(&mut bytes, &json!({"op": "put"}), b"value").unwrap();
+        let mut stream = &bytes[..];
+        assert_eq!(read(&mut stream).unwrap(), Some((json!({"op": "put"}), b"value".to_vec())));
+        assert_eq!(read(&mut stream).unwrap(), None);
+        for len in 1..bytes.len() {
+            assert!(read(&mut &bytes[..len]).is_err(), "{len} bytes are no message");
+        }
+    }
+
+    #[test]
+    fn a_length_beyond_the_bounds_is_refused_before_anything_is_read() {
+        for head in [[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0], [2, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]] {
+            assert_eq!(read(&mut &head[..]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        }
+    }
+}
