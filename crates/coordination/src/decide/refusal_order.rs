@@ -147,8 +147,11 @@ fn run_op_log(kind: RunOpKind) -> impl Fn(&mut Case) {
     }
 }
 
-/// Every operation, how it is asked, and what can be wrong with it in the order in which it is told.
-fn operations() -> Vec<(&'static str, fn(&Case) -> Answer, Vec<Rung>)> {
+/// How an operation is asked, and what can be wrong with it in the order in which it is told.
+type Operation = (&'static str, fn(&Case) -> Answer, Vec<Rung>);
+
+/// Every operation.
+fn operations() -> Vec<Operation> {
     vec![
         (
             "acquire_and_restore_into",
