@@ -36,11 +36,15 @@ fn every_interesting_path_is_taken() {
 
 #[test]
 fn the_backend_on_etcd_keeps_the_properties_over_a_failing_store() {
+    let mut marks = Marks::default();
     for seed in 0..24 {
         let level = Level::ALL[seed as usize % 4];
         let config = Config::draw(seed, 1_500, level, seed % 3 == 0);
-        etcd::simulate(&config, level).unwrap_or_else(|violation| panic!("seed {seed}, level {level}: {violation:#?}"));
+        let report = etcd::simulate(&config, level)
+            .unwrap_or_else(|violation| panic!("seed {seed}, level {level}: {violation:#?}"));
+        marks.add(&report.marks);
     }
+    assert!(marks.count("a store lost sight of a live holder") > 0, "{marks:#?}");
 }
 
 #[test]

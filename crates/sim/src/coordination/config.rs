@@ -96,6 +96,10 @@ pub struct Rates {
     pub unpark: u32,
     /// The operator cancels the run.
     pub cancel: u32,
+    /// Every holder is asked to split at the same moment.
+    pub split_storm: u32,
+    /// Nothing gets through for a while, and then everything at once.
+    pub overload: u32,
 }
 
 impl Rates {
@@ -118,6 +122,8 @@ impl Rates {
         order_split: 0,
         unpark: 0,
         cancel: 0,
+        split_storm: 0,
+        overload: 0,
     };
 
     const STORM: Self = Self {
@@ -139,9 +145,11 @@ impl Rates {
         order_split: 60_000,
         unpark: 300_000,
         cancel: 3_000,
+        split_storm: 20_000,
+        overload: 20_000,
     };
 
-    fn each(&mut self) -> [(&'static str, &mut u32); 18] {
+    fn each(&mut self) -> [(&'static str, &mut u32); 20] {
         [
             ("lose_request", &mut self.lose_request),
             ("lose_reply", &mut self.lose_reply),
@@ -161,6 +169,8 @@ impl Rates {
             ("order_split", &mut self.order_split),
             ("unpark", &mut self.unpark),
             ("cancel", &mut self.cancel),
+            ("split_storm", &mut self.split_storm),
+            ("overload", &mut self.overload),
         ]
     }
 
@@ -269,7 +279,7 @@ impl Config {
         for (name, rate) in config.rates.each() {
             *rate = match name {
                 // The model has no orders.
-                "order_yield" | "order_split" => 0,
+                "order_yield" | "order_split" | "split_storm" => 0,
                 "lose_request" | "lose_reply" | "duplicate" | "delay" => 150_000,
                 "park" | "release" | "split_replace" | "split_residual" => 60_000,
                 "fail_before" | "fail_after" => 40_000,

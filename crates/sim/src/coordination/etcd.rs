@@ -1,10 +1,13 @@
 //! The coordinator on etcd, the code that ships, over the simulated store.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+use tessera_contracts::ids::ShardId;
 use tessera_coordination_etcd::EtcdConfig;
 use tessera_coordination_etcd::coordinator::AsyncEtcdCoordinator;
+use tessera_coordination_etcd::kv::{Kv as _, Moment};
 use tessera_coordination_etcd::sim_kv::faults::FaultRates;
 use tessera_coordination_etcd::sim_kv::{SimKv, block_on};
 use tessera_coordination_etcd::sync;
@@ -33,14 +36,9 @@ pub fn stage(config: &Config, level: Level) -> Stage<sync::SimEtcdCoordinator> {
         ..EtcdConfig::default()
     };
     let backend = sync::simulate(kv.clone(), etcd).expect("a simulated configuration is legal");
-    let weather = Store { kv, coordinator: backend.backend.clone(), rates: rates(level), since_heartbeat: 0 };
-    let mut checkers = checkers::all();
-    if level != Level::Sunny {
-        // A lost session frees shards whose records still call them leased. So the records cannot tell what a hint should
-        // say, nor whether a shard was taken too soon.
-        checkers.retain(|checker| !matches!(checker.name(), "HintsAreTrue" | "NoTheftFromLiveOwner"));
-    }
-    Stage::new(checkers, config.clone(), backend, Sink::default()).with_weather(Box::new(weather))
+    let weather =
+        Store { kv, coordinator: backend.backend.clone(), rates: rates(level), last_heartbeat: Moment::default() };
+    Stage::new(checkers::all(), config.clone(), backend, Sink::default()).with_weather(Box::new(weather))
 }
 
 fn rates(level: Level) -> FaultRates {
@@ -51,14 +49,14 @@ fn rates(level: Level) -> FaultRates {
     }
 }
 
-/// How often sessions are kept alive, in ticks: far below their time to live.
-const HEARTBEAT_PACE: u64 = 500;
+/// How often sessions are kept alive, by the store's clock: far below their time to live.
+const HEARTBEAT_PACE: Duration = Duration::from_millis(500);
 
 struct Store {
     kv: SimKv,
     coordinator: AsyncEtcdCoordinator<SimKv>,
     rates: FaultRates,
-    since_heartbeat: u64,
+    last_heartbeat: Moment,
 }
 
 impl fmt::Debug for Store {
@@ -69,15 +67,36 @@ impl fmt::Debug for Store {
 
 impl<B> Weather<B> for Store {
     fn set_faults(&mut self, may_happen: bool) {
+        if may_happen {
+            // Calls that are delayed make the store's time pass, too.
+            self.beat();
+        }
         self.kv.set_fault_rates(if may_happen { self.rates } else { FaultRates::NONE });
+    }
+
+    fn vouched(&self) -> Option<BTreeSet<ShardId>> {
+        Some(self.kv.inspect(|store| store.keys().filter_map(|path| owned_shard(path)).collect()))
     }
 
     fn pass(&mut self, ticks: u64) {
         self.kv.advance(Duration::from_millis(ticks));
-        self.since_heartbeat += ticks;
-        if self.since_heartbeat >= HEARTBEAT_PACE {
-            self.since_heartbeat = 0;
+        self.beat();
+    }
+}
+
+impl Store {
+    fn beat(&mut self) {
+        let now = self.kv.now();
+        if self.last_heartbeat.until(now) >= HEARTBEAT_PACE {
+            self.last_heartbeat = now;
             block_on(self.coordinator.heartbeat());
         }
     }
+}
+
+/// The shard that an owner's path is about: its last sixteen digits.
+fn owned_shard(path: &[u8]) -> Option<ShardId> {
+    let text = std::str::from_utf8(path).ok()?;
+    let digits = text.contains("/owner/").then(|| text.get(text.len().checked_sub(16)?..)).flatten()?;
+    u64::from_str_radix(digits, 16).ok().map(ShardId::new)
 }

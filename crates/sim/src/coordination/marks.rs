@@ -13,11 +13,11 @@ use super::watch::Sight;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks(BTreeMap<&'static str, u64>);
 
-/// Paths that only a backend with a store of its own can take.
-const OF_STORES: [&str; 1] = ["a store lost its power and came back"];
+/// Paths that only a backend with a store of its own can take: on a disk, and on etcd.
+pub const OF_STORES: [&str; 2] = ["a store lost its power and came back", "a store lost sight of a live holder"];
 
 /// Every path that has to be taken sometime.
-pub const ALL: [&str; 32] = [
+pub const ALL: [&str; 38] = [
     "a shard was taken over from an expired lease",
     "a shard was taken up again after a release",
     "a shard was taken up again after an unpark",
@@ -43,6 +43,12 @@ pub const ALL: [&str; 32] = [
     "a worker yielded when asked",
     "a worker heard that the run was cancelled",
     "a holder was asked to split",
+    "a request came from a clock that was behind",
+    "a request arrived once more",
+    "a request arrived after a later one",
+    "a split was refused for want of room",
+    "every holder was asked to split at once",
+    "an overloaded backend answered everything at once",
     "everybody claimed at once",
     "a session ended as it wished",
     "a session lost its hold",
@@ -78,6 +84,15 @@ impl Marks {
 
     /// Notes what a call shows.
     pub fn see(&mut self, sight: &Sight<'_>) {
+        if sight.worker().is_some_and(|worker| sight.clock_offsets[worker] < 0) {
+            self.note("a request came from a clock that was behind");
+        }
+        if let (Some(before), Some(after)) = (sight.vouched_before, sight.vouched) {
+            let held = |shard| sight.records.get(shard).is_some_and(|record| record.state.head.lease.is_some());
+            if before.difference(after).any(held) {
+                self.note("a store lost sight of a live holder");
+            }
+        }
         match (&sight.call.request, sight.answer) {
             (Request::Claim, Answer::Throttled) => self.note("a worker was throttled"),
             (Request::Claim | Request::Acquire { .. }, Answer::Granted { lease, .. }) => {
@@ -100,8 +115,11 @@ impl Marks {
                 LeaseRefused::OwnerDivergence { .. } => {}
             },
             (_, Answer::Refused(Refusal::RunSettled)) => self.note("an operation in a settled run was refused"),
-            (Request::SplitReplace { .. } | Request::SplitResidual { .. }, Answer::Refused(Refusal::Other(_))) => {
+            (Request::SplitReplace { .. } | Request::SplitResidual { .. }, Answer::Refused(Refusal::Other(why))) => {
                 self.note("a split was refused");
+                if why.contains("limit") {
+                    self.note("a split was refused for want of room");
+                }
             }
             (Request::Unpark { .. }, Answer::Refused(Refusal::Other(_))) => self.note("a late unpark was refused"),
             (request, Answer::Accepted { outcome, .. }) => self.see_accepted(sight, request, *outcome),

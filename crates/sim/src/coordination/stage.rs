@@ -58,6 +58,11 @@ pub trait Weather<B>: std::fmt::Debug {
         false
     }
 
+    /// The shards whose holder the store vouches for; none if what the records say is all there is to know.
+    fn vouched(&self) -> Option<BTreeSet<ShardId>> {
+        None
+    }
+
     /// So many ticks have passed.
     fn pass(&mut self, ticks: u64);
 }
@@ -163,6 +168,7 @@ impl<B: Backend> Stage<B> {
     ) -> Result<T, Violation> {
         self.script.push(Deed::Call(self.now, call.clone(), store_may_fail));
         let run_before = self.run_record().status;
+        let vouched_before = self.weather.vouched();
         self.weather.set_faults(store_may_fail);
         let (own, answer) = ask(&mut self.backend);
         self.weather.set_faults(false);
@@ -176,6 +182,7 @@ impl<B: Backend> Stage<B> {
         let everything = parks_unseen || self.calls.is_multiple_of(SWEEP_PACE);
         let changes = self.mirror.read_after(&mut self.backend, call, &answer, everything);
         let run = self.run_record();
+        let vouched = self.weather.vouched();
         let sight = Sight {
             config: &self.config,
             now: self.now,
@@ -187,6 +194,8 @@ impl<B: Backend> Stage<B> {
             run: &run,
             sink: &self.sink,
             clock_offsets: &self.clock_offsets,
+            vouched_before: vouched_before.as_ref(),
+            vouched: vouched.as_ref(),
         };
         self.marks.see(&sight);
         let mut said = self.checkers.iter_mut().map(|checker| (checker.name(), checker.after_call(&sight)));

@@ -1,6 +1,6 @@
 //! What the checkers see: every call with the records before and after it, every result, and how it ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_contracts::ids::{ShardId, ShardKey};
 use tessera_coordination::record::shard_record::ShardRecord;
@@ -35,6 +35,10 @@ pub struct Sight<'w> {
     pub sink: &'w Sink,
     /// How far each worker's clock is off.
     pub clock_offsets: &'w [i64],
+    /// The shards whose holder the store vouched for before the call, where a store can lose sight of one.
+    pub vouched_before: Option<&'w BTreeSet<ShardId>>,
+    /// The same, after it.
+    pub vouched: Option<&'w BTreeSet<ShardId>>,
 }
 
 /// One record before and after a call.

@@ -43,7 +43,7 @@ pub struct Report {
 enum Happening {
     Wake(usize),
     Operate,
-    Deliver { ticket: u64, call: Call },
+    Deliver { ticket: u64, call: Call, again: bool },
     Reply { worker: usize, ticket: u64, answer: Answer },
 }
 
@@ -66,6 +66,10 @@ pub struct World<B> {
     recorder: Option<Recorder>,
     steps: u64,
     unparks: VecDeque<Request>,
+    /// Nothing gets through before this time.
+    overloaded_until: u64,
+    /// The latest request that arrived from each worker, by its own clock.
+    newest_arrival: Vec<LogicalTime>,
     trace_hash: u64,
 }
 
@@ -104,6 +108,8 @@ impl<B: Backend + 'static> World<B> {
             recorder: None,
             steps: 0,
             unparks: VecDeque::new(),
+            overloaded_until: 0,
+            newest_arrival: vec![LogicalTime::new(1); config.workers as usize],
             trace_hash: config.seed,
             config,
         };
@@ -192,7 +198,10 @@ impl<B: Backend + 'static> World<B> {
                 self.operate();
                 Ok(())
             }
-            Happening::Deliver { ticket, call } => self.deliver(ticket, call),
+            Happening::Deliver { ticket, call, again } => {
+                self.note_arrival(&call, again);
+                self.deliver(ticket, call)
+            }
             Happening::Reply { worker, ticket, answer } => {
                 self.workers[worker].hear(ticket, &answer);
                 Ok(())
@@ -246,7 +255,7 @@ impl<B: Backend + 'static> World<B> {
         };
         for call in late {
             let delay = self.dice.between(1, 20 * self.config.lease);
-            self.schedule(delay, Happening::Deliver { ticket: 0, call });
+            self.schedule(delay, Happening::Deliver { ticket: 0, call, again: true });
         }
         broken.map_or(Ok(()), Err)
     }
@@ -330,15 +339,29 @@ impl<B: Backend + 'static> World<B> {
             // Some come so late that the op-log has forgotten.
             let leases = if self.dice.below(4) == 0 { 20 } else { 3 };
             let delay = self.dice.between(1, leases * self.config.lease);
-            self.schedule(delay, Happening::Deliver { ticket, call: call.clone() });
+            self.schedule(delay, Happening::Deliver { ticket, call: call.clone(), again: true });
         }
         if !self.dice.happens(self.rates.lose_request) {
             let delay = self.latency();
-            self.schedule(delay, Happening::Deliver { ticket, call });
+            self.schedule(delay, Happening::Deliver { ticket, call, again: false });
         }
     }
 
+    /// Proof that the network repeats and reorders.
+    fn note_arrival(&mut self, call: &Call, again: bool) {
+        let Caller::Worker(worker) = call.caller else { return };
+        if again {
+            self.note("a request arrived once more");
+        } else if call.at < self.newest_arrival[worker] {
+            self.note("a request arrived after a later one");
+        }
+        self.newest_arrival[worker] = self.newest_arrival[worker].max(call.at);
+    }
+
     fn latency(&mut self) -> u64 {
+        if self.now < self.overloaded_until {
+            return self.overloaded_until - self.now;
+        }
         if self.dice.happens(self.rates.delay) {
             self.dice.between(PATIENCE / 2, 2 * self.config.lease)
         } else {
@@ -391,6 +414,14 @@ impl<B: Backend + 'static> World<B> {
             self.operator_sends(Request::CompleteRun { op });
             return;
         }
+        if self.dice.happens(self.rates.overload) {
+            self.note("an overloaded backend answered everything at once");
+            self.overloaded_until = self.now + self.dice.between(1, self.config.lease);
+        }
+        let split_storm = self.dice.happens(self.rates.split_storm);
+        if split_storm {
+            self.note("every holder was asked to split at once");
+        }
         for (shard, head) in heads {
             let key = ShardKey::new(RUN, shard);
             if head.status == ShardStatus::Parked && (self.is_calm() || self.dice.happens(self.rates.unpark)) {
@@ -407,7 +438,7 @@ impl<B: Backend + 'static> World<B> {
             if head.lease.is_some() && self.dice.happens(self.rates.order_yield) {
                 self.operator_sends(Request::Order { key, fence: head.fence, order: OrderRequest::Yield });
             }
-            if head.lease.is_some() && self.dice.happens(self.rates.order_split) {
+            if head.lease.is_some() && (self.dice.happens(self.rates.order_split) || split_storm) {
                 let order = OrderRequest::Split(Fraction::HALF);
                 self.operator_sends(Request::Order { key, fence: head.fence, order });
             }

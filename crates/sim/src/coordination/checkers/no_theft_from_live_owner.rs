@@ -1,4 +1,7 @@
 //! A lease is not taken from a worker whose own clock calls it live, while clocks differ by no more than is tolerated.
+//!
+//! A store with sessions may take a lost one for a lost worker. So it is judged only where the store vouched for the holder
+//! when it was asked, and the holder did not lose its session by asking itself.
 
 use crate::coordination::call::Answer;
 use crate::coordination::watch::{Checker, Sight};
@@ -17,6 +20,11 @@ impl Checker for NoTheftFromLiveOwner {
         let taken = sight.changes.iter().find(|change| change.after.key.shard == lease.shard());
         let Some(holder) = taken.and_then(|change| change.before.as_ref()?.state.head.lease) else { return Ok(()) };
         let owner = holder.owner.get() as usize - 1;
+        let was_gone = sight.vouched_before.is_some_and(|vouched| !vouched.contains(&lease.shard()));
+        let lost_it_now = sight.vouched_before.is_some() && sight.worker() == Some(owner);
+        if was_gone || lost_it_now {
+            return Ok(());
+        }
         let clock = sight.now.saturating_add_signed(sight.clock_offsets[owner]);
         if clock < holder.deadline.get() {
             let deadline = holder.deadline;
