@@ -138,9 +138,10 @@ pub fn run(args: &Args) -> ExitCode {
             }
         }
         worlds += 1;
-        let rate = steps as f64 / start.elapsed().as_secs_f64();
+        let seconds = start.elapsed().as_secs_f64();
+        let (rate, call_rate) = (steps as f64 / seconds, calls as f64 / seconds);
         if shows_progress && worlds.is_multiple_of(16) {
-            eprint!("\r{worlds} worlds, {steps} steps, {rate:.0} steps/s ");
+            eprint!("\r{worlds} worlds, {steps} steps, {rate:.0} steps/s, {calls} calls, {call_rate:.0} calls/s ");
             let _ = std::io::stderr().flush();
         }
         let enough = deadline.map_or(steps >= args.steps, |deadline| Instant::now() >= deadline);
@@ -148,7 +149,9 @@ pub fn run(args: &Args) -> ExitCode {
             if shows_progress {
                 eprintln!();
             }
-            println!("{worlds} worlds, {steps} steps, {calls} calls, no violation ({rate:.0} steps/s)");
+            println!(
+                "{worlds} worlds, {steps} steps, {calls} calls, no violation ({rate:.0} steps/s, {call_rate:.0} calls/s)"
+            );
             let missing = marks.missing();
             if !missing.is_empty() {
                 println!("never seen here: {}", missing.join("; "));

@@ -1,6 +1,6 @@
 //! A retry that is still remembered gets the first answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_contracts::ids::{OpId, ShardId};
 
@@ -11,6 +11,8 @@ use crate::coordination::watch::{Checker, Sight};
 #[derive(Debug, Default)]
 pub(super) struct ReplayAnswersAgree {
     first: BTreeMap<OpId, Vec<ShardId>>,
+    /// Operations whose store failed: they may have happened, and then a retry hears the first answer first.
+    unheard: BTreeSet<OpId>,
 }
 
 impl Checker for ReplayAnswersAgree {
@@ -27,6 +29,14 @@ impl Checker for ReplayAnswersAgree {
             }
             (Answer::Accepted { children, .. }, Some(first)) if children != first => {
                 Err(format!("operation {op} made {first:?} and a retry was told {children:?}"))
+            }
+            (Answer::Failed, None) => {
+                self.unheard.insert(op);
+                Ok(())
+            }
+            (Answer::Accepted { children, .. }, None) if self.unheard.contains(&op) => {
+                self.first.insert(op, children.clone());
+                Ok(())
             }
             (Answer::Accepted { .. }, None) => Err(format!("operation {op} is called a retry and never happened")),
             (Answer::Refused(refusal), Some(_)) if is_remembered(sight, op) => {
