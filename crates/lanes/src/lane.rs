@@ -3,30 +3,28 @@
 //! A real runtime turns it on a thread of its own with a socket; [`simulated`](crate::simulated) turns many on one thread.
 //! Both run exactly this code.
 
+mod hand_over;
+mod intake;
+mod logging;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_contracts::prefix_map::{LaneIndex, MapVersion, PrefixMap, Slot};
 
-use crate::ack::Overdue;
 use crate::class::{Class, DropCause};
-use crate::context::{Context, Timer, link_to};
+use crate::context::Context;
 use crate::drain::Drain;
-use crate::envelope::{Envelope, Flags, Kind, PAYLOAD_BYTES_MAX};
-use crate::handler::{Datagram, Handler, Message, Notice, Record, RecordSink, Walk};
-use crate::handoff::{ExportStep, Handoffs, Import};
-use crate::ring::bulk::{BULK_BODY_BYTES_MAX, Frame};
+use crate::envelope::PAYLOAD_BYTES_MAX;
+use crate::handler::{Handler, Notice, Record};
+use crate::handoff::{ExportStep, Handoffs};
+use crate::lane::intake::handle_datagram;
+use crate::ring::bulk::BULK_BODY_BYTES_MAX;
 use crate::ring::link::{Inlet, Link};
-use crate::telemetry::trace::TraceWhat;
 use crate::time::LaneTime;
-use crate::wal::queue::Entry;
-use crate::wal::{Importance, LogRefused, Lsn};
+use crate::wal::Lsn;
 
-/// Frames taken from one bulk ring in a turn.
-const BULK_FRAMES_PER_TURN: usize = 32;
-/// Timers fired in a turn; the rest are due in the next, at once.
-const TIMERS_PER_TURN: usize = 256;
 /// How soon a lane looks again at something only another lane can move on: a full ring, a slow hand-over.
 const RETRY_DELAY: Duration = Duration::from_millis(1);
 
@@ -127,19 +125,6 @@ impl<H: Handler> Lane<H> {
         }
     }
 
-    /// Waits until everything logged is durable or the log has failed. Only before a lane starts to serve.
-    pub(crate) fn wait_for_log(&mut self) {
-        let Some(log) = &mut self.cx.log else { return };
-        log.wake_if_touched();
-        while log.progress.durable() < log.last() && !log.progress.has_failed() {
-            std::thread::sleep(Duration::from_micros(200));
-        }
-    }
-
-    pub(crate) fn is_log_intact(&self) -> bool {
-        self.cx.log.as_ref().is_some_and(|log| !log.progress.has_failed()) && self.cx.counters.log_refused.get() == 0
-    }
-
     pub(crate) fn start(&mut self, now: LaneTime) {
         self.enter(now);
         self.handler.on_start(&mut self.cx);
@@ -223,40 +208,6 @@ impl<H: Handler> Lane<H> {
             .sum()
     }
 
-    fn adopt(&mut self, map: Arc<PrefixMap>) {
-        if !map.version().is_after(self.cx.map.version()) {
-            return; // Mail is in order, so this is the map we started with.
-        }
-        let me = self.cx.lane;
-        let old = std::mem::replace(&mut self.cx.map, map);
-        for moved in old.moves_to(&self.cx.map) {
-            if moved.from == me {
-                self.cx.arriving[usize::from(moved.slot.0)] = false;
-                self.handoffs.export(moved.slot, moved.to);
-            } else if moved.to == me {
-                // If it comes back before it was all gone, what we have is still whole.
-                self.handoffs.cancel(moved.slot);
-                // Its former owner may have learnt of the map before us, and be done already.
-                let done = self.arrived[usize::from(moved.slot.0)];
-                let version = self.cx.map.version();
-                self.cx.arriving[usize::from(moved.slot.0)] =
-                    !done.is_some_and(|done| done == version || done.is_after(version));
-            } else if let Some(export) = self.handoffs.exports.iter().find(|export| export.slot == moved.slot) {
-                let slot = export.slot;
-                self.handoffs.export(slot, moved.to);
-            }
-        }
-        let version = self.cx.map.version();
-        self.publish_handoffs();
-        self.cx.counters.map_version.set(u64::from(version.0));
-        self.handler.on_notice(&mut self.cx, Notice::MapChanged { version });
-    }
-
-    fn publish_handoffs(&self) {
-        let arriving = self.cx.arriving.iter().filter(|arriving| **arriving).count();
-        self.cx.counters.handoffs_pending.set((self.handoffs.exports.len() + arriving) as u64);
-    }
-
     /// One round over everything that is not the socket. Says whether there was anything to do.
     pub(crate) fn turn(&mut self, now: LaneTime) -> bool {
         if self.cx.is_fenced() {
@@ -282,224 +233,6 @@ impl<H: Handler> Lane<H> {
         self.inlets.retain(|inlet| !inlet.is_finished());
         self.flush();
         busy
-    }
-
-    fn take_messages(&mut self) -> bool {
-        let mut taken = [0; 3];
-        for class in Class::ALL {
-            let counters = &self.cx.counters.classes[class.index()];
-            let (mut depth, mut fullest) = (0, 0);
-            for inlet in &self.inlets {
-                let waiting = inlet.classes[class.index()].depth();
-                depth += waiting;
-                fullest = fullest.max(waiting * 1000 / inlet.messages_max[class.index()]);
-            }
-            counters.depth.set(depth as u64);
-            counters.depth_high_water.raise(depth as u64);
-            counters.fullest_permille.set(fullest as u64);
-            if depth == 0 {
-                continue;
-            }
-            if class == Class::Hints {
-                for inlet in &mut self.inlets {
-                    let skipped = inlet.skip_stale_hints(&mut self.scratch);
-                    counters.dropped[DropCause::Superseded as usize].add(skipped as u64);
-                }
-            }
-            let Self { handler, cx, inlets, drain, scratch, .. } = self;
-            taken[class.index()] = drain.drain_class(class, inlets.len(), |producer, most| {
-                let ring = &mut inlets[producer].classes[class.index()];
-                let mut count = 0;
-                while count < most
-                    && ring
-                        .pop_with(scratch, |envelope, payload| handle_message(handler, cx, envelope, payload))
-                        .is_some()
-                {
-                    count += 1;
-                }
-                count
-            });
-            self.cx.counters.classes[class.index()].drained.add(taken[class.index()] as u64);
-        }
-        self.drain.adapt(taken);
-        self.work += taken.iter().sum::<usize>() as u64;
-        taken != [0; 3]
-    }
-
-    fn take_bulk(&mut self) -> bool {
-        let mut busy = false;
-        for at in 0..self.inlets.len() {
-            for _ in 0..BULK_FRAMES_PER_TURN {
-                let Some((frame, len)) = self.inlets[at].bulk.pop(&mut self.bulk_body) else { break };
-                busy = true;
-                self.work += 1;
-                let src = self.inlets[at].src;
-                self.cx.arena.reset();
-                match frame {
-                    Frame::Datagram { from, hops } => {
-                        let bytes = &mut self.bulk_body[..len];
-                        handle_datagram(&mut self.handler, &mut self.cx, from, bytes, hops);
-                    }
-                    Frame::Record { kind, slot } => {
-                        let record = Record { kind, slot: Slot(slot), payload: &self.bulk_body[..len] };
-                        self.handler.on_import(&mut self.cx, record);
-                    }
-                    Frame::SlotDone { slot, map_version } => {
-                        self.arrived[usize::from(slot)] = Some(MapVersion(map_version));
-                        let safe_at = self.cx.log.as_ref().map_or(Lsn(0), |log| log.last());
-                        self.handoffs.imports.push(Import { slot: Slot(slot), from: src, safe_at });
-                    }
-                    Frame::SlotSafe { slot } => self.slot_left(Slot(slot), src),
-                }
-            }
-        }
-        busy
-    }
-
-    fn slot_left(&mut self, slot: Slot, to: LaneIndex) {
-        if !self.handoffs.acked(slot, to) {
-            return;
-        }
-        if let Some(log) = &mut self.cx.log {
-            // If there is no room, a restart hands the slot over once more: dearer, not wrong.
-            let _ = log.push(Entry::Released { slot }, &[], Importance::Hard);
-        }
-        self.publish_handoffs();
-        self.handler.on_notice(&mut self.cx, Notice::SlotLeft { slot });
-    }
-
-    fn fire_timers(&mut self) -> bool {
-        let tick = self.cx.now.millis();
-        for fired in 0..TIMERS_PER_TURN {
-            let Some((_, timer)) = self.cx.timers.pop_due(tick) else { return fired > 0 };
-            self.cx.arena.reset();
-            self.work += 1;
-            match timer {
-                Timer::Handler(token) => {
-                    self.cx.counters.timers_fired.add(1);
-                    self.handler.on_timer(&mut self.cx, token);
-                }
-                Timer::Ack(place) => match self.cx.acks.overdue(place) {
-                    Some(Overdue::Retry(envelope)) => self.cx.retry_acked(place, envelope),
-                    Some(Overdue::GiveUp(envelope)) => {
-                        self.cx.counters.acks_given_up.add(1);
-                        let (correlation_id, dst) = (envelope.correlation_id, envelope.dst);
-                        self.handler.on_notice(&mut self.cx, Notice::AckGivenUp { correlation_id, dst });
-                    }
-                    None => {}
-                },
-            }
-        }
-        true
-    }
-
-    fn watch_log(&mut self) -> bool {
-        let Some(log) = &self.cx.log else { return self.settle_imports() };
-        let (durable, failed) = (log.progress.durable(), log.progress.has_failed());
-        if self.snapshot.is_none() && log.progress.is_snapshot_wanted() {
-            self.begin_snapshot();
-        }
-        let mut busy = false;
-        if durable > self.durable_seen {
-            self.durable_seen = durable;
-            self.cx.counters.log_durable.set(durable.0);
-            self.handler.on_notice(&mut self.cx, Notice::Durable { upto: durable });
-            busy = true;
-        }
-        if failed && !self.log_failure_told {
-            self.log_failure_told = true;
-            self.handler.on_notice(&mut self.cx, Notice::LogFailed);
-        }
-        self.settle_imports() || busy
-    }
-
-    /// Tells former owners which slots are safe here.
-    fn settle_imports(&mut self) -> bool {
-        let mut busy = false;
-        let mut at = 0;
-        while at < self.handoffs.imports.len() {
-            let import = self.handoffs.imports[at];
-            let told = import.safe_at <= self.durable_seen
-                && link_to(&mut self.cx.links, import.from).is_some_and(|link| {
-                    link.touch();
-                    link.bulk.try_push(Frame::SlotSafe { slot: import.slot.0 }, &[])
-                });
-            if !told {
-                at += 1;
-                continue;
-            }
-            self.handoffs.imports.swap_remove(at);
-            self.cx.arriving[usize::from(import.slot.0)] = false;
-            self.publish_handoffs();
-            self.handler.on_notice(&mut self.cx, Notice::SlotArrived { slot: import.slot });
-            busy = true;
-        }
-        busy
-    }
-
-    /// Sends as much of the slot being handed over as its bulk ring takes.
-    fn hand_over(&mut self) -> bool {
-        let Some(export) = self.handoffs.active() else { return false };
-        let Some(link) = link_to(&mut self.cx.links, export.to) else { return false };
-        link.touch();
-        let mut sent = 0;
-        if let ExportStep::Sending(from) = export.step {
-            let bulk = &mut link.bulk;
-            let mut put = |record: Record<'_>| {
-                // A record that can never fit would stop the hand-over for ever; the log has the same bound, so it cannot be.
-                assert!(bulk.can_ever_fit(record.payload.len()), "an exported record fits the bulk ring");
-                let taken = bulk.try_push(Frame::Record { kind: record.kind, slot: record.slot.0 }, record.payload);
-                sent += usize::from(taken);
-                taken
-            };
-            export.step = match self.handler.on_export(export.slot, from, &mut RecordSink { put: &mut put }) {
-                Walk::More(next) => ExportStep::Sending(next),
-                Walk::Done => ExportStep::Closing,
-            };
-        }
-        let done = Frame::SlotDone { slot: export.slot.0, map_version: self.cx.map.version().0 };
-        if export.step == ExportStep::Closing && link.bulk.try_push(done, &[]) {
-            export.step = ExportStep::AwaitingAck;
-            sent += 1;
-        }
-        sent > 0
-    }
-
-    fn begin_snapshot(&mut self) {
-        let Some(log) = &mut self.cx.log else { return };
-        let begun = log.push(Entry::SnapshotBegin, &[], Importance::Hard);
-        if begun == Err(LogRefused::Lagging) {
-            return; // The writer asks once, so the wish stands until there is room.
-        }
-        log.progress.clear_snapshot_wanted();
-        self.snapshot = begun.is_ok().then_some(SnapshotStep::Writing(0));
-    }
-
-    /// Writes as much of a running snapshot as the log's queue takes without crowding out what happens meanwhile.
-    fn step_snapshot(&mut self) -> bool {
-        let (Some(step), Some(log)) = (self.snapshot, &mut self.cx.log) else { return false };
-        let mut sent = 0;
-        let mut unavailable = false;
-        let mut next = step;
-        if let SnapshotStep::Writing(from) = step {
-            let mut put = |record: Record<'_>| {
-                let entry = Entry::SnapshotRecord { kind: record.kind, slot: record.slot };
-                // Soft, so that half of the queue stays free for the lane's new records.
-                match log.push(entry, record.payload, Importance::Soft) {
-                    Ok(_) => sent += 1,
-                    Err(LogRefused::Lagging) => return false,
-                    Err(_) => unavailable = true,
-                }
-                true
-            };
-            next = match self.handler.on_snapshot(from, &mut RecordSink { put: &mut put }) {
-                Walk::More(place) => SnapshotStep::Writing(place),
-                Walk::Done => SnapshotStep::Ending,
-            };
-        }
-        let ended = matches!(next, SnapshotStep::Ending) && log.push(Entry::SnapshotEnd, &[], Importance::Hard).is_ok();
-        self.snapshot = if ended || unavailable { None } else { Some(next) };
-        sent > 0 || ended
     }
 
     /// Moves on what was kept back, and wakes every lane that got something.
@@ -550,58 +283,6 @@ impl<H: Handler> Lane<H> {
     }
 }
 
-fn handle_datagram<H: Handler>(handler: &mut H, cx: &mut Context, from: SocketAddr, bytes: &mut [u8], hops: u8) {
-    if cx.is_fenced() {
-        return;
-    }
-    // The slot byte is a hint for speed: it spares the wrong lane a decryption. It is believed once, and only for that.
-    if hops == 0
-        && let Some(offset) = cx.steer_offset
-        && let Some(&byte) = bytes.get(usize::from(offset))
-        && !cx.owns(Slot(byte))
-    {
-        let owner = cx.owner(Slot(byte));
-        let _ = cx.pass_on(owner, from, bytes, hops);
-        return;
-    }
-    if cx.tracer.samples() {
-        cx.trace(TraceWhat::Datagram { bytes: bytes.len() as u32 });
-    }
-    handler.on_datagram(cx, Datagram { from, bytes, hops });
-}
-
-fn handle_message<H: Handler>(handler: &mut H, cx: &mut Context, envelope: &Envelope, payload: &[u8]) {
-    if cx.is_fenced() {
-        return; // Its sender has counted it as lost.
-    }
-    cx.arena.reset();
-    let waited = cx.now.stamp().wrapping_sub(envelope.queued_at);
-    // A sender's clock read may be a moment after ours: that is no wait of 71 minutes.
-    let waited = if waited > u32::MAX / 2 { 0 } else { waited };
-    cx.counters.class(envelope.class).latency.record(waited);
-    if envelope.kind == Kind::ACK {
-        if let Some(timer) = cx.acks.acked(envelope.correlation_id) {
-            timer.map(|timer| cx.cancel_timer(timer));
-            handler.on_notice(cx, Notice::Acked { correlation_id: envelope.correlation_id });
-        }
-        return;
-    }
-    // A sender with a newer map than ours knows better than we do that the slot is ours.
-    let newer = MapVersion(envelope.map_version).is_after(cx.map.version());
-    if envelope.flags.has(Flags::KEYED) && !newer && !cx.owns(envelope.slot) {
-        let _ = cx.forward(envelope, payload);
-        return;
-    }
-    if cx.tracer.samples() {
-        let (class, kind, src) = (envelope.class, envelope.kind.get(), envelope.src);
-        cx.trace(TraceWhat::Message { class, kind, src, waited });
-    }
-    handler.on_message(cx, Message { envelope, payload });
-    if envelope.flags.has(Flags::ACK_WANTED) {
-        cx.acknowledge(envelope);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -610,9 +291,12 @@ mod tests {
 
     use super::*;
     use crate::config::LaneConfig;
+    use crate::envelope::{Envelope, Kind};
+    use crate::handler::{Datagram, Message};
     use crate::ring::link::link;
     use crate::ring::park::Bed;
     use crate::ring::pressure::Pressure;
+    use crate::wal::Importance;
     use crate::wal::queue::{LogReceiver, log_queue};
 
     /// Does everything a busy handler does: answers, tells the other lane in two classes, logs, sets timers and stops them.

@@ -13,6 +13,7 @@ use tessera_lanes::handler::{Message, Notice};
 use tessera_lanes::runtime::{Runtime, RuntimeConfig};
 use tessera_lanes::simulated::{VirtualConfig, VirtualNode};
 use tessera_lanes::telemetry::snapshot::ClassSnapshot;
+use tessera_lanes::telemetry::trace::TraceWhat;
 use tessera_lanes::{Class, Context, Enqueue, Envelope, Handler, Kind};
 
 /// So long a test waits for something that must happen; it does not measure.
@@ -154,7 +155,18 @@ fn saturated_lanes_neither_deadlock_nor_lose_control_nor_miscount() {
         last.sort_unstable();
         assert_eq!(last, [(0, 777), (1, 36), (2, 37), (3, 38), (4, 39)], "then the last word of each kind");
     }
+    let drops = runtime.take_traces();
+    let traced = |class, cause| {
+        let dropped = |what| matches!(what, TraceWhat::Dropped { class: c, cause: w, .. } if (c, w) == (class, cause));
+        drops.iter().filter(|event| dropped(event.what)).count()
+    };
+    assert_eq!(traced(Class::Coordination, DropCause::RingFull), 3 * 48, "what is dropped at capacity is told");
+    assert_eq!(traced(Class::Coordination, DropCause::Shed) + traced(Class::Hints, DropCause::Shed), 3 * (7 + 9));
     let snapshot = runtime.snapshot();
+    let held = &snapshot.lanes[usize::from(HELD.0)];
+    let depths =
+        Class::ALL.map(|class| (held.classes[class.index()].depth, held.classes[class.index()].depth_high_water));
+    assert_eq!(depths, [(0, 48); 3], "three full rings of every class, and nothing is left");
     for class in Class::ALL {
         let sum = |of: &dyn Fn(&ClassSnapshot) -> u64| -> u64 {
             snapshot.lanes.iter().map(|lane| of(&lane.classes[class.index()])).sum()

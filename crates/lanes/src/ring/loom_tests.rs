@@ -36,6 +36,10 @@ impl<T> RingIn<T> for In<T> {
         self.0.tail.load(Ordering::Relaxed) - self.0.head.load(Ordering::Acquire) == self.0.slots.len()
     }
 
+    fn push(&mut self, item: T) -> Result<(), RingFull> {
+        self.push_all(&[item])
+    }
+
     fn push_all(&mut self, items: &[T]) -> Result<(), RingFull> {
         let tail = self.0.tail.load(Ordering::Relaxed);
         if tail + items.len() - self.0.head.load(Ordering::Acquire) > self.0.slots.len() {
@@ -145,7 +149,7 @@ fn with_the_envelope_first_one_is_seen_without_its_payload() {
         if envelopes.is_full() {
             return Err(RingFull);
         }
-        envelopes.push_all(std::slice::from_ref(envelope))?;
+        envelopes.push(*envelope)?;
         payloads.push_all(payload)
     });
 }

@@ -27,6 +27,7 @@ pub(crate) fn message_ring(size: RingSize) -> (MessageProducer, MessageConsumer)
 /// The producing end of a ring of `T`, as far as a message needs it.
 pub(crate) trait RingIn<T> {
     fn is_full(&self) -> bool;
+    fn push(&mut self, item: T) -> Result<(), RingFull>;
     /// Commits all of `items` at once, or none.
     fn push_all(&mut self, items: &[T]) -> Result<(), RingFull>;
 }
@@ -42,6 +43,10 @@ pub(crate) trait RingOut<T> {
 impl<T: Copy> RingIn<T> for Producer<T> {
     fn is_full(&self) -> bool {
         Self::is_full(self)
+    }
+
+    fn push(&mut self, item: T) -> Result<(), RingFull> {
+        Self::push(self, item).map_err(|_| RingFull)
     }
 
     fn push_all(&mut self, items: &[T]) -> Result<(), RingFull> {
@@ -76,7 +81,7 @@ pub(crate) fn publish(
     if !payload.is_empty() {
         payloads.push_all(payload)?;
     }
-    envelopes.push_all(std::slice::from_ref(envelope))
+    envelopes.push(*envelope)
 }
 
 /// Hands the next message to `handle` and frees its payload afterwards; `None` if there is none.

@@ -3,6 +3,7 @@
 //! [`Runtime::start`] starts S lanes and a supervisor. Lanes share nothing but rings; the supervisor owns the sockets, hands out
 //! links and maps by mail, and watches. Everything outside the lanes (commands, changes, counters) goes through [`Runtime`].
 
+mod cores;
 mod lane_thread;
 mod log_thread;
 mod observer;
@@ -31,7 +32,7 @@ use crate::wal::LogConfig;
 /// What a runtime is made of.
 #[derive(Clone, Debug)]
 pub struct RuntimeConfig {
-    /// How many lanes; by default one per core.
+    /// How many lanes; by default one per physical core that the process may use.
     pub lanes: usize,
     /// Which bits of a distance pick the slot. The runtime itself never looks at ids; handlers read it from their map.
     pub selector: Selector,
@@ -69,9 +70,8 @@ pub struct RuntimeConfig {
 
 impl Default for RuntimeConfig {
     fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
-            lanes: cores.min(256),
+            lanes: cores::lanes_by_default(),
             selector: Selector::default(),
             lane: LaneConfig::default(),
             bind: None,

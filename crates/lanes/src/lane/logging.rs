@@ -1,0 +1,80 @@
+//! What a lane does about its log: it looks how far the writer has come, and writes snapshots a piece a turn.
+
+use std::time::Duration;
+
+use crate::handler::{Handler, Notice, Record, RecordSink, Walk};
+use crate::lane::{Lane, SnapshotStep};
+use crate::wal::queue::Entry;
+use crate::wal::{Importance, LogRefused};
+
+impl<H: Handler> Lane<H> {
+    /// Waits until everything logged is durable or the log has failed. Only before a lane starts to serve.
+    pub(crate) fn wait_for_log(&mut self) {
+        let Some(log) = &mut self.cx.log else { return };
+        log.wake_if_touched();
+        while log.progress.durable() < log.last() && !log.progress.has_failed() {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    pub(crate) fn is_log_intact(&self) -> bool {
+        self.cx.log.as_ref().is_some_and(|log| !log.progress.has_failed()) && self.cx.counters.log_refused.get() == 0
+    }
+
+    pub(super) fn watch_log(&mut self) -> bool {
+        let Some(log) = &self.cx.log else { return self.settle_imports() };
+        let (durable, failed) = (log.progress.durable(), log.progress.has_failed());
+        if self.snapshot.is_none() && log.progress.is_snapshot_wanted() {
+            self.begin_snapshot();
+        }
+        let mut busy = false;
+        if durable > self.durable_seen {
+            self.durable_seen = durable;
+            self.cx.counters.log_durable.set(durable.0);
+            self.handler.on_notice(&mut self.cx, Notice::Durable { upto: durable });
+            busy = true;
+        }
+        if failed && !self.log_failure_told {
+            self.log_failure_told = true;
+            self.handler.on_notice(&mut self.cx, Notice::LogFailed);
+        }
+        self.settle_imports() || busy
+    }
+
+    pub(super) fn begin_snapshot(&mut self) {
+        let Some(log) = &mut self.cx.log else { return };
+        let begun = log.push(Entry::SnapshotBegin, &[], Importance::Hard);
+        if begun == Err(LogRefused::Lagging) {
+            return; // The writer asks once, so the wish stands until there is room.
+        }
+        log.progress.clear_snapshot_wanted();
+        self.snapshot = begun.is_ok().then_some(SnapshotStep::Writing(0));
+    }
+
+    /// Writes as much of a running snapshot as the log's queue takes without crowding out what happens meanwhile.
+    pub(super) fn step_snapshot(&mut self) -> bool {
+        let (Some(step), Some(log)) = (self.snapshot, &mut self.cx.log) else { return false };
+        let mut sent = 0;
+        let mut unavailable = false;
+        let mut next = step;
+        if let SnapshotStep::Writing(from) = step {
+            let mut put = |record: Record<'_>| {
+                let entry = Entry::SnapshotRecord { kind: record.kind, slot: record.slot };
+                // Soft, so that half of the queue stays free for the lane's new records.
+                match log.push(entry, record.payload, Importance::Soft) {
+                    Ok(_) => sent += 1,
+                    Err(LogRefused::Lagging) => return false,
+                    Err(_) => unavailable = true,
+                }
+                true
+            };
+            next = match self.handler.on_snapshot(from, &mut RecordSink { put: &mut put }) {
+                Walk::More(place) => SnapshotStep::Writing(place),
+                Walk::Done => SnapshotStep::Ending,
+            };
+        }
+        let ended = matches!(next, SnapshotStep::Ending) && log.push(Entry::SnapshotEnd, &[], Importance::Hard).is_ok();
+        self.snapshot = if ended || unavailable { None } else { Some(next) };
+        sent > 0 || ended
+    }
+}
