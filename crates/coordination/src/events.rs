@@ -317,6 +317,7 @@ pub struct EventScope {
 
 impl EventScope {
     /// Emits what `kind` makes, if anyone listens.
+    #[inline]
     pub fn emit(self, sink: &mut dyn EventSink, kind: impl FnOnce() -> Option<EventKind>) {
         if sink.is_enabled()
             && let Some(kind) = kind()

@@ -128,6 +128,17 @@ mod tests {
     use crate::record::status::ShardStatus;
 
     #[test]
+    fn an_id_belongs_to_one_kind_of_operation_even_if_the_fingerprints_were_the_same() {
+        let payload_hash = PayloadHash::from_stored(9).unwrap();
+        let checkpoint = Operation { op_id: OpId::new(1), kind: OpKind::Checkpoint, payload_hash };
+        let log: OpLog<4> = [checkpoint.executed_at(at(1))].into_iter().collect();
+        assert_eq!(check_op_idempotency(&log, &checkpoint), Ok(Some(OpResult::Completed)));
+        for kind in OpKind::ALL.into_iter().filter(|kind| *kind != OpKind::Checkpoint) {
+            assert!(check_op_idempotency(&log, &Operation { kind, ..checkpoint }).is_err(), "{kind:?}");
+        }
+    }
+
+    #[test]
     fn a_lease_is_good_up_to_its_last_tick() {
         let (shard, lease) = Shard::<16>::leased();
         let check = |now| validate_lease(&shard.view(), lease.presented_by(TENANT).unwrap(), at(now));

@@ -38,7 +38,12 @@ pub fn decide<'r, const LOG: usize>(
 /// The head once `cursor` is recorded: any step forward, in key or token, clears the count of fruitless acquisitions.
 pub(super) fn after_progress<const LOG: usize>(view: &ShardView<'_, LOG>, cursor: CursorUpdate<'_>) -> Head {
     let head = view.state.head;
-    if cursor == view.cursor { head } else { Head { stalled_acquisitions: 0, ..head } }
+    // The cheaper question first: most checkpoints follow others of the same owner.
+    if head.stalled_acquisitions == 0 || cursor == view.cursor {
+        head
+    } else {
+        Head { stalled_acquisitions: 0, ..head }
+    }
 }
 
 #[cfg(test)]

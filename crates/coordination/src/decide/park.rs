@@ -38,7 +38,23 @@ mod tests {
     use super::*;
     use crate::decide::testing::{Shard, TENANT, at, op, run};
     use crate::error::{IdempotentOutcome, LeaseRefused};
+    use crate::record::park::ParkDetail;
     use crate::record::status::ParkReason;
+
+    #[test]
+    fn words_of_an_earlier_park_do_not_stay() {
+        let (shard, lease) = Shard::<16>::leased();
+        for (park, expected) in [
+            (Park::because(ParkReason::Other), DetailChange::Clear),
+            (Park::because(ParkReason::Other).with_detail("403"), DetailChange::Set(ParkDetail::new("403").unwrap())),
+        ] {
+            let presented = lease.presented_by(TENANT).unwrap();
+            let Ok(Verdict::Execute(change)) = decide(&shard.view(), presented, park, op(1), at(1001)) else {
+                panic!("a fresh park is executed")
+            };
+            assert_eq!(change.park_detail, expected);
+        }
+    }
 
     #[test]
     fn a_parked_shard_keeps_reason_words_and_advice_and_is_held_by_nobody() {
