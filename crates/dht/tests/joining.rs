@@ -8,6 +8,7 @@ use net::{Net, identity};
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
 use tessera_dht::identity::Crypto as _;
+use tessera_dht::node::command::Command;
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht::node::log::log_kind;
 
@@ -63,13 +64,33 @@ fn a_node_that_finds_nobody_tries_for_ever_with_growing_pauses() {
 
 #[test]
 fn a_lookup_that_could_send_nothing_does_not_end_joining() {
-    // One request at a time: the question whether the first seed is there keeps the lookup for neighbours from sending.
+    // One request at a time, and somebody else keeps taking it while the node would look for its neighbours.
     let config = NodeConfig { requests_max: 1, ..NodeConfig::default() };
     let mut net = Net::of(6, &NodeConfig::default());
     let n = net.join(1, &config);
+    net.run(30);
+    for _ in 0..300 {
+        net.tell(n, None, Command::Ping { contact: nobody(99) });
+        net.run(10);
+    }
     net.run(30_000);
     let health = net.members[n].lanes[0].health(net.now);
     assert!(health.joined, "{health:?}");
+}
+
+#[test]
+fn who_heard_from_nobody_while_looking_around_has_not_joined() {
+    let mut net = Net::of(6, &NodeConfig::default());
+    let n = net.join(1, &NodeConfig::default());
+    net.run(30);
+    assert!(net.members[n].lanes[0].table().live_len() > 0, "the seed is there");
+    net.silent.extend(0..6);
+    net.run(4000);
+    let health = net.members[n].lanes[0].health(net.now);
+    assert!(!health.joined, "{health:?}");
+    net.silent.clear();
+    net.run(10_000);
+    assert!(net.members[n].lanes[0].health(net.now).joined);
 }
 
 #[test]

@@ -42,6 +42,18 @@ fn no_peer_has_more_requests_in_flight_than_its_cap_however_many_lookups_run() {
 }
 
 #[test]
+fn lookups_wait_for_room_among_the_requests_and_write_nobody_off() {
+    let mut net = Net::of(8, &NodeConfig::default());
+    let n = net.join(1, &NodeConfig { requests_max: 2, ..NodeConfig::default() });
+    net.run(20_000);
+    let commands: Vec<_> = (0..3).map(|at| net.tell(n, None, Command::FindNode { target: [at; 32] })).collect();
+    for command in commands {
+        let outcome = net.wait(command);
+        assert_eq!(outcome.stats.answers, 8, "{outcome:?}");
+    }
+}
+
+#[test]
 fn a_lookup_leaves_a_copy_that_serves_the_next_one_and_goes_soon() {
     let mut net = Net::of(14, &few_holders());
     let record = immutable_record(b"popular", 3600).unwrap();
@@ -199,6 +211,11 @@ fn a_relay_that_fails_is_gone_around() {
         }
         let outcome = net.ask(reader, Command::Get { id, mutable: false, privacy: Privacy::Relay });
         assert_eq!(outcome.answer, Answer::Record(record), "silent: {silent}");
+        assert_eq!(
+            (outcome.stats.timeouts, outcome.stats.refusals),
+            (0, 0),
+            "those behind the relay were not to blame"
+        );
     }
 }
 

@@ -88,8 +88,8 @@ fn announcements_return_before_their_lifetime_ends() {
     let id = ContentId::from_bytes(ID);
     net.ask(3, Command::Provide { ids: vec![id] });
     net.run(2000);
-    for _ in 0..4 {
-        net.run_quietly(500_000);
+    for _ in 0..20 {
+        net.run_quietly(100_000);
         let Answer::Providers(found) = net.ask(5, Command::FindProviders { id, limit: 8 }).answer else { panic!() };
         assert_eq!(found.len(), 1, "announced again in time");
     }

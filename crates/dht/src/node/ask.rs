@@ -336,3 +336,65 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Identity;
+    use crate::node::config::NodeConfig;
+    use alloc::collections::BTreeSet;
+    use tessera_contracts::prefix_map::{LaneIndex, PrefixMap, STRIPED_BITS_DEFAULT, Selector};
+
+    const T: Now = Now { mono_ms: 1_000_000, unix_ms: 1_800_000_000_000 };
+
+    fn lane() -> LaneNode<Identity> {
+        let map = PrefixMap::new(Selector::striped(STRIPED_BITS_DEFAULT).unwrap(), 1).unwrap();
+        LaneNode::new(NodeConfig::default(), Identity::from_seed(&[1; 32]), map, LaneIndex(0), [3; 32], T)
+    }
+
+    fn known(lane: &mut LaneNode<Identity>, n: u8, rtt_ms: u64) -> NodeId {
+        let contact = Contact { key: Identity::from_seed(&[n; 32]).public_key(), addr: Addr::v4([10, 0, n, 1], 1) };
+        lane.table.answered(T.mono_ms, contact.id(), contact, Some(rtt_ms));
+        contact.id()
+    }
+
+    #[test]
+    fn a_timeout_is_twice_the_round_trip_within_bounds_and_jittered() {
+        let mut lane = lane();
+        // The last value below each bound, the bound, and far beyond.
+        for (n, rtt_ms, timeout) in
+            [(10, 1, 50), (11, 24, 50), (12, 26, 52), (13, 299, 598), (14, 301, 600), (15, 9000, 600)]
+        {
+            let id = known(&mut lane, n, rtt_ms);
+            let drawn: BTreeSet<_> = (0..200).map(|_| lane.timeout_ms(&id)).collect();
+            let (least, most) = (*drawn.first().unwrap(), *drawn.last().unwrap());
+            assert!(least >= timeout && most <= timeout + timeout / 8, "{rtt_ms} ms: {least} to {most}");
+            assert!(drawn.len() > 3, "jitter keeps askers apart");
+        }
+    }
+
+    #[test]
+    fn of_an_unknown_peer_what_the_lane_has_seen_of_others_is_assumed_or_the_most() {
+        let mut lane = lane();
+        let stranger = Identity::from_seed(&[99; 32]).node_id();
+        assert!(lane.timeout_ms(&stranger) >= TIMEOUT_MS_MAX);
+        for _ in 0..50 {
+            lane.round_trip.record(40);
+        }
+        let timeout = lane.timeout_ms(&stranger);
+        assert!((40..TIMEOUT_MS_MAX / 2).contains(&timeout), "{timeout}");
+    }
+
+    #[test]
+    fn parts_are_taken_once_and_a_gap_is_where_the_first_missing_one_starts() {
+        let mut parts = Parts::default();
+        assert_eq!(parts.gap(), None);
+        assert_eq!(parts.take(2, 3, 22), Some(false));
+        assert_eq!(parts.gap(), None, "the first is missing");
+        assert_eq!(parts.take(0, 3, 6), Some(false));
+        assert_eq!(parts.take(0, 3, 6), None);
+        assert_eq!(parts.gap(), Some(6));
+        assert_eq!(parts.take(1, 3, 14), Some(true));
+        assert_eq!(parts.gap(), Some(22));
+    }
+}
