@@ -331,7 +331,7 @@ impl<C: Send + 'static> Runtime<C> {
         self.command(lane, command)
     }
 
-    /// The counters of every lane there ever was.
+    /// The counters of every lane there ever was. A lane that is restarted goes on from a copy, so ask again and keep none.
     #[must_use]
     pub fn counters(&self) -> Vec<Arc<LaneCounters>> {
         self.shared.counters.read().unwrap_or_else(PoisonError::into_inner).clone()
