@@ -13,6 +13,8 @@ mod etcd;
 mod harness;
 mod instructions;
 mod lanes;
+mod local;
+mod postgres;
 mod registry;
 mod report;
 mod statistics;

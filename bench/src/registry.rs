@@ -9,6 +9,7 @@ pub(crate) fn figures() -> Vec<Figure> {
         crate::dht::figures(),
         crate::etcd::figures(),
         crate::lanes::figures(),
+        crate::local::figures(),
         crate::stdx::figures(),
     ];
     areas.into_iter().flatten().collect()

@@ -1,0 +1,177 @@
+//! The one-file backend beside a raw loop that appends the same bytes to a file and syncs it, in batches of the same size.
+//!
+//! Syncing is nearly all of the time on both sides, so wall time is what to read here; CPU stands beside it. Of many threads
+//! one half gathers while the other's batch is written, so a batch is half of them, on both sides.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use tessera_contracts::manifest::InitialShardInput;
+use tessera_contracts::{CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_coordination::run::config::RunConfig;
+use tessera_coordination::stored::HotPart;
+use tessera_coordination::{
+    AcquireScratch, CoordinationBackend, CoordinatorRuntimeConfig, Lease, RunManagement, ShardClaiming,
+};
+use tessera_coordination_local::LocalCoordinator;
+
+use crate::harness::{Figure, Pair};
+
+const TENANT: TenantId = TenantId::from_bytes([6; 32]);
+const RUN: RunId = RunId::new(1);
+
+/// Figures of the backend of one machine.
+pub(crate) fn figures() -> Vec<Figure> {
+    vec![
+        Figure::cost(
+            "local/checkpoint-alone",
+            "a checkpoint of one worker beside one record appended and synced",
+            || checkpoints(1),
+        ),
+        Figure::cost(
+            "local/checkpoint-x64",
+            "64 checkpoints of 64 threads beside 64 records appended and synced in halves, as ours are",
+            || checkpoints(64),
+        ),
+        Figure::cost(
+            "local/renew-64",
+            "renewing 64 shards in one call beside 64 records appended and synced",
+            renewals,
+        ),
+    ]
+}
+
+/// A folder of its own below the temporary one; removed when dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("tessera-bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder).expect("a temporary folder can be made");
+        Self(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed lies in the temporary folder.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A coordinator with so many shards, all held.
+struct Bench {
+    runs: LocalCoordinator,
+    leases: Vec<Lease>,
+    folder: Folder,
+}
+
+impl Bench {
+    fn start(shards: u64) -> Self {
+        let folder = Folder::new();
+        let mut runs = LocalCoordinator::open(folder.0.join("runs.redb"), CoordinatorRuntimeConfig::default())
+            .expect("a new file can be made");
+        let bounds: Vec<[u8; 8]> = (1..=shards + 1).map(u64::to_be_bytes).collect();
+        let inputs: Vec<InitialShardInput<'_>> = (0..shards as usize)
+            .map(|root| InitialShardInput::new(ShardId::new(root as u64 + 1), &bounds[root], &bounds[root + 1]))
+            .collect();
+        let config = RunConfig { lease_duration: Some(3_600_000), ..RunConfig::default() };
+        runs.create_run_with_shards(LogicalTime::new(1), TENANT, RUN, config, &inputs, OpId::new(1))
+            .expect("registered");
+        let mut scratch = AcquireScratch::new();
+        let leases = (0..shards).map(|_| {
+            let claimed = runs.claim_next_available(LogicalTime::new(1), TENANT, RUN, WorkerId::new(1), &mut scratch);
+            claimed.expect("granted").lease
+        });
+        let leases = leases.collect();
+        Self { runs, leases, folder }
+    }
+
+    /// How many bytes of a shard an operation writes.
+    fn record_bytes(&mut self) -> usize {
+        let key = ShardKey::new(RUN, ShardId::new(1));
+        HotPart::of(&self.runs.get_shard(TENANT, key).expect("there")).encode().len()
+    }
+
+    /// The reference: so many records at once, appended and synced.
+    fn append(&mut self, records: usize) -> impl FnMut(u64) + use<> {
+        let mut file = File::create(self.folder.0.join("raw")).expect("a file can be made");
+        let mut batch = vec![7; self.record_bytes() * records];
+        let mut serial = 0u64;
+        move |times| {
+            for _ in 0..times {
+                // Something differs each time: some stores skip a write that changes nothing.
+                serial += 1;
+                batch[..8].copy_from_slice(&serial.to_be_bytes());
+                file.write_all(&batch).expect("written");
+                file.sync_data().expect("synced");
+            }
+        }
+    }
+}
+
+fn checkpoint(runs: &mut LocalCoordinator, lease: &Lease, serial: u64) {
+    // The root's own key, and behind it a position that grows.
+    let key = [lease.shard().get().to_be_bytes(), serial.to_be_bytes()].concat();
+    let cursor = CursorUpdate::at_key(&key).expect("valid");
+    runs.checkpoint(LogicalTime::new(2), TENANT, lease, cursor, OpId::new(serial)).expect("recorded");
+}
+
+fn checkpoints(threads: u64) -> Pair {
+    let mut bench = Bench::start(threads);
+    let mut serial = 10;
+    // Until the log of operations is full, records grow.
+    for _ in 0..16 {
+        serial += 1;
+        bench.leases.iter().for_each(|lease| checkpoint(&mut bench.runs, lease, serial));
+    }
+    let mut append = bench.append(threads.div_ceil(2) as usize);
+    let halves = threads.min(2);
+    let reference = move |times| append(times * halves);
+    // Threads that are there already: starting them is not what is measured.
+    let workers: Vec<(Sender<Range<u64>>, Receiver<()>)> = bench
+        .leases
+        .iter()
+        .map(|lease| {
+            let (lease, mut runs) = (*lease, bench.runs.clone());
+            let ((order, orders), (done, when_done)) = (channel::<Range<u64>>(), channel());
+            std::thread::spawn(move || {
+                for serials in orders {
+                    serials.for_each(|serial| checkpoint(&mut runs, &lease, serial));
+                    // Nobody listens once the figure is over.
+                    let _ = done.send(());
+                }
+            });
+            (order, when_done)
+        })
+        .collect();
+    let ours = move |times: u64| {
+        let _alive = &bench.folder;
+        let serials = serial + 1..serial + 1 + times;
+        serial += times;
+        workers.iter().for_each(|(order, _)| order.send(serials.clone()).expect("it waits for orders"));
+        workers.iter().for_each(|(_, when_done)| when_done.recv().expect("a thread of the measurement failed"));
+    };
+    Pair::new(ours, reference)
+}
+
+fn renewals() -> Pair {
+    let mut bench = Bench::start(64);
+    let reference = bench.append(64);
+    let mut now = 2;
+    let mut answers = Vec::new();
+    let ours = move |times| {
+        for _ in 0..times {
+            now += 1;
+            bench.runs.renew_many(LogicalTime::new(now), TENANT, &bench.leases, &mut answers);
+            assert!(answers.iter().all(Result::is_ok));
+        }
+    };
+    Pair::new(ours, reference)
+}
