@@ -3,6 +3,10 @@
 
 mod broken;
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
 use broken::{Broken, Rule};
 use tessera_sim::coordination::config::{Config, Level};
 use tessera_sim::coordination::sink::Sink;
@@ -84,4 +88,25 @@ fn a_violation_shrinks_to_a_smaller_world_with_the_same_violation() {
     assert_eq!(again.property, violation.property);
     assert!(least.kinds().len() < config.kinds().len(), "some kinds of trouble were not needed");
     assert_eq!(simulate(Rule::FenceUnchecked, &least), Err(again), "and it can be had again");
+}
+
+#[test]
+fn the_document_lists_every_broken_rule_and_who_catches_it() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |path: &Path| fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let document = read(&root.join("docs/MUTANTS.md"));
+    let listed: BTreeSet<&str> = document.lines().filter(|line| line.starts_with("| `")).collect();
+    let mut expected: BTreeSet<String> =
+        Rule::ALL.into_iter().map(|rule| format!("| `{rule:?}` | `{}` |", rule.caught_by())).collect();
+    for entry in fs::read_dir(root.join("specs/coordination")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if name.starts_with("MC_") && name.ends_with(".cfg") {
+            let text = read(&path);
+            let mutants = text.lines().filter_map(|line| line.strip_prefix("\\* mutant: ")?.split_once(" violates "));
+            expected.extend(mutants.map(|(rules, property)| format!("| `{name}` | `{rules}` | `{property}` |")));
+        }
+    }
+    assert!(expected.len() > 40, "the lists were found");
+    assert_eq!(listed, expected.iter().map(String::as_str).collect());
 }

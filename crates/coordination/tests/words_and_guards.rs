@@ -1,0 +1,105 @@
+//! What people read is what is meant, and what must never be stored is stopped. Each of these was once a change to the code
+//! that no other test noticed; see docs/MUTANTS.md.
+#![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
+
+use std::collections::hash_map::DefaultHasher;
+use std::error::Error as _;
+use std::hash::{Hash, Hasher};
+use std::panic::catch_unwind;
+
+use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::manifest::InitialShardInput;
+use tessera_coordination::error::{InfraError, LeaseRefused, OperationError, ReleaseError, SplitError};
+use tessera_coordination::record::history::{History, MoveReason, Ownership};
+use tessera_coordination::record::park::ParkDetail;
+use tessera_coordination::record::shard_record::ShardRecord;
+use tessera_coordination::record::status::ShardStatus;
+use tessera_coordination::run::config::RunConfig;
+use tessera_coordination::run::record::{RunOpKind, RunRecord};
+use tessera_coordination::run::status::RunStatus;
+use tessera_coordination::session::{SafePointError, SessionFailure};
+use tessera_coordination::{AcquireScratch, CoordinatorRuntimeConfig, InMemoryCoordinator, RunManagement};
+
+const TENANT: TenantId = TenantId::from_bytes([5; 32]);
+const RUN: RunId = RunId::new(1);
+
+fn a_shard() -> ShardRecord {
+    let mut coordinator = InMemoryCoordinator::new(CoordinatorRuntimeConfig::for_shards(4)).unwrap();
+    let shards = [InitialShardInput::new(ShardId::new(1), b"a", b"m")];
+    let (now, config) = (LogicalTime::new(1), RunConfig::default());
+    coordinator.create_run_with_shards(now, TENANT, RUN, config, &shards, OpId::new(1)).unwrap();
+    coordinator.get_shard(TENANT, ShardKey::new(RUN, ShardId::new(1))).unwrap()
+}
+
+#[test]
+fn operators_read_the_names_of_things() {
+    let words = MoveReason::ALL.map(MoveReason::as_str);
+    assert_eq!(words, ["first acquire", "lease expired", "session lost", "released", "yielded", "drained", "unparked"]);
+    assert_eq!(ShardStatus::ALL.map(|status| status.to_string()), ["active", "done", "split", "parked"]);
+    assert_eq!(RunOpKind::Cancel.to_string(), "cancel_run");
+    assert_eq!(ParkDetail::new("no such bucket").unwrap().to_string(), "no such bucket");
+    assert!(format!("{:?}", AcquireScratch::default()).contains("AcquireScratch"));
+}
+
+#[test]
+fn a_broken_shard_record_stops_the_process_before_it_is_stored() {
+    let good = a_shard();
+    good.assert_invariants();
+    let mut broken = good;
+    broken.state.head.fence = FenceEpoch::new(0);
+    assert!(broken.check_invariants().is_err());
+    assert!(catch_unwind(move || broken.assert_invariants()).is_err());
+}
+
+#[test]
+fn a_broken_run_record_stops_the_process_before_it_is_stored() {
+    let mut run = RunRecord::newborn(TENANT, RUN, RunConfig::default(), LogicalTime::new(1));
+    run.assert_invariants();
+    run.status = RunStatus::Cancelled;
+    assert!(run.check_invariants().is_err(), "a settled run says when");
+    assert!(catch_unwind(move || run.assert_invariants()).is_err());
+}
+
+#[test]
+fn histories_that_differ_hash_differently() {
+    let owner = |worker| Ownership {
+        worker: WorkerId::new(worker),
+        fence: FenceEpoch::new(2),
+        since: LogicalTime::new(1),
+        reason: MoveReason::Expired,
+    };
+    let hash = |owners: &[Ownership]| {
+        let mut hasher = DefaultHasher::new();
+        owners.iter().copied().collect::<History>().hash(&mut hasher);
+        hasher.finish()
+    };
+    assert_eq!(hash(&[owner(1)]), hash(&[owner(1)]));
+    assert_ne!(hash(&[owner(1)]), hash(&[owner(2)]));
+    assert_ne!(hash(&[]), hash(&[owner(1)]));
+}
+
+#[test]
+fn a_failure_at_a_safe_point_says_whether_to_try_again_and_what_went_wrong() {
+    let lost = || LeaseRefused::StaleFence { presented: FenceEpoch::new(2), current: FenceEpoch::new(3) };
+    let busy = || InfraError::transient("test", "busy");
+    for (error, transient) in [
+        (SafePointError::from(ReleaseError::from(busy())), true),
+        (SafePointError::from(SplitError::from(busy())), true),
+        (SafePointError::from(ReleaseError::Lease(lost())), false),
+        (SafePointError::from(SplitError::Lease(lost())), false),
+    ] {
+        assert_eq!((error.is_transient(), error.ends_session()), (transient, !transient), "{error}");
+        let failure: SessionFailure<(), SafePointError> = SessionFailure::Lost { error: error.clone() };
+        assert_eq!(failure.source().unwrap().to_string(), error.to_string());
+        assert_eq!(failure.to_string(), format!("{error}; the session is over"));
+        let kept = SessionFailure::Kept { session: Box::new(()), error: error.clone() };
+        assert_eq!(kept.to_string(), format!("{error}; the session stands"));
+    }
+}
+
+#[test]
+fn a_configuration_for_some_shards_bounds_tenant_and_total_alike() {
+    let config = CoordinatorRuntimeConfig::for_shards(7);
+    assert_eq!((config.max_shards_per_tenant, config.max_total_shards), (7, 7));
+    assert!(config.slab_capacity < CoordinatorRuntimeConfig::default().slab_capacity);
+}
