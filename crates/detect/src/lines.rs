@@ -1,11 +1,11 @@
 //! Byte offsets to line and column, for a text that passes by once.
 
-/// A place in a source, as editors count: both from 1, columns in bytes.
+/// A place in a source, as editors count: both from 1, columns in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position {
     /// Line, from 1. Lines end at `\n`.
     pub line: u64,
-    /// Byte in the line, from 1.
+    /// Character in the line, from 1: Unicode code points, where the text is UTF-8.
     pub column: u64,
 }
 
@@ -16,28 +16,32 @@ pub struct Position {
 pub(crate) struct LineCursor {
     offset: u64,
     line: u64,
-    /// Where the line at the *view's* start begins, which may lie before the view.
-    view_line_start: u64,
+    /// Characters of the line at the *view's* start that lie before the view.
+    before_view: u64,
 }
 
 impl LineCursor {
     pub(crate) fn new() -> Self {
-        Self { offset: 0, line: 1, view_line_start: 0 }
+        Self { offset: 0, line: 1, before_view: 0 }
     }
 
     /// The position of `offset`, which lies in `view` (or at its end); `base` is the offset of the view's first byte.
     pub(crate) fn position(&mut self, view: &[u8], base: u64, offset: u64) -> Position {
         self.move_to(view, base, offset);
-        let local = (offset - base) as usize;
-        let line_start = memchr::memrchr(b'\n', &view[..local]).map_or(self.view_line_start, |i| base + i as u64 + 1);
-        Position { line: self.line, column: offset - line_start + 1 }
+        Position { line: self.line, column: self.characters_before(&view[..(offset - base) as usize]) + 1 }
     }
 
     /// Moves on so that a view that begins at `offset` can be asked next.
     pub(crate) fn advance_view(&mut self, view: &[u8], base: u64, offset: u64) {
         self.move_to(view, base, offset);
-        if let Some(i) = memchr::memrchr(b'\n', &view[..(offset - base) as usize]) {
-            self.view_line_start = base + i as u64 + 1;
+        self.before_view = self.characters_before(&view[..(offset - base) as usize]);
+    }
+
+    /// Characters of its line before the end of `passed`, the beginning of the view.
+    fn characters_before(&self, passed: &[u8]) -> u64 {
+        match memchr::memrchr(b'\n', passed) {
+            Some(at) => count_characters(&passed[at + 1..]),
+            None => self.before_view + count_characters(passed),
         }
     }
 
@@ -54,6 +58,11 @@ impl LineCursor {
 
 fn count_breaks(bytes: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', bytes).count() as u64
+}
+
+/// Bytes that begin a character. Text that is not UTF-8 counts somehow, and always the same.
+fn count_characters(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|&&byte| byte & 0xc0 != 0x80).count() as u64
 }
 
 #[cfg(test)]
@@ -83,5 +92,19 @@ mod tests {
         let view = &text[10..];
         assert_eq!(cursor.position(view, 10, 12), Position { line: 2, column: 7 });
         assert_eq!(cursor.position(view, 10, 20), Position { line: 3, column: 3 });
+    }
+    #[test]
+    fn columns_count_characters_also_across_views() {
+        let text = "x\n\u{e4}\u{20ac}\u{1f600} key".as_bytes();
+        let mut cursor = LineCursor::new();
+        let key = text.len() - 3;
+        assert_eq!(cursor.position(text, 0, key as u64), Position { line: 2, column: 5 });
+        // A view may begin anywhere, also within a character.
+        for start in 2..key {
+            let mut cursor = LineCursor::new();
+            cursor.advance_view(text, 0, start as u64);
+            let position = cursor.position(&text[start..], start as u64, key as u64);
+            assert_eq!(position, Position { line: 2, column: 5 }, "view from {start}");
+        }
     }
 }

@@ -39,7 +39,7 @@ pub enum ScanError {
     #[error("the rules cannot be used: {0}")]
     Rules(RuleError),
     /// The folder of the run cannot be used.
-    #[error("cannot use the folder {}: {source}; choose another with --state-dir, or --no-resume to keep nothing", path.display())]
+    #[error("cannot use the folder {}: {source}; choose another with --state-dir (--findings in a fleet), or --no-resume to keep nothing", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,

@@ -127,6 +127,10 @@ reasons! {
         ObjectCorrupt = 7, "git object corrupt";
         /// It made the scanner fail.
         Poison = 8, "scanner failed on it";
+        /// More came out of an archive than its limits allow: the rest of it was not read.
+        ArchiveLimit = 9, "beyond the limits for archives";
+        /// An archive or a member of one that cannot be unpacked: damaged, encrypted, or of a kind we do not know.
+        ArchiveDamaged = 10, "archive cannot be unpacked";
     }
 }
 

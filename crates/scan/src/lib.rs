@@ -12,7 +12,7 @@
 //! | [`prepare`], [`conclude`], [`folder`] | the steps both share |
 //! | [`rules`], [`plan`], [`target`], [`key`] | what is looked for; what is scanned, cut into shards; the order of keys |
 //! | [`source`], [`item`], [`filter`] | directories and repositories as ordered pages of items |
-//! | [`worker`], [`read`], [`distinct`] | the loop; one item; text of a history that need not be searched again |
+//! | [`worker`], [`read`], [`archive`], [`distinct`] | the loop; one item; what is inside it; text of a history that need not be searched again |
 //! | [`sink`], [`occurrence`], [`tally`] | durable findings and counts, fenced, merged when read |
 //! | [`finding`], [`receipt`], [`suppress`], [`report`] | what people and machines get to see |
 //!
@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod archive;
 pub mod clock;
 pub mod conclude;
 pub mod distinct;

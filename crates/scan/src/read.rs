@@ -8,6 +8,8 @@
 //! asked for. Opening never follows a link and never waits for the other end of a pipe, whatever the name stood
 //! for when it was listed.
 
+mod members;
+
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -15,6 +17,9 @@ use std::path::Path;
 
 use tessera_detect::{Detector, IdKey, Source};
 
+pub use members::MemberCounts;
+
+use crate::archive;
 use crate::distinct::CleanChunks;
 use crate::item::{SkipReason, UnreadableReason};
 use crate::occurrence::{Occurrence, Place};
@@ -58,13 +63,24 @@ pub struct Reader {
     pub found: Vec<Occurrence>,
     /// How many findings of the last item were not kept.
     pub cut: u64,
+    /// What became of its members, if it was an archive.
+    pub members: MemberCounts,
 }
 
 impl Reader {
     /// A reader that searches with `detector`.
     pub fn new(detector: Detector, id_key: IdKey, keep_secrets: bool) -> Self {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        Self { detector, buffer, id_key, keep_secrets, chunks: None, found: Vec::new(), cut: 0 }
+        Self {
+            detector,
+            buffer,
+            id_key,
+            keep_secrets,
+            chunks: None,
+            found: Vec::new(),
+            cut: 0,
+            members: MemberCounts::default(),
+        }
     }
 
     /// Remembers from now on which text in blobs is clean. For histories, which repeat themselves.
@@ -76,8 +92,10 @@ impl Reader {
 
     /// Searches a blob, but not the text in it that is known to be clean.
     pub fn blob(&mut self, bytes: &[u8], key: &[u8], place: &Place<'_>, options: &ReadOptions) -> Outcome {
+        let is_archive = options.archives && archive::kind_of(bytes).is_some();
         if let Some(chunks) = &mut self.chunks
             && !is_binary(bytes)
+            && !is_archive
             && chunks.is_clean(&mut self.detector, place.path, bytes)
         {
             self.clear();
@@ -105,6 +123,10 @@ impl Reader {
     /// Searches bytes that are in memory.
     pub fn bytes(&mut self, bytes: &[u8], key: &[u8], place: &Place<'_>, options: &ReadOptions) -> Outcome {
         self.clear();
+        if let Some(kind) = archive::kind_of(bytes).filter(|_| options.archives) {
+            let len = bytes.len() as u64;
+            return self.archive(&mut io::Cursor::new(bytes), len, kind, key, place, options, &mut || true);
+        }
         if !options.read_binary && is_binary(bytes) {
             return Outcome::Skipped(SkipReason::Binary);
         }
@@ -133,6 +155,7 @@ impl Reader {
     fn clear(&mut self) {
         self.found.clear();
         self.cut = 0;
+        self.members = MemberCounts::default();
     }
 
     fn file_once(
@@ -172,6 +195,16 @@ impl Reader {
             }
             // A file that fits is most often there at the first read; asking for its end would be one call more.
             at_end |= filled as u64 == before.len();
+        }
+        if let Some(kind) = archive::kind_of(&self.buffer[..filled]).filter(|_| options.archives) {
+            if let Err(error) = io::Seek::rewind(&mut file) {
+                return unreadable(&error);
+            }
+            let outcome = self.archive(&mut file, before.len(), kind, key, place, options, goes_on);
+            return match outcome {
+                Outcome::Scanned { bytes } => changed_since(&file, &before, bytes).unwrap_or(outcome),
+                outcome => outcome,
+            };
         }
         if at_end {
             let buffer = std::mem::take(&mut self.buffer);

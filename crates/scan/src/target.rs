@@ -46,6 +46,8 @@ pub struct ReadOptions {
     pub no_ignore: bool,
     /// Read also what is not text.
     pub read_binary: bool,
+    /// Read what is inside zip, tar and gzip files.
+    pub archives: bool,
     /// Leave out what is larger, in bytes.
     pub size_max: Option<u64>,
     /// Only files that match one of these globs; all if there is none.
@@ -119,7 +121,7 @@ impl Target {
 
 impl ReadOptions {
     pub(crate) fn write(&self, writer: &mut Writer) {
-        writer.u8(u8::from(self.no_ignore) | u8::from(self.read_binary) << 1);
+        writer.u8(u8::from(self.no_ignore) | u8::from(self.read_binary) << 1 | u8::from(self.archives) << 2);
         writer.u64(self.size_max.unwrap_or(u64::MAX));
         for globs in [&self.include, &self.exclude] {
             writer.u32(u32::try_from(globs.len()).expect("a command line has fewer than 2^32 globs"));
@@ -131,7 +133,7 @@ impl ReadOptions {
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let flags = reader.u8()?;
-        if flags > 3 {
+        if flags > 7 {
             return Err(Malformed("it sets an unknown option"));
         }
         let size_max = Some(reader.u64()?).filter(|&max| max != u64::MAX);
@@ -147,6 +149,7 @@ impl ReadOptions {
         Ok(Self {
             no_ignore: flags & 1 != 0,
             read_binary: flags & 2 != 0,
+            archives: flags & 4 != 0,
             size_max,
             include: globs()?,
             exclude: globs()?,
@@ -168,6 +171,7 @@ mod tests {
             options: ReadOptions {
                 no_ignore: true,
                 read_binary: false,
+                archives: true,
                 size_max: Some(5),
                 include: vec!["*.rs".into()],
                 exclude: vec!["target".into(), "x".into()],

@@ -242,3 +242,28 @@ fn a_stopped_run_is_incomplete_and_the_same_request_finishes_it() {
     assert!(!again.is_resumed);
     assert_eq!(places(&again).len(), places(&expected).len() + 1);
 }
+
+#[test]
+fn secrets_inside_archives_are_found_when_asked_for_and_members_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "in/a.env", format!("TOKEN={}\n", token(1)));
+    write(dir.path(), "in/b.txt", "plain\n");
+    write(dir.path(), "in/c.bin", b"\x7fELF\0\0\0\0\x01\0\0\x02");
+    let tar = Command::new("tar").args(["-czf", "x.tgz", "in"]).current_dir(dir.path()).status().unwrap();
+    assert!(tar.success());
+    std::fs::remove_dir_all(dir.path().join("in")).unwrap();
+    assert_eq!(run(&request(dir.path())).exit_status(), ExitStatus::CleanComplete, "a binary file is left out");
+    let mut inside = request(dir.path());
+    inside.options.archives = true;
+    let report = run(&inside);
+    assert_eq!(places(&report).into_iter().map(|place| place.1).collect::<Vec<_>>(), ["x.tgz!x.tar!in/a.env"]);
+    let tally = &report.receipt.tally;
+    // The archive and its three members.
+    assert_eq!((tally.enumerated(), tally.scanned, tally.skipped[&SkipReason::Binary]), (4, 3, 1));
+    // One that was cut is not clean, whatever is in the rest.
+    let whole = std::fs::read(dir.path().join("x.tgz")).unwrap();
+    std::fs::write(dir.path().join("x.tgz"), &whole[..whole.len() / 3]).unwrap();
+    let cut = run(&inside);
+    assert!(!cut.receipt.is_complete());
+    assert_eq!(cut.receipt.tally.unreadable[&UnreadableReason::ArchiveDamaged], 1, "{:?}", cut.receipt.notes);
+}

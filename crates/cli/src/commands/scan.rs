@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tessera_detect::Confidence;
@@ -70,6 +71,10 @@ pub(crate) struct Args {
     /// Read also binary files
     #[arg(long)]
     binary: bool,
+
+    /// Read what is inside zip, tar and gzip files, up to limits; what lies beyond them counts as unreadable
+    #[arg(long)]
+    archives: bool,
 
     /// Only files that match (`*.env`, `src/**`); may be given more than once
     #[arg(long, value_name = "GLOB")]
@@ -152,7 +157,7 @@ fn scan_and_write(args: &Args) -> Result<ExitStatus, String> {
     if report.is_resumed && !args.quiet {
         eprintln!("continued the interrupted scan {}", report.run);
     }
-    if fleet.is_some() && report.receipt.shards.active > 0 && !args.quiet {
+    if fleet.is_some() && stop.load(Ordering::Relaxed) && !args.quiet {
         eprintln!("the fleet goes on with run {0}; `tessera runs cancel {0}` ends it", report.run);
     }
     let suppressed = suppressions.apply(&mut report.findings);
@@ -213,6 +218,7 @@ fn request_of(args: &Args, rules: Rules) -> Result<ScanRequest, String> {
         options: ReadOptions {
             no_ignore: args.no_ignore,
             read_binary: args.binary,
+            archives: args.archives,
             size_max: args.max_file_size,
             include: args.include.clone(),
             exclude: args.exclude.clone(),

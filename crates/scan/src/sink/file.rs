@@ -50,7 +50,7 @@ impl SinkError {
                 "free some space and run the same command again: it goes on from the last checkpoint"
             }
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                "make the folder writable, or choose another with --state-dir"
+                "make the folder writable, or choose another with --state-dir (--findings in a fleet)"
             }
             _ => "nothing that was checkpointed is lost; run the same command again",
         };

@@ -270,6 +270,10 @@ impl<C: Clock> Sweep<'_, C> {
         self.progress.items.fetch_add(1, Ordering::Relaxed);
         self.progress.findings.fetch_add(self.reader.found.len() as u64, Ordering::Relaxed);
         at.tally.findings_cut += self.reader.cut;
+        at.tally.merge(&self.reader.members.tally);
+        for (path, reason) in self.reader.members.notes.drain(..) {
+            at.note(target.number, path, reason);
+        }
         for occurrence in self.reader.found.drain(..) {
             self.sink.add(&occurrence)?;
         }
