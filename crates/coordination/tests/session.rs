@@ -313,6 +313,7 @@ fn a_split_order_is_answered_at_a_safe_point_and_the_session_goes_on() {
     let AfterSafePoint::Split { mut session, residual } = after else { panic!("a split was asked for: {after:?}") };
     assert!(residual.is_derived());
     assert!(session.spec().end() > &b"e"[..] && session.spec().end() < &b"m"[..]);
+    assert_eq!(session.orders().most_urgent(), None, "one order is one split, also before the next renewal");
     assert_eq!(session.renew(at(6)).unwrap().orders.most_urgent(), None, "the order is answered");
     let after = session.safe_point(at(7), key(b"e"), op(3)).unwrap();
     let AfterSafePoint::Continue(session) = after else { panic!("nothing is asked: {after:?}") };
