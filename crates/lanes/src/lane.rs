@@ -297,7 +297,7 @@ mod tests {
     use crate::ring::park::Bed;
     use crate::ring::pressure::Pressure;
     use crate::wal::Importance;
-    use crate::wal::queue::{LogReceiver, log_queue};
+    use crate::wal::queue::{Entry, LogReceiver, log_queue};
 
     /// Does everything a busy handler does: answers, tells the other lane in two classes, logs, sets timers and stops them.
     #[derive(Default)]
@@ -394,5 +394,24 @@ mod tests {
         assert_eq!(allocations, 0, "per datagram, message, timer, acknowledgement and log record");
         assert!(second.handler.handled >= 3 * 16 * 1000, "{}", second.handler.handled);
         assert!(first.handler.timers > 10_000);
+    }
+
+    #[test]
+    fn a_wish_for_a_snapshot_that_meets_a_full_queue_stands() {
+        let ([mut first, _second], mut log) = two_lanes();
+        let progress = first.cx.log.as_ref().unwrap().progress.clone();
+        for len in [1000, 0] {
+            while first.cx.log(1, Slot(3), &vec![0; len], Importance::Hard).is_ok() {}
+        }
+        progress.want_snapshot();
+        first.turn(LaneTime(1));
+        assert!(progress.is_snapshot_wanted(), "the writer asks only once");
+        assert!(first.next_wake().is_some(), "and the lane looks again by itself");
+        let mut payload = Vec::new();
+        while log.pop(&mut payload).is_some() {}
+        first.turn(LaneTime(2000));
+        let queued: Vec<Entry> = std::iter::from_fn(|| log.pop(&mut payload)).map(|(entry, _)| entry).collect();
+        assert_eq!(queued, [Entry::SnapshotBegin, Entry::SnapshotEnd]);
+        assert!(!progress.is_snapshot_wanted());
     }
 }

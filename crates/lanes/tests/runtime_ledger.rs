@@ -185,6 +185,7 @@ fn a_lane_that_stalls_is_replaced_and_its_ghost_touches_nothing() {
     let runtime = start(logged(2, &dir));
     let mut client = Client::new(3);
     client.ask(&runtime, 300);
+    let counted = runtime.counters()[1].clone();
     wait_for("a lane to block", || runtime.command(LaneIndex(1), Order::Block(2500)).is_ok());
     wait_for("its replacement", || {
         client.ask(&runtime, 5);
@@ -199,6 +200,9 @@ fn a_lane_that_stalls_is_replaced_and_its_ghost_touches_nothing() {
     });
     assert!(events.iter().any(|event| event.what.contains("stalled for more than 700 ms")), "{events:?}");
     client.check(&runtime, "after the ghost");
+    let counters = runtime.counters()[1].clone();
+    assert!(!std::sync::Arc::ptr_eq(&counted, &counters), "what a ghost counts nobody reads");
+    assert!(counters.commands.get() >= counted.commands.get().max(100), "and its successor counts on from there");
 }
 
 #[test]
