@@ -28,7 +28,7 @@ impl Outbox for Nowhere {
     fn complete(&mut self, _: CommandId, _: Outcome) {}
 }
 
-/// The input is a list of pieces: what it is, its length, its bytes.
+// The input is a list of pieces: what it is, its length, its bytes.
 fuzz_target!(|bytes: &[u8]| {
     let map = PrefixMap::new(Selector::striped(STRIPED_BITS_DEFAULT).unwrap(), 2).unwrap();
     let config = NodeConfig {

@@ -71,7 +71,9 @@ impl<C: Crypto> LaneNode<C> {
                 let Some((id, due)) = payload.split_first_chunk::<32>() else { return };
                 let due_secs = due.first_chunk().map_or(0, |due| u64::from_le_bytes(*due));
                 // What fell due while we were away is spread over a while: others restart at the same time.
-                let wait_ms = due_secs.saturating_sub(now.unix_secs()) * 1000;
+                // Nothing is due later than a lifetime from now, whatever the log says.
+                let wait_secs = due_secs.saturating_sub(now.unix_secs()).min(u64::from(self.config.provide_ttl_secs));
+                let wait_ms = wait_secs * 1000;
                 let wait_ms = wait_ms + self.rng.below(60_000);
                 self.schedule(&ContentId::from_bytes(*id), now.mono_ms + wait_ms, false);
             }

@@ -8,6 +8,7 @@ use tessera_stdx::{TimerHandle, TimingWheel};
 use super::{EVICTION_SAMPLE, NotKept};
 use crate::identity::PublicKey;
 use crate::keyed_lru::KeyedLru;
+use crate::record::TTL_SECS_MAX;
 use crate::rng::LaneRng;
 use crate::time::Now;
 use crate::wire::message::SignedProvider;
@@ -126,8 +127,10 @@ impl ProviderStore {
         provider: &SignedProvider,
         rng: &mut LaneRng,
     ) -> Result<(), NotKept> {
-        let expires_secs = provider.issued_secs.saturating_add(u64::from(provider.ttl_secs));
-        let expires_ms = now.mono_ms + expires_secs.saturating_sub(now.unix_secs()) * 1000;
+        let expires_secs = expires_secs_of(provider);
+        // A log may say anything; what was checked ends within days.
+        let left_secs = expires_secs.saturating_sub(now.unix_secs()).min(u64::from(TTL_SECS_MAX));
+        let expires_ms = now.mono_ms + left_secs * 1000;
         let mut at = self.lists.peek(id.as_bytes()).map_or(NONE, |list| list.first);
         while let Some(entry) = self.entries.get_mut(at as usize) {
             if entry.provider.provider.key == provider.provider.key {
@@ -146,11 +149,11 @@ impl ProviderStore {
         }
         if self.count(id) == self.limits.per_id_max {
             // Many provide it already: whoever would leave first makes way, if the newcomer stays longer.
-            let soonest = self.of(id).map(|held| held.issued_secs + u64::from(held.ttl_secs)).min();
+            let soonest = self.of(id).map(expires_secs_of).min();
             if soonest.is_none_or(|soonest| soonest >= expires_secs) {
                 return Err(NotKept::Full);
             }
-            let leaving = self.position(id, |held| Some(held.issued_secs + u64::from(held.ttl_secs)) == soonest);
+            let leaving = self.position(id, |held| Some(expires_secs_of(held)) == soonest);
             self.remove_entry(leaving.expect("the soonest was found above"));
         }
         if self.len == self.limits.entries_max {
@@ -266,6 +269,10 @@ impl ProviderStore {
         self.free = at;
         self.len -= 1;
     }
+}
+
+fn expires_secs_of(provider: &SignedProvider) -> u64 {
+    provider.issued_secs.saturating_add(u64::from(provider.ttl_secs))
 }
 
 #[cfg(test)]
