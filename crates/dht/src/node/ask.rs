@@ -250,9 +250,9 @@ impl<C: Crypto> LaneNode<C> {
             self.note_answer(now, request.id, request.to, rtt_ms, out);
         }
         match &envelope.message {
-            Message::Pong { observed } => self.note_observed(observed),
+            Message::Pong { observed } => self.note_observed(observed, out),
             Message::Negotiated { capabilities, observed } => {
-                self.note_observed(observed);
+                self.note_observed(observed, out);
                 if let Some(peer) = self.table.get_mut(&request.id) {
                     peer.capabilities = capabilities.bits;
                 }
@@ -330,9 +330,10 @@ impl<C: Crypto> LaneNode<C> {
     }
 
     /// Peers say where they see us. The latest word is believed only where nobody configured an address.
-    fn note_observed(&mut self, observed: &Addr) {
-        if observed.is_dialable() {
-            self.observed = Some(*observed);
+    fn note_observed(&mut self, observed: &Addr, out: &mut impl Outbox) {
+        if observed.is_dialable() && self.observed.replace(*observed) != Some(*observed) {
+            // Every lane announces ids of its own, and not every lane has asked somebody who says.
+            self.tell_lanes(message_kind::OBSERVED, 0, &observed.to_wire(), out);
         }
     }
 }

@@ -32,6 +32,8 @@ pub mod message_kind {
     pub const PROVIDERS: u8 = 5;
     /// A contact that said good-bye to one lane: node id.
     pub const LEFT: u8 = 6;
+    /// Where others see this node: address.
+    pub const OBSERVED: u8 = 7;
 }
 
 /// How much a log record matters.

@@ -9,6 +9,7 @@ use super::ask::{Purpose, Timer};
 use super::command::{Answer, CommandId, Privacy};
 use super::operation::Task;
 use super::outbox::{Outbox, message_kind};
+use crate::addr::Addr;
 use crate::contact::Contact;
 use crate::identity::{Crypto, PublicKey};
 use crate::lookup::Goal;
@@ -322,6 +323,11 @@ impl<C: Crypto> LaneNode<C> {
             message_kind::LEFT => {
                 if let Some(id) = payload.first_chunk() {
                     self.table.expel(&NodeId::from_bytes(*id));
+                }
+            }
+            message_kind::OBSERVED => {
+                if let Some(addr) = payload.first_chunk() {
+                    self.observed = Some(Addr::from_wire(addr));
                 }
             }
             message_kind::SCORE => {
