@@ -20,6 +20,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The system allocator with a counter per thread. Install it with `#[global_allocator]` in a test binary.
 #[derive(Debug, Clone, Copy, Default)]
@@ -38,6 +39,19 @@ pub fn count<R>(work: impl FnOnce() -> R) -> (usize, R) {
     (ALLOCATIONS.get() - before, result)
 }
 
+/// How many times all threads together have gone to the allocator, for paths that run on threads of their own.
+///
+/// # Panics
+///
+/// As [`count`].
+#[must_use]
+pub fn of_all_threads() -> usize {
+    assert_installed();
+    OF_ALL_THREADS.load(Ordering::Relaxed)
+}
+
+static OF_ALL_THREADS: AtomicUsize = AtomicUsize::new(0);
+
 fn assert_installed() {
     let before = ALLOCATIONS.get();
     drop(std::hint::black_box(Box::new(0_u8)));
@@ -54,6 +68,7 @@ thread_local! {
 }
 
 fn counted() {
+    OF_ALL_THREADS.fetch_add(1, Ordering::Relaxed);
     ALLOCATIONS.set(ALLOCATIONS.get() + 1);
 }
 

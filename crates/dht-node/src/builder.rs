@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use tessera_contracts::prefix_map::{PrefixMap, Selector};
@@ -26,6 +26,7 @@ use crate::handler::{DhtLane, Flags};
 use crate::inner::Inner;
 use crate::metrics;
 use crate::node::Node;
+use crate::oneshot::lock;
 use crate::peer_addr::PeerAddr;
 
 /// How long lanes may take to recover and to hand each other what is theirs by now.
@@ -200,7 +201,8 @@ impl NodeBuilder {
         let config = RuntimeConfig {
             selector: Selector::default(),
             lane: LaneConfig {
-                datagram_bytes_max: DATAGRAM_BYTES_MAX,
+                // One more than the longest, so that a longer one is seen to be too long rather than cut.
+                datagram_bytes_max: DATAGRAM_BYTES_MAX + 1,
                 steer_offset: Some(SLOT_OFFSET as u16),
                 trace_every: self.trace_every,
                 ..LaneConfig::default()
@@ -232,6 +234,7 @@ impl NodeBuilder {
             runtime: RwLock::new(Some(Arc::new(runtime))),
             data: RwLock::new(data),
             commands: AtomicU64::new(1),
+            early_events: Mutex::default(),
         });
         settle(&inner)?;
         if let Some(addr) = self.metrics {
@@ -280,8 +283,9 @@ fn settle(inner: &Inner) -> Result<(), StartError> {
     while !runtime.is_settled() {
         for event in runtime.take_events() {
             if event.what.contains("restarts in") || event.what.contains("could not be") {
-                failures.push(event.what);
+                failures.push(event.what.clone());
             }
+            lock(&inner.early_events).push(event);
         }
         if failures.len() >= 3 || Instant::now() > deadline {
             let why = failures.pop().unwrap_or_else(|| "lanes do not settle".to_owned());

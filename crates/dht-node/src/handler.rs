@@ -178,6 +178,10 @@ impl DhtLane {
             let _ = cx.send(envelope, &payload);
             told += 1;
         }
+        if let Some(observed) = self.node.observed() {
+            let kind = Kind::new(message_kind::OBSERVED);
+            let _ = cx.send(Envelope::to_lane(to, Class::Coordination, kind), &observed.to_wire());
+        }
         let _ = cx.send(Envelope::to_lane(to, Class::Coordination, INTRODUCED), &told.to_le_bytes());
     }
 }

@@ -5,14 +5,14 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use tessera_contracts::point::{ContentId, NodeId};
 use tessera_contracts::prefix_map::LaneIndex;
 use tessera_dht::node::command::{Answer, Command, CommandId, Outcome};
 use tessera_dht::seal::keys::NetworkKey;
-use tessera_lanes::runtime::{CommandRefused, Runtime};
+use tessera_lanes::runtime::{CommandRefused, Event, Runtime};
 use zeroize::Zeroizing;
 
 use crate::data_dir::DataDir;
@@ -44,6 +44,8 @@ pub(crate) struct Inner {
     pub(crate) data: RwLock<Option<DataDir>>,
     /// Zero is for commands whose outcome nobody waits for.
     pub(crate) commands: AtomicU64,
+    /// What happened before anybody could ask.
+    pub(crate) early_events: Mutex<Vec<Event>>,
 }
 
 impl Inner {

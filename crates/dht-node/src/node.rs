@@ -19,6 +19,7 @@ use crate::explain::Explain;
 use crate::handler::NodeCommand;
 use crate::inner::Inner;
 use crate::mutable::{Mutable, MutableKey, PutMutable};
+use crate::oneshot::lock;
 use crate::peer_addr::{LivePeer, PeerAddr};
 use crate::providers::{Found, Providers};
 use crate::status::Status;
@@ -276,7 +277,9 @@ impl Node {
     /// What happened since this was last called: lanes that failed, logs that were damaged. For an operator's log.
     #[must_use]
     pub fn take_events(&self) -> Vec<Event> {
-        self.0.runtime().map(|runtime| runtime.take_events()).unwrap_or_default()
+        let mut events = std::mem::take(&mut *lock(&self.0.early_events));
+        events.extend(self.0.runtime().map(|runtime| runtime.take_events()).unwrap_or_default());
+        events
     }
 
     /// Sampled traces since this was last called.

@@ -3,6 +3,8 @@
 #![allow(dead_code)] // Each test program uses its own part of it.
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
+pub(crate) mod stranger;
+
 use std::time::{Duration, Instant};
 
 use tessera_dht_node::{Node, NodeBuilder};

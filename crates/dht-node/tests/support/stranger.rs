@@ -1,0 +1,78 @@
+//! Somebody on the network who is no node: seals datagrams by hand, and sends whatever it likes.
+
+#![allow(dead_code)] // Each test program uses its own part of it.
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+
+use std::net::UdpSocket;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tessera_dht::identity::{Crypto as _, Identity, PublicKey};
+use tessera_dht::node::steering_slot;
+use tessera_dht::rng::LaneRng;
+use tessera_dht::seal::keys::NetworkKey;
+use tessera_dht::seal::{SealLimits, Sealer};
+use tessera_dht::time::Now;
+use tessera_dht::wire::header::{HEADER_BYTES, Suite};
+use tessera_dht::wire::message::{Envelope, Message};
+use tessera_dht::wire::{BODY_BYTES_MAX, DATAGRAM_BYTES_MAX};
+use tessera_dht_node::{Node, Point as _};
+
+pub(crate) struct Stranger {
+    sealer: Sealer<Identity>,
+    pub(crate) socket: UdpSocket,
+    correlation: u64,
+}
+
+pub(crate) fn now() -> Now {
+    let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    Now { mono_ms: 1, unix_ms }
+}
+
+impl Stranger {
+    pub(crate) fn new(seed: [u8; 32], network: &str) -> Self {
+        let mut rng = LaneRng::new(seed);
+        let network = NetworkKey::of_name(network);
+        let identity = Identity::from_seed(&seed);
+        let sealer = Sealer::new(identity, network, Suite::Aes256Gcm, &SealLimits::default(), &mut rng, now());
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        Self { sealer, socket, correlation: 0 }
+    }
+
+    pub(crate) fn key(&self) -> PublicKey {
+        self.sealer.crypto().public_key()
+    }
+
+    /// A sealed datagram for `node`, padded like a first request.
+    pub(crate) fn datagram(&mut self, node: &Node, message: Message<'_>) -> Vec<u8> {
+        self.correlation += 256;
+        let envelope = Envelope { flags: 1, correlation: self.correlation, cookie: [0; 8], message };
+        let mut buffer = [0; DATAGRAM_BYTES_MAX];
+        envelope.write(&mut buffer[HEADER_BYTES..HEADER_BYTES + BODY_BYTES_MAX]).unwrap();
+        let slot = steering_slot(&node.id(), node.id().as_bytes());
+        let key = PublicKey(node.address().key());
+        let len = self.sealer.seal(now(), &key, slot, &mut buffer, BODY_BYTES_MAX).unwrap();
+        buffer[..len].to_vec()
+    }
+
+    pub(crate) fn send(&self, node: &Node, datagram: &[u8]) {
+        self.socket.send_to(datagram, node.listen_addr()).unwrap();
+    }
+
+    /// Datagrams that come within a while: all of them, or the first if that is enough.
+    pub(crate) fn answers(&self, enough: usize) -> usize {
+        let (mut count, deadline) = (0, Instant::now() + Duration::from_millis(400));
+        let mut buffer = [0; 2048];
+        while count < enough && Instant::now() < deadline {
+            count += usize::from(self.socket.recv_from(&mut buffer).is_ok());
+        }
+        count
+    }
+
+    /// Whether the node answers a proper ping now.
+    pub(crate) fn is_served(&mut self, node: &Node) -> bool {
+        let ping = self.datagram(node, Message::Ping);
+        self.send(node, &ping);
+        self.answers(1) == 1
+    }
+}
