@@ -7,7 +7,9 @@
 //! not leave without the rest.
 //!
 //! What all operations of a batch compare (that their run is what it was) is compared once, for all. If that fails nothing
-//! was applied, and they are sent again with all their compares each, so that each still gets its own answer.
+//! was applied, and they are sent again with all their compares each, so that each still gets its own answer. What an
+//! operation wants to read if its compares fail is left out as well, and read for it then: a lone operation hears it in
+//! the same answer, one that lost in a batch in the next.
 //!
 //! etcd's rules shape a batch: one subject (shard) at most once, since a key may be written once per transaction and
 //! compares do not see a sibling's writes; and no more operations or bytes than one request may carry.
@@ -195,22 +197,18 @@ impl<K: Kv> Batcher<K> {
         }
         let shared = shared_compares(batch);
         if !shared.is_empty() {
-            let own = |one: &Waiting| {
-                let compares = one.txn.compares.iter().filter(|compare| !shared.contains(compare)).cloned().collect();
-                Op::Txn(Txn { compares, ..one.txn.clone() })
-            };
-            let success = batch.iter().map(own).collect();
+            let success = batch.iter().map(|one| lean(&one.txn, &shared)).collect();
             match self.kv.txn(Txn { compares: shared, success, failure: vec![] }, deadline).await {
-                Ok(answer) if answer.succeeded => return spread(answer, batch.len()),
+                Ok(answer) if answer.succeeded => return self.with_reads(batch, spread(answer, batch.len())).await,
                 // Nothing was applied: each is to hear what became of its own.
                 Ok(_) => {}
                 Err(error) if error.fate == Fate::NotApplied && !error.is_transient() => {}
                 Err(error) => return batch.iter().map(|_| Err(error.clone())).collect(),
             }
         }
-        let nested = Txn::of(batch.iter().map(|one| Op::Txn(one.txn.clone())).collect());
+        let nested = Txn::of(batch.iter().map(|one| lean(&one.txn, &[])).collect());
         match self.kv.txn(nested, deadline).await {
-            Ok(answer) => spread(answer, batch.len()),
+            Ok(answer) => self.with_reads(batch, spread(answer, batch.len())).await,
             // One operation that the store cannot take at all (a lease that is gone, a request too large) must not fail
             // its neighbours: nothing was applied, so each is sent by itself.
             Err(error) if error.fate == Fate::NotApplied && !error.is_transient() => {
@@ -222,6 +220,35 @@ impl<K: Kv> Batcher<K> {
             }
             Err(error) => batch.iter().map(|_| Err(error.clone())).collect(),
         }
+    }
+
+    /// Reads, for those whose compares failed, what their failure branches ask for: those were left out of the batch.
+    async fn with_reads(
+        &self,
+        batch: &[Waiting],
+        mut answers: Vec<Result<TxnResponse, KvError>>,
+    ) -> Vec<Result<TxnResponse, KvError>> {
+        let left_out = |index: &usize| {
+            let failure = &batch[*index].txn.failure;
+            answers[*index].as_ref().is_ok_and(|answer| !answer.succeeded) && !failure.is_empty() && reads_only(failure)
+        };
+        let lost: Vec<usize> = (0..batch.len()).filter(left_out).collect();
+        let widest = lost.iter().map(|index| batch[*index].txn.failure.len()).max().unwrap_or(1);
+        for some in lost.chunks((self.limits.txn_ops_max / widest).max(1)) {
+            let reads = some.iter().flat_map(|index| batch[*index].txn.failure.iter().cloned()).collect();
+            let deadline = some.iter().map(|index| batch[*index].deadline).min().unwrap_or_default();
+            let read = self.kv.txn(Txn::of(reads), deadline).await;
+            let mut responses = read.as_ref().map(|read| read.responses.clone()).unwrap_or_default().into_iter();
+            for index in some {
+                let own = responses.by_ref().take(batch[*index].txn.failure.len()).collect();
+                answers[*index] = match &read {
+                    Ok(read) => Ok(TxnResponse { succeeded: false, revision: read.revision, responses: own }),
+                    // Whatever became of the read, the operation itself did not happen.
+                    Err(error) => Err(KvError { fate: Fate::NotApplied, ..error.clone() }),
+                };
+            }
+        }
+        answers
     }
 
     /// Appoints whoever waits longest to send the next batch, if there is room for one.
@@ -279,6 +306,18 @@ impl<K: Kv> Drop for Place<'_, K> {
             self.batcher.appoint(&mut queue);
         }
     }
+}
+
+/// An operation as a batch carries it: without what is compared for all, and without reads that only a loser wants. Losers
+/// are few, and read for themselves; the bytes of their reads would be on the way of every winner.
+fn lean(txn: &Txn, shared: &[Compare]) -> Op {
+    let compares = txn.compares.iter().filter(|compare| !shared.contains(compare)).cloned().collect();
+    let failure = if reads_only(&txn.failure) { Vec::new() } else { txn.failure.clone() };
+    Op::Txn(Txn { compares, success: txn.success.clone(), failure })
+}
+
+fn reads_only(ops: &[Op]) -> bool {
+    ops.iter().all(|op| matches!(op, Op::Range(_)))
 }
 
 /// What every operation of a batch compares.
@@ -427,9 +466,12 @@ mod tests {
                 run_all(calls.collect()).into_iter().map(|answer| answer.expect("answered")).collect();
             let succeeded: Vec<bool> = answers.iter().map(|answer| answer.succeeded).collect();
             assert_eq!(succeeded, [!run_moved, false, !run_moved]);
-            assert_eq!(kv.calls() - before, if run_moved { 2 } else { 1 });
-            // Whoever lost hears what it needs to decide again.
-            assert_eq!(answers[1].responses.len(), 2);
+            // One for all, one more with all compares if that fails, and one that reads for whoever lost.
+            assert_eq!(kv.calls() - before, if run_moved { 3 } else { 2 });
+            let [OpResponse::Range(own), OpResponse::Range(run)] = &answers[1].responses[..] else {
+                panic!("whoever lost hears what it needs to decide again: {:?}", answers[1])
+            };
+            assert_eq!((own.kvs.len(), &run.kvs[0].value[..]), (1, if run_moved { &b"2"[..] } else { b"1" }));
         }
     }
 

@@ -49,7 +49,9 @@ fn once(answer: &str) -> String {
 #[test]
 fn random_operations_get_the_same_answers_from_simulated_etcd_and_from_memory() {
     proptest!(cases(800), |(script in prop::collection::vec(command(), 1..120))| {
-        check(&script, sync::simulate(SimKv::new(1), config()).expect("valid"))?;
+        let kv = SimKv::new(1);
+        let over = || sync::simulate(kv.clone(), config()).expect("valid");
+        check(&script, over(), over())?;
     });
 }
 

@@ -18,6 +18,7 @@ fn random_operations_get_the_same_answers_from_real_etcd_and_from_memory() {
         let patient = EtcdConfig { session_ttl: patient, session_ttl_min: patient, ..config() };
         let (attempt_timeout, call_timeout) = (patient.session_ttl / 10, patient.session_ttl / 2);
         let config = EtcdConfig { endpoints, namespace, attempt_timeout, call_timeout, ..patient };
-        check(&script, sync::connect(config).expect("valid"))?;
+        let connect = || sync::connect(config.clone()).expect("valid");
+        check(&script, connect(), connect())?;
     });
 }

@@ -351,14 +351,21 @@ pub fn memory() -> InMemoryCoordinator {
     InMemoryCoordinator::new(config).expect("valid")
 }
 
-pub fn check(script: &[Command], etcd: impl CoordinationFacade) -> Result<(), TestCaseError> {
+/// Runs a script on both, then reads all records back, also through `reader`, which has seen nothing of it.
+pub fn check(
+    script: &[Command],
+    etcd: impl CoordinationFacade,
+    reader: impl CoordinationFacade,
+) -> Result<(), TestCaseError> {
     let mut memory = Side::new(memory(), 1);
     let mut etcd = Side::new(etcd, 1);
     for (index, command) in script.iter().enumerate() {
         let (expected, answered) = (memory.run(command), etcd.run(command));
         prop_assert_eq!(answered, expected, "etcd (left) and memory (right) differ at step {}: {:?}", index, command);
     }
-    same_records(&mut memory, &mut etcd)
+    same_records(&mut memory, &mut etcd)?;
+    let mut reader = Side { now: etcd.now, shards: etcd.shards.clone(), ..Side::new(reader, 1) };
+    same_records(&mut memory, &mut reader)
 }
 
 pub fn same_records(
