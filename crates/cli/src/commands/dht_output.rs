@@ -101,8 +101,8 @@ fn tell_replicas(answer: &Value) {
         eprintln!("kept by this node alone: it knows no other node yet, and stores it with them when they come");
     } else {
         let records = answer["records"].as_u64().unwrap_or(1);
-        let parts = if records > 1 { format!(" of each of its {records} parts") } else { String::new() };
-        eprintln!("stored with {replicas} of the {holders} nodes nearest to it{parts}");
+        let what = if records > 1 { format!("each of its {records} parts is ") } else { String::new() };
+        eprintln!("{what}stored with {replicas} of the {holders} nodes nearest to it");
     }
 }
 
