@@ -9,7 +9,7 @@ use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
 use tessera_dht::identity::{Crypto as _, Identity};
 use tessera_dht::lookup::{Goal, Lookup, LookupConfig};
-use tessera_dht::node::command::{CommandId, Outcome};
+use tessera_dht::node::command::{Command, CommandId, Outcome};
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht::node::outbox::{Importance, Logged, MessageClass, Outbox, message_kind};
 use tessera_dht::node::{LaneNode, steering_slot};
@@ -20,7 +20,7 @@ use tessera_dht::seal::keys::NetworkKey;
 use tessera_dht::seal::{SealLimits, Sealer};
 use tessera_dht::time::Now;
 use tessera_dht::wire::header::{HEADER_BYTES, Suite};
-use tessera_dht::wire::message::{Envelope, Message};
+use tessera_dht::wire::message::{Contacts, Envelope, Message};
 use tessera_dht::wire::{BODY_BYTES_MAX, DATAGRAM_BYTES_MAX};
 
 #[global_allocator]
@@ -48,11 +48,20 @@ impl Outbox for Sink {
     fn complete(&mut self, _: CommandId, _: Outcome) {}
 }
 
-fn contact(n: u16) -> Contact {
+fn identity(n: u16) -> Identity {
     let mut seed = [9; 32];
     seed[..2].copy_from_slice(&n.to_le_bytes());
+    Identity::from_seed(&seed)
+}
+
+fn contact(n: u16) -> Contact {
     let [a, b] = n.to_le_bytes();
-    Contact { key: Identity::from_seed(&seed).public_key(), addr: Addr::v4([10, a, b, 1], 4000) }
+    Contact { key: identity(n).public_key(), addr: Addr::v4([10, a, b, 1], 4000) }
+}
+
+/// Which contact lives at an address.
+fn number_at(addr: Addr) -> u16 {
+    (0..400).find(|n| contact(*n).addr == addr).unwrap()
 }
 
 /// A lane with a full table.
@@ -163,6 +172,68 @@ fn a_lookup_step_allocates_nothing_and_starting_over_neither() {
         assert!(steps > 20);
         assert_eq!(allocations, 0);
     }
+}
+
+/// Catches what a lane sends in room made beforehand.
+struct Catch {
+    sent: [(Addr, [u8; DATAGRAM_BYTES_MAX], usize); 8],
+    len: usize,
+    completed: usize,
+}
+
+impl Outbox for Catch {
+    fn send(&mut self, to: Addr, datagram: &[u8]) {
+        let (addr, bytes, len) = &mut self.sent[self.len];
+        (*addr, *len) = (to, datagram.len());
+        bytes[..datagram.len()].copy_from_slice(datagram);
+        self.len += 1;
+    }
+    fn forward(&mut self, _: Slot, _: Addr, _: &[u8], _: u8) {}
+    fn message(&mut self, _: LaneIndex, _: MessageClass, _: u8, _: u64, _: &[u8]) {}
+    fn log(&mut self, _: u8, _: Slot, _: &[u8], _: Importance) -> Logged {
+        Logged::Safe
+    }
+    fn complete(&mut self, _: CommandId, _: Outcome) {
+        self.completed += 1;
+    }
+}
+
+#[test]
+fn a_reply_that_moves_a_lookup_on_allocates_nothing_in_the_whole_lane() {
+    let mut node = lane();
+    let mut out = Catch { sent: [(FROM, [0; DATAGRAM_BYTES_MAX], 0); 8], len: 0, completed: 0 };
+    node.on_command(T, CommandId(1), Command::FindNode { target: [7; 32] }, &mut out);
+    let own = Identity::from_seed(&[1; 32]).public_key();
+    let network = NetworkKey::of_name(&NodeConfig::default().network);
+    let mut named: [u8; 16 * 50] = [0; 16 * 50];
+    let (mut steps, mut next_named) = (0, 200);
+    while steps < 40 && out.len > 0 {
+        out.len -= 1;
+        let (addr, mut bytes, len) = out.sent[out.len];
+        let n = number_at(addr);
+        // The peer answers with sixteen contacts that the lane has never heard of.
+        let mut rng = LaneRng::new([n as u8 ^ steps; 32]);
+        let mut peer = Sealer::new(identity(n), network, Suite::Aes256Gcm, &SealLimits::default(), &mut rng, T);
+        let (_, body) = peer.open(T, &mut bytes[..len], || true).unwrap();
+        let correlation = Envelope::read(body).unwrap().correlation;
+        for (entry, m) in named.as_chunks_mut::<50>().0.iter_mut().zip(next_named..) {
+            *entry = contact(200 + m % 200).to_wire();
+        }
+        next_named += 16;
+        let message = Message::Nodes { token: [255; 16], contacts: Contacts::over(&named) };
+        let envelope = Envelope { flags: 0, correlation, cookie: [7; 8], message };
+        let mut reply = [0; DATAGRAM_BYTES_MAX];
+        let len = envelope.write(&mut reply[HEADER_BYTES..HEADER_BYTES + BODY_BYTES_MAX]).unwrap();
+        let len = peer.seal(T, &own, correlation as u8, &mut reply, len).unwrap();
+        let before = out.completed;
+        let (allocations, ()) = count(|| node.on_datagram(T, addr, &mut reply[..len], 0, &mut out));
+        if out.completed > before {
+            break; // An outcome is handed over, and that is memory.
+        }
+        assert_eq!(allocations, 0, "step {steps}");
+        steps += 1;
+    }
+    assert!(steps >= 10, "{steps} steps");
 }
 
 #[test]

@@ -2,6 +2,11 @@
 //!
 //! The world is a runtime with sockets and a write-ahead log, or a simulator; the lane cannot tell. All calls are told,
 //! not asked: nothing blocks, and what cannot be done is lost like a datagram.
+//!
+//! This looks like the context that the lanes' runtime gives its handlers, and is not the same on purpose. That one is a
+//! thing of threads, sockets and clocks, which this crate must not be able to name; it knows envelopes, classes and map
+//! versions where a lane of the DHT says "tell that lane"; and it cannot be run by the ten thousand. So the shell maps
+//! one to the other, call by call, and the arrow between the crates keeps its direction.
 
 use tessera_contracts::prefix_map::{LaneIndex, Slot};
 
