@@ -5,6 +5,7 @@ use tessera_contracts::manifest::{InitialShardInput, ManifestError};
 use tessera_contracts::split::{DerivedShardKind, derive_split_shard_id, plan_split_replace, plan_split_residual};
 use tessera_contracts::{CursorUpdate, keyspace::Fraction};
 use tessera_coordination::backend::{HeldShard, claim_from_candidates};
+use tessera_coordination::decide::claim::CLAIM_ATTEMPTS_MAX;
 use tessera_coordination::error::{
     AccessRefused, AcquireError, CheckpointError, ClaimError, CreateRunError, GetRunError, InfraError, LeaseRefused,
     RegisterShardsError, RenewError, RunNotFound, SplitError,
@@ -231,6 +232,22 @@ fn claims_go_round_the_free_shards_and_then_the_expired_ones() {
     let history = coordinator.get_shard(tenant(), shard(3)).unwrap().state.history;
     let reasons: Vec<_> = history.iter().map(|owner| owner.reason).collect();
     assert_eq!(reasons, [MoveReason::FirstAcquire, MoveReason::Released]);
+}
+
+#[test]
+fn a_claim_that_gives_up_says_that_there_is_more_to_try_at_once() {
+    let used_up = CLAIM_ATTEMPTS_MAX as u8 + 2;
+    let mut coordinator = with_shards(small(), used_up);
+    for time in [10, 110] {
+        for id in 1..=u64::from(used_up) {
+            acquire(&mut coordinator, id, time).unwrap();
+        }
+    }
+    let nothing = |earliest_deadline| Err(ClaimError::NoneAvailable { earliest_deadline });
+    assert_eq!(claim(&mut coordinator, 1, 210), nothing(Some(at(210))), "two shards were not tried");
+    assert_eq!(claim(&mut coordinator, 1, 210), nothing(None), "all are parked");
+    let progress = coordinator.get_run_progress(at(210), tenant(), RUN).unwrap();
+    assert_eq!(progress.counts.parked, u32::from(used_up));
 }
 
 #[test]
