@@ -9,7 +9,7 @@ use std::panic::catch_unwind;
 
 use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_contracts::manifest::InitialShardInput;
-use tessera_coordination::error::{InfraError, LeaseRefused, OperationError, ReleaseError, SplitError};
+use tessera_coordination::error::{ClaimError, InfraError, LeaseRefused, OperationError, ReleaseError, SplitError};
 use tessera_coordination::record::history::{History, MoveReason, Ownership};
 use tessera_coordination::record::park::ParkDetail;
 use tessera_coordination::record::shard_record::ShardRecord;
@@ -18,7 +18,9 @@ use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::record::{RunOpKind, RunRecord};
 use tessera_coordination::run::status::RunStatus;
 use tessera_coordination::session::{SafePointError, SessionFailure};
-use tessera_coordination::{AcquireScratch, CoordinatorRuntimeConfig, InMemoryCoordinator, RunManagement};
+use tessera_coordination::{
+    AcquireScratch, CoordinatorRuntimeConfig, InMemoryCoordinator, RunManagement, ShardClaiming,
+};
 
 const TENANT: TenantId = TenantId::from_bytes([5; 32]);
 const RUN: RunId = RunId::new(1);
@@ -95,6 +97,22 @@ fn a_failure_at_a_safe_point_says_whether_to_try_again_and_what_went_wrong() {
         let kept = SessionFailure::Kept { session: Box::new(()), error: error.clone() };
         assert_eq!(kept.to_string(), format!("{error}; the session stands"));
     }
+}
+
+#[test]
+fn a_claim_that_finds_nothing_says_when_to_come_back() {
+    let mut coordinator = InMemoryCoordinator::new(CoordinatorRuntimeConfig::for_shards(4)).unwrap();
+    let shards = [InitialShardInput::new(ShardId::new(1), b"a", b"m")];
+    let config = RunConfig { lease_duration: Some(10), ..RunConfig::default() };
+    coordinator.create_run_with_shards(LogicalTime::new(1), TENANT, RUN, config, &shards, OpId::new(1)).unwrap();
+    let mut scratch = AcquireScratch::new();
+    let mut claim = |now, worker| {
+        let claimed =
+            coordinator.claim_next_available(LogicalTime::new(now), TENANT, RUN, WorkerId::new(worker), &mut scratch);
+        claimed.map(|view| view.lease.fence().get())
+    };
+    assert_eq!(claim(1, 1), Ok(2));
+    assert_eq!(claim(4, 2), Err(ClaimError::NoneAvailable { earliest_deadline: Some(LogicalTime::new(11)) }));
 }
 
 #[test]
