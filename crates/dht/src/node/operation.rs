@@ -14,7 +14,7 @@ use super::outbox::Outbox;
 use super::publish::Spread;
 use crate::contact::Contact;
 use crate::identity::Crypto;
-use crate::lookup::{Ask, Finish, Goal, Lookup, LookupConfig, PROVIDERS_FOUND_MAX, Standing};
+use crate::lookup::{Ask, Candidate, Finish, Goal, Lookup, LookupConfig, PROVIDERS_FOUND_MAX, Standing};
 use crate::record::RecordView;
 use crate::rng::LaneRng;
 use crate::routing::size_of_density;
@@ -61,6 +61,19 @@ pub(super) struct Holder {
     pub(super) silences: u8,
     /// It asked not to be written to before.
     pub(super) resume_ms: u64,
+}
+
+impl Holder {
+    fn of(candidate: &Candidate) -> Self {
+        Self {
+            id: candidate.id,
+            contact: candidate.contact,
+            token: candidate.token.unwrap_or_default(),
+            acknowledged: false,
+            silences: 0,
+            resume_ms: 0,
+        }
+    }
 }
 
 /// One operation.
@@ -445,14 +458,7 @@ impl<C: Crypto> LaneNode<C> {
                     if candidate.token.is_none_or(|token| Scope::of_token(&token) > scope) {
                         continue;
                     }
-                    operation.holders.push(Holder {
-                        id: candidate.id,
-                        contact: candidate.contact,
-                        token: candidate.token.unwrap_or_default(),
-                        acknowledged: false,
-                        silences: 0,
-                        resume_ms: 0,
-                    });
+                    operation.holders.push(Holder::of(candidate));
                 }
                 if task == Task::Spread {
                     self.plan_spread(now, at);
@@ -481,7 +487,9 @@ impl<C: Crypto> LaneNode<C> {
     fn unblind(&mut self, now: Now, at: u16, out: &mut impl Outbox) {
         let operation = &mut self.operations[usize::from(at)];
         let target = operation.target;
-        let found: Vec<_> = operation.lookup.holders().map(|c| (c.id, c.contact)).collect();
+        // Nobody is written to: the holders' places are free to remember who was found.
+        operation.holders.clear();
+        operation.holders.extend(operation.lookup.holders().map(Holder::of));
         let goal = match operation.task {
             Task::Get { mutable: true } => {
                 let seen = self.sequences.peek(&target).copied().unwrap_or(0);
@@ -494,14 +502,16 @@ impl<C: Crypto> LaneNode<C> {
         let operation = &mut self.operations[usize::from(at)];
         let config = within(self.config.lookup, operation.budget);
         operation.lookup.start(now.mono_ms, config, target, goal, radius);
-        for (id, contact) in &found {
-            operation.lookup.offer(*id, *contact, None);
+        for holder in &operation.holders {
+            operation.lookup.offer(holder.id, holder.contact, None);
         }
-        for (id, contact) in found.iter().rev().take(NEIGHBOUR_PROBES) {
+        for _ in 0..NEIGHBOUR_PROBES {
+            let Some(Holder { id, contact, .. }) = self.operations[usize::from(at)].holders.pop() else { break };
             let decoy = self.blinded(&target);
             let message = Message::FindValue { id: ContentId::from_bytes(decoy), sequence_min: 0 };
-            self.request(now, *contact, *id, &decoy, &message, Purpose::Verify, out);
+            self.request(now, contact, id, &decoy, &message, Purpose::Verify, out);
         }
+        self.operations[usize::from(at)].holders.clear();
         self.drive(now, at, out);
     }
 
