@@ -9,6 +9,7 @@ use std::panic::catch_unwind;
 
 use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_contracts::manifest::InitialShardInput;
+use tessera_coordination::decide::claim::CLAIM_ATTEMPTS_MAX;
 use tessera_coordination::error::{ClaimError, InfraError, LeaseRefused, OperationError, ReleaseError, SplitError};
 use tessera_coordination::record::history::{History, MoveReason, Ownership};
 use tessera_coordination::record::park::ParkDetail;
@@ -113,6 +114,24 @@ fn a_claim_that_finds_nothing_says_when_to_come_back() {
     };
     assert_eq!(claim(1, 1), Ok(2));
     assert_eq!(claim(4, 2), Err(ClaimError::NoneAvailable { earliest_deadline: Some(LogicalTime::new(11)) }));
+}
+
+#[test]
+fn a_claim_that_parks_all_it_finds_does_not_invite_to_come_back_at_once() {
+    let count = CLAIM_ATTEMPTS_MAX as u64;
+    let mut coordinator = InMemoryCoordinator::new(CoordinatorRuntimeConfig::for_shards(count as usize)).unwrap();
+    let edges: Vec<[u8; 2]> = (0..=count as u16).map(u16::to_be_bytes).collect();
+    let shards: Vec<InitialShardInput<'_>> = (0..count as usize)
+        .map(|at| InitialShardInput::new(ShardId::new(at as u64 + 1), &edges[at], &edges[at + 1]))
+        .collect();
+    let config = RunConfig { lease_duration: Some(10), max_shard_retries: 1, ..RunConfig::default() };
+    coordinator.create_run_with_shards(LogicalTime::new(1), TENANT, RUN, config, &shards, OpId::new(1)).unwrap();
+    let mut scratch = AcquireScratch::new();
+    for _ in 0..count {
+        coordinator.claim_next_available(LogicalTime::new(1), TENANT, RUN, WorkerId::new(1), &mut scratch).unwrap();
+    }
+    let again = coordinator.claim_next_available(LogicalTime::new(20), TENANT, RUN, WorkerId::new(2), &mut scratch);
+    assert_eq!(again.map(|_| ()), Err(ClaimError::NoneAvailable { earliest_deadline: None }));
 }
 
 #[test]
