@@ -42,7 +42,7 @@ pub struct NodeBuilder {
     seed: Option<Zeroizing<[u8; 32]>>,
     metrics: Option<SocketAddr>,
     address_diversity: Option<bool>,
-    durability: Durability,
+    log: LogConfig,
     kernel_steering: bool,
     pin: bool,
     trace_every: u32,
@@ -60,7 +60,7 @@ impl Default for NodeBuilder {
             seed: None,
             metrics: None,
             address_diversity: None,
-            durability: LogConfig::default().durability,
+            log: LogConfig::default(),
             kernel_steering: true,
             pin: false,
             trace_every: 0,
@@ -146,7 +146,14 @@ impl NodeBuilder {
     /// When something stored for another counts as safe, and is acknowledged.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
+        self.log.durability = durability;
+        self
+    }
+
+    /// How long a lane's log grows before it is replaced by a snapshot of what it adds up to. Default: 16 MB.
+    #[must_use]
+    pub fn compact_log_at(mut self, bytes: u64) -> Self {
+        self.log.compact_bytes_min = bytes;
         self
     }
 
@@ -209,9 +216,7 @@ impl NodeBuilder {
             },
             bind: Some(self.listen),
             kernel_steering: self.kernel_steering,
-            log: data
-                .as_ref()
-                .map(|data| (data.log(), LogConfig { durability: self.durability, ..LogConfig::default() })),
+            log: data.as_ref().map(|data| (data.log(), self.log)),
             pin: self.pin,
             restart: RestartPolicy::default(),
             ..RuntimeConfig::default()

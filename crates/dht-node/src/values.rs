@@ -224,6 +224,8 @@ pub(crate) async fn get(inner: &Arc<Inner>, id: ContentId, get: &Get) -> Result<
             });
         }
         let Some((part, bytes)) = parts.next().await else { break };
+        // A piece that repeats may be wanted again by a manifest that comes later.
+        asked.remove(&part);
         let bytes = bytes.map_err(|error| incomplete(part, error.to_string()))?;
         assembly.offer(&part, &bytes).map_err(|error: PartRefused| incomplete(part, error.to_string()))?;
         window.adapt(true);

@@ -45,6 +45,10 @@ fn values_larger_than_a_datagram_come_back_whole_and_tell_their_progress() {
     assert_eq!(steps.load(Ordering::Relaxed), stored.records);
     let got = nodes[4].get(stored.id).wait().unwrap();
     assert!(got.bytes == value, "all {} bytes, in order", value.len());
+    // Pieces that are all alike are one record, wanted again and again.
+    let alike = vec![7; 100_000];
+    let stored = nodes[1].put(alike.clone()).wait().unwrap();
+    assert!(nodes[3].get(stored.id).wait().unwrap().bytes == alike);
     // A short value that reads as a manifest must not be taken for one.
     let manifest = tessera_dht::chunk::cut(&[7; 2000], 60).unwrap();
     let record = tessera_dht::record::RecordView::read(manifest.records.last().unwrap()).unwrap();

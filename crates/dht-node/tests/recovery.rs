@@ -183,3 +183,43 @@ fn a_mutable_value_survives_the_restart_of_its_owner() {
     let second = node.put_mutable(b"two".to_vec(), PutMutable::named("motd")).wait().unwrap();
     assert_eq!((second.key, second.sequence), (first.key, first.sequence + 1));
 }
+
+#[test]
+fn a_log_is_replaced_by_a_snapshot_from_which_a_restart_has_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    let others = network(2, 1);
+    let start = |seeds: Option<&Node>| {
+        let builder = builder().lanes(2).data_dir(dir.path()).compact_log_at(64 << 10);
+        builder.bootstrap(seeds.map(Node::address)).start().unwrap()
+    };
+    let node = start(Some(&others[0]));
+    node.joined(Duration::from_secs(30)).wait().unwrap();
+    until("all know it", || others.iter().all(|other| other.peers().wait().unwrap().len() == 2));
+    let kept: Vec<ContentId> =
+        (0..40).map(|n| others[n % 2].put(format!("kept {n}").into_bytes()).wait().unwrap().id).collect();
+    let film = ContentId::of_immutable(b"a film");
+    others[1].announce([film]).wait().unwrap();
+    until("it holds the provider", || held(&node).1 == 1);
+    // Versions replace each other: the log grows, what it adds up to does not.
+    let mut newest = None;
+    for n in 0..300_u32 {
+        let value = [&n.to_le_bytes()[..], &[7; 800]].concat();
+        let put = PutMutable { sequence: Some(u64::from(n) + 1), ..PutMutable::named("often") };
+        newest = Some(others[0].put_mutable(value, put).wait().unwrap());
+    }
+    let size = || -> u64 {
+        let files = std::fs::read_dir(dir.path().join("log")).unwrap();
+        files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
+    };
+    until("the log is short", || size() < 160 << 10);
+    let before = held(&node);
+    node.shutdown();
+    let node = start(None);
+    assert_eq!(held(&node), before, "from {} bytes", size());
+    until("it found its contacts in the snapshot", || node.peers().wait().unwrap().len() == 2);
+    for id in kept {
+        assert_eq!(node.get(id).wait().unwrap().explain.finish, None);
+    }
+    let newest = newest.unwrap();
+    assert_eq!(node.get_mutable(newest.key).wait().unwrap().sequence, newest.sequence);
+}
