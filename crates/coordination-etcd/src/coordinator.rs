@@ -60,6 +60,8 @@ struct Inner<K> {
     cache: Mutex<Cache>,
     tallies: Mutex<Tallies>,
     claims: Mutex<Claims>,
+    /// Held while a claim looks for candidates, so that claims that come together look once.
+    looking: tokio::sync::Mutex<()>,
     hints: Mutex<Hints>,
 }
 
@@ -100,6 +102,7 @@ impl<K: Kv + Clone> AsyncEtcdCoordinator<K> {
                 cache: Mutex::new(Cache::default()),
                 tallies: Mutex::new(Tallies::new(&space, &config)),
                 claims: Mutex::default(),
+                looking: tokio::sync::Mutex::default(),
                 hints: Mutex::default(),
                 space,
                 config,

@@ -4,9 +4,12 @@
 //! workers does not run at one shard and the server does not walk the whole index. Where nothing is free, windows of held
 //! shards are compared with their owner keys: those whose owner key is gone, or whose deadline has passed, can be had
 //! too. What a look found beyond the one that was needed serves the next claims, so a claim is usually one round trip.
+//!
+//! Claims of one coordinator do not race each other: one looks while the others wait for what it finds, and what one of them
+//! is about to acquire is offered to no other.
 
 use core::time::Duration;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use tessera_contracts::{LogicalTime, RunId, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_coordination::decide::claim::{
@@ -23,10 +26,9 @@ use crate::codec::OwnerPart;
 use crate::keyspace::{ShardIndex, Window, shard_of};
 use crate::kv::{Kv, Moment, Op, OpResponse, RangeRequest, RangeResponse, Txn};
 
-/// Candidates one look wants.
+/// Candidates one look wants, at least and at most: twice as many as there are claims under way.
 const WANTED: u32 = 16;
-/// Candidates whose records are read ahead in the same request.
-const READ_AHEAD: usize = 8;
+const WANTED_MAX: u32 = 64;
 /// Windows of held shards one claim looks at before it gives up; the next claim goes on from there.
 const WINDOWS_MAX: u32 = 8;
 /// Runs and workers remembered; forgetting them costs a read, or a cooldown.
@@ -38,6 +40,54 @@ pub(super) struct Claims {
     last: HashMap<(TenantId, WorkerId), LogicalTime>,
     candidates: HashMap<(TenantId, RunId), VecDeque<ShardId>>,
     sweeps: HashMap<(TenantId, RunId), Window>,
+    /// What claims of this coordinator are about to acquire.
+    taking: HashSet<(TenantId, ShardKey)>,
+    under_way: u32,
+}
+
+/// A claim under way, and what it is about to acquire. Dropping it, for whatever reason, frees that for others.
+struct UnderWay<'i, K: Kv> {
+    inner: &'i Inner<K>,
+    tenant: TenantId,
+    taking: Option<ShardKey>,
+}
+
+impl<'i, K: Kv> UnderWay<'i, K> {
+    fn new(inner: &'i Inner<K>, tenant: TenantId) -> Self {
+        lock(&inner.claims).under_way += 1;
+        Self { inner, tenant, taking: None }
+    }
+
+    /// Takes the next candidate that is known of, in place of what it took before.
+    fn take(&mut self, run: RunId) -> Option<ShardKey> {
+        let mut claims = lock(&self.inner.claims);
+        claims.give_back(self.tenant, self.taking.take());
+        let shard = claims.candidates.get_mut(&(self.tenant, run)).and_then(VecDeque::pop_front)?;
+        let key = ShardKey::new(run, shard);
+        claims.taking.insert((self.tenant, key));
+        self.taking = Some(key);
+        Some(key)
+    }
+}
+
+impl<K: Kv> Drop for UnderWay<'_, K> {
+    fn drop(&mut self) {
+        let mut claims = lock(&self.inner.claims);
+        claims.under_way -= 1;
+        claims.give_back(self.tenant, self.taking.take());
+    }
+}
+
+impl Claims {
+    fn give_back(&mut self, tenant: TenantId, taken: Option<ShardKey>) {
+        if let Some(key) = taken {
+            self.taking.remove(&(tenant, key));
+        }
+    }
+
+    fn wanted(&self) -> u32 {
+        self.under_way.saturating_mul(2).clamp(WANTED, WANTED_MAX)
+    }
 }
 
 /// What a look at a run found.
@@ -76,27 +126,35 @@ impl<K: Kv> Inner<K> {
         let deadline = self.deadline();
         let cooldown = millis(self.config.claim_cooldown);
         let last = lock(&self.claims).last.get(&(tenant, worker)).copied();
-        if check_cooldown(last, cooldown, now).is_err() {
-            lock(&self.claims).candidates.remove(&(tenant, run));
+        if let Err(too_soon) = check_cooldown(last, cooldown, now) {
+            // What is known of the run may be old, and a run that is over is the better reason.
+            let stored = self.load_run(operation, tenant, run, deadline).await?.ok_or(RunNotFound { run })?;
+            check_run(run, &stored.gate(self.lease_duration_default()))?;
+            return Err(too_soon);
         }
         let mut earliest_deadline = None;
+        let mut under_way = UnderWay::new(self, tenant);
         for _ in 0..CLAIM_ATTEMPTS_MAX {
-            let next = lock(&self.claims).candidates.get_mut(&(tenant, run)).and_then(VecDeque::pop_front);
-            let shard = match next {
-                Some(shard) => shard,
+            let key = match under_way.take(run) {
+                Some(key) => key,
                 None => {
-                    let stored = self.load_run(operation, tenant, run, deadline).await?.ok_or(RunNotFound { run })?;
-                    check_run(run, &stored.gate(self.lease_duration_default()))?;
-                    check_cooldown(last, cooldown, now)?;
-                    let found = self.look(operation, now, tenant, run, worker, &stored, deadline).await?;
-                    earliest_deadline = found.earliest_deadline;
-                    let mut candidates: VecDeque<ShardId> = found.candidates.into();
-                    let Some(first) = candidates.pop_front() else { break };
-                    self.remember_candidates(tenant, run, candidates);
-                    first
+                    let _only_one = self.looking.lock().await;
+                    match under_way.take(run) {
+                        Some(key) => key,
+                        None => {
+                            let stored = self.load_run(operation, tenant, run, deadline).await?;
+                            let stored = stored.ok_or(RunNotFound { run })?;
+                            check_run(run, &stored.gate(self.lease_duration_default()))?;
+                            let found = self.look(operation, now, tenant, run, worker, &stored, deadline).await?;
+                            earliest_deadline = found.earliest_deadline;
+                            self.remember_candidates(tenant, run, found.candidates.into());
+                            let Some(key) = under_way.take(run) else { break };
+                            key
+                        }
+                    }
                 }
             };
-            let Acquired { outcome, event } = self.acquire(now, tenant, ShardKey::new(run, shard), worker).await;
+            let Acquired { outcome, event } = self.acquire(now, tenant, key, worker).await;
             events.extend(event);
             match outcome {
                 Ok(granted) => return Ok(granted),
@@ -122,6 +180,11 @@ impl<K: Kv> Inner<K> {
         if found.candidates.is_empty() && self.finish_hatching(operation, tenant, run, deadline).await? {
             found = self.find(operation, now, tenant, run, stored, deadline).await?;
         }
+        let taking = |claims: &Claims, shard: &ShardId| claims.taking.contains(&(tenant, ShardKey::new(run, *shard)));
+        {
+            let claims = lock(&self.claims);
+            found.candidates.retain(|shard| !taking(&claims, shard));
+        }
         let start = start_position(worker, found.candidates.len());
         found.candidates.rotate_left(start);
         self.read_ahead(operation, tenant, run, &found.candidates, deadline).await?;
@@ -138,11 +201,12 @@ impl<K: Kv> Inner<K> {
         deadline: Moment,
     ) -> Result<Found, InfraError> {
         let place = (self.kv.random() >> 48) as u16;
-        let narrow = Window::holding(WANTED, u64::from(stored.part.root_count), place);
+        let wanted = lock(&self.claims).wanted();
+        let narrow = Window::holding(wanted, u64::from(stored.part.root_count), place);
         let windows = if narrow == Window::ALL { vec![narrow] } else { vec![narrow, Window::ALL] };
         for window in windows {
             let free = RangeRequest::of(self.space.indexed(ShardIndex::Free, tenant, run, window));
-            let free = self.kv.range(free.keys_only().limit(WANTED), deadline).await;
+            let free = self.kv.range(free.keys_only().limit(wanted), deadline).await;
             let candidates = shards(&free.map_err(|error| failed(operation, &error))?);
             if !candidates.is_empty() {
                 return Ok(Found { candidates, earliest_deadline: None });
@@ -200,7 +264,7 @@ impl<K: Kv> Inner<K> {
         Ok(found)
     }
 
-    /// Reads the first candidates' records, so that acquiring them needs no read.
+    /// Reads the candidates' records, so that acquiring them needs no read.
     async fn read_ahead(
         &self,
         operation: &'static str,
@@ -209,19 +273,20 @@ impl<K: Kv> Inner<K> {
         candidates: &[ShardId],
         deadline: Moment,
     ) -> Result<(), InfraError> {
-        let first = candidates.iter().take(READ_AHEAD).map(|shard| ShardKey::new(run, *shard));
-        let paths: Vec<(ShardKey, std::sync::Arc<ShardPaths>)> =
-            first.map(|key| (key, ShardPaths::new(&self.space, tenant, key).into())).collect();
-        if paths.is_empty() {
-            return Ok(());
-        }
-        let reads = paths.iter().flat_map(|(_, paths)| paths.reads()).collect();
-        let read = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
-        for ((key, paths), parts) in paths.iter().zip(read.responses.chunks(4)) {
-            // A staged shard must first be looked up at its parent; acquire does that.
-            if let Some(stored) = assemble(operation, tenant, *key, paths, parts)?.filter(|stored| !stored.cold.staged)
-            {
-                lock(&self.cache).put(stored);
+        let paths: Vec<(ShardKey, std::sync::Arc<ShardPaths>)> = candidates
+            .iter()
+            .map(|shard| ShardKey::new(run, *shard))
+            .map(|key| (key, ShardPaths::new(&self.space, tenant, key).into()))
+            .collect();
+        for some in paths.chunks(self.config.txn_ops_max / 4) {
+            let reads = some.iter().flat_map(|(_, paths)| paths.reads()).collect();
+            let read = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
+            for ((key, paths), parts) in some.iter().zip(read.responses.chunks(4)) {
+                // A staged shard must first be looked up at its parent; acquire does that.
+                let stored = assemble(operation, tenant, *key, paths, parts)?;
+                if let Some(stored) = stored.filter(|stored| !stored.cold.staged) {
+                    lock(&self.cache).put(stored);
+                }
             }
         }
         Ok(())
