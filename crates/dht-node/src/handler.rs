@@ -282,7 +282,14 @@ impl Handler for DhtLane {
 
     fn on_notice(&mut self, cx: &mut Context, notice: Notice) {
         match notice {
-            Notice::MapChanged { .. } => self.node.on_map(cx.map().clone()),
+            Notice::MapChanged { .. } => {
+                self.node.on_map(cx.map().clone());
+                // Contacts are logged under a slot of this lane, and it may have lost that slot.
+                self.node.export_contacts(|kind, slot, payload| {
+                    let _ = cx.log(kind, slot, payload, wal::Importance::Soft);
+                    true
+                });
+            }
             Notice::SlotLeft { slot } => {
                 self.exports.remove(&slot);
                 self.node.drop_slot(slot);

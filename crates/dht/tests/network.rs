@@ -175,6 +175,20 @@ fn a_write_without_a_token_is_refused() {
 }
 
 #[test]
+fn what_a_lone_node_puts_it_holds_and_stores_with_others_when_they_come() {
+    let config = NodeConfig::default();
+    let mut net = Net::of(1, &config);
+    let record = immutable_record(b"alone", 24 * 3600).unwrap();
+    let id = RecordView::read(&record).unwrap().id();
+    net.ask(0, Command::Put { record: record.clone(), keep_alive: true });
+    net.run(1000 * (u64::from(config.cache_ttl_secs) + 60));
+    assert_eq!(net.get(0, id, false).answer, Answer::Record(record), "longer than a copy for reading would be kept");
+    net.join(1, &config);
+    net.run(60_000);
+    assert_eq!(net.members[1].lanes[0].records().len(), 1, "long before half its lifetime");
+}
+
+#[test]
 fn a_ping_measures_the_round_trip_or_ends_in_silence() {
     let mut net = Net::of(3, &NodeConfig::default());
     let there = net.members[2].contact;

@@ -312,7 +312,7 @@ impl<C: Crypto> LaneNode<C> {
     fn note_answer(&mut self, now: Now, id: NodeId, contact: Contact, rtt_ms: u64, out: &mut impl Outbox) {
         let placed = self.table.answered(now.mono_ms, id, contact, Some(rtt_ms));
         if matches!(placed, Placed::Added | Placed::Replaced) {
-            self.log_contact(&id, &contact, out);
+            self.log_contact(&contact, out);
         }
         // News go to all; the owner's pings keep the others' tables fresh too.
         if matches!(placed, Placed::Added | Placed::Replaced) || self.map.lane(&self.own, &id) == self.lane {

@@ -87,6 +87,18 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
+    /// Keeps a record that this node itself puts. With fewer than K others it is one of those the record belongs to, and
+    /// holds it like theirs; else it keeps a copy for a while.
+    pub(super) fn keep_own(&mut self, now: Now, id: &ContentId, view: &RecordView<'_>, out: &mut impl Outbox) {
+        let holds = !self.config.client && self.table.live_len() < self.config.lookup.k;
+        let (class, ttl_max) =
+            if holds { (Class::Held, TTL_SECS_MAX) } else { (Class::Cached, self.config.cache_ttl_secs) };
+        let kept = self.records.keep(now, id, view, class, ttl_max, self.own_key, &mut self.rng);
+        if holds && kept == Ok(Keeping::Changed) {
+            let _ = self.log_record(now, id, view, self.own_key, out);
+        }
+    }
+
     pub(super) fn serve_cache_hint(
         &mut self,
         now: Now,

@@ -4,7 +4,7 @@
 //! then. A piece may come twice and means "it is so". Everything read back is judged like something a stranger sent,
 //! except that signatures were verified before it was written and are not verified again: the log has its checksums.
 
-use tessera_contracts::point::{ContentId, NodeId, Point as _};
+use tessera_contracts::point::{ContentId, Point as _};
 use tessera_contracts::prefix_map::Slot;
 
 use super::LaneNode;
@@ -163,12 +163,10 @@ impl<C: Crypto> LaneNode<C> {
         true
     }
 
-    /// Writes the live contacts as log records.
+    /// Writes the live contacts as log records. They belong to the lane that knows them, so they are logged under a slot of
+    /// its own: under another's they would be forgotten with it. A lane that gets other slots logs them again.
     pub fn export_contacts(&self, mut put: impl FnMut(u8, Slot, &[u8]) -> bool) -> bool {
-        self.table.iter_live().all(|peer| {
-            let of_peer = self.map.slot(&self.own, &peer.id);
-            put(log_kind::CONTACT, of_peer, &peer.contact.to_wire())
-        })
+        self.table.iter_live().all(|peer| put(log_kind::CONTACT, self.home_slot, &peer.contact.to_wire()))
     }
 
     /// Forgets the state of `slot`: another lane has it now.
@@ -194,8 +192,8 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
-    pub(super) fn log_contact(&mut self, id: &NodeId, contact: &Contact, out: &mut impl Outbox) {
-        let slot = self.map.slot(&self.own, id);
+    pub(super) fn log_contact(&mut self, contact: &Contact, out: &mut impl Outbox) {
+        let slot = self.home_slot;
         out.log(log_kind::CONTACT, slot, &contact.to_wire(), Importance::Soft);
     }
 

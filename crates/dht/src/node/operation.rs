@@ -19,7 +19,6 @@ use crate::record::RecordView;
 use crate::rng::LaneRng;
 use crate::routing::size_of_density;
 use crate::seal::cookie::Scope;
-use crate::store::records::Class;
 use crate::time::Now;
 use crate::wire::PROVIDER_PARTS_MAX;
 use crate::wire::codec::Writer;
@@ -175,8 +174,7 @@ impl<C: Crypto> LaneNode<C> {
         if view.mutable.is_some() {
             self.see_sequence(&id, view.sequence());
         }
-        let _ =
-            self.records.keep(now, &id, &view, Class::Cached, self.config.cache_ttl_secs, self.own_key, &mut self.rng);
+        self.keep_own(now, &id, &view, out);
         if keep_alive {
             self.keep_alive(now, &id, &record, out);
         }

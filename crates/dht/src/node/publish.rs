@@ -150,6 +150,15 @@ impl<C: Crypto> LaneNode<C> {
         Answer::Noted
     }
 
+    /// Nobody took a record that is to be kept alive: it is stored again soon, not at half its lifetime.
+    pub(super) fn keep_alive_soon(&mut self, now: Now, id: &ContentId) {
+        if self.kept_alive.contains_key(id) {
+            self.kept_alive_due.retain(|(_, held)| held != id);
+            let due_ms = now.mono_ms + self.rng.jittered_ms(10 * self.config.tick_ms);
+            self.kept_alive_due.insert((due_ms, *id));
+        }
+    }
+
     /// Half of what is left of a record's life, jittered.
     pub(super) fn again_ms(&mut self, now: Now, record: &[u8]) -> u64 {
         let now_secs = now.unix_secs();

@@ -1,5 +1,7 @@
 //! The second half of a write: telling the holders that a lookup found, a few at a time, each at most twice.
 
+use tessera_contracts::point::ContentId;
+
 use super::LaneNode;
 use super::ask::Purpose;
 use super::command::Answer;
@@ -154,6 +156,11 @@ impl<C: Crypto> LaneNode<C> {
             self.counters.announces_refused += written.refused.iter().map(|(_, count)| u64::from(*count)).sum::<u64>();
             self.counters.announces_unanswered += u64::from(written.silent);
             self.spread_done(now, at);
+        }
+        let operation = &self.operations[usize::from(at)];
+        if operation.task == Task::Put && written.acknowledged == 0 {
+            let id = ContentId::from_bytes(operation.target);
+            self.keep_alive_soon(now, &id);
         }
         self.complete(now, at, Answer::Written(written), Some(Finish::Exhausted), out);
     }
