@@ -124,8 +124,7 @@ impl Reader {
     pub fn bytes(&mut self, bytes: &[u8], key: &[u8], place: &Place<'_>, options: &ReadOptions) -> Outcome {
         self.clear();
         if let Some(kind) = archive::kind_of(bytes).filter(|_| options.archives) {
-            let len = bytes.len() as u64;
-            return self.archive(&mut io::Cursor::new(bytes), len, kind, key, place, options, &mut || true);
+            return self.archive(&mut io::Cursor::new(bytes), kind, key, place, options, &mut || true);
         }
         if !options.read_binary && is_binary(bytes) {
             return Outcome::Skipped(SkipReason::Binary);
@@ -197,12 +196,9 @@ impl Reader {
             at_end |= filled as u64 == before.len();
         }
         if let Some(kind) = archive::kind_of(&self.buffer[..filled]).filter(|_| options.archives) {
-            if let Err(error) = io::Seek::rewind(&mut file) {
-                return unreadable(&error);
-            }
-            let outcome = self.archive(&mut file, before.len(), kind, key, place, options, goes_on);
+            let outcome = self.archive(&mut file, kind, key, place, options, goes_on);
             return match outcome {
-                Outcome::Scanned { bytes } => changed_since(&file, &before, bytes).unwrap_or(outcome),
+                Outcome::Scanned { .. } => changed_since(&file, &before, before.len()).unwrap_or(outcome),
                 outcome => outcome,
             };
         }

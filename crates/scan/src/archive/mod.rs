@@ -11,7 +11,7 @@ mod tar;
 mod zip;
 
 use std::cell::Cell;
-use std::io::{self, BufReader, Cursor, Read, Seek};
+use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
 
 use crate::item::UnreadableReason;
 
@@ -96,15 +96,18 @@ pub fn kind_of(head: &[u8]) -> Option<Kind> {
 pub trait ReadSeek: Read + Seek {}
 impl<T: Read + Seek> ReadSeek for T {}
 
-/// Walks through the archive in `file`, `len` bytes long, known as `path`. `Err` if the members' taker wanted no more.
+/// Walks through the archive in `file`, known as `path`. `Err` if the members' taker wanted no more.
 pub fn walk(
     file: &mut dyn ReadSeek,
-    len: u64,
     kind: Kind,
     path: &[u8],
     limits: &Limits,
     members: &mut dyn Members,
 ) -> Result<(), Stop> {
+    let Ok(len) = file.seek(SeekFrom::End(0)).and_then(|len| file.rewind().map(|()| len)) else {
+        members.unreadable(path, UnreadableReason::Io);
+        return Ok(());
+    };
     let ratio_bytes = len.saturating_mul(limits.ratio_max).max(Limits::RATIO_FROM);
     let budget = Budget {
         bytes: Cell::new(limits.bytes_max.min(ratio_bytes)),
@@ -270,7 +273,7 @@ pub(crate) mod tests {
     fn out_of(bytes: &[u8], limits: &Limits) -> Out {
         let mut out = Out::default();
         let kind = kind_of(bytes).unwrap();
-        walk(&mut Cursor::new(bytes), bytes.len() as u64, kind, b"a", limits, &mut out).unwrap();
+        walk(&mut Cursor::new(bytes), kind, b"a", limits, &mut out).unwrap();
         out
     }
 

@@ -75,10 +75,11 @@ pub fn serve<C: Connect + Sync>(
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|_| Err(ScanError::Coordinator("a worker panicked".into()))))
-            .collect()
+        let mut end = Ok(());
+        for thread in threads {
+            end = end.and(thread.join().unwrap_or_else(|_| Err(ScanError::Coordinator("a worker panicked".into()))));
+        }
+        end
     })
 }
 

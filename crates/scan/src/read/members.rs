@@ -24,11 +24,10 @@ pub struct MemberCounts {
 const NOTES_MAX: usize = 32;
 
 impl Reader {
-    /// Searches an archive, `len` bytes long, as far as the limits allow.
+    /// Searches an archive as far as the limits allow. Says that nothing of its own bytes was searched: its members count.
     pub(super) fn archive(
         &mut self,
         file: &mut dyn ReadSeek,
-        len: u64,
         kind: Kind,
         key: &[u8],
         place: &Place<'_>,
@@ -50,9 +49,9 @@ impl Reader {
             goes_on,
         };
         // The file itself is named by the empty path if it is the target: then its members begin with `!`.
-        match archive::walk(file, len, kind, place.path, &Limits::default(), &mut search) {
+        match archive::walk(file, kind, place.path, &Limits::default(), &mut search) {
             Err(_) => Outcome::Interrupted,
-            Ok(()) => Outcome::Scanned { bytes: len },
+            Ok(()) => Outcome::Scanned { bytes: 0 },
         }
     }
 }
