@@ -115,7 +115,9 @@ fn more_than_a_node_takes_waits_or_is_refused_and_nothing_hangs() {
                 for call in &mut calls {
                     let _ = std::future::Future::poll(call.as_mut(), &mut std::task::Context::from_waker(waker));
                 }
-                calls.into_iter().map(|call| std::pin::Pin::into_inner(call).wait()).count()
+                for call in calls {
+                    let _ = std::pin::Pin::into_inner(call).wait();
+                }
             })
         })
         .collect();
