@@ -12,7 +12,8 @@ use tessera_scan::fleet::Connect;
 /// The flags of a fleet.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct FleetArgs {
-    /// The fleet's coordinator: etcd://[USER:PASSWORD@]HOST:2379[,HOST:2379…][/NAMESPACE], or etcds:// for TLS
+    // As an attribute: documentation would take the brackets for links.
+    #[arg(help = "The fleet's coordinator: etcd://[USER:PASSWORD@]HOST:2379[,HOST:2379…][/NAMESPACE], or etcds:// for TLS")]
     #[arg(long, value_name = "URL", env = "TESSERA_COORDINATOR", hide_env_values = true, global = true)]
     pub(crate) coordinator: Option<String>,
 

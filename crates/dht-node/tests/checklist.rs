@@ -115,9 +115,12 @@ fn more_than_a_node_takes_waits_or_is_refused_and_nothing_hangs() {
                 for call in &mut calls {
                     let _ = std::future::Future::poll(call.as_mut(), &mut std::task::Context::from_waker(waker));
                 }
+                let mut ended = 0;
                 for call in calls {
                     let _ = std::pin::Pin::into_inner(call).wait();
+                    ended += 1;
                 }
+                ended
             })
         })
         .collect();
@@ -129,7 +132,7 @@ fn more_than_a_node_takes_waits_or_is_refused_and_nothing_hangs() {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>(), 3200);
+    assert_eq!(threads.into_iter().map(|thread| thread.join().unwrap()).sum::<u32>(), 3200);
     assert!(nodes[1].put(b"and it works on".to_vec()).wait().is_ok());
 }
 
