@@ -42,20 +42,26 @@ Does(step) ==
       [] step.do = "renew" ->
             LET w == step.worker
                 b == belief[w] IN
-            IF step.fate = "executed"
-            THEN \/ Renew(w)
-                 \/ /\ run = "Active" /\ ~LeaseRefusal(w, b.shard, b.fence)
-                    /\ shard[b.shard].left = LeaseTicks + skew[w]
-                    /\ UNCHANGED vars
-            ELSE (run # "Active" \/ LeaseRefusal(w, b.shard, b.fence)) /\ UNCHANGED vars
+            /\ b # NoBelief
+            /\ IF step.fate = "executed"
+               THEN \/ Renew(w)
+                    \/ /\ run = "Active" /\ ~LeaseRefusal(w, b.shard, b.fence)
+                       /\ shard[b.shard].left = LeaseTicks + skew[w]
+                       /\ UNCHANGED vars
+               ELSE (run # "Active" \/ LeaseRefusal(w, b.shard, b.fence)) /\ UNCHANGED vars
       [] step.do = "write" ->
+            /\ belief[step.worker] # NoBelief
             /\ step.accepted = (belief[step.worker].fence >= sink[belief[step.worker].shard].fence)
             /\ WriteResult(step.worker)
       [] step.do = "send" ->
+            /\ belief[step.worker] # NoBelief
             /\ NextOp = step.op
             /\ Send(step.worker, step.kind, IF step.argument = -1 THEN belief[step.worker].lo ELSE step.argument)
       [] step.do = "unpark" -> NextOp = step.op /\ SendUnpark(step.shard)
-      [] step.do = "deliver" -> Fate(step.op) = step.fate /\ Deliver(step.op, step.heard)
+      [] step.do = "deliver" ->
+            /\ request[step.op] # NoRequest
+            /\ Fate(step.op) = step.fate
+            /\ Deliver(step.op, step.heard)
       [] step.do = "complete run" -> IF step.fate = "executed" THEN CompleteRun ELSE UNCHANGED vars
       [] step.do = "cancel run" -> IF step.fate = "executed" THEN CancelRun ELSE UNCHANGED vars
 

@@ -207,10 +207,14 @@ impl<B: Backend + 'static> World<B> {
                 Ok(())
             }
         };
+        self.tell_who_forgot();
+        happened
+    }
+
+    fn tell_who_forgot(&mut self) {
         if let Some(recorder) = &mut self.recorder {
             recorder.forget_what(|worker| self.workers[worker].held.is_none());
         }
-        happened
     }
 
     /// Writes a step down, if this world is recorded.
@@ -286,6 +290,8 @@ impl<B: Backend + 'static> World<B> {
         if is_session {
             return self.go_on(number);
         }
+        // Whoever crashed may hold something else before this step is over.
+        self.tell_who_forgot();
         let worker = &mut self.workers[number];
         match worker.act(self.now, self.config.lease, &self.rates, &mut self.dice, &mut self.ops) {
             Act::Rest => Ok(()),
