@@ -13,7 +13,9 @@ use tessera_scan::fleet::Connect;
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct FleetArgs {
     // As an attribute: documentation would take the brackets for links.
-    #[arg(help = "The fleet's coordinator: etcd://[USER:PASSWORD@]HOST:2379[,HOST:2379…][/NAMESPACE], or etcds:// for TLS")]
+    #[arg(
+        help = "The fleet's coordinator: etcd://[USER:PASSWORD@]HOST:2379[,HOST:2379…][/NAMESPACE], or etcds:// for TLS"
+    )]
     #[arg(long, value_name = "URL", env = "TESSERA_COORDINATOR", hide_env_values = true, global = true)]
     pub(crate) coordinator: Option<String>,
 

@@ -290,7 +290,7 @@ mod tests {
                 if step % 7 == 0 {
                     look(&kv, &mut counters[who]);
                 }
-                if step < 3_000 && kv.random() % 16 == 0 {
+                if step < 3_000 && kv.random().is_multiple_of(16) {
                     take(&kv, &mut counters[who]);
                     continue;
                 }

@@ -1,7 +1,7 @@
 //! One scan on many machines.
 //!
 //! The submitter plans a run, writes what is looked for into the run's folder ([`crate::job`]), registers the shards and
-//! follows ([`follow`]). Workers anywhere find the run through the coordinator, read its job, and sweep shards as they do on one
+//! follows ([`follow()`]). Workers anywhere find the run through the coordinator, read its job, and sweep shards as they do on one
 //! machine ([`serve()`]). What they find goes to files of their own in the run's folder, which all machines reach under the same
 //! path, as they do what is scanned. Nobody waits for anybody: workers come and go, and so may the submitter.
 //!

@@ -1,7 +1,7 @@
 //! How far others have come, as their findings files tell.
 //!
 //! Reads only what was added since the last look. It counts what was written, also what will be done again, and so is
-//! for a progress bar and nothing else; what counts is decided by [`merge`](super::merge).
+//! for a progress bar and nothing else; what counts is decided by [`merge`](super::merge()).
 
 use std::collections::HashMap;
 use std::fs::File;
