@@ -642,13 +642,19 @@ impl Lookup {
         let counts = |candidate: &Candidate| {
             matches!(candidate.standing, Standing::Fresh | Standing::Asked | Standing::Answered)
         };
-        let mut rank = 0;
+        let (mut rank, mut rank_of_all) = (0, 0);
         let fresh = self.frontier.iter().enumerate().filter(move |(_, candidate)| {
-            if !on_path(candidate) || !counts(candidate) {
+            if !counts(candidate) {
+                return false;
+            }
+            rank_of_all += 1;
+            if !on_path(candidate) {
                 return false;
             }
             rank += 1;
-            candidate.standing == Standing::Fresh && (rank <= share || candidate.distance <= self.radius)
+            // Its share keeps a path going whatever the others found; the K nearest of all are wanted whoever found them.
+            let near = rank <= share || rank_of_all <= self.config.k || candidate.distance <= self.radius;
+            candidate.standing == Standing::Fresh && near
         });
         // Silent peers count only when nothing fresh is left, nothing is under way, and something is missing.
         let answered = self.frontier.iter().filter(|c| c.standing == Standing::Answered).count();

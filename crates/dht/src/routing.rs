@@ -125,8 +125,8 @@ struct Bucket {
     /// Indices of spares, oldest first.
     spares: [u16; SPARES_MAX],
     spares_len: u8,
-    /// When a lookup last went through here.
-    refreshed_ms: u64,
+    /// When it is due for a lookup, unless one goes through here before.
+    refresh_ms: u64,
 }
 
 impl Bucket {
@@ -168,7 +168,7 @@ impl RoutingTable {
             peers_max: limits.peers_max.clamp(1, usize::from(u16::MAX)),
             ..limits
         };
-        let empty = Bucket { live: [0; K_MAX], live_len: 0, spares: [0; SPARES_MAX], spares_len: 0, refreshed_ms: 0 };
+        let empty = Bucket { live: [0; K_MAX], live_len: 0, spares: [0; SPARES_MAX], spares_len: 0, refresh_ms: 0 };
         Self {
             own,
             limits,
@@ -356,22 +356,23 @@ impl RoutingTable {
             .min_by_key(|peer| peer.answered_ms)
     }
 
-    /// Notes that a lookup for `target` ran: its bucket is fresh.
-    pub fn refreshed(&mut self, now_ms: u64, target: &impl Point) {
+    /// Notes that a lookup for `target` ran: its bucket is fresh until `due_ms`. The caller draws that, so that buckets, and
+    /// nodes that started together, drift apart.
+    pub fn refreshed(&mut self, target: &impl Point, due_ms: u64) {
         let zeros = self.own.distance_to(target).leading_zeros() as usize;
         if let Some(bucket) = self.buckets.get_mut(zeros) {
-            bucket.refreshed_ms = now_ms;
+            bucket.refresh_ms = due_ms;
         }
     }
 
-    /// The bucket that has gone longest without a lookup, if that is longer than `idle_ms`: as a length of shared prefix.
-    /// Only buckets up to the first beyond the deepest occupied one count; deeper ones would only find nobody.
+    /// The bucket that has been due for a lookup for longest, if one is: as a length of shared prefix.
+    /// Only buckets up to the deepest occupied one count; deeper ones would only find nobody.
     #[must_use]
-    pub fn stalest_bucket(&self, now_ms: u64, idle_ms: u64) -> Option<u32> {
+    pub fn bucket_due(&self, now_ms: u64) -> Option<u32> {
         let deepest = (0..BUCKETS).rev().find(|at| self.buckets[*at].live_len > 0)?;
-        (0..=deepest.min(BUCKETS - 2))
-            .filter(|at| now_ms.saturating_sub(self.buckets[*at].refreshed_ms) >= idle_ms)
-            .min_by_key(|at| self.buckets[*at].refreshed_ms)
+        (0..=deepest)
+            .filter(|at| self.buckets[*at].refresh_ms <= now_ms)
+            .min_by_key(|at| self.buckets[*at].refresh_ms)
             .map(|at| at as u32)
     }
 
@@ -685,6 +686,24 @@ mod tests {
         let taken =
             (1..20).filter(|z| table.answered(0, id_in_bucket(*z, 1), same_24(*z as u8), None) == Placed::Added);
         assert_eq!(taken.count(), 8);
+    }
+
+    #[test]
+    fn the_bucket_due_for_longest_comes_first_and_a_lookup_makes_it_fresh() {
+        let mut table = table(TableLimits::default());
+        assert_eq!(table.bucket_due(1000), None, "nobody is known");
+        for zeros in [0, 1, 2] {
+            table.answered(0, id_in_bucket(zeros, 1), contact(zeros as u64), None);
+        }
+        for (zeros, due_ms) in [(0, 500), (1, 300), (2, 900), (3, 100)] {
+            table.refreshed(&id_in_bucket(zeros, 9), due_ms);
+        }
+        assert_eq!(table.bucket_due(299), None, "the fourth is due, and empty");
+        assert_eq!(table.bucket_due(300), Some(1));
+        table.refreshed(&id_in_bucket(1, 7), 2000);
+        assert_eq!(table.bucket_due(899), Some(0));
+        table.refreshed(&id_in_bucket(0, 7), 2000);
+        assert_eq!((table.bucket_due(899), table.bucket_due(900)), (None, Some(2)));
     }
 
     #[test]

@@ -106,3 +106,23 @@ fn a_node_whose_peers_all_vanish_is_not_up_and_joins_again_when_they_return() {
     let health = net.members[5].lanes[0].health(net.now);
     assert!(health.is_up, "{health:?}");
 }
+
+#[test]
+fn buckets_are_refreshed_when_no_lookup_went_through_them_each_at_its_own_time() {
+    let config = NodeConfig { refresh_ms: 600_000, ..NodeConfig::default() };
+    let mut net = Net::of(8, &config);
+    let started = |net: &Net| net.members[3].lanes[0].counters().lookups_started;
+    let begun = started(&net);
+    net.run_quietly(400_000);
+    assert_eq!(started(&net), begun, "all buckets are fresh from joining");
+    let mut times = Vec::new();
+    for second in 0..2000 {
+        let before = started(&net);
+        net.run_quietly(1000);
+        times.extend((before..started(&net)).map(|_| second));
+    }
+    let buckets = times.len() / 3;
+    assert!(buckets >= 2, "about three times in half an hour, each bucket: {times:?}");
+    times.dedup();
+    assert!(times.len() > buckets, "and not all at once: {times:?}");
+}

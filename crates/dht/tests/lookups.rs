@@ -281,7 +281,7 @@ fn a_lookup_that_is_over_leaves_nothing_in_flight() {
 }
 
 #[test]
-fn disjoint_paths_get_round_a_ring_of_liars() {
+fn disjoint_paths_find_the_same_nearest_nodes_as_one_path() {
     let mut config = few_holders();
     config.lookup.paths = 3;
     let mut net = Net::of(16, &config);

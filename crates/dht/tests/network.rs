@@ -120,6 +120,7 @@ fn a_log_that_says_anything_breaks_nothing() {
             net.call(1, |lane, _| lane.on_record(now, kind, &vec![0xff; len]));
         }
     }
+    net.call(1, |lane, _| lane.on_record(now, log_kind::PUBLISHED, &[0xff; 40]));
     let mut exported = Vec::new();
     net.members[1].lanes[0].export(None, now, |kind, _, payload| {
         exported.push((kind, payload.to_vec()));

@@ -300,7 +300,8 @@ impl<C: Crypto> LaneNode<C> {
         for peer in self.table.peers_of(&closest) {
             operation.lookup.offer(peer.id, peer.contact, peer.round_trip.srtt_ms());
         }
-        self.table.refreshed(now.mono_ms, &point);
+        let due_ms = now.mono_ms + self.rng.jittered_ms(self.config.refresh_ms);
+        self.table.refreshed(&point, due_ms);
         self.drive(now, at, out);
     }
 

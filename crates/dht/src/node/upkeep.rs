@@ -267,14 +267,15 @@ impl<C: Crypto> LaneNode<C> {
     fn refresh_idle(&mut self, now: Now, out: &mut impl Outbox) {
         if self.join.joined
             && self.join.fill_from.is_none()
-            && let Some(bucket) = self.table.stalest_bucket(now.mono_ms, self.config.refresh_ms)
+            && let Some(bucket) = self.table.bucket_due(now.mono_ms)
         {
             // Lanes have tables of their own but hear of each other's finds: they take buckets in turn.
             if bucket as usize % self.map.lanes() == usize::from(self.lane.0) {
                 self.refresh_bucket(now, bucket, out);
             } else {
                 let target = self.point_in_bucket(bucket);
-                self.table.refreshed(now.mono_ms, &ContentId::from_bytes(target));
+                let due_ms = now.mono_ms + self.rng.jittered_ms(self.config.refresh_ms);
+                self.table.refreshed(&ContentId::from_bytes(target), due_ms);
             }
         }
     }

@@ -90,7 +90,15 @@ impl Sybil {
             Message::GetProviders { id, .. } => {
                 let len = self.accomplices(id.as_bytes(), 8, &mut list);
                 let closer = Contacts::over(&list[..len]);
-                Message::Providers { token, total: 0, next: 0, part: 0, parts: 1, providers: Providers::default(), closer }
+                Message::Providers {
+                    token,
+                    total: 0,
+                    next: 0,
+                    part: 0,
+                    parts: 1,
+                    providers: Providers::default(),
+                    closer,
+                }
             }
             _ => return Vec::new(),
         };
