@@ -146,29 +146,41 @@ impl Store {
     /// Writes all of it, durably, or none.
     pub(crate) fn write(&self, write: &Write) -> Result<(), redb::Error> {
         let transaction = self.database.begin_write()?;
-        {
+        // A table that is opened is looked up, and written back; a checkpoint opens one.
+        if !write.gone.is_empty() || !write.runs.is_empty() {
             let mut runs = transaction.open_table(RUNS)?;
             let mut roots = transaction.open_table(ROOTS)?;
-            let mut cold = transaction.open_table(COLD)?;
-            let mut hot = transaction.open_table(HOT)?;
             for (tenant, run) in &write.gone {
-                let (key, shards) = (run_key(*tenant, *run), shards_of(*tenant, *run));
+                let key = run_key(*tenant, *run);
                 runs.remove(key.as_slice())?;
                 roots.remove(key.as_slice())?;
-                cold.retain_in(shards.0.as_slice()..=shards.1.as_slice(), |_, _| false)?;
-                hot.retain_in(shards.0.as_slice()..=shards.1.as_slice(), |_, _| false)?;
             }
             for row in &write.runs {
                 let key = run_key(row.tenant, row.run);
                 runs.insert(key.as_slice(), row.run_part.as_slice())?;
                 roots.insert(key.as_slice(), row.roots.as_slice())?;
             }
+        }
+        if !write.gone.is_empty() || write.shards.iter().any(|row| row.cold.is_some()) {
+            let mut cold = transaction.open_table(COLD)?;
+            for (tenant, run) in &write.gone {
+                let shards = shards_of(*tenant, *run);
+                cold.retain_in(shards.0.as_slice()..=shards.1.as_slice(), |_, _| false)?;
+            }
             for row in &write.shards {
-                let key = shard_key(row.tenant, row.key);
                 if let Some(part) = &row.cold {
-                    cold.insert(key.as_slice(), part.as_slice())?;
+                    cold.insert(shard_key(row.tenant, row.key).as_slice(), part.as_slice())?;
                 }
-                hot.insert(key.as_slice(), row.hot.as_slice())?;
+            }
+        }
+        if !write.gone.is_empty() || !write.shards.is_empty() {
+            let mut hot = transaction.open_table(HOT)?;
+            for (tenant, run) in &write.gone {
+                let shards = shards_of(*tenant, *run);
+                hot.retain_in(shards.0.as_slice()..=shards.1.as_slice(), |_, _| false)?;
+            }
+            for row in &write.shards {
+                hot.insert(shard_key(row.tenant, row.key).as_slice(), row.hot.as_slice())?;
             }
         }
         transaction.commit()?;
