@@ -13,7 +13,7 @@ enum Keys {
     Real,
 }
 
-/// What every report runs: the long ones last, so that a run that is stopped has said most. About three minutes of
+/// What every report runs: the long ones last, so that a run that is stopped has said most. Three to four minutes of
 /// processor time.
 const RUNS: [(Scenario, usize, Keys); 10] = [
     (Scenario::Steady, 1000, Keys::Table),
