@@ -141,7 +141,7 @@ fn lanes_change_from_one_to_four_to_three_under_load_without_a_lost_record() {
         assert!(others[3].get(*id).wait().is_ok(), "a record is lost");
     }
     // What the changing node acknowledged it still holds itself, and still does after a restart.
-    assert!(acknowledged.len() > 60, "{}", acknowledged.len());
+    assert!(acknowledged.len() > 10, "{}", acknowledged.len());
     let holds_all = |node: &Node| {
         for id in &acknowledged {
             let explain = node.get(*id).wait().unwrap().explain;
