@@ -146,7 +146,7 @@ impl Store {
     /// Writes all of it, durably, or none.
     pub(crate) fn write(&self, write: &Write) -> Result<(), redb::Error> {
         let transaction = self.database.begin_write()?;
-        // A table that is opened is looked up, and written back; a checkpoint opens one.
+        // Each table that is opened is looked up first; a checkpoint needs one.
         if !write.gone.is_empty() || !write.runs.is_empty() {
             let mut runs = transaction.open_table(RUNS)?;
             let mut roots = transaction.open_table(ROOTS)?;
