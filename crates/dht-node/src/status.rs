@@ -160,8 +160,13 @@ pub fn named(counters: &Counters) -> Vec<(&'static str, u64)> {
         ("request_timeouts", counters.request_timeouts),
         ("lookups_started", counters.lookups_started),
         ("lookups_refused", counters.lookups_refused),
+        ("lookups_for_sweeps", counters.lookups_for_sweeps),
         ("announces_sent", counters.announces_sent),
+        ("announces_refused", counters.announces_refused),
+        ("announces_unanswered", counters.announces_unanswered),
+        ("announces_not_kept", counters.announces_not_kept),
         ("records_stored", counters.records_stored),
+        ("records_republished", counters.records_republished),
         ("providers_stored", counters.providers_stored),
         ("records_invalid", counters.records_invalid),
     ]

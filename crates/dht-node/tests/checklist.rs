@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use support::{builder, network, until};
-use tessera_dht_node::{ContentId, Node};
+use tessera_dht_node::{ContentId, Node, NodeError};
 
 fn sources(dir: &Path, into: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -117,7 +117,8 @@ fn more_than_a_node_takes_waits_or_is_refused_and_nothing_hangs() {
                 }
                 let mut ended = 0;
                 for call in calls {
-                    let _ = std::pin::Pin::into_inner(call).wait();
+                    let end = std::pin::Pin::into_inner(call).wait();
+                    assert!(matches!(end, Err(NodeError::NotFound { .. } | NodeError::Busy)), "{end:?}");
                     ended += 1;
                 }
                 ended
