@@ -231,6 +231,7 @@ impl Context {
 
     /// Sends a message. Fill in `envelope` with [`Envelope::to_lane`] or [`Envelope::to_slot`] and what differs from their
     /// defaults; sender, receiver of a slot, map version, length and time stamp are set here.
+    #[inline]
     pub fn send(&mut self, envelope: Envelope, payload: &[u8]) -> Enqueue {
         let Some(envelope) = self.address(envelope, payload) else {
             return self.drop_message(&envelope, DropCause::NoRoute);
@@ -312,19 +313,19 @@ impl Context {
     }
 
     /// Completes the header; `None` if the message can go nowhere.
-    fn address(&self, envelope: Envelope, payload: &[u8]) -> Option<Envelope> {
+    #[inline]
+    fn address(&self, mut envelope: Envelope, payload: &[u8]) -> Option<Envelope> {
         if payload.len() > PAYLOAD_BYTES_MAX {
             return None;
         }
-        let dst = if envelope.flags.has(Flags::KEYED) { self.owner(envelope.slot) } else { envelope.dst };
-        Some(Envelope {
-            src: self.lane,
-            dst,
-            map_version: self.map.version().0,
-            queued_at: self.now.stamp(),
-            payload_len: payload.len() as u16,
-            ..envelope
-        })
+        if envelope.flags.has(Flags::KEYED) {
+            envelope.dst = self.owner(envelope.slot);
+        }
+        envelope.src = self.lane;
+        envelope.map_version = self.map.version().0;
+        envelope.queued_at = self.now.stamp();
+        envelope.payload_len = payload.len() as u16;
+        Some(envelope)
     }
 
     fn post(&mut self, envelope: &Envelope, payload: &[u8]) -> Enqueue {
@@ -352,11 +353,25 @@ impl Context {
         if sent == Sent::Coalesced { Enqueue::Coalesced } else { Enqueue::Enqueued }
     }
 
+    #[cold]
     fn drop_message(&mut self, envelope: &Envelope, cause: DropCause) -> Enqueue {
         self.counters.dropped(envelope.class, envelope.kind, cause, 1);
         let (class, kind, dst) = (envelope.class, envelope.kind.get(), envelope.dst);
         self.trace(TraceWhat::Dropped { class, kind, dst, cause });
         Enqueue::Dropped(cause.reason())
+    }
+
+    /// Keeps a copy of a payload beyond the call it came with, in a buffer of the lane's pool, and counts it; `None` if all
+    /// buffers are lent or the payload is longer than they are. Give it back to the pool after use.
+    pub fn keep(&mut self, payload: &[u8]) -> Option<Vec<u8>> {
+        let mut buffer = self.pool.take()?;
+        if payload.len() > buffer.capacity() {
+            self.pool.give(buffer);
+            return None;
+        }
+        buffer.extend_from_slice(payload);
+        self.counters.payloads_kept.add(1);
+        Some(buffer)
     }
 
     pub(crate) fn trace(&mut self, what: TraceWhat) {

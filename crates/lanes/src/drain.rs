@@ -45,6 +45,7 @@ impl Drain {
 
     /// Takes up to the quota of `class`, the `producers` in turn, by calling `take(producer, at most)`, which says how many
     /// it took; fewer than asked means that producer is empty. Returns how many were taken in all.
+    #[inline]
     pub fn drain_class(
         &mut self,
         class: Class,

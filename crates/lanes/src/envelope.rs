@@ -130,15 +130,6 @@ impl Envelope {
             reserved: 0,
         }
     }
-
-    /// Whether `self` and `other` ask for the same thing, so that one of them is enough.
-    #[must_use]
-    pub fn is_duplicate_of(&self, other: &Self) -> bool {
-        self.correlation_id != 0
-            && self.correlation_id == other.correlation_id
-            && self.key_prefix == other.key_prefix
-            && self.kind == other.kind
-    }
 }
 
 #[cfg(test)]
@@ -149,16 +140,6 @@ mod tests {
     fn every_byte_of_the_envelope_is_a_named_field() {
         let named = 8 + 8 + 4 + 2 + 2 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1;
         assert_eq!(named, size_of::<Envelope>());
-    }
-
-    #[test]
-    fn messages_without_identity_are_never_duplicates() {
-        let anonymous = Envelope::to_lane(LaneIndex(1), Class::Coordination, Kind::new(3));
-        assert!(!anonymous.is_duplicate_of(&anonymous));
-        let named = Envelope { correlation_id: 9, ..anonymous };
-        assert!(named.is_duplicate_of(&named));
-        assert!(!named.is_duplicate_of(&Envelope { key_prefix: 1, ..named }));
-        assert!(!named.is_duplicate_of(&Envelope { kind: Kind::new(4), ..named }));
     }
 
     #[test]

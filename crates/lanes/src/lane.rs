@@ -325,8 +325,9 @@ mod tests {
             let timer = cx.set_timer(Duration::from_millis(500), 1).unwrap();
             cx.cancel_timer(timer);
             cx.set_timer(Duration::from_millis(1), 2).unwrap();
-            let buffer = cx.pool.take().unwrap();
-            cx.pool.give(buffer);
+            let kept = cx.keep(datagram.bytes).unwrap();
+            assert_eq!(kept, datagram.bytes);
+            cx.pool.give(kept);
             assert_eq!(cx.arena.get(span).len(), datagram.bytes.len());
             cx.send_datagram_with(datagram.from, |out| {
                 out[..datagram.bytes.len()].copy_from_slice(datagram.bytes);
@@ -392,6 +393,9 @@ mod tests {
         serve(100, 0);
         let (allocations, ()) = alloc_counter::count(|| serve(1000, 100));
         assert_eq!(allocations, 0, "per datagram, message, timer, acknowledgement and log record");
+        assert_eq!(first.cx.counters.payloads_kept.get(), 1100 * 16, "every copy is counted");
+        assert_eq!(first.cx.keep(&[0; 1501]), None, "longer than a buffer: the pool does not grow");
+        assert_eq!((first.cx.pool.available(), first.cx.counters.payloads_kept.get()), (64, 1100 * 16));
         assert!(second.handler.handled >= 3 * 16 * 1000, "{}", second.handler.handled);
         assert!(first.handler.timers > 10_000);
     }

@@ -8,16 +8,19 @@ use crate::envelope::{Envelope, Kind};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
+    /// Zero for a message that has no identity, and for a place without a message.
     correlation_id: u64,
     key_prefix: u64,
     kind: Kind,
 }
 
+const NO_IDENTITY: Identity = Identity { correlation_id: 0, key_prefix: 0, kind: Kind::new(0) };
+
 /// Identities of the messages in one ring, oldest first.
 #[derive(Debug)]
 pub(crate) struct Inflight {
-    /// A circle of identities; `None` for a message without one, which still takes its turn in the queue.
-    queue: Box<[Option<Identity>]>,
+    /// A circle of identities; a message without one still takes its turn in the queue.
+    queue: Box<[Identity]>,
     /// Sequence numbers of the oldest and of the next message.
     head: u64,
     tail: u64,
@@ -29,7 +32,7 @@ impl Inflight {
     pub(crate) fn new(messages_max: usize) -> Self {
         let capacity = messages_max.max(1).next_power_of_two();
         Self {
-            queue: vec![None; capacity].into_boxed_slice(),
+            queue: vec![NO_IDENTITY; capacity].into_boxed_slice(),
             head: 0,
             tail: 0,
             table: vec![0; capacity * 2].into_boxed_slice(),
@@ -46,28 +49,34 @@ impl Inflight {
     }
 
     /// Whether a message like `envelope` may still be in the ring.
+    #[inline]
     pub(crate) fn contains(&self, envelope: &Envelope) -> bool {
         identity(envelope).is_some_and(|identity| self.find(&identity).is_some())
     }
 
     /// Notes a message just pushed.
+    #[inline]
     pub(crate) fn push(&mut self, envelope: &Envelope) {
         assert!(!self.is_full(), "the caller reclaims before the queue is full");
-        let identity = identity(envelope);
         let sequence = self.tail;
-        let slot = self.slot_of(sequence);
-        self.queue[slot] = identity;
         self.tail += 1;
+        // A message without identity leaves its place as it is: empty, since whoever was there has been reclaimed.
+        if let Some(identity) = identity(envelope) {
+            self.enter(sequence, identity);
+        }
+    }
+
+    fn enter(&mut self, sequence: u64, identity: Identity) {
         // A second message of the same identity can be here only if the caller let it pass; the first then answers for both.
-        if let Some(identity) = identity
-            && self.find(&identity).is_none()
-        {
+        if self.find(&identity).is_none() {
             let mut at = self.home(&identity);
             while self.table[at] != 0 {
                 at = (at + 1) & (self.table.len() - 1);
             }
             self.table[at] = sequence + 1;
         }
+        let slot = self.slot_of(sequence);
+        self.queue[slot] = identity;
     }
 
     /// Forgets the oldest until `depth` are left, the number the ring says are still there.
@@ -75,10 +84,11 @@ impl Inflight {
         while self.len() > depth {
             let sequence = self.head;
             let slot = self.slot_of(sequence);
-            if let Some(identity) = self.queue[slot].take()
-                && let Some(at) = self.find_sequence(&identity, sequence)
-            {
-                self.erase(at);
+            if self.queue[slot].correlation_id != 0 {
+                let identity = std::mem::replace(&mut self.queue[slot], NO_IDENTITY);
+                if let Some(at) = self.find_sequence(&identity, sequence) {
+                    self.erase(at);
+                }
             }
             self.head += 1;
         }
@@ -98,7 +108,7 @@ impl Inflight {
     fn find(&self, identity: &Identity) -> Option<usize> {
         let mut at = self.home(identity);
         while self.table[at] != 0 {
-            if self.queue[self.slot_of(self.table[at] - 1)].as_ref() == Some(identity) {
+            if self.queue[self.slot_of(self.table[at] - 1)] == *identity {
                 return Some(at);
             }
             at = (at + 1) & (self.table.len() - 1);
@@ -127,7 +137,8 @@ impl Inflight {
             if entry == 0 {
                 break;
             }
-            let identity = self.queue[self.slot_of(entry - 1)].as_ref().expect("a tabled message is still queued");
+            let identity = &self.queue[self.slot_of(entry - 1)];
+            debug_assert_ne!(*identity, NO_IDENTITY, "a tabled message is still queued");
             // An entry may fill the hole only if its home is not between the hole and itself.
             let home = self.home(identity);
             if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {

@@ -2,7 +2,7 @@
 //!
 //! | class | ring has room | ring is full |
 //! | --- | --- | --- |
-//! | Control | push | keep the newest of each kind at the producer, raise the pressure flag until it is flushed: never dropped |
+//! | Control | push | keep it at the producer, where only older words of its kind can give way; raise the pressure flag until it is flushed: never dropped |
 //! | Coordination | push, unless a duplicate is in flight | drop the new one |
 //! | Hints | push | keep the newest of each prefix at the producer, the oldest give way; ask the consumer to skip its oldest |
 //!
@@ -102,6 +102,7 @@ impl Link {
     }
 
     /// Sends by the policy of the message's class. The envelope's `payload_len` is already right.
+    #[inline]
     pub(crate) fn send(&mut self, envelope: &Envelope, payload: &[u8]) -> Sent {
         debug_assert!(payload.len() <= PAYLOAD_BYTES_MAX);
         self.touched = true;
@@ -125,6 +126,7 @@ impl Link {
         }
     }
 
+    #[inline]
     fn send_coordination(&mut self, envelope: &Envelope, payload: &[u8]) -> Sent {
         // The consumer's progress is worth a cache miss only when it decides something.
         if self.inflight.is_full() || self.inflight.contains(envelope) {
@@ -211,7 +213,7 @@ impl Link {
     }
 }
 
-/// Sends a control message that nothing may lose: into the ring, or, behind what waits already, into its kind's reserved place.
+/// Sends a control message that nothing may lose: into the ring, or, behind what waits already, into a reserved place.
 /// Says what became of it there.
 pub(super) fn push_or_reserve(
     stage: &mut Stage,
@@ -222,9 +224,7 @@ pub(super) fn push_or_reserve(
     if stage.is_empty() && push(envelope, payload).is_ok() {
         return None;
     }
-    let staged = stage.put(envelope, payload, |other| other.kind == envelope.kind);
-    assert_ne!(staged, Staged::Displaced, "a place per kind: the stage cannot overflow");
-    Some(staged)
+    Some(stage.reserve(envelope, payload))
 }
 
 /// Moves what waits into the ring, oldest first, as far as there is room.
@@ -337,6 +337,31 @@ mod tests {
         assert!(last.iter().all(|newest| *newest == Some(99)), "the last word of every kind arrives");
         assert_eq!(seen, 4 + 200, "four in the ring, then one of each kind");
         assert!(!pressure.is_raised(), "healthy again");
+    }
+
+    #[test]
+    fn control_words_of_one_kind_about_different_things_all_arrive_up_to_the_reserve() {
+        let (mut link, mut inlet, _pressure) = pair();
+        let reserve = u64::from(CONTROL_STAGED_MAX);
+        for id in 1..=4 + reserve {
+            assert_eq!(link.send(&message(Class::Control, 7, id, id, b""), b""), Sent::Enqueued, "{id}");
+        }
+        assert_eq!(
+            link.send(&message(Class::Control, 7, 9, 9, b""), b""),
+            Sent::Coalesced,
+            "a repeat says nothing new"
+        );
+        let other = message(Class::Control, 8, 1, 5000, b"");
+        assert_eq!(link.send(&other, b""), Sent::Coalesced, "another kind takes the place of the oldest word");
+        let mut seen = Vec::new();
+        while {
+            let batch = drain(&mut inlet, Class::Control);
+            seen.extend(batch.iter().map(|(_, prefix, _)| *prefix));
+            link.flush();
+            !batch.is_empty()
+        } {}
+        let expected: Vec<u64> = (1..=4).chain(6..=4 + reserve).chain([5000]).collect();
+        assert_eq!(seen, expected, "in order, and only the oldest of those that waited is gone");
     }
 
     #[test]

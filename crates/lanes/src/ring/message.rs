@@ -59,6 +59,7 @@ impl<T> RingOut<T> for Consumer<T> {
         Self::pop(self).ok()
     }
 
+    #[inline]
     fn read<R>(&mut self, len: usize, show: impl FnOnce(&[T], &[T]) -> R) -> Option<R> {
         let chunk = self.read_chunk(len).ok()?;
         let (head, tail) = chunk.as_slices();
@@ -117,6 +118,7 @@ pub(crate) struct MessageProducer {
 
 impl MessageProducer {
     /// Appends a message, or leaves the ring as it was.
+    #[inline]
     pub(crate) fn try_push(&mut self, envelope: &Envelope, payload: &[u8]) -> Result<(), RingFull> {
         debug_assert_eq!(envelope.payload_len as usize, payload.len(), "the header tells the payload's length");
         publish(&mut self.envelopes, &mut self.payload, envelope, payload)
@@ -154,6 +156,7 @@ impl MessageConsumer {
     }
 
     /// Takes the next message: see [`take`].
+    #[inline]
     pub(crate) fn pop_with<R>(
         &mut self,
         scratch: &mut [u8; PAYLOAD_BYTES_MAX],
@@ -191,6 +194,18 @@ mod tests {
         assert_eq!(consumer.pop_with(&mut scratch, |_, payload| payload.to_vec()), Some(b"abc".to_vec()));
         assert_eq!(producer.try_push(&envelope(3, 512), &[7; 512]), Ok(()));
         assert_eq!(consumer.pop_with(&mut scratch, |_, payload| payload.to_vec()), Some(vec![7; 512]));
+    }
+
+    #[test]
+    fn a_payload_is_its_handlers_until_the_call_ends_and_the_rings_again_afterwards() {
+        let (mut producer, mut consumer) = message_ring(RingSize { messages_max: 2, payload_bytes_max: 512 });
+        assert_eq!(producer.try_push(&envelope(1, 512), &[1; 512]), Ok(()));
+        let handled = consumer.pop_with(&mut [0; PAYLOAD_BYTES_MAX], |_, payload| {
+            assert_eq!(producer.try_push(&envelope(2, 512), &[2; 512]), Err(RingFull), "not while it is read");
+            payload == [1; 512]
+        });
+        assert_eq!(handled, Some(true));
+        assert_eq!(producer.try_push(&envelope(2, 512), &[2; 512]), Ok(()));
     }
 
     proptest! {

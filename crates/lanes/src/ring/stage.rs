@@ -62,6 +62,26 @@ impl Stage {
         if displaced { Staged::Displaced } else { Staged::Added }
     }
 
+    /// Puts a message that nothing may lose. While there is a place every word is kept, a repeated one once; without one, older
+    /// words of a kind give way to newer ones. As many places as kinds are enough for the last word of each.
+    pub(crate) fn reserve(&mut self, envelope: &Envelope, payload: &[u8]) -> Staged {
+        let repeated = |other: &Envelope| {
+            (other.kind, other.key_prefix, other.correlation_id)
+                == (envelope.kind, envelope.key_prefix, envelope.correlation_id)
+        };
+        if !self.free.is_empty() || self.envelopes.iter().any(repeated) {
+            return self.put(envelope, payload, repeated);
+        }
+        let oldest_of = |kind| self.envelopes.iter().position(|other| other.kind == kind);
+        let spoken_twice = |kind| self.envelopes.iter().filter(|other| other.kind == kind).count() > 1;
+        let outdated = oldest_of(envelope.kind)
+            .or_else(|| self.envelopes.iter().position(|other| spoken_twice(other.kind)))
+            .expect("a place per kind: if this kind has none, another has two");
+        self.remove(outdated);
+        let _ = self.put(envelope, payload, |_| false);
+        Staged::Replaced
+    }
+
     /// The oldest message.
     pub(crate) fn front(&self) -> Option<(&Envelope, &[u8])> {
         let envelope = self.envelopes.first()?;
@@ -72,9 +92,13 @@ impl Stage {
     /// Forgets the oldest message.
     pub(crate) fn pop(&mut self) {
         if !self.envelopes.is_empty() {
-            self.envelopes.remove(0);
-            self.free.push(self.places.remove(0));
+            self.remove(0);
         }
+    }
+
+    fn remove(&mut self, at: usize) {
+        self.envelopes.remove(at);
+        self.free.push(self.places.remove(at));
     }
 
     fn write(&mut self, place: u16, payload: &[u8]) {

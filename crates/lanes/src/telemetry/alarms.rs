@@ -89,12 +89,13 @@ impl Alarms {
             self.looks.pop_front(); // Keep one look that is a window old, to count from.
         }
         let first = self.looks.front().copied().unwrap_or(Look::default_at(now));
-        let control = look.control_dropped - first.control_dropped;
+        // A ghost's last counts may have been seen and then be gone: its successor goes on from a copy made before.
+        let control = look.control_dropped.saturating_sub(first.control_dropped);
         if control > 0 {
             standing.push(Alarm::ControlDropped { messages: control });
         }
-        let sent = look.coordination_sent - first.coordination_sent;
-        let dropped = look.coordination_dropped - first.coordination_dropped;
+        let sent = look.coordination_sent.saturating_sub(first.coordination_sent);
+        let dropped = look.coordination_dropped.saturating_sub(first.coordination_dropped);
         let permille = (dropped * 1000).checked_div(sent).unwrap_or(0);
         if permille > 50 {
             standing.push(Alarm::CoordinationDropping { permille });

@@ -77,6 +77,8 @@ pub struct LaneCounters {
     pub kind_sent: [Counter; 256],
     /// Messages dropped, by kind.
     pub kind_dropped: [Counter; 256],
+    /// Payloads copied to be kept beyond the call they came with.
+    pub payloads_kept: Counter,
     /// Datagrams taken from the socket.
     pub datagrams_in: Counter,
     /// Datagrams given to the socket.
@@ -131,6 +133,7 @@ impl Default for LaneCounters {
             classes: Default::default(),
             kind_sent: [const { Counter(AtomicU64::new(0)) }; 256],
             kind_dropped: [const { Counter(AtomicU64::new(0)) }; 256],
+            payloads_kept: Counter::default(),
             datagrams_in: Counter::default(),
             datagrams_out: Counter::default(),
             datagrams_out_dropped: Counter::default(),

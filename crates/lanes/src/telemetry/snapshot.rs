@@ -88,7 +88,11 @@ impl Snapshot {
                 let then = earlier.lanes.get(index).map(|lane| &lane.classes[class.index()]);
                 let sent = |class: &ClassSnapshot| class.enqueued + class.coalesced + class.dropped_total();
                 let (sent_then, dropped_then) = then.map_or((0, 0), |then| (sent(then), then.dropped_total()));
-                (LaneIndex(index as u8), sent(now) - sent_then, now.dropped_total() - dropped_then)
+                (
+                    LaneIndex(index as u8),
+                    sent(now).saturating_sub(sent_then),
+                    now.dropped_total().saturating_sub(dropped_then),
+                )
             })
             .filter(|(_, sent, _)| *sent > 0)
             .collect();
@@ -106,7 +110,7 @@ impl Snapshot {
         let mut ranking: Vec<(u8, u64, u64)> = (0..=u8::MAX)
             .map(|kind| {
                 let (now, then) = (sum(self, usize::from(kind)), sum(earlier, usize::from(kind)));
-                (kind, now.0 - then.0, now.1 - then.1)
+                (kind, now.0.saturating_sub(then.0), now.1.saturating_sub(then.1))
             })
             .filter(|(_, sent, dropped)| sent + dropped > 0)
             .collect();
@@ -122,7 +126,7 @@ impl Snapshot {
             snapshot.lanes.iter().map(|lane| of(&lane.classes[class.index()])).sum()
         };
         let rate = |of: fn(&ClassSnapshot) -> u64| {
-            (sum(self, of) - sum(earlier, of)) as f64 / elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
+            sum(self, of).saturating_sub(sum(earlier, of)) as f64 / elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
         };
         (rate(|class| class.enqueued), rate(|class| class.drained))
     }
@@ -148,6 +152,7 @@ impl LaneSnapshot {
                 (counters.kind_sent[kind].get(), counters.kind_dropped[kind].get())
             })),
             totals: vec![
+                ("payloads_kept", counters.payloads_kept.get()),
                 ("datagrams_in", counters.datagrams_in.get()),
                 ("datagrams_out", counters.datagrams_out.get()),
                 ("datagrams_out_dropped", counters.datagrams_out_dropped.get()),
