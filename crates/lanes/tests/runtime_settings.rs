@@ -83,6 +83,27 @@ fn a_lane_is_pinned_to_one_core_of_those_it_may_use() {
     assert_eq!(cores_of(&unpinned, 0), allowed, "not if it is not to be");
 }
 
+/// The niceness of the threads of this process with that name.
+fn niceness_of(name: &str) -> Vec<i32> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let told = tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")).ok());
+    let told = told.filter_map(|stat| {
+        let (head, tail) = stat.rsplit_once(')').unwrap();
+        head.ends_with(&format!("({name}")).then(|| tail.split_whitespace().nth(16).unwrap().parse().unwrap())
+    });
+    told.collect()
+}
+
+#[test]
+fn the_observer_gives_way_to_the_lanes() {
+    let _runtime = Runtime::start(config(), |_| Simple).unwrap();
+    let ours = niceness_of(std::thread::current().name().unwrap().get(..15).unwrap())[0];
+    // A thread has its name only once it runs. Other tests of this process have lanes and observers of their own.
+    wait_for("threads", || !niceness_of("lane-0").is_empty() && !niceness_of("lanes-observer").is_empty());
+    wait_for("a nicer observer", || niceness_of("lanes-observer").iter().all(|nice| *nice == (ours + 10).min(19)));
+    assert!(niceness_of("lane-0").iter().all(|nice| *nice == ours));
+}
+
 #[test]
 fn a_lane_whose_core_is_refused_says_so_and_serves_unpinned() {
     let allowed = cores_of_this_thread();

@@ -1,5 +1,6 @@
 //! What a lane does about its log: it looks how far the writer has come, and writes snapshots a piece a turn.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::handler::{Handler, Notice, Record, RecordSink, Walk};
@@ -8,11 +9,14 @@ use crate::wal::queue::Entry;
 use crate::wal::{Importance, LogRefused};
 
 impl<H: Handler> Lane<H> {
-    /// Waits until everything logged is durable or the log has failed. Only before a lane starts to serve.
+    /// Waits until everything logged is durable, the log has failed or the lane was given up. Only before a lane serves.
     pub(crate) fn wait_for_log(&mut self) {
         let Some(log) = &mut self.cx.log else { return };
         log.wake_if_touched();
-        while log.progress.durable() < log.last() && !log.progress.has_failed() {
+        while log.progress.durable() < log.last()
+            && !log.progress.has_failed()
+            && !self.cx.fence.load(Ordering::Relaxed)
+        {
             std::thread::sleep(Duration::from_micros(200));
         }
     }

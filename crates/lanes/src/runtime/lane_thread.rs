@@ -61,10 +61,20 @@ pub(super) struct Seat<C> {
     pub(super) reports: Sender<Request>,
 }
 
+impl<C> Seat<C> {
+    /// Tells the supervisor that the lane gets on, and returns the time.
+    fn beat(&self) -> LaneTime {
+        let now = LaneTime(micros(self.origin.elapsed()));
+        self.pulse.beat(now);
+        now
+    }
+}
+
 /// What the supervisor sees of a lane's loop, and the flags by which it ends it.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
-    /// When the current turn began, in microseconds plus one; zero while the lane sleeps or has ended.
+    /// When the current turn, or step of starting, began, in microseconds plus one; zero while the lane sleeps, waits for its
+    /// disk before it serves, or has ended.
     turn_began: AtomicU64,
     /// The lane was given up: it must not touch anything any more.
     pub(super) fenced: Arc<AtomicBool>,
@@ -117,6 +127,7 @@ pub(super) fn run<H: Handler>(seat: Seat<H::Command>, handler: impl FnOnce() -> 
 fn live<H: Handler>(seat: Seat<H::Command>, handler: impl FnOnce() -> H, mut cx: Context) -> io::Result<Ending> {
     pin(&seat);
     cx.fence = seat.pulse.fenced.clone();
+    // The pulse rests while the log is read: a replacement would wait for the same disk, and two must not open one log.
     let mut recovered = Vec::new();
     if let Some((directory, config)) = &seat.log {
         for orphan in &seat.orphans {
@@ -133,40 +144,52 @@ fn live<H: Handler>(seat: Seat<H::Command>, handler: impl FnOnce() -> H, mut cx:
         let report = Request::Logging { lane: seat.lane, pulse: seat.pulse.clone(), log, findings };
         let _ = seat.reports.send(report);
     }
+    seat.beat();
     let mut lane = Lane::new(handler(), cx);
     let orphaned = recovered.len().saturating_sub(1);
     let (orphans, own) = recovered.split_at(orphaned);
-    lane.recover(own.iter().flat_map(|found| found.records()), seat.restarted);
+    let own = own.iter().flat_map(|found| found.records()).inspect(|_| {
+        seat.beat();
+    });
+    lane.recover(own, seat.restarted);
     // The links wait in the mail, so that what the handler does first reaches somebody.
-    let now = LaneTime(micros(seat.origin.elapsed()));
+    let now = seat.beat();
     while let Ok(mail) = seat.mail.try_recv() {
         lane.mail(now, mail);
     }
-    adopt(&seat, &mut lane, orphans, now)?;
-    lane.start(now);
+    adopt(&seat, &mut lane, orphans)?;
+    if lane.cx.is_fenced() {
+        return Ok(Ending::Fenced);
+    }
+    lane.start(seat.beat());
     drop(recovered);
     turn_for_ever(&seat, &mut lane)
 }
 
 /// Takes over the records of lanes that no longer exist, and removes their files once the records are safe in our own log.
-fn adopt<H: Handler>(
-    seat: &Seat<H::Command>,
-    lane: &mut Lane<H>,
-    orphans: &[Recovered],
-    now: LaneTime,
-) -> io::Result<()> {
+fn adopt<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>, orphans: &[Recovered]) -> io::Result<()> {
     let Some((directory, _)) = &seat.log else { return Ok(()) };
+    let mut safe = !seat.orphans.is_empty();
     for (orphan, found) in seat.orphans.iter().zip(orphans) {
         for (count, record) in found.records().enumerate() {
-            lane.import(now, record);
+            lane.import(seat.beat(), record);
             if count % 64 == 63 {
+                seat.pulse.rest();
                 lane.wait_for_log(); // The lane does not serve yet, and the queue to its log is bounded.
             }
         }
+        seat.pulse.rest();
         lane.wait_for_log();
-        if lane.is_log_intact() {
+        if lane.cx.is_fenced() {
+            return Ok(()); // Its successor imports them.
+        }
+        safe &= lane.is_log_intact();
+        if safe {
             remove_lane(directory, *orphan)?;
         }
+    }
+    if safe {
+        let _ = seat.reports.send(Request::Adopted { lane: seat.lane, pulse: seat.pulse.clone() });
     }
     Ok(())
 }
@@ -178,8 +201,10 @@ fn turn_for_ever<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>) -> io:
     let mut spin_until = LaneTime(0);
     let mut socket_empty_until = LaneTime(0);
     loop {
-        let now = LaneTime(micros(seat.origin.elapsed()));
-        seat.pulse.beat(now);
+        let now = seat.beat();
+        if seat.pulse.fenced.load(Ordering::Relaxed) {
+            return Ok(Ending::Fenced);
+        }
         let mut busy = false;
         while let Ok(mail) = seat.mail.try_recv() {
             lane.mail(now, mail);

@@ -58,10 +58,16 @@ impl LogThread {
         self.thread.is_finished()
     }
 
-    /// Writes what is queued, ends the writer and waits for it. What a lane that was given up queues later is not written.
-    pub(super) fn join(self) -> Result<(), String> {
+    /// Tells the writer to end once it has written what is queued, and says whether it has.
+    pub(super) fn has_stopped(&self) -> bool {
         self.stop.store(true, Ordering::Relaxed);
         self.bed.wake();
+        self.is_finished()
+    }
+
+    /// Writes what is queued, ends the writer and waits for it. What a lane that was given up queues later is not written.
+    pub(super) fn join(self) -> Result<(), String> {
+        self.has_stopped();
         self.thread.join().unwrap_or_else(|_| Err("the log's writer panicked".to_owned()))
     }
 }

@@ -1,5 +1,5 @@
 //! The thread that looks at the counters, keeps the alarms, serves both as Prometheus text, and writes traces to files. No lane
-//! knows of it.
+//! knows of it, and where it shares a core with one it gives way.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use rustix::process::nice;
 
 use crate::runtime::{RuntimeConfig, Shared, StartError, lock};
 use crate::telemetry::alarms::Alarms;
@@ -21,6 +23,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const ACCEPT_EVERY: Duration = Duration::from_millis(25);
 /// How often traces are written, if they are.
 const FLUSH_EVERY: Duration = Duration::from_millis(50);
+/// How much nicer to others the observer is than the lanes.
+const NICER: i32 = 10;
 /// What a scraper may send, and how long it may take to.
 const REQUEST_BYTES_MAX: usize = 4096;
 const REQUEST_PATIENCE: Duration = Duration::from_millis(500);
@@ -69,6 +73,10 @@ impl Drop for Observer {
 }
 
 fn watch<C>(shared: &Shared<C>, listener: Option<&TcpListener>, mut traces: Option<TraceWriter>, stop: &AtomicBool) {
+    // Linux counts niceness by thread, and anybody may become nicer.
+    if let Err(error) = nice(NICER) {
+        shared.event(None, format!("the observer runs at the lanes' own priority, which may slow them: {error}"));
+    }
     let origin = Instant::now();
     let mut alarms = Alarms::default();
     let mut next_look = origin;

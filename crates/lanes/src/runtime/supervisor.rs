@@ -4,39 +4,33 @@
 //! is send it mail, raise its fence, or tell it to stop.
 
 mod change;
+mod launch;
+pub(super) mod opening;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Mutex, PoisonError, RwLock};
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::rand::{GetRandomFlags, getrandom};
 use tessera_contracts::prefix_map::{LaneIndex, PrefixMap};
 
-use crate::context::Context;
 use crate::handler::Handler;
 use crate::lane::Mail;
 use crate::net::calls::Calls;
 use crate::net::group::SocketGroup;
-use crate::ring::link::link;
 use crate::ring::park::Bed;
 use crate::ring::pressure::Pressure;
-use crate::runtime::lane_thread::{self, Ending, Pulse, Seat};
+use crate::runtime::lane_thread::{Ending, Pulse};
 use crate::runtime::log_thread::LogThread;
-use crate::runtime::{ChangeRefused, Door, RuntimeConfig, Shared, StartError, cores};
-use crate::telemetry::counters::LaneCounters;
-use crate::telemetry::trace::Tracer;
+use crate::runtime::{ChangeRefused, RuntimeConfig, Shared};
 use crate::time::{LaneTime, micros};
-use crate::wal::log::lanes_with_files;
 use crate::wal::storage::Directory;
 
-/// How often the supervisor looks at the lanes' pulses.
+/// How often the supervisor looks at the lanes while one is down or slots move; and the most it lets pass otherwise.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+const LOOK_SELDOM: Duration = Duration::from_millis(100);
 /// How long lanes are given to stop before their threads are left behind.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -58,6 +52,11 @@ pub(super) enum Request {
         pulse: Arc<Pulse>,
         ending: Ending,
     },
+    /// A lane has the records of all the lanes whose logs it was to take over safe in its own.
+    Adopted {
+        lane: LaneIndex,
+        pulse: Arc<Pulse>,
+    },
     Event {
         lane: LaneIndex,
         what: String,
@@ -71,96 +70,6 @@ pub(super) enum Change {
     Resize(usize),
     Relieve { lane: LaneIndex, helper: LaneIndex },
     MergeBack,
-}
-
-type Made<C> = (Arc<Shared<C>>, JoinHandle<()>);
-
-/// Starts the supervisor and all lanes.
-pub(super) fn start<H, F>(
-    config: &RuntimeConfig,
-    make: F,
-    requests: Sender<Request>,
-    inbox: Receiver<Request>,
-) -> Result<Made<H::Command>, StartError>
-where
-    H: Handler + 'static,
-    H::Command: Send + 'static,
-    F: Fn(LaneIndex) -> H + Send + Sync + 'static,
-{
-    let io = |doing: &str| {
-        let doing = doing.to_owned();
-        move |error| StartError::Io { doing, error }
-    };
-    let map = Arc::new(PrefixMap::new(config.selector, config.lanes).map_err(StartError::Lanes)?);
-    let log = match &config.log {
-        None => None,
-        Some((path, log)) => {
-            let directory =
-                Directory::open(path).map_err(io(&format!("opening the log directory {}", path.display())))?;
-            let lock = File::create(path.join("lanes.lock")).map_err(io("creating the lock of the log directory"))?;
-            // A second process would join the socket group and write the same logs.
-            lock.try_lock().map_err(|error| StartError::Io {
-                doing: format!("locking {}: is another process using it?", path.display()),
-                error: error.into(),
-            })?;
-            Some((directory, *log, lock))
-        }
-    };
-    let sockets = config
-        .bind
-        .map(|at| SocketGroup::bind(at, config.lanes, config.socket_buffer_bytes).map_err(io(&format!("binding {at}"))))
-        .transpose()?;
-    let shared = Arc::new(Shared {
-        doors: RwLock::default(),
-        counters: RwLock::default(),
-        map: RwLock::new(map.clone()),
-        events: Mutex::default(),
-        traces: Mutex::default(),
-        alarms: Mutex::default(),
-        address: sockets.as_ref().map(SocketGroup::address),
-        steering: AtomicBool::new(false),
-        failed: AtomicBool::new(false),
-    });
-    let cores = config.cores.clone().unwrap_or_else(cores::allowed);
-    let calls = match sockets.as_ref().map(SocketGroup::probe_batches) {
-        Some(Err(error)) => {
-            let what = format!(
-                "datagrams cannot be moved in batches ({error}): every one costs a system call, which is slower. \
-                 Allow recvmmsg and sendmmsg in the sandbox of the process"
-            );
-            shared.event(None, what);
-            Calls::Single
-        }
-        _ if config.batched_calls => Calls::Batched { slot_at: config.lane.steer_offset },
-        _ => Calls::Single,
-    };
-    let mut supervisor = Supervisor {
-        config: config.clone(),
-        make: Arc::new(make),
-        shared: shared.clone(),
-        requests,
-        map,
-        sockets,
-        log,
-        origin: Instant::now(),
-        cores,
-        calls,
-        lanes: BTreeMap::new(),
-        change: None,
-        stopping: false,
-    };
-    supervisor.steer();
-    let orphans = supervisor.find_orphans().map_err(io("listing the log directory"))?;
-    for lane in 0..supervisor.config.lanes {
-        let adopted = orphans.iter().copied().filter(|orphan| usize::from(orphan.0) % supervisor.config.lanes == lane);
-        let adopted = adopted.collect();
-        supervisor.start_lane(LaneIndex(lane as u8), false, adopted).map_err(io("starting a lane"))?;
-    }
-    let thread = std::thread::Builder::new()
-        .name("lanes".to_owned())
-        .spawn(move || supervisor.run(&inbox))
-        .map_err(io("starting the supervisor"))?;
-    Ok((shared, thread))
 }
 
 struct Supervisor<H: Handler, F> {
@@ -187,6 +96,8 @@ struct Watched {
     pressure: Arc<Pressure>,
     pulse: Arc<Pulse>,
     log: Option<LogThread>,
+    /// Lanes that no longer exist, whose logs it has yet to take over.
+    orphans: Vec<LaneIndex>,
     started: Instant,
     failures: u32,
 }
@@ -214,14 +125,23 @@ where
 {
     fn run(mut self, inbox: &Receiver<Request>) {
         while !self.stopping {
-            match inbox.recv_timeout(LOOK_EVERY) {
+            match inbox.recv_timeout(self.next_look()) {
                 Ok(request) => self.handle(request),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
+            // All of them before a lane is judged: a log that was opened must be known before its lane is replaced.
+            inbox.try_iter().for_each(|request| self.handle(request));
             self.look();
         }
         self.stop(inbox);
+    }
+
+    /// When to look again though nobody says anything: soon if something is to be moved on, else often enough that a stall is
+    /// seen an eighth of its bound late at most.
+    fn next_look(&self) -> Duration {
+        let moving = self.change.is_some() || self.lanes.values().any(|watched| !watched.is_up());
+        if moving { LOOK_EVERY } else { (self.config.stall_bound / 8).clamp(LOOK_EVERY, LOOK_SELDOM) }
     }
 
     fn now(&self) -> LaneTime {
@@ -241,6 +161,11 @@ where
                 }
             }
             Request::Ended { lane, pulse, ending } => self.ended(lane, &pulse, ending),
+            Request::Adopted { lane, pulse } => {
+                if let Some(watched) = self.lanes.get_mut(&lane).filter(|watched| Arc::ptr_eq(&watched.pulse, &pulse)) {
+                    watched.orphans.clear();
+                }
+            }
             Request::Event { lane, what } => self.shared.event(Some(lane), what),
             Request::Stop => self.stopping = true,
         }
@@ -315,13 +240,18 @@ where
     }
 
     fn restart(&mut self, lane: LaneIndex) {
-        // The old writer ends first: two of them must not write one log.
-        if let Some(log) = self.lanes.get_mut(&lane).and_then(|watched| watched.log.take())
+        let Some(watched) = self.lanes.get_mut(&lane) else { return };
+        // The old writer ends first: two of them must not write one log. It may have to wait for its disk; we do not.
+        if let Some(log) = watched.log.take_if(|log| log.has_stopped())
             && let Err(error) = log.join()
         {
             self.shared.event(Some(lane), format!("its log could not be written: {error}"));
         }
-        match self.start_lane(lane, true, Vec::new()) {
+        if watched.log.is_some() {
+            return;
+        }
+        let orphans = watched.orphans.clone();
+        match self.start_lane(lane, true, orphans) {
             Ok(()) => self.steer(),
             Err(error) => self.down(lane, &format!("could not be restarted: {error}")),
         }
@@ -337,106 +267,6 @@ where
                 self.shared.event(Some(*lane), format!("its log cannot be written any more: {error}"));
             }
         }
-    }
-
-    /// Starts a lane on its socket, new or in place of a dead one, and links it with all others.
-    fn start_lane(&mut self, index: LaneIndex, restarted: bool, orphans: Vec<LaneIndex>) -> io::Result<()> {
-        let place = usize::from(index.0);
-        let counters = {
-            let mut counters = self.shared.counters.write().unwrap_or_else(PoisonError::into_inner);
-            while counters.len() <= place {
-                counters.push(Arc::new(LaneCounters::default()));
-            }
-            if restarted {
-                counters[place] = Arc::new((*counters[place]).clone());
-            }
-            counters[place].clone()
-        };
-        let (bed, pressure, pulse) = (Bed::with_eventfd()?, Arc::new(Pressure::default()), Arc::new(Pulse::default()));
-        let (mail, mailbox) = channel();
-        let (commands, command_inbox) = sync_channel(self.config.commands_max);
-        let mut seed = [0u8; 32];
-        getrandom(&mut seed, GetRandomFlags::empty())?;
-        let mut cx = Context::new(index, &self.config.lane, self.map.clone(), seed, self.now(), counters);
-        let (tracer, traces) = Tracer::new(self.config.lane.trace_every, self.config.traces_max);
-        cx.tracer = tracer;
-        self.shared.add_trace(traces);
-        let alone = self.config.lanes <= self.cores.len();
-        let seat = Seat {
-            lane: index,
-            restarted,
-            core: (self.config.pin && !self.cores.is_empty()).then(|| self.cores[place % self.cores.len()]),
-            socket: self.sockets.as_ref().map(|sockets| sockets.socket(place)),
-            datagram_bytes_max: self.config.lane.datagram_bytes_max,
-            calls: self.calls,
-            spin: if alone { self.config.spin } else { Duration::ZERO },
-            origin: self.origin,
-            bed: bed.clone(),
-            pulse: pulse.clone(),
-            mail: mailbox,
-            commands: command_inbox,
-            log: self.log.as_ref().map(|(directory, config, _)| (directory.clone(), *config)),
-            orphans,
-            reports: self.requests.clone(),
-        };
-        // Links first: the lane finds them in its mail before its handler starts.
-        let sizes = self.config.lane.rings;
-        for (there, other) in self.lanes.iter().filter(|(there, other)| **there != index && other.is_up()) {
-            let (out, inlet) = link(index, *there, &sizes, other.bed.clone(), other.pressure.clone());
-            let _ = mail.send(Mail::Link(Box::new(out)));
-            other.tell(Mail::Inlet(Box::new(inlet)));
-            let (out, inlet) = link(*there, index, &sizes, bed.clone(), pressure.clone());
-            other.tell(Mail::Link(Box::new(out)));
-            let _ = mail.send(Mail::Inlet(Box::new(inlet)));
-        }
-        let (out, inlet) = link(index, index, &sizes, bed.clone(), pressure.clone());
-        let _ = mail.send(Mail::Link(Box::new(out)));
-        let _ = mail.send(Mail::Inlet(Box::new(inlet)));
-        let make = self.make.clone();
-        std::thread::Builder::new()
-            .name(format!("lane-{}", index.0))
-            .spawn(move || lane_thread::run(seat, move || make(index), cx))?;
-        self.set_door(index, Some(Door { commands, bed: bed.clone() }));
-        let failures = self.lanes.get(&index).map_or(0, |old| old.failures);
-        let state = if place < self.config.lanes { State::Running } else { State::Retiring };
-        let started = Instant::now();
-        self.lanes.insert(index, Watched { state, mail, bed, pressure, pulse, log: None, started, failures });
-        if state == State::Retiring {
-            self.lanes[&index].tell(Mail::Retire);
-        }
-        Ok(())
-    }
-
-    fn set_door(&self, lane: LaneIndex, door: Option<Door<H::Command>>) {
-        let mut doors = self.shared.doors.write().unwrap_or_else(PoisonError::into_inner);
-        let place = usize::from(lane.0);
-        if doors.len() <= place {
-            doors.resize_with(place + 1, || None);
-        }
-        doors[place] = door;
-    }
-
-    /// Makes the kernel steer by the map, or notes that lanes will have to.
-    fn steer(&self) {
-        let (Some(sockets), Some(offset)) = (&self.sockets, self.config.lane.steer_offset) else { return };
-        let steered = self.config.kernel_steering
-            && match sockets.steer(&self.map, offset) {
-                Ok(()) => true,
-                Err(error) => {
-                    let what =
-                        format!("the kernel does not steer datagrams ({error}): lanes pass them on, which is slower");
-                    self.shared.event(None, what);
-                    false
-                }
-            };
-        self.shared.steering.store(steered, Ordering::Relaxed);
-    }
-
-    /// Lanes that have a log here and no longer exist.
-    fn find_orphans(&self) -> io::Result<Vec<LaneIndex>> {
-        let Some((directory, ..)) = &self.log else { return Ok(Vec::new()) };
-        let lanes = lanes_with_files(directory)?.into_iter();
-        Ok(lanes.filter(|lane| usize::from(lane.0) >= self.config.lanes).collect())
     }
 
     fn stop(mut self, inbox: &Receiver<Request>) {

@@ -17,7 +17,9 @@ where
     F: Fn(LaneIndex) -> H + Send + Sync + 'static,
 {
     pub(super) fn begin(&mut self, change: Change, reply: SyncSender<Result<(), ChangeRefused>>) {
-        let result = if self.change.is_some() { Err(ChangeRefused::InProgress) } else { self.plan(change) };
+        let adopting = self.lanes.values().any(|watched| !watched.orphans.is_empty());
+        // A new lane may bear the number of one whose log is still being taken over, and would write to that log.
+        let result = if self.change.is_some() || adopting { Err(ChangeRefused::InProgress) } else { self.plan(change) };
         match result {
             Err(refused) => drop(reply.send(Err(refused))),
             Ok(map) => {
