@@ -38,7 +38,7 @@ pub(crate) fn figures() -> Vec<Figure> {
         ),
         Figure::rate(
             "lanes/commit",
-            "64 records of 256 bytes logged by a lane until durable, four groups under way, beside write+fdatasync",
+            "64 records of 256 bytes logged by a lane until durable, beside a thread that does write+fdatasync",
             64 * 256,
             log::commit,
         ),
