@@ -195,16 +195,16 @@ mod tests {
     fn rankings_name_the_loudest_first_and_leave_out_the_silent() {
         let lanes: Vec<Arc<LaneCounters>> = (0..3).map(|_| Arc::default()).collect();
         let before = Snapshot::of(&lanes);
-        lanes[2].class(Class::Hints).enqueued.add(10);
-        lanes[1].class(Class::Hints).enqueued.add(5);
-        lanes[1].class(Class::Hints).dropped[0].add(20);
-        lanes[1].kind_sent[7].add(5);
-        lanes[1].kind_dropped[7].add(20);
-        lanes[2].kind_sent[9].add(10);
+        lanes[1].class(Class::Hints).enqueued.add(10);
+        lanes[2].class(Class::Hints).enqueued.add(5);
+        lanes[2].class(Class::Hints).dropped[0].add(20);
+        lanes[1].kind_sent[7].add(10);
+        lanes[2].kind_sent[9].add(5);
+        lanes[2].kind_dropped[9].add(20);
         let after = Snapshot::of(&lanes);
         let producers = after.noisiest_producers(&before, Class::Hints, 5);
-        assert_eq!(producers, [(LaneIndex(1), 25, 20), (LaneIndex(2), 10, 0)]);
-        assert_eq!(after.hottest_kinds(&before, 1), [(7, 5, 20)]);
+        assert_eq!(producers, [(LaneIndex(2), 25, 20), (LaneIndex(1), 10, 0)]);
+        assert_eq!(after.hottest_kinds(&before, 1), [(9, 5, 20)]);
         assert_eq!(after.rates(&before, Class::Hints, Duration::from_secs(3)).0, 5.0);
     }
 }
