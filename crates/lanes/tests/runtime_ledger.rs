@@ -317,7 +317,8 @@ fn a_lane_that_always_fails_stops_the_runtime_only_if_the_policy_says_so() {
         let _ = runtime.command(LaneIndex(0), Order::Panic);
         runtime.has_given_up()
     });
-    let failures = runtime.take_events().iter().filter(|event| event.what.contains("panicked")).count();
+    // A panic whose backtrace takes longer than the bound counts as a stall: a failure all the same.
+    let failures = runtime.take_events().iter().filter(|event| event.what.contains("restarts in")).count();
     assert_eq!(failures, 4, "three are forgiven");
     wait_for("closed doors", || matches!(runtime.command(LaneIndex(1), Order::Block(0)), Err(CommandRefused::Down(_))));
 }
