@@ -290,6 +290,7 @@ mod tests {
     use tessera_contracts::prefix_map::{PrefixMap, Selector};
 
     use super::*;
+    use crate::class::{DropReason, Enqueue};
     use crate::config::LaneConfig;
     use crate::envelope::{Envelope, Kind};
     use crate::handler::{Datagram, Message};
@@ -368,6 +369,20 @@ mod tests {
         let (sender, receiver) = log_queue(1 << 20, Bed::never_sleeps());
         lanes[0].cx.log = Some(sender);
         (lanes, receiver)
+    }
+
+    #[test]
+    fn a_forwarded_message_has_a_hop_less_to_live_and_its_last_hop_is_not_forwarded() {
+        let ([mut first, mut second], _log) = two_lanes();
+        let slot = (0..=255).map(Slot).find(|slot| first.cx.owner(*slot) == LaneIndex(1)).unwrap();
+        let mut forward =
+            |ttl| first.cx.forward(&Envelope { ttl, ..Envelope::to_slot(slot, Class::Coordination, ANSWER) }, &[]);
+        assert_eq!([3, 2].map(&mut forward), [Enqueue::Enqueued; 2]);
+        assert_eq!(forward(1), Enqueue::Dropped(DropReason::TtlExpired));
+        let inlet = second.inlets.iter_mut().find(|inlet| inlet.src == LaneIndex(0)).unwrap();
+        let ring = &mut inlet.classes[Class::Coordination.index()];
+        let mut ttl = || ring.pop_with(&mut [0; PAYLOAD_BYTES_MAX], |envelope, _| envelope.ttl);
+        assert_eq!([ttl(), ttl(), ttl()], [Some(2), Some(1), None]);
     }
 
     #[test]
