@@ -133,6 +133,7 @@ mod tests {
     fn every_figure_runs_on_both_sides() {
         for figure in registry::figures() {
             let mut pair = (figure.setup)();
+            (pair.refill)(3);
             (pair.ours)(3);
             (pair.reference)(3);
         }
