@@ -305,6 +305,7 @@ mod tests {
     struct Busy {
         handled: u64,
         timers: u64,
+        downs: Vec<(LaneIndex, u64)>,
     }
 
     const ASK: Kind = Kind::new(1);
@@ -350,6 +351,12 @@ mod tests {
         fn on_timer(&mut self, _: &mut Context, _: u64) {
             self.timers += 1;
         }
+
+        fn on_notice(&mut self, _: &mut Context, notice: Notice) {
+            if let Notice::LaneDown { lane, lost } = notice {
+                self.downs.push((lane, lost));
+            }
+        }
     }
 
     fn two_lanes() -> ([Lane<Busy>; 2], LogReceiver) {
@@ -369,6 +376,20 @@ mod tests {
         let (sender, receiver) = log_queue(1 << 20, Bed::never_sleeps());
         lanes[0].cx.log = Some(sender);
         (lanes, receiver)
+    }
+
+    #[test]
+    fn who_sent_to_a_lane_that_died_learns_how_many_messages_died_with_it() {
+        let ([mut first, _second], _log) = two_lanes();
+        let to = Envelope::to_lane(LaneIndex(1), Class::Coordination, ANSWER);
+        for envelope in [to, to, to, Envelope { class: Class::Control, ..to }] {
+            assert!(first.cx.send(envelope, &[]).is_accepted());
+        }
+        first.mail(LaneTime(1), Mail::Unlink(LaneIndex(1)));
+        assert_eq!(first.handler.downs, [(LaneIndex(1), 4)]);
+        let dropped = |class| first.cx.counters.class(class).dropped[DropCause::LaneDown as usize].get();
+        assert_eq!(Class::ALL.map(dropped), [1, 3, 0]);
+        assert_eq!(first.cx.send(to, &[]), Enqueue::Dropped(DropReason::NoRoute));
     }
 
     #[test]
