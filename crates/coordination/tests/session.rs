@@ -302,6 +302,18 @@ fn a_yield_order_is_answered_at_a_safe_point_with_the_progress_made() {
 }
 
 #[test]
+fn a_worker_that_has_processed_nothing_yields_without_progress() {
+    let mut store = coordinator();
+    let mut scratch = AcquireScratch::new();
+    let acquired = store.acquire_and_restore_into(at(2), tenant(), SHARD, WORKER, &mut scratch).unwrap();
+    store.request_yield(at(3), tenant(), SHARD, acquired.lease.fence()).unwrap();
+    let mut session = WorkerSession::from_acquire_result(&mut store, &acquired);
+    session.renew(at(4)).unwrap();
+    assert!(matches!(session.safe_point(at(5), CursorUpdate::initial(), op(2)), Ok(AfterSafePoint::Yielded)));
+    assert!(store.get_shard(tenant(), SHARD).unwrap().state.head.is_free());
+}
+
+#[test]
 fn a_split_order_is_answered_at_a_safe_point_and_the_session_goes_on() {
     let mut store = coordinator();
     let mut scratch = AcquireScratch::new();
@@ -309,15 +321,15 @@ fn a_split_order_is_answered_at_a_safe_point_and_the_session_goes_on() {
     store.request_split(at(3), tenant(), SHARD, acquired.lease.fence(), Fraction::HALF).unwrap();
     let mut session = WorkerSession::from_acquire_result(&mut store, &acquired);
     session.renew(at(4)).unwrap();
-    let after = session.safe_point(at(5), key(b"e"), op(2)).unwrap();
+    let after = session.safe_point(at(5), key(b"k"), op(2)).unwrap();
     let AfterSafePoint::Split { mut session, residual } = after else { panic!("a split was asked for: {after:?}") };
     assert!(residual.is_derived());
-    assert!(session.spec().end() > &b"e"[..] && session.spec().end() < &b"m"[..]);
+    assert!(session.spec().end() > &b"k"[..] && session.spec().end() < &b"m"[..]);
     assert_eq!(session.orders().most_urgent(), None, "one order is one split, also before the next renewal");
     assert_eq!(session.renew(at(6)).unwrap().orders.most_urgent(), None, "the order is answered");
-    let after = session.safe_point(at(7), key(b"e"), op(3)).unwrap();
+    let after = session.safe_point(at(7), key(b"k"), op(3)).unwrap();
     let AfterSafePoint::Continue(session) = after else { panic!("nothing is asked: {after:?}") };
-    session.complete(at(8), key(b"e"), op(4)).unwrap();
+    session.complete(at(8), key(b"k"), op(4)).unwrap();
 }
 
 #[test]
@@ -375,6 +387,21 @@ fn an_async_session_answers_orders() {
         assert!(matches!(after, AfterSafePoint::Yielded));
         assert!(AsyncWorkerSession::claim(&mut store, at(9), tenant(), RUN, WORKER).await.is_ok());
     });
+}
+
+#[test]
+fn an_async_session_yields_with_the_progress_made() {
+    let mut store = Ready(coordinator());
+    let mut scratch = AcquireScratch::new();
+    let acquired = store.0.acquire_and_restore_into(at(2), tenant(), SHARD, WORKER, &mut scratch).unwrap();
+    store.0.request_yield(at(3), tenant(), SHARD, acquired.lease.fence()).unwrap();
+    NeverWaits.block_on(async {
+        let mut session = AsyncWorkerSession::from_acquire_result(&mut store, &acquired);
+        session.renew(at(4)).await.unwrap();
+        assert!(matches!(session.safe_point(at(5), key(b"e"), op(2)).await, Ok(AfterSafePoint::Yielded)));
+    });
+    let record = store.0.get_shard(tenant(), SHARD).unwrap();
+    assert_eq!(record.cursor.last_key(), Some(&b"e"[..]));
 }
 
 #[test]

@@ -128,9 +128,11 @@ mod tests {
         for status in [RunStatus::Done, RunStatus::Failed, RunStatus::Cancelled] {
             let (mut shard, lease) = Shard::leased();
             shard.gate.status = status;
+            shard.record.state.head.orders.yield_requested = true;
             let renewed = renew(&shard, &lease, 1001).unwrap();
             assert_eq!((renewed.extension, renewed.deadline), (None, at(1100)));
             assert_eq!(renewed.orders.cancelled, Some(status));
+            assert!(renewed.orders.standing.yield_requested, "what was asked before is told too");
         }
         let (mut shard, lease) = Shard::leased();
         shard.gate.status = RunStatus::Initializing;

@@ -184,6 +184,27 @@ mod tests {
         assert_eq!(index.earliest_deadline(&places), Some(at(9)));
     }
 
+    #[test]
+    fn leases_that_end_together_stay_in_order_however_many_they_are() {
+        let (mut index, mut places) = (ClaimIndex::<2>::default(), vec![Place::Nowhere; 6]);
+        for slot in 0..6 {
+            index.add_leased(slot, at(10), &mut places);
+        }
+        assert!(places.iter().all(|place| matches!(place, Place::Leased(..))), "{places:?}");
+        index.see_time(at(10), &mut places);
+        assert_eq!(index.candidates(&places).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn a_lease_that_ends_with_the_time_last_seen_can_be_taken_out_before_time_is_seen_again() {
+        let (mut index, mut places) = (ClaimIndex::<WALK_MAX>::default(), vec![Place::Nowhere; 1]);
+        index.see_time(at(10), &mut places);
+        index.add_leased(0, at(10), &mut places);
+        assert_eq!(index.available_count(), 1);
+        index.remove(0, &mut places);
+        assert_eq!(index.available_count(), 0);
+    }
+
     proptest! {
         #[test]
         fn the_index_agrees_with_a_list_of_deadlines(steps in prop::collection::vec(step(), 1..200)) {

@@ -180,3 +180,15 @@ impl<O: HeapOrder> Heap<O> {
         places[deadline.slot as usize] = O::place(position as u32);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_made_for_all_to_be_live_and_for_all_to_have_lapsed() {
+        let mut stragglers = Stragglers::default();
+        stragglers.reserve(100);
+        assert!(stragglers.live.entries.capacity() >= 100 && stragglers.lapsed.entries.capacity() >= 100);
+    }
+}

@@ -84,9 +84,11 @@ mod tests {
         let mut tenants = Tenants::new(0);
         tenants.get_or_insert(named(1), || Tenant::new(0));
         assert!(tenants.recall(named(1)).is_some() && tenants.recall(named(2)).is_none());
+        tenants.recall(named(1));
         tenants.remove(named(1));
         assert!(tenants.get(named(1)).is_none() && tenants.recall(named(1)).is_none());
         tenants.get_or_insert(named(2), || Tenant::new(0));
+        assert!(tenants.get(named(1)).is_none(), "whoever went is not taken for who came");
         assert!(tenants.recall(named(2)).is_some() && tenants.get(named(1)).is_none());
         assert_eq!(tenants.held.len(), 1);
     }

@@ -264,6 +264,21 @@ impl<'b> Reader<'b> {
     }
 }
 
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_token_is_refused_since_it_would_be_written_as_none() {
+        let mut writer = Writer::new(Kind::HOT, 16);
+        writer.option(Some(&b"k"[..]), Writer::bytes);
+        writer.option(Some(&b""[..]), Writer::bytes);
+        let bytes = writer.finish();
+        let refused = Reader::new(Kind::HOT, &bytes).unwrap().cursor("cursor").unwrap_err();
+        assert_eq!(refused.field, "cursor");
+    }
+}
+
 /// Shared by the tests of every part: what holds for all of them.
 #[cfg(test)]
 mod testing {

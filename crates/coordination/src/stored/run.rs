@@ -193,6 +193,13 @@ mod tests {
     }
 
     #[test]
+    fn a_stored_run_whose_leases_would_last_no_time_is_refused() {
+        let config = RunConfig { lease_duration: Some(0), ..example().config };
+        let refused = RunPart::decode(&RunPart { config, ..example() }.encode()).unwrap_err();
+        assert_eq!(refused.field, "lease_duration");
+    }
+
+    #[test]
     fn a_list_of_roots_keeps_its_bytes_up_to_the_largest() {
         let roots = RootsPart { roots: vec![ShardId::new(1), ShardId::new(2)] };
         assert_golden("roots", &roots.encode());
