@@ -136,6 +136,15 @@ mod tests {
     }
 
     #[test]
+    fn an_id_belongs_to_one_way_to_end_a_run_even_if_the_fingerprints_were_the_same() {
+        let mut record = run(RunStatus::Active);
+        let payload_hash = payload::settle_run(RunOpKind::Cancel);
+        let (op_id, executed_at) = (OpId::new(9), LogicalTime::new(2));
+        record.op_log.push_back_overwrite(RunOpLogEntry { op_id, kind: RunOpKind::Fail, payload_hash, executed_at });
+        assert!(matches!(settle(&record, Settlement::Cancel, &DONE), Err(RunTransitionError::OpIdConflict(_))));
+    }
+
+    #[test]
     fn each_transition_starts_where_it_may_and_nowhere_else() {
         for from in RunStatus::ALL {
             for how in [Settlement::Complete, Settlement::Fail, Settlement::Cancel] {

@@ -67,3 +67,31 @@ impl InMemoryCoordinator {
         claims.insert(worker, now);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::RunManagement;
+    use crate::memory::CoordinatorRuntimeConfig;
+    use crate::run::config::RunConfig;
+
+    #[test]
+    fn of_more_workers_than_are_remembered_those_whose_cooldown_is_over_make_room() {
+        let config = CoordinatorRuntimeConfig { claim_cooldown_interval: 10, ..CoordinatorRuntimeConfig::default() };
+        let mut memory = InMemoryCoordinator::new(config).unwrap();
+        let (tenant, at) = (TenantId::from_bytes([1; 32]), LogicalTime::new);
+        memory.create_run(at(1), tenant, RunId::new(1), RunConfig::default()).unwrap();
+        for worker in 1..=COOLDOWN_WORKERS_MAX as u64 {
+            memory.remember_claim(at(1 + worker % 2), tenant, WorkerId::new(worker));
+        }
+        let remembered = |memory: &InMemoryCoordinator, worker| {
+            let claims = &memory.tenants.get(tenant).unwrap().last_claims;
+            (claims.len(), claims.contains_key(&WorkerId::new(worker)))
+        };
+        let newcomer = u64::MAX;
+        memory.remember_claim(at(10), tenant, WorkerId::new(newcomer));
+        assert_eq!(remembered(&memory, newcomer), (COOLDOWN_WORKERS_MAX, false), "all are still cooling down");
+        memory.remember_claim(at(11), tenant, WorkerId::new(newcomer));
+        assert_eq!(remembered(&memory, newcomer), (COOLDOWN_WORKERS_MAX / 2 + 1, true), "half of them are not");
+    }
+}

@@ -150,6 +150,19 @@ mod tests {
     }
 
     #[test]
+    fn a_shard_that_finds_no_room_gives_back_what_it_had_begun_to_take() {
+        let mut first = busy();
+        let mut record = records(&mut first).remove(0);
+        record.spec = tessera_contracts::ShardSpec::new(b"a", b"d", &[7; 200]).unwrap();
+        let config = crate::memory::CoordinatorRuntimeConfig { slab_capacity: 256, ..*first.config() };
+        let mut second = InMemoryCoordinator::new(config).unwrap();
+        second.restore_run(first.get_run(TENANT, RUN).unwrap()).unwrap();
+        let detailed = ShardRecord { park_detail: Some("long ".repeat(20)), ..record.clone() };
+        assert!(second.restore_shard(&detailed).unwrap_err().is_transient());
+        second.restore_shard(&record).unwrap();
+    }
+
+    #[test]
     fn records_that_cannot_have_come_from_here_are_refused_by_name() {
         let mut first = busy();
         let run = first.get_run(TENANT, RUN).unwrap();
