@@ -1,6 +1,6 @@
 //! Real `tessera node` processes, with a folder of sockets of their own.
 
-#![allow(dead_code)] // Each test program uses its own part of it.
+#![allow(dead_code, reason = "each test program uses its own part")]
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
 use std::io::{BufRead as _, BufReader, Write as _};

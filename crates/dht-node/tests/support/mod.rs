@@ -1,6 +1,6 @@
 //! Networks of nodes on loopback.
 
-#![allow(dead_code)] // Each test program uses its own part of it.
+#![allow(dead_code, reason = "each test program uses its own part")]
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
 pub(crate) mod stranger;

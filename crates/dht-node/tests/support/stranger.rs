@@ -1,6 +1,6 @@
 //! Somebody on the network who is no node: seals datagrams by hand, and sends whatever it likes.
 
-#![allow(dead_code)] // Each test program uses its own part of it.
+#![allow(dead_code, reason = "each test program uses its own part")]
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
 use std::net::UdpSocket;
