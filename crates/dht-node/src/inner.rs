@@ -77,7 +77,11 @@ impl Inner {
                 let answer = answer.await;
                 unfinished.ended = true;
                 match answer {
-                    Ok(Outcome { answer: Answer::WrongLane | Answer::TooBusy, .. }) | Err(oneshot::Lost) => {}
+                    Ok(Outcome {
+                        answer: Answer::WrongLane | Answer::TooBusy | Answer::NoRoom | Answer::NotLogged,
+                        ..
+                    })
+                    | Err(oneshot::Lost) => {}
                     Ok(outcome) => return Ok(outcome),
                 }
             }

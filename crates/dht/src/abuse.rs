@@ -14,7 +14,7 @@ use tessera_stdx::{Ewma, Rate, TakeRefused, TokenBucket};
 
 use crate::addr::AddrPrefix;
 use crate::identity::PublicKey;
-use crate::keyed_lru::KeyedLru;
+use crate::keyed_lru::{KeyedLru, sum};
 use crate::rng::LaneRng;
 
 /// Limits of a whole node, and bounds of one lane's memory.
@@ -113,6 +113,12 @@ impl Abuse {
             strangers: KeyedLru::new(remembered_max, rng.u64()),
             scores: KeyedLru::new(remembered_max, rng.u64()),
         }
+    }
+
+    /// Bytes in use and bytes reserved.
+    #[must_use]
+    pub fn bytes(&self) -> (usize, usize) {
+        sum([self.peers.bytes(), self.prefixes.bytes(), self.strangers.bytes(), self.scores.bytes()])
     }
 
     /// The number of lanes changed, and with it this lane's share. Takes effect as buckets are made anew.

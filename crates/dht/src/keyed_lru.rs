@@ -56,6 +56,11 @@ pub struct KeyedLru<K, V> {
     free: u32,
 }
 
+/// Bytes in use and reserved by several tables together.
+pub(crate) fn sum<const N: usize>(tables: [(usize, usize); N]) -> (usize, usize) {
+    tables.iter().fold((0, 0), |(used, most), table| (used + table.0, most + table.1))
+}
+
 impl<K: LruKey, V> KeyedLru<K, V> {
     /// A map of at most `capacity` entries (at least one), hashing under `seed`.
     #[must_use]
@@ -89,6 +94,13 @@ impl<K: LruKey, V> KeyedLru<K, V> {
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
+    }
+
+    /// Bytes in use and bytes reserved, the index included.
+    #[must_use]
+    pub fn bytes(&self) -> (usize, usize) {
+        let (index, entry) = (size_of_val(self.buckets.as_slice()), size_of::<Entry<K, V>>());
+        (index + self.len * entry, index + self.capacity * entry)
     }
 
     /// The value under `key`, without counting as a use.
@@ -320,5 +332,17 @@ mod tests {
                 prop_assert!(map.sample(seed, 3).all(|(k, v)| model.contains(&(*k, *v))));
             }
         }
+    }
+
+    #[test]
+    fn bytes_are_those_reserved_and_stay() {
+        let mut map = KeyedLru::<u64, [u8; 100]>::new(50, 1);
+        let reserved = map.entries.capacity() * size_of::<Entry<u64, [u8; 100]>>() + map.buckets.capacity() * 4;
+        assert_eq!(map.bytes().1, reserved);
+        for n in 0..200 {
+            map.insert(n, [0; 100]);
+            assert!(map.bytes().0 <= reserved);
+        }
+        assert_eq!(map.bytes(), (reserved, reserved), "full, and no larger");
     }
 }

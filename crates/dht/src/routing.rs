@@ -204,6 +204,13 @@ impl RoutingTable {
         self.peers.len() - self.free.len()
     }
 
+    /// Bytes in use and bytes reserved.
+    #[must_use]
+    pub fn bytes(&self) -> (usize, usize) {
+        let (buckets, peer) = (size_of_val(&*self.buckets), size_of::<Peer>() + size_of::<u16>());
+        (buckets + self.len() * peer, buckets + self.limits.peers_max * peer)
+    }
+
     /// Whether nobody is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {

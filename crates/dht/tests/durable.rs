@@ -8,6 +8,7 @@ use net::{Disk, Net, Stranger};
 use tessera_contracts::point::ContentId;
 use tessera_dht::node::command::{Answer, Command};
 use tessera_dht::node::config::NodeConfig;
+use tessera_dht::node::log::log_kind;
 use tessera_dht::record::immutable_record;
 use tessera_dht::seal::cookie::Scope;
 use tessera_dht::wire::message::{ErrorCode, Message, Token, kind};
@@ -113,6 +114,93 @@ fn a_put_counts_only_holders_whose_logs_have_spoken() {
     let put = net.ask(0, Command::Put { record: immutable_record(b"half", 3600).unwrap(), keep_alive: false });
     let Answer::Written(written) = put.answer else { panic!("{put:?}") };
     assert_eq!((written.holders, written.acknowledged, written.silent), (7, 4, 3));
+}
+
+#[test]
+fn our_own_commands_wait_for_our_own_log() {
+    let mut net = Net::of(4, &NodeConfig::default());
+    let id = ContentId::from_bytes([5; 32]);
+    let record = immutable_record(b"kept", 3600).unwrap();
+    let kept = ContentId::of_immutable(b"kept");
+    let commands = [
+        (Command::Provide { ids: vec![id] }, Answer::Providing(1)),
+        (Command::Unprovide { ids: vec![id] }, Answer::Providing(0)),
+        (Command::Put { record, keep_alive: true }, Answer::Noted),
+        (Command::Forget { id: kept }, Answer::Noted),
+    ];
+    for (command, expected) in commands {
+        net.members[0].disk = Disk::Waits;
+        let number = net.tell(0, None, command.clone());
+        net.run(3000);
+        assert!(!net.completions.contains_key(&number), "{command:?} before the log");
+        net.sync(0);
+        let answer = net.wait(number).answer;
+        let is_written = matches!(&answer, Answer::Written(written) if written.acknowledged == 3);
+        assert!(answer == expected || is_written, "{command:?}: {answer:?}");
+    }
+    let provide = Command::Provide { ids: vec![id] };
+    let number = net.tell(0, None, provide.clone());
+    net.run(12_000);
+    assert_eq!(net.completions.remove(&number).unwrap().answer, Answer::NotLogged, "a log that hangs");
+    net.members[0].disk = Disk::Full;
+    let other = ContentId::from_bytes([6; 32]);
+    assert_eq!(net.ask(0, Command::Provide { ids: vec![other] }).answer, Answer::NotLogged);
+    let record = immutable_record(b"more", 3600).unwrap();
+    assert_eq!(net.ask(0, Command::Put { record, keep_alive: true }).answer, Answer::NotLogged);
+    assert_eq!(bound(&net, "published"), 1, "what was not logged is not provided");
+    assert_eq!(bound(&net, "kept alive bytes"), 0);
+}
+
+fn bound(net: &Net, name: &str) -> usize {
+    let bounds = net.members[0].lanes[0].bounds();
+    bounds.iter().find(|(held, ..)| *held == name).unwrap().1
+}
+
+#[test]
+fn what_is_kept_alive_or_provided_has_a_bound_and_who_meets_it_is_told() {
+    let record = |n: u8| immutable_record(&[n; 100], 3600).unwrap();
+    let kept_alive_bytes_max = 2 * record(0).len();
+    let mut net = Net::of(3, &NodeConfig { kept_alive_bytes_max, published_max: 2, ..NodeConfig::default() });
+    let mut put = |n| net.ask(0, Command::Put { record: record(n), keep_alive: true }).answer;
+    assert!(matches!((put(0), put(1), put(1)), (Answer::Written(_), Answer::Written(_), Answer::Written(_))));
+    assert_eq!(put(2), Answer::NoRoom);
+    let ids = |n: u8| (0..n).map(|n| ContentId::from_bytes([n; 32])).collect::<Vec<_>>();
+    assert_eq!(net.ask(0, Command::Provide { ids: ids(2) }).answer, Answer::Providing(2));
+    assert_eq!(net.ask(0, Command::Provide { ids: ids(2) }).answer, Answer::Providing(2), "they are known");
+    assert_eq!(net.ask(0, Command::Provide { ids: ids(3) }).answer, Answer::NoRoom);
+    net.ask(0, Command::Forget { id: ContentId::of_immutable(&[0; 100]) });
+    assert!(matches!(net.ask(0, Command::Put { record: record(2), keep_alive: true }).answer, Answer::Written(_)));
+}
+
+#[test]
+fn a_log_that_says_a_thing_many_times_means_it_once() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let record = immutable_record(b"said often", 20).unwrap();
+    let now = net.now;
+    net.call(0, |lane, _| {
+        for _ in 0..20 {
+            lane.on_record(now, log_kind::KEPT_ALIVE, &record);
+        }
+    });
+    let lookups = |net: &Net| net.members[0].lanes[0].counters().lookups_started;
+    let before = lookups(&net);
+    net.run(60_000);
+    // Every ten seconds, jittered; and some upkeep.
+    let stores = lookups(&net) - before;
+    assert!((4..=20).contains(&stores), "once each time, not twenty times: {stores}");
+}
+
+#[test]
+fn what_is_forgotten_is_not_held_again_after_a_restart() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    net.put(0, immutable_record(b"held here too", 3600).unwrap());
+    assert_eq!(net.members[0].lanes[0].records().len(), 1, "of three nodes each is a holder");
+    net.ask(0, Command::Forget { id: ContentId::of_immutable(b"held here too") });
+    let mut again = net::lane(0, &NodeConfig::default(), &net::map(1), 0, net.now);
+    for (kind, payload) in &net.members[0].log {
+        again.on_record(net.now, *kind, payload);
+    }
+    assert!(again.records().is_empty());
 }
 
 #[test]

@@ -5,11 +5,13 @@
 mod net;
 
 use net::{Net, Stranger, identity};
-use tessera_contracts::point::ContentId;
+use tessera_contracts::point::{ContentId, Point as _};
 use tessera_dht::identity::Crypto as _;
 use tessera_dht::lookup::LookupConfig;
 use tessera_dht::node::command::{Answer, Command};
 use tessera_dht::node::config::NodeConfig;
+use tessera_dht::node::log::log_kind;
+use tessera_dht::node::outbox::message_kind;
 use tessera_dht::record::{immutable_record, sign_provider};
 use tessera_dht::seal::keys::NetworkKey;
 use tessera_dht::store::records::{Class, RecordLimits};
@@ -166,6 +168,65 @@ fn lookups_of_many_lanes_need_no_message_between_them() {
         let got = net.get(usize::from(n + 3) % 8, ContentId::of_immutable(&value), false);
         assert_eq!(got.answer, Answer::Record(record));
     }
+}
+
+#[test]
+fn messages_between_lanes_may_come_twice_and_in_any_order() {
+    let mut net = Net::empty();
+    net.messages_mixed = true;
+    for _ in 0..6 {
+        net.join(3, &NodeConfig::default());
+        net.run(300);
+    }
+    net.run(20_000);
+    let ids: Vec<_> = (0..24).map(|n| ContentId::from_bytes([n * 7; 32])).collect();
+    for id in &ids {
+        net.ask(1, Command::Provide { ids: vec![*id] });
+    }
+    net.run(6000);
+    for (n, member) in net.members.iter().enumerate().filter(|(n, _)| *n != 1) {
+        for id in &ids {
+            let owner = usize::from(member.map.lane(&member.lanes[0].id(), id).0);
+            let counts: Vec<_> = member.lanes.iter().map(|lane| lane.providers().count(id)).collect();
+            let expected: Vec<_> = (0..3).map(|at| usize::from(at == owner)).collect();
+            assert_eq!(counts, expected, "member {n}");
+        }
+        let kept: u64 = member.lanes.iter().map(|lane| lane.counters().providers_stored).sum();
+        let logged = member.log.iter().filter(|(kind, _)| *kind == log_kind::PROVIDER).count();
+        assert_eq!((kept, logged), (24, 24), "member {n}: what comes twice is kept and logged once");
+        for lane in &member.lanes {
+            assert!(lane.health(net.now).is_up, "member {n}: {:?}", lane.health(net.now));
+            assert_eq!(lane.table().live_len(), 5, "member {n} still knows everybody");
+        }
+    }
+    for id in &ids {
+        let Answer::Providers(found) = net.ask(4, Command::FindProviders { id: *id, limit: 8 }).answer else {
+            panic!()
+        };
+        assert_eq!(found.len(), 1);
+    }
+}
+
+#[test]
+fn a_message_that_is_overtaken_does_not_bring_an_older_provider_back() {
+    let mut net = Net::of_lanes(2, 3, &NodeConfig::default());
+    let (id, now) = (ContentId::from_bytes([3; 32]), net.now);
+    let own = net.members[1].lanes[0].id();
+    let owner = usize::from(net.members[1].map.lane(&own, &id).0);
+    let (provider, network) = (identity(0), NetworkKey::of_name("tessera"));
+    let said = |issued_secs: u64| {
+        let contact = net.members[0].contact;
+        let signature = sign_provider(&provider, &network, &id, &contact.addr, issued_secs, 600);
+        let provider = SignedProvider { provider: contact, issued_secs, ttl_secs: 600, signature };
+        [&id.as_bytes()[..], &provider.to_wire()].concat()
+    };
+    let (older, newer) = (said(now.unix_secs() - 60), said(now.unix_secs()));
+    for payload in [&newer, &older, &newer] {
+        net.call_lane(1, owner, |lane, out| lane.on_message(now, message_kind::PROVIDERS, payload, out));
+    }
+    let held: Vec<_> = net.members[1].lanes[owner].providers().of(&id).map(|held| held.issued_secs).collect();
+    assert_eq!(held, [now.unix_secs()]);
+    assert_eq!(net.members[1].log.iter().filter(|(kind, _)| *kind == log_kind::PROVIDER).count(), 1);
 }
 
 #[test]

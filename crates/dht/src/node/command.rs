@@ -57,10 +57,12 @@ pub enum Command {
     Put {
         /// The record's bytes.
         record: Vec<u8>,
-        /// Store it again at half its lifetime, for as long as the node runs.
+        /// Store it again at half its lifetime, until it expires or is forgotten. The command then also waits for this
+        /// node's own log; else the holders' logs are all that counts.
         keep_alive: bool,
     },
-    /// Announce that this node provides ids, now and again at half the lifetime. All ids must belong to this lane.
+    /// Announce that this node provides ids, now and again at half the lifetime. All ids must belong to this lane. Completes
+    /// when the log knows of them, not when they are announced.
     Provide {
         /// The ids.
         ids: Vec<ContentId>,
@@ -194,6 +196,11 @@ pub enum Answer {
     WrongLane,
     /// Too many commands are under way: ask again when one is done.
     TooBusy,
+    /// As many ids or bytes as the configuration allows are provided or kept alive: nothing was changed.
+    NoRoom,
+    /// This node's own log did not take it, or did not make it safe in time: a restart may not know of it. What others
+    /// acknowledged before stands.
+    NotLogged,
     /// The command to cancel is not under way.
     NotUnderWay,
 }

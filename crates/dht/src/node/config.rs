@@ -67,6 +67,8 @@ pub struct NodeConfig {
     pub promises_max: usize,
     /// Ids remembered as provided.
     pub published_max: usize,
+    /// Bytes of records that are stored again and again.
+    pub kept_alive_bytes_max: usize,
     /// Mutable records whose highest seen sequence is remembered.
     pub sequences_max: usize,
 }
@@ -100,6 +102,7 @@ impl Default for NodeConfig {
             relays_max: 64,
             promises_max: 1024,
             published_max: 1_000_000,
+            kept_alive_bytes_max: 32 << 20,
             sequences_max: 4096,
         }
     }

@@ -4,10 +4,13 @@
 //! crash. Until then the answer waits in a bounded queue; whoever has waited longer than anybody waits for an answer is
 //! dropped from it, and when the queue is full writes are refused as busy. Of an announcement only what this lane keeps
 //! itself is waited for: what it hands to other lanes is announced again at half its lifetime anyway.
+//!
+//! Our own commands that change what a restart would find wait in the same way.
 
 use tessera_contracts::point::{ContentId, Point as _};
 
 use super::ask::ReplyTo;
+use super::command::{Answer, CommandId, Outcome};
 use super::outbox::{Importance, Logged, MessageClass, Outbox, message_kind};
 use super::serve::{Asker, refusal};
 use super::{LaneNode, log::log_kind};
@@ -35,6 +38,18 @@ pub(super) struct Promise {
     reply: Promised,
 }
 
+/// A command waits no longer than this for the log. Then it says so.
+const UNLOGGED_MS_MAX: u64 = 10_000;
+
+/// A command of our own that is done but for the log.
+#[derive(Debug)]
+pub(super) struct Unlogged {
+    at: u64,
+    made_ms: u64,
+    command: CommandId,
+    outcome: Outcome,
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Promised {
     Stored,
@@ -57,10 +72,39 @@ impl<C: Crypto> LaneNode<C> {
         while let Some(promise) = self.promises.pop_front_if(|promise| promise.at <= number) {
             self.reply_to(now, &promise.to, &promise.reply.message(), out);
         }
+        while let Some(unlogged) = self.unlogged.pop_front_if(|unlogged| unlogged.at <= number) {
+            out.complete(unlogged.command, unlogged.outcome);
+        }
     }
 
-    /// Gives up promises that came too late to be of use.
-    pub(super) fn drop_old_promises(&mut self, now: Now) {
+    /// Completes a command of our own: at once if everything logged is safe or nothing was, else when it is.
+    pub(super) fn complete_when_safe(&mut self, now: Now, command: CommandId, outcome: Outcome, out: &mut impl Outbox) {
+        let changed = matches!(outcome.answer, Answer::Providing(_) | Answer::Noted | Answer::Written(_));
+        match self.last_logged() {
+            _ if !changed => out.complete(command, outcome),
+            Logged::At(at) if self.unlogged.len() < self.config.promises_max => {
+                self.unlogged.push_back(Unlogged { at, made_ms: now.mono_ms, command, outcome });
+            }
+            Logged::At(_) => out.complete(command, Outcome { answer: Answer::NotLogged, ..outcome }),
+            _ => out.complete(command, outcome),
+        }
+    }
+
+    /// Logs what a restart must find. False if the log does not take it.
+    pub(super) fn log_hard(&mut self, kind: u8, id: &ContentId, payload: &[u8], out: &mut impl Outbox) -> bool {
+        let logged = out.log(kind, self.map.slot(&self.own, id), payload, Importance::Hard);
+        if logged != Logged::Refused {
+            self.last_logged = logged;
+        }
+        logged != Logged::Refused
+    }
+
+    /// Gives up promises that came too late to be of use, and tells our own commands that the log is late.
+    pub(super) fn drop_old_promises(&mut self, now: Now, out: &mut impl Outbox) {
+        let late = |unlogged: &mut Unlogged| now.mono_ms.saturating_sub(unlogged.made_ms) > UNLOGGED_MS_MAX;
+        while let Some(Unlogged { command, outcome, .. }) = self.unlogged.pop_front_if(late) {
+            out.complete(command, Outcome { answer: Answer::NotLogged, ..outcome });
+        }
         while self
             .promises
             .pop_front_if(|promise| now.mono_ms.saturating_sub(promise.made_ms) > PROMISE_MS_MAX)
@@ -95,7 +139,11 @@ impl<C: Crypto> LaneNode<C> {
             if holds { (Class::Held, TTL_SECS_MAX) } else { (Class::Cached, self.config.cache_ttl_secs) };
         let kept = self.records.keep(now, id, view, class, ttl_max, self.own_key, &mut self.rng);
         if holds && kept == Ok(Keeping::Changed) {
-            let _ = self.log_record(now, id, view, self.own_key, out);
+            match self.log_record(now, id, view, self.own_key, out) {
+                // What was not logged is not held.
+                Logged::Refused => drop(self.records.remove(id)),
+                logged => self.last_logged = logged,
+            }
         }
     }
 
@@ -279,22 +327,23 @@ impl<C: Crypto> LaneNode<C> {
         let mut entry = [0; 32 + PROVIDER_BYTES];
         entry[..32].copy_from_slice(id.as_bytes());
         entry[32..].copy_from_slice(&provider.to_wire());
-        let slot = self.map.slot(&self.own, id);
-        let owner = self.map.lane_of_slot(slot);
+        let owner = self.map.lane(&self.own, id);
         if owner != self.lane {
             out.message(owner, MessageClass::Coordination, message_kind::PROVIDERS, id.prefix_u64(), &entry);
+            return true;
+        }
+        // A message of another lane may come twice, or after a newer one.
+        if self.providers.holds_newer(id, provider) {
             return true;
         }
         if self.providers.keep(now, id, provider, &mut self.rng).is_err() {
             return false;
         }
-        let logged = out.log(log_kind::PROVIDER, slot, &entry, Importance::Hard);
-        if logged == Logged::Refused {
+        if !self.log_hard(log_kind::PROVIDER, id, &entry, out) {
             self.providers.remove_one(id, &provider.provider.key);
             return false;
         }
         self.counters.providers_stored += 1;
-        self.last_logged = logged;
         true
     }
 

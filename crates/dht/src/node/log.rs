@@ -30,7 +30,7 @@ pub mod log_kind {
     pub const UNPUBLISHED: u8 = 5;
     /// A record this node stores again and again: record.
     pub const KEPT_ALIVE: u8 = 6;
-    /// A record this node no longer stores again: content id.
+    /// A record this node no longer stores again, nor holds: content id.
     pub const FORGOTTEN: u8 = 7;
 }
 
@@ -70,6 +70,9 @@ impl<C: Crypto> LaneNode<C> {
             log_kind::PUBLISHED => {
                 let Some((id, due)) = payload.split_first_chunk::<32>() else { return };
                 let due_secs = due.first_chunk().map_or(0, |due| u64::from_le_bytes(*due));
+                if self.published.len() >= self.config.published_max {
+                    return;
+                }
                 // What fell due while we were away is spread over a while: others restart at the same time.
                 // Nothing is due later than a lifetime from now, whatever the log says.
                 let wait_secs = due_secs.saturating_sub(now.unix_secs()).min(u64::from(self.config.provide_ttl_secs));
@@ -90,17 +93,14 @@ impl<C: Crypto> LaneNode<C> {
                     && view.check_times(now.unix_secs()).is_ok()
                 {
                     let due_ms = self.again_ms(now, payload);
-                    let id = view.id();
-                    self.kept_alive.insert(id, payload.to_vec());
-                    self.kept_alive_due.insert((due_ms, id));
+                    self.set_alive(&view.id(), due_ms, payload);
                 }
             }
             log_kind::FORGOTTEN => {
                 if let Some(id) = payload.first_chunk() {
                     let id = ContentId::from_bytes(*id);
-                    if self.kept_alive.remove(&id).is_some() {
-                        self.kept_alive_due.retain(|(_, held)| *held != id);
-                    }
+                    self.drop_alive(&id);
+                    self.records.remove(&id);
                 }
             }
             _ => {}
@@ -153,9 +153,9 @@ impl<C: Crypto> LaneNode<C> {
                 }
             }
         }
-        for (id, record) in &self.kept_alive {
+        for (id, kept) in &self.kept_alive {
             if let Some(slot) = wanted(id)
-                && !put(log_kind::KEPT_ALIVE, slot, record)
+                && !put(log_kind::KEPT_ALIVE, slot, &kept.record)
             {
                 return false;
             }
@@ -188,7 +188,7 @@ impl<C: Crypto> LaneNode<C> {
             }
         }
         for id in kept_alive {
-            self.kept_alive.remove(&id);
+            self.drop_alive(&id);
         }
     }
 
@@ -210,11 +210,11 @@ impl<C: Crypto> LaneNode<C> {
         out.log(log_kind::RECORD, self.map.slot(&self.own, id), &buffer[..len], Importance::Hard)
     }
 
-    pub(super) fn log_published(&mut self, now: Now, id: &ContentId, out: &mut impl Outbox) {
+    pub(super) fn log_published(&mut self, now: Now, id: &ContentId, out: &mut impl Outbox) -> bool {
         let mut payload = [0; 40];
         payload[..32].copy_from_slice(id.as_bytes());
         payload[32..].copy_from_slice(&now.unix_secs().to_le_bytes());
-        out.log(log_kind::PUBLISHED, self.map.slot(&self.own, id), &payload, Importance::Hard);
+        self.log_hard(log_kind::PUBLISHED, id, &payload, out)
     }
 }
 

@@ -42,7 +42,7 @@ use crate::abuse::{Abuse, Offence};
 use crate::addr::Addr;
 use crate::contact::Contact;
 use crate::identity::{Crypto, PublicKey};
-use crate::keyed_lru::KeyedLru;
+use crate::keyed_lru::{KeyedLru, sum};
 use crate::rng::LaneRng;
 use crate::routing::{RoundTrip, RoutingTable};
 use crate::seal::cookie::Proofs;
@@ -133,8 +133,9 @@ pub struct LaneNode<C> {
     sequences: KeyedLru<[u8; 32], u64>,
     published: BTreeMap<ContentId, Published>,
     published_due: BTreeSet<(u64, ContentId)>,
-    kept_alive: BTreeMap<ContentId, Vec<u8>>,
+    kept_alive: BTreeMap<ContentId, publish::KeptAlive>,
     kept_alive_due: BTreeSet<(u64, ContentId)>,
+    kept_alive_bytes: usize,
     stems: VecDeque<publish::Stemmed>,
     /// Held records due to be given to their holders again.
     republish: VecDeque<ContentId>,
@@ -151,6 +152,8 @@ pub struct LaneNode<C> {
     relays: usize,
     /// Acknowledgements that wait for the log, in its order.
     promises: VecDeque<keep::Promise>,
+    /// Our own commands that wait for it, likewise.
+    unlogged: VecDeque<keep::Unlogged>,
     last_logged: Logged,
     durable: u64,
     last_inbound_ms: u64,
@@ -202,6 +205,7 @@ impl<C: Crypto> LaneNode<C> {
             published_due: BTreeSet::new(),
             kept_alive: BTreeMap::new(),
             kept_alive_due: BTreeSet::new(),
+            kept_alive_bytes: 0,
             stems: VecDeque::new(),
             republish: VecDeque::new(),
             announce_pace: announce_pace(&config, &map, now.mono_ms),
@@ -214,6 +218,7 @@ impl<C: Crypto> LaneNode<C> {
             observed: None,
             relays: 0,
             promises: VecDeque::with_capacity(config.promises_max.min(PROMISES_RESERVED_MAX)),
+            unlogged: VecDeque::new(),
             last_logged: Logged::Safe,
             durable: 0,
             last_inbound_ms: 0,
@@ -327,6 +332,7 @@ impl<C: Crypto> LaneNode<C> {
             self.budget = budget;
             command = *inner;
         }
+        let is_logged = matches!(command, Command::Forget { .. } | Command::Provide { .. } | Command::Unprovide { .. });
         let answer = match command {
             Command::Within { .. } => unreachable!("unwrapped above"),
             Command::Bootstrap { contacts } => {
@@ -337,18 +343,17 @@ impl<C: Crypto> LaneNode<C> {
             Command::Ping { contact } => self.command_ping(now, id, contact, out),
             Command::Forget { id: content } => Some(self.forget(&content, out)),
             Command::Cancel { command } => Some(self.cancel(now, command, out)),
-            Command::Unprovide { ids } => {
-                self.unprovide(&ids, out);
-                Some(Answer::Providing(self.published.len()))
-            }
+            Command::Unprovide { ids } => Some(self.unprovide(&ids, out)),
             Command::Provide { ids } => Some(self.provide(now, &ids, out)),
             Command::FindNode { target } => self.command_find_node(now, id, target, out),
             Command::Get { id: content, mutable, privacy } => self.command_get(now, id, content, mutable, privacy, out),
             Command::Put { record, keep_alive } => self.command_put(now, id, record, keep_alive, out),
             Command::FindProviders { id: content, limit } => self.command_find_providers(now, id, content, limit, out),
         };
-        if let Some(answer) = answer {
-            out.complete(id, Outcome::local(answer));
+        match answer.map(Outcome::local) {
+            Some(outcome) if is_logged => self.complete_when_safe(now, id, outcome, out),
+            Some(outcome) => out.complete(id, outcome),
+            None => {}
         }
     }
 
@@ -411,7 +416,8 @@ impl<C: Crypto> LaneNode<C> {
 
     /// Numbers that have a bound, with their bounds, for a checker or a metric.
     #[must_use]
-    pub fn bounds(&self) -> [(&'static str, usize, usize); 10] {
+    pub fn bounds(&self) -> [(&'static str, usize, usize); 22] {
+        let bytes = |what, (used, most)| (what, used, most);
         let (agreements, streams) = self.sealer.remembered();
         [
             ("agreements", agreements, self.config.seal.agreements_max),
@@ -423,7 +429,19 @@ impl<C: Crypto> LaneNode<C> {
             ("requests", self.requests.len(), self.config.requests_max),
             ("operations", self.operations.len(), self.config.operations_max),
             ("published", self.published.len(), self.config.published_max),
+            ("kept alive bytes", self.kept_alive_bytes, self.config.kept_alive_bytes_max),
             ("promises", self.promises.len(), self.config.promises_max),
+            ("commands waiting for the log", self.unlogged.len(), self.config.promises_max),
+            ("stems", self.stems.len(), publish::STEMS_MAX),
+            ("lost contacts", self.lost.len(), upkeep::LOST_MAX),
+            ("records to republish", self.republish.len(), upkeep::REPUBLISH_MAX),
+            bytes("seal bytes", self.sealer.bytes()),
+            bytes("table bytes", self.table.bytes()),
+            bytes("record index bytes", self.records.index_bytes()),
+            bytes("provider bytes", self.providers.bytes()),
+            bytes("abuse bytes", self.abuse.bytes()),
+            bytes("sequence bytes", self.sequences.bytes()),
+            bytes("request bytes", sum([self.requests.bytes(), self.outstanding.bytes()])),
         ]
     }
 

@@ -171,13 +171,13 @@ impl<C: Crypto> LaneNode<C> {
         if !self.owns(&id) {
             return Some(Answer::WrongLane);
         }
+        if keep_alive && let Err(answer) = self.keep_alive(now, &id, &record, out) {
+            return Some(answer);
+        }
         if view.mutable.is_some() {
             self.see_sequence(&id, view.sequence());
         }
         self.keep_own(now, &id, &view, out);
-        if keep_alive {
-            self.keep_alive(now, &id, &record, out);
-        }
         self.begin_put(now, Some(command), &id, record, out)
     }
 
@@ -543,7 +543,13 @@ impl<C: Crypto> LaneNode<C> {
                 })
                 .collect();
             let stats = operation.lookup.stats(now.mono_ms);
-            out.complete(command, Outcome { answer, finish, stats, asked });
+            let outcome = Outcome { answer, finish, stats, asked };
+            let is_kept_alive = self.kept_alive.contains_key(&ContentId::from_bytes(operation.target));
+            if operation.task == Task::Put && is_kept_alive {
+                self.complete_when_safe(now, command, outcome, out);
+            } else {
+                out.complete(command, outcome);
+            }
         }
         self.release(at);
     }

@@ -18,7 +18,7 @@ use super::ask::Purpose;
 use super::command::{Answer, Privacy};
 use super::log::log_kind;
 use super::operation::Task;
-use super::outbox::{Importance, Outbox};
+use super::outbox::Outbox;
 use crate::addr::Addr;
 use crate::contact::Contact;
 use crate::identity::{Crypto, Signature};
@@ -38,8 +38,15 @@ pub(super) struct Published {
     stem: bool,
 }
 
+/// A record that this node stores again and again.
+#[derive(Debug)]
+pub(super) struct KeptAlive {
+    due_ms: u64,
+    pub(super) record: Vec<u8>,
+}
+
 /// Announcements of strangers waiting to be handed on or spread.
-const STEMS_MAX: usize = 256;
+pub(super) const STEMS_MAX: usize = 256;
 
 /// A stranger's announcement of one id.
 #[derive(Debug, Clone, Copy)]
@@ -95,27 +102,32 @@ impl<C: Crypto> LaneNode<C> {
         if ids.iter().any(|id| !self.owns(id)) {
             return Answer::WrongLane;
         }
+        let new = ids.iter().filter(|id| !self.published.contains_key(id)).count();
+        if self.published.len() + new > self.config.published_max {
+            return Answer::NoRoom;
+        }
         for id in ids {
-            if self.published.len() >= self.config.published_max {
-                break;
-            }
             if !self.published.contains_key(id) {
+                if !self.log_published(now, id, out) {
+                    return Answer::NotLogged;
+                }
                 self.schedule(id, now.mono_ms, self.config.stem_hops > 0);
-                self.log_published(now, id, out);
             }
         }
         self.tick_soon(now);
         Answer::Providing(self.published.len())
     }
 
-    pub(super) fn unprovide(&mut self, ids: &[ContentId], out: &mut impl Outbox) {
+    /// Announces ids no more.
+    pub(super) fn unprovide(&mut self, ids: &[ContentId], out: &mut impl Outbox) -> Answer {
+        let mut logged = true;
         for id in ids {
             if let Some(published) = self.published.remove(id) {
                 self.published_due.remove(&(published.due_ms, *id));
-                let slot = self.map.slot(&self.own, id);
-                out.log(log_kind::UNPUBLISHED, slot, id.as_bytes(), Importance::Hard);
+                logged &= self.log_hard(log_kind::UNPUBLISHED, id, id.as_bytes(), out);
             }
         }
+        if logged { Answer::Providing(self.published.len()) } else { Answer::NotLogged }
     }
 
     pub(super) fn schedule(&mut self, id: &ContentId, due_ms: u64, stem: bool) {
@@ -126,14 +138,50 @@ impl<C: Crypto> LaneNode<C> {
     }
 
     /// Stores a record again at half its lifetime.
-    pub(super) fn keep_alive(&mut self, now: Now, id: &ContentId, record: &[u8], out: &mut impl Outbox) {
+    pub(super) fn keep_alive(
+        &mut self,
+        now: Now,
+        id: &ContentId,
+        record: &[u8],
+        out: &mut impl Outbox,
+    ) -> Result<(), Answer> {
         let due_ms = self.again_ms(now, record);
-        if self.kept_alive.insert(*id, record.to_vec()).is_some() {
-            self.kept_alive_due.retain(|(_, held)| held != id);
+        if !self.set_alive(id, due_ms, record) {
+            return Err(Answer::NoRoom);
         }
+        if !self.log_hard(log_kind::KEPT_ALIVE, id, record, out) {
+            self.drop_alive(id);
+            return Err(Answer::NotLogged);
+        }
+        Ok(())
+    }
+
+    /// Has one time at which `id` is stored again, however often this is said. False if there is no room for it.
+    pub(super) fn set_alive(&mut self, id: &ContentId, due_ms: u64, record: &[u8]) -> bool {
+        let before = self.kept_alive.get(id).map_or(0, |kept| kept.record.len());
+        if self.kept_alive_bytes - before + record.len() > self.config.kept_alive_bytes_max {
+            return false;
+        }
+        self.drop_alive(id);
+        self.kept_alive_bytes += record.len();
         self.kept_alive_due.insert((due_ms, *id));
-        let slot = self.map.slot(&self.own, id);
-        out.log(log_kind::KEPT_ALIVE, slot, record, Importance::Hard);
+        self.kept_alive.insert(*id, KeptAlive { due_ms, record: record.to_vec() });
+        true
+    }
+
+    pub(super) fn drop_alive(&mut self, id: &ContentId) -> bool {
+        let Some(kept) = self.kept_alive.remove(id) else { return false };
+        self.kept_alive_due.remove(&(kept.due_ms, *id));
+        self.kept_alive_bytes -= kept.record.len();
+        true
+    }
+
+    fn alive_at(&mut self, id: &ContentId, due_ms: u64) {
+        if let Some(kept) = self.kept_alive.get_mut(id) {
+            self.kept_alive_due.remove(&(kept.due_ms, *id));
+            kept.due_ms = due_ms;
+            self.kept_alive_due.insert((due_ms, *id));
+        }
     }
 
     /// Stops storing a record again, and drops the copy kept here.
@@ -141,22 +189,17 @@ impl<C: Crypto> LaneNode<C> {
         if !self.owns(id) {
             return Answer::WrongLane;
         }
-        self.records.remove(id);
-        if self.kept_alive.remove(id).is_some() {
-            self.kept_alive_due.retain(|(_, held)| held != id);
-            let slot = self.map.slot(&self.own, id);
-            out.log(log_kind::FORGOTTEN, slot, id.as_bytes(), Importance::Hard);
+        let held = self.records.remove(id);
+        if (self.drop_alive(id) || held) && !self.log_hard(log_kind::FORGOTTEN, id, id.as_bytes(), out) {
+            return Answer::NotLogged;
         }
         Answer::Noted
     }
 
     /// Nobody took a record that is to be kept alive: it is stored again soon, not at half its lifetime.
     pub(super) fn keep_alive_soon(&mut self, now: Now, id: &ContentId) {
-        if self.kept_alive.contains_key(id) {
-            self.kept_alive_due.retain(|(_, held)| held != id);
-            let due_ms = now.mono_ms + self.rng.jittered_ms(10 * self.config.tick_ms);
-            self.kept_alive_due.insert((due_ms, *id));
-        }
+        let due_ms = now.mono_ms + self.rng.jittered_ms(10 * self.config.tick_ms);
+        self.alive_at(id, due_ms);
     }
 
     /// Half of what is left of a record's life, jittered.
@@ -175,16 +218,14 @@ impl<C: Crypto> LaneNode<C> {
             && due_ms <= now.mono_ms
             && self.spare_operations() > SPARED_OPERATIONS
         {
-            self.kept_alive_due.pop_first();
-            if let Some(record) = self.kept_alive.get(&id).cloned() {
-                let alive = RecordView::read(&record).is_ok_and(|view| view.check_times(now.unix_secs()).is_ok());
-                if alive {
-                    let due_ms = self.again_ms(now, &record);
-                    self.kept_alive_due.insert((due_ms, id));
-                    self.begin_put(now, None, &id, record, out);
-                } else {
-                    self.kept_alive.remove(&id); // Its owner has to sign it again.
-                }
+            let Some(record) = self.kept_alive.get(&id).map(|kept| kept.record.clone()) else { return };
+            let alive = RecordView::read(&record).is_ok_and(|view| view.check_times(now.unix_secs()).is_ok());
+            if alive {
+                let due_ms = self.again_ms(now, &record);
+                self.alive_at(&id, due_ms);
+                self.begin_put(now, None, &id, record, out);
+            } else {
+                self.drop_alive(&id); // Its owner has to sign it again.
             }
         }
         self.republish_due(now, out);

@@ -33,10 +33,10 @@ const PINGS_PER_TICK: usize = 8;
 const IN_TOUCH_MS: u64 = 5 * 60 * 1000;
 
 /// Records waiting to be given to their holders again.
-const REPUBLISH_MAX: usize = 1024;
+pub(super) const REPUBLISH_MAX: usize = 1024;
 
 /// Contacts that fell silent and are tried again.
-const LOST_MAX: usize = 256;
+pub(super) const LOST_MAX: usize = 256;
 
 /// Pause before a lost contact is tried: doubled after each try, up to the most; given up after so many tries.
 const LOST_PAUSE_MS_MIN: u64 = 15_000;
@@ -128,7 +128,7 @@ impl<C: Crypto> LaneNode<C> {
             }
         });
         self.providers.expire(now);
-        self.drop_old_promises(now);
+        self.drop_old_promises(now, out);
         self.keep_joined(now, out);
         self.try_lost(now, out);
         self.ping_idle(now, out);

@@ -20,7 +20,7 @@ use tessera_contracts::point::NodeId;
 use tessera_stdx::{Rate, TokenBucket};
 
 use crate::identity::{Crypto, PublicKey};
-use crate::keyed_lru::{KeyedLru, LruKey};
+use crate::keyed_lru::{KeyedLru, LruKey, sum};
 use crate::rng::LaneRng;
 use crate::time::Now;
 use crate::wire::codec::Malformed;
@@ -170,6 +170,12 @@ impl<C: Crypto> Sealer<C> {
     /// The network's key.
     pub fn network(&self) -> &NetworkKey {
         &self.network
+    }
+
+    /// Bytes of agreements and streams, in use and reserved.
+    #[must_use]
+    pub fn bytes(&self) -> (usize, usize) {
+        sum([self.agreements.bytes(), self.streams.bytes()])
     }
 
     /// Peers and streams remembered: a bound to check.

@@ -7,7 +7,7 @@ use tessera_stdx::{TimerHandle, TimingWheel};
 
 use super::{EVICTION_SAMPLE, NotKept};
 use crate::identity::PublicKey;
-use crate::keyed_lru::KeyedLru;
+use crate::keyed_lru::{KeyedLru, sum};
 use crate::record::TTL_SECS_MAX;
 use crate::rng::LaneRng;
 use crate::time::Now;
@@ -84,6 +84,14 @@ impl ProviderStore {
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Bytes in use and bytes reserved, timers left out.
+    #[must_use]
+    pub fn bytes(&self) -> (usize, usize) {
+        let entry = size_of::<Entry>();
+        let entries = (self.len * entry, self.limits.entries_max * entry);
+        sum([entries, self.lists.bytes(), self.by_provider.bytes()])
     }
 
     /// Whether there are none.

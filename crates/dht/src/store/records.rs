@@ -7,7 +7,7 @@ use tessera_stdx::{ByteSlab, ByteSlot, TimerHandle, TimingWheel};
 
 use super::{EVICTION_SAMPLE, NotKept};
 use crate::identity::PublicKey;
-use crate::keyed_lru::KeyedLru;
+use crate::keyed_lru::{KeyedLru, sum};
 use crate::record::RecordView;
 use crate::rng::LaneRng;
 use crate::time::Now;
@@ -30,6 +30,10 @@ impl Default for RecordLimits {
         Self { records_max: 65_536, bytes_max: 32 << 20, bytes_per_giver_max: 4 << 20, republish_ms: 3600 * 1000 }
     }
 }
+
+/// In about how many intervals a holder gives a record on at least once, whatever others do: K holders that take turns are
+/// hardly disturbed.
+const PUT_OFFS_MAX: u64 = 24;
 
 /// How many of the least recently used records are searched for a copy to give up.
 const CACHED_SEARCH: usize = 64;
@@ -65,6 +69,8 @@ struct Entry {
     expires_ms: u64,
     /// When it is given to its holders again; never for a copy.
     again_ms: u64,
+    /// However often others give it again, not later than this.
+    again_latest_ms: u64,
     /// Set for the sooner of the two.
     timer: TimerHandle,
     giver: PublicKey,
@@ -125,6 +131,12 @@ impl RecordStore {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.values.used_bytes()
+    }
+
+    /// Bytes of what is noted about records, in use and reserved, timers left out.
+    #[must_use]
+    pub fn index_bytes(&self) -> (usize, usize) {
+        sum([self.entries.bytes(), self.givers.bytes()])
     }
 
     /// The record of `id`; counts as a use.
@@ -214,6 +226,11 @@ impl RecordStore {
             self.cached -= usize::from(entry.class == Class::Cached);
             self.cached += usize::from(class == Class::Cached);
             (entry.expires_ms, entry.again_ms) = (expires_ms, again_ms(&self.limits, now, class, rng));
+            // A longer life is no new record: giving it a second more each time would put it off for ever too.
+            if entry.sequence < record.sequence() || entry.class == Class::Cached {
+                entry.again_latest_ms = again_latest_ms(&self.limits, now, rng);
+            }
+            entry.again_ms = entry.again_ms.min(entry.again_latest_ms);
             rearm(&mut self.expiries, entry, id);
             (entry.slot, entry.len, entry.class) = (slot, bytes.len() as u32, class);
             (entry.expires_secs, entry.giver, entry.sequence) = (expires_secs, giver, record.sequence());
@@ -232,6 +249,7 @@ impl RecordStore {
             self.make_room(distance, class, rng)?;
         };
         let again_ms = again_ms(&self.limits, now, class, rng);
+        let again_latest_ms = again_latest_ms(&self.limits, now, rng);
         let timer = self
             .expiries
             .insert(expires_ms.min(again_ms), *id)
@@ -245,6 +263,7 @@ impl RecordStore {
             expires_secs,
             expires_ms,
             again_ms,
+            again_latest_ms,
             timer,
             giver,
             sequence: record.sequence(),
@@ -262,11 +281,12 @@ impl RecordStore {
         true
     }
 
-    /// Somebody gave this very record again, and surely not to us alone: our own turn to do so is put off.
+    /// Somebody gave this very record again, and likely not to us alone: our own turn to do so is put off. But not for ever,
+    /// since whoever repeats it to us alone would else keep it from those who should hold it today.
     pub fn put_off(&mut self, now: Now, id: &ContentId, bytes: &[u8], class: Class, rng: &mut LaneRng) {
         let Some(entry) = self.entries.peek_mut(id.as_bytes()) else { return };
         if class == Class::Held && entry.class == Class::Held && same_but_lifetime(self.values.get(entry.slot), bytes) {
-            entry.again_ms = again_ms(&self.limits, now, class, rng);
+            entry.again_ms = again_ms(&self.limits, now, class, rng).min(entry.again_latest_ms);
             rearm(&mut self.expiries, entry, id);
         }
     }
@@ -283,6 +303,7 @@ impl RecordStore {
             }
             again(&id);
             entry.again_ms = again_ms(&self.limits, now, entry.class, rng);
+            entry.again_latest_ms = again_latest_ms(&self.limits, now, rng);
             rearm(&mut self.expiries, entry, &id);
         }
     }
@@ -346,6 +367,11 @@ fn again_ms(limits: &RecordLimits, now: Now, class: Class, rng: &mut LaneRng) ->
         Class::Held => now.mono_ms.saturating_add(rng.jittered_ms(limits.republish_ms.max(1000))),
         Class::Cached => u64::MAX,
     }
+}
+
+/// The latest that others can put this off to. Jittered too: all holders got it at the same time.
+fn again_latest_ms(limits: &RecordLimits, now: Now, rng: &mut LaneRng) -> u64 {
+    now.mono_ms.saturating_add(rng.jittered_ms(limits.republish_ms.max(1000).saturating_mul(PUT_OFFS_MAX)))
 }
 
 fn rearm(timers: &mut TimingWheel<ContentId>, entry: &mut Entry, id: &ContentId) {
@@ -449,6 +475,22 @@ mod tests {
         assert!(due.len() >= 2, "and so on: {}", due.len());
         f.store.expire(at(100_000), &mut f.rng, |_| {});
         assert_eq!(f.store.len(), 0, "until it expires");
+    }
+
+    #[test]
+    fn whoever_repeats_a_record_for_ever_does_not_put_it_off_for_ever() {
+        let at = |ms: u64| Now { mono_ms: T.mono_ms + ms, unix_ms: T.unix_ms + ms };
+        // As it is, and with a longer life each time.
+        let again: [fn(u64) -> u32; 2] = [|ms| 90_000 - ms as u32 / 1000, |ms| 90_000 + ms as u32];
+        for ttl_secs in again {
+            let mut f = Fixture::new(RecordLimits { republish_ms: 10_000, ..RecordLimits::default() });
+            let mut due_ms = Vec::new();
+            for ms in (0..720_000).step_by(1_000) {
+                f.store.expire(at(ms), &mut f.rng, |_| due_ms.push(ms));
+                f.keep(at(ms), &immutable_record(b"held back", ttl_secs(ms)).unwrap(), Class::Held, 9).unwrap();
+            }
+            assert!((2..=4).contains(&due_ms.len()), "about once in 24 intervals: {due_ms:?}");
+        }
     }
 
     #[test]

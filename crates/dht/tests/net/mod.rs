@@ -1,5 +1,6 @@
 //! A handful of real lanes with real keys on a network that is instant but for ten milliseconds: what tests of the whole
-//! lean on. A test can look at every datagram, hold back what a log would say, lose messages between lanes, and silence nodes.
+//! lean on. A test can look at every datagram, hold back what a log would say, lose, repeat and reorder messages between lanes,
+//! and silence nodes.
 
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)] // Helpers of several tests; each uses some.
 
@@ -96,6 +97,9 @@ pub struct Net {
     pub silent: BTreeSet<usize>,
     /// Lose every message between lanes.
     pub messages_lost: bool,
+    /// Bring every message between lanes twice, the second time up to a second later and in another order.
+    pub messages_mixed: bool,
+    mixed: Vec<(usize, LaneIndex, u8, Vec<u8>)>,
     /// Every datagram since the tap was opened.
     pub tap: Option<Vec<(Addr, Addr, Vec<u8>)>>,
     /// Members for which the test answers.
@@ -145,6 +149,8 @@ impl Net {
             commands: 0,
             silent: BTreeSet::new(),
             messages_lost: false,
+            messages_mixed: false,
+            mixed: Vec::new(),
             tap: None,
             puppets: BTreeMap::new(),
             lose: None,
@@ -221,6 +227,14 @@ impl Net {
             self.call_dyn(n, at, &mut |lane, out| lane.on_datagram(now, from, &mut bytes, hops, out));
         }
         for (to, kind, payload) in effects.messages {
+            if self.messages_mixed {
+                self.mixed.push((n, to, kind, payload.clone()));
+                // Every second one comes late only, so that what was said after it comes before it.
+                if self.mixed.len() % 2 == 0 {
+                    self.mixed.push((n, to, kind, payload));
+                    continue;
+                }
+            }
             if !self.messages_lost {
                 self.call_dyn(n, usize::from(to.0), &mut |lane, out| lane.on_message(now, kind, &payload, out));
             }
@@ -243,6 +257,11 @@ impl Net {
                     let map = &self.members[n].map;
                     let at = slot_of(&bytes).map_or(0, |slot| usize::from(map.lane_of_slot(Slot(slot)).0));
                     self.call_lane(n, at, |lane, out| lane.on_datagram(now, from, &mut bytes, 0, out));
+                }
+            }
+            if now.mono_ms % 1000 == 0 {
+                for (n, to, kind, payload) in std::mem::take(&mut self.mixed).into_iter().rev() {
+                    self.call_lane(n, usize::from(to.0), |lane, out| lane.on_message(now, kind, &payload, out));
                 }
             }
             for n in 0..self.members.len() {
