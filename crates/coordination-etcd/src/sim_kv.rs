@@ -42,6 +42,7 @@ struct Sim {
     /// Requests whose caller has given up and which the store will still see.
     late: Vec<(Moment, Txn)>,
     calls: u64,
+    compare_misses: u64,
 }
 
 impl SimKv {
@@ -57,6 +58,7 @@ impl SimKv {
             sleepers: Vec::new(),
             late: Vec::new(),
             calls: 0,
+            compare_misses: 0,
         };
         Self { sim: Arc::new(Mutex::new(sim)) }
     }
@@ -99,6 +101,12 @@ impl SimKv {
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.lock().calls
+    }
+
+    /// How many transactions a fault made to miss their compares.
+    #[must_use]
+    pub fn compare_misses(&self) -> u64 {
+        self.lock().compare_misses
     }
 
     /// Looks at the store itself, past clients, faults and time.
@@ -197,7 +205,10 @@ impl Kv for SimKv {
     async fn txn(&self, request: Txn, deadline: Moment) -> Result<TxnResponse, KvError> {
         let kind = if request.is_read_only() { CallKind::Read } else { CallKind::Write };
         self.call(kind, deadline, Some(&request), |sim, fault| match fault {
-            Some(Fault::CompareMiss) => sim.store.txn(&faults::missing_every_compare(request.clone())),
+            Some(Fault::CompareMiss) => {
+                sim.compare_misses += 1;
+                sim.store.txn(&faults::missing_every_compare(request.clone()))
+            }
             Some(Fault::LeaseLost) => {
                 for lease in faults::leases_named(&request) {
                     // Losing a lease twice changes nothing.

@@ -45,6 +45,7 @@ fn the_backend_on_etcd_keeps_the_properties_over_a_failing_store() {
         marks.add(&report.marks);
     }
     assert!(marks.count("a store lost sight of a live holder") > 0, "{marks:#?}");
+    assert!(marks.count("a call went through after a compare-and-set had missed") > 24, "{marks:#?}");
 }
 
 #[test]

@@ -41,3 +41,13 @@ fn replacing_splits_reach_the_states_of_the_model() {
 fn residual_splits_reach_the_states_of_the_model() {
     same_states_as_the_model("MC_residual.cfg");
 }
+
+#[test]
+fn all_operations_at_once_reach_the_states_of_the_model() {
+    same_states_as_the_model("MC_large_everything.cfg");
+}
+
+#[test]
+fn all_operations_of_many_owners_reach_the_states_of_the_model() {
+    same_states_as_the_model("MC_large_owners.cfg");
+}

@@ -216,6 +216,8 @@ pub struct Config {
     /// Shaped like the model's world: claims and renewals are one step, answers are heard at once or never, and a request
     /// is judged by its sender's clock when it arrives.
     pub as_modelled: bool,
+    /// The result store lets zombies write: a rule broken on purpose, to see a violation found and told.
+    pub rehearsal: bool,
     /// Steps after the run has settled, so that what is still under way meets a settled run.
     pub afterwards: u64,
     /// What goes wrong.
@@ -243,6 +245,7 @@ impl Config {
             retries: if dice.below(2) == 0 { dice.between(2, 6) as u32 } else { 0 },
             shards_max: dice.between(6, 40) as usize,
             as_modelled: false,
+            rehearsal: false,
             afterwards: 800,
             rates: Rates::at(level),
             without: Vec::new(),
@@ -313,6 +316,12 @@ impl Config {
     pub(super) fn clock_offsets(&self) -> Vec<i64> {
         let mut dice = Dice::new(self.seed ^ 0xc10c_0ff5_e750_0001);
         (0..self.workers).map(|_| dice.below(2 * self.skew + 1) as i64 - self.skew as i64).collect()
+    }
+
+    /// Every kind of fault and deed there is.
+    pub fn all_kinds() -> Vec<&'static str> {
+        let mut rates = Rates::NONE;
+        rates.each().into_iter().map(|(name, _)| name).collect()
     }
 
     /// The kinds of fault and deed that are on.

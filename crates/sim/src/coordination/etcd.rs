@@ -36,9 +36,14 @@ pub fn stage(config: &Config, level: Level) -> Stage<sync::SimEtcdCoordinator> {
         ..EtcdConfig::default()
     };
     let backend = sync::simulate(kv.clone(), etcd).expect("a simulated configuration is legal");
-    let weather =
-        Store { kv, coordinator: backend.backend.clone(), rates: rates(level), last_heartbeat: Moment::default() };
-    Stage::new(checkers::all(), config.clone(), backend, Sink::default()).with_weather(Box::new(weather))
+    let weather = Store {
+        kv,
+        coordinator: backend.backend.clone(),
+        rates: rates(level),
+        last_heartbeat: Moment::default(),
+        misses: 0,
+    };
+    Stage::new(checkers::all(), config.clone(), backend, Sink::of(config)).with_weather(Box::new(weather))
 }
 
 fn rates(level: Level) -> FaultRates {
@@ -57,6 +62,8 @@ struct Store {
     coordinator: AsyncEtcdCoordinator<SimKv>,
     rates: FaultRates,
     last_heartbeat: Moment,
+    /// How often a compare-and-set had missed when last asked.
+    misses: u64,
 }
 
 impl fmt::Debug for Store {
@@ -76,6 +83,11 @@ impl<B> Weather<B> for Store {
 
     fn vouched(&self) -> Option<BTreeSet<ShardId>> {
         Some(self.kv.inspect(|store| store.keys().filter_map(|path| owned_shard(path)).collect()))
+    }
+
+    fn missed(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.misses, self.kv.compare_misses());
+        self.misses > before
     }
 
     fn pass(&mut self, ticks: u64) {

@@ -33,7 +33,7 @@ pub fn stage(config: &Config, level: Level) -> Stage<LocalCoordinator> {
         Level::Radioactive => 90_000,
     };
     let power = Power { disk, config: config.clone(), dice: Dice::new(config.seed ^ 0xd15c_d15c), cuts };
-    Stage::new(checkers::all(), config.clone(), backend, Sink::default()).with_weather(Box::new(power))
+    Stage::new(checkers::all(), config.clone(), backend, Sink::of(config)).with_weather(Box::new(power))
 }
 
 fn open(disk: &Disk, config: &Config) -> LocalCoordinator {

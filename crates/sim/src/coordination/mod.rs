@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args as ClapArgs, ValueEnum};
 use tessera_coordination::{CoordinatorRuntimeConfig, InMemoryCoordinator};
 
@@ -36,6 +37,9 @@ use self::sink::Sink;
 use self::stage::{Deed, Stage, Violation};
 use self::world::{Report, World};
 
+/// How often the progress line is written anew.
+const PROGRESS_PACE: Duration = Duration::from_millis(250);
+
 /// What `tessera-sim coordination` is asked to do.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Args {
@@ -55,11 +59,17 @@ pub struct Args {
     #[arg(long)]
     swarm: bool,
     /// Switch off one kind of fault or deed; can be repeated.
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(Config::all_kinds()))]
     without: Vec<String>,
-    /// Go on for so many minutes, whatever --steps says.
+    /// Go on for so many minutes, whatever --steps says; 0 is one world.
     #[arg(long)]
-    minutes: Option<u64>,
+    minutes: Option<u32>,
+    /// Show the progress line even where nobody sits at a terminal.
+    #[arg(long)]
+    progress: bool,
+    /// Break a rule on purpose (results of old fences are accepted), to see a violation found, shrunk and told.
+    #[arg(long)]
+    rehearse: bool,
     /// The backend under attack: memory, local on a disk that loses its power, or etcd over its simulated store.
     #[arg(long, default_value = "memory")]
     backend: BackendName,
@@ -120,9 +130,10 @@ pub fn run(args: &Args) -> ExitCode {
     }
     println!("coordination: seed {first}, level {}{}", args.level, if args.swarm { ", swarm" } else { "" });
     let start = Instant::now();
-    let deadline = args.minutes.map(|minutes| start + Duration::from_secs(60 * minutes));
+    let deadline = args.minutes.map(|minutes| start + Duration::from_secs(60 * u64::from(minutes)));
     let (mut steps, mut calls, mut worlds, mut marks) = (0, 0, 0_u64, Marks::default());
-    let shows_progress = std::io::stderr().is_terminal();
+    let shows_progress = args.progress || std::io::stderr().is_terminal();
+    let mut last_shown = start;
     loop {
         let seed = if worlds == 0 { first } else { Dice::new(first.wrapping_add(worlds)).roll() };
         let config = args.config(seed);
@@ -140,12 +151,13 @@ pub fn run(args: &Args) -> ExitCode {
         worlds += 1;
         let seconds = start.elapsed().as_secs_f64();
         let (rate, call_rate) = (steps as f64 / seconds, calls as f64 / seconds);
-        if shows_progress && worlds.is_multiple_of(16) {
+        let enough = args.one || deadline.map_or(steps >= args.steps, |deadline| Instant::now() >= deadline);
+        if shows_progress && (enough || last_shown.elapsed() >= PROGRESS_PACE) {
+            last_shown = Instant::now();
             eprint!("\r{worlds} worlds, {steps} steps, {rate:.0} steps/s, {calls} calls, {call_rate:.0} calls/s ");
             let _ = std::io::stderr().flush();
         }
-        let enough = deadline.map_or(steps >= args.steps, |deadline| Instant::now() >= deadline);
-        if args.one || enough {
+        if enough {
             if shows_progress {
                 eprintln!();
             }
@@ -202,7 +214,8 @@ pub fn traced(seed: u64, name: &str) -> (Result<Report, Violation>, Trace) {
 
 impl Args {
     fn config(&self, seed: u64) -> Config {
-        let config = Config::draw(seed, self.world_steps, self.level, self.swarm);
+        let mut config = Config::draw(seed, self.world_steps, self.level, self.swarm);
+        config.rehearsal = self.rehearse;
         self.without.iter().fold(config, |config, kind| config.without(kind))
     }
 }
@@ -214,7 +227,7 @@ pub fn simulate(config: &Config) -> Result<Report, Violation> {
 
 /// The stage of such a world.
 pub fn stage(config: &Config) -> Stage<InMemoryCoordinator> {
-    Stage::new(checkers::all(), config.clone(), coordinator(config), Sink::default())
+    Stage::new(checkers::all(), config.clone(), coordinator(config), Sink::of(config))
 }
 
 /// The coordinator that a world's configuration asks for.
@@ -263,10 +276,11 @@ fn explain(args: &Args, config: &Config, violation: &Violation) {
         println!("  {call}");
     }
     let swarm = if args.swarm { " --swarm" } else { "" };
+    let rehearse = if args.rehearse { " --rehearse" } else { "" };
     let backend = args.backend.name();
     let without: String = least.without.iter().map(|kind| format!(" --without {kind}")).collect();
     println!(
-        "again: cargo run --release -p tessera-sim -- coordination --one --seed {} --level {} --world-steps {} --backend {backend}{swarm}{without}",
+        "again: cargo run --release -p tessera-sim -- coordination --one --seed {} --level {} --world-steps {} --backend {backend}{swarm}{rehearse}{without}",
         least.seed, args.level, least.steps
     );
     if let Some(path) = &args.save_story {

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_contracts::ids::{FenceEpoch, ShardId};
 
+use super::config::Config;
+
 /// One result that a worker wants to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResultWrite {
@@ -27,6 +29,11 @@ pub struct Sink {
 }
 
 impl Sink {
+    /// The result store of a world; without its fence in a rehearsal.
+    pub fn of(config: &Config) -> Self {
+        Self { unfenced: config.rehearsal, ..Self::default() }
+    }
+
     /// Whether the result was accepted.
     pub fn write(&mut self, result: &ResultWrite) -> bool {
         let newest = self.newest.entry(result.shard).or_insert(result.fence);

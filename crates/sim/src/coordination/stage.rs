@@ -63,6 +63,11 @@ pub trait Weather<B>: std::fmt::Debug {
         None
     }
 
+    /// Whether a compare-and-set missed since this was last asked.
+    fn missed(&mut self) -> bool {
+        false
+    }
+
     /// So many ticks have passed.
     fn pass(&mut self, ticks: u64);
 }
@@ -175,6 +180,10 @@ impl<B: Backend> Stage<B> {
         if self.weather.restart_if_down(&mut self.backend) {
             self.marks.note("a store lost its power and came back");
             self.checkers.iter_mut().for_each(|checker| checker.after_restart());
+        }
+        let granted = matches!(answer, Answer::Accepted { .. } | Answer::Granted { .. } | Answer::Renewed(_));
+        if self.weather.missed() && granted {
+            self.marks.note("a call went through after a compare-and-set had missed");
         }
         self.calls += 1;
         self.answers.push(answer.clone());

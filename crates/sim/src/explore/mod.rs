@@ -25,10 +25,21 @@ pub struct Explored {
 }
 
 /// Visits every state within `bounds`; or the first broken property, with the steps that lead to it.
+///
+/// # Panics
+/// If the bounds ask for an op-log of more than two entries, which would show nothing that two do not.
 pub fn explore(bounds: &Bounds) -> Result<Explored, Violation> {
+    match bounds.op_log_cap {
+        1 => explore_with::<1>(bounds),
+        2 => explore_with::<2>(bounds),
+        other => panic!("worlds are explored with an op-log of one entry or two, not {other}"),
+    }
+}
+
+fn explore_with<const LOG: usize>(bounds: &Bounds) -> Result<Explored, Violation> {
     let mut seen: HashSet<Vec<u8>> = HashSet::new();
-    let mut queue: VecDeque<(World, u64)> = VecDeque::new();
-    for world in World::initial(bounds) {
+    let mut queue: VecDeque<(World<LOG>, u64)> = VecDeque::new();
+    for world in World::<LOG>::initial(bounds) {
         if seen.insert(world.visible_state(bounds)) {
             queue.push_back((world, 1));
         }

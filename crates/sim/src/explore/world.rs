@@ -31,20 +31,18 @@ use tessera_coordination::shard_limits::ShardCensus;
 
 use super::bounds::{Bounds, Kind};
 
-/// An op-log of one entry forgets soonest: what sixteen hide for ever, one shows in a few steps.
-const LOG: usize = 1;
 const TENANT: TenantId = TenantId::from_bytes([7; 32]);
 const RUN: RunId = RunId::new(1);
 const ROOT: ShardId = ShardId::new(1);
 /// Clocks start here, so that no time is the unassigned one.
 const EPOCH: u64 = 100;
 
-/// A state.
+/// A state. Its op-logs have `LOG` entries: what sixteen hide for ever, one or two show in a few steps.
 #[derive(Clone, Debug)]
-pub struct World {
+pub struct World<const LOG: usize> {
     now: u64,
     run: RunRecord,
-    shards: Vec<Shard>,
+    shards: Vec<Shard<LOG>>,
     skew: Vec<u64>,
     requests: Vec<Request>,
     beliefs: Vec<Option<Belief>>,
@@ -64,7 +62,7 @@ struct Trail {
 }
 
 #[derive(Clone, Debug)]
-struct Shard {
+struct Shard<const LOG: usize> {
     key: ShardKey,
     state: ShardState<LOG>,
     spec: ShardSpec,
@@ -121,8 +119,8 @@ struct Belief {
 }
 
 /// What became of a delivered request.
-enum Fate {
-    Executed(Box<World>),
+enum Fate<const LOG: usize> {
+    Executed(Box<World<LOG>>),
     Replayed,
     Refused,
     /// The world has no room for the children.
@@ -139,7 +137,7 @@ fn cursor_before(lo: u8, next: u8) -> Cursor {
     Cursor::new(last.as_ref().map(|key| key.as_slice()), None).expect("a one-byte key is a legal cursor")
 }
 
-impl Shard {
+impl<const LOG: usize> Shard<LOG> {
     fn lo(&self) -> u8 {
         self.spec.start()[0] - b'a'
     }
@@ -168,7 +166,7 @@ impl Shard {
     }
 }
 
-impl World {
+impl<const LOG: usize> World<LOG> {
     /// One world for each way the clocks can differ.
     pub fn initial(bounds: &Bounds) -> Vec<Self> {
         assert_eq!(bounds.op_log_cap, LOG, "the explored op-log has {LOG} entries");
@@ -433,7 +431,7 @@ impl World {
     }
 
     /// The world once the real code has accepted `op`.
-    fn executed(&self, op: usize, change: &Change<'_>, births: &[Birth<'_>], bounds: &Bounds) -> Fate {
+    fn executed(&self, op: usize, change: &Change<'_>, births: &[Birth<'_>], bounds: &Bounds) -> Fate<LOG> {
         if self.shards.len() + births.len() > bounds.shards_max {
             return Fate::NoRoom;
         }
@@ -464,7 +462,7 @@ impl World {
         Fate::Executed(Box::new(world))
     }
 
-    fn leased(&self, op: usize, lease: &Lease, bounds: &Bounds) -> Fate {
+    fn leased(&self, op: usize, lease: &Lease, bounds: &Bounds) -> Fate<LOG> {
         let request = &self.requests[op];
         let view = self.view(request.shard);
         let now = self.clock_of(request.worker);
@@ -488,7 +486,7 @@ impl World {
         }
     }
 
-    fn replaced(&self, op: usize, lease: &Lease, plan: &SplitReplacePlan, bounds: &Bounds) -> Fate {
+    fn replaced(&self, op: usize, lease: &Lease, plan: &SplitReplacePlan, bounds: &Bounds) -> Fate<LOG> {
         let request = &self.requests[op];
         let Ok(lease) = lease.presented_by(TENANT) else { return Fate::Refused };
         let (view, now) = (self.view(request.shard), self.clock_of(request.worker));
@@ -499,7 +497,7 @@ impl World {
         }
     }
 
-    fn residual(&self, op: usize, lease: &Lease, plan: &SplitResidualPlan, bounds: &Bounds) -> Fate {
+    fn residual(&self, op: usize, lease: &Lease, plan: &SplitResidualPlan, bounds: &Bounds) -> Fate<LOG> {
         let request = &self.requests[op];
         let Ok(lease) = lease.presented_by(TENANT) else { return Fate::Refused };
         let (view, now) = (self.view(request.shard), self.clock_of(request.worker));
@@ -510,7 +508,7 @@ impl World {
         }
     }
 
-    fn unparked(&self, op: usize, bounds: &Bounds) -> Fate {
+    fn unparked(&self, op: usize, bounds: &Bounds) -> Fate<LOG> {
         let request = &self.requests[op];
         let place = request.shard;
         let now = LogicalTime::new(self.now);

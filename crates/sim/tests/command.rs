@@ -1,0 +1,59 @@
+//! `tessera-sim coordination` as a user meets it: what it prints, when it ends, and with which code.
+#![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
+
+use std::process::{Command, Output};
+
+fn sim(arguments: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tessera-sim")).arg("coordination").args(arguments.split(' ')).output().unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn minutes_decide_when_it_ends_and_steps_do_not() {
+    let timed = sim("--seed 4 --minutes 0 --steps 1000000000 --world-steps 200");
+    assert_eq!(timed.status.code(), Some(0), "{timed:?}");
+    assert!(out(&timed).contains("\n1 worlds, "), "{timed:?}");
+    let counted = sim("--seed 4 --steps 8000 --world-steps 200");
+    assert!(!out(&counted).contains("\n1 worlds, "), "{counted:?}");
+}
+
+#[test]
+fn a_seed_is_printed_and_a_fresh_one_drawn_where_none_is_given() {
+    let first_line = |arguments| out(&sim(arguments)).lines().next().unwrap().to_string();
+    assert_eq!(first_line("--one --seed 77 --world-steps 10"), "coordination: seed 77, level stormy");
+    assert_ne!(first_line("--one --world-steps 10"), first_line("--one --world-steps 10"));
+}
+
+#[test]
+fn the_progress_line_tells_how_much_and_how_fast() {
+    let shown = sim("--one --seed 1 --world-steps 200 --progress");
+    let line = String::from_utf8(shown.stderr).unwrap();
+    assert!(line.starts_with("\r1 worlds, ") && line.contains(" steps/s, ") && line.contains(" calls/s"), "{line:?}");
+    assert!(sim("--one --seed 1 --world-steps 200").stderr.is_empty(), "not where nobody looks");
+}
+
+#[test]
+fn a_violation_ends_with_one_and_tells_the_command_that_shows_it_again() {
+    let broken = sim("--seed 1 --rehearse --steps 50000000");
+    let told = out(&broken);
+    assert_eq!(broken.status.code(), Some(1), "{told}");
+    assert!(told.contains("EffectsFenced is broken: "), "{told}");
+    let again = told.lines().find_map(|line| line.split_once(" -- coordination ")).unwrap().1;
+    let repeated = sim(again);
+    assert_eq!(repeated.status.code(), Some(1), "{again}");
+    assert!(out(&repeated).contains("EffectsFenced is broken: "), "{again}");
+    let kept = sim(&again.replace(" --rehearse", ""));
+    assert_eq!(kept.status.code(), Some(0), "with the rule in force the same world is fine");
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_with_two() {
+    for arguments in ["--level foggy", "--without nonsense", "--backend paper", "--minutes -1", "--seed x"] {
+        let refused = sim(arguments);
+        assert_eq!(refused.status.code(), Some(2), "{arguments}: {refused:?}");
+        assert!(String::from_utf8(refused.stderr).unwrap().contains("error: "), "{arguments}");
+    }
+}
