@@ -5,11 +5,12 @@
 mod net;
 
 use net::{Disk, Net, Stranger};
-use tessera_contracts::point::ContentId;
+use tessera_contracts::point::{ContentId, Point as _};
+use tessera_dht::identity::Crypto as _;
 use tessera_dht::node::command::{Answer, Command};
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht::node::log::log_kind;
-use tessera_dht::record::immutable_record;
+use tessera_dht::record::{RecordView, immutable_record};
 use tessera_dht::seal::cookie::Scope;
 use tessera_dht::wire::message::{ErrorCode, Message, Token, kind};
 
@@ -215,6 +216,56 @@ fn a_token_for_one_id_does_not_write_another() {
     assert_eq!(store(&mut stranger, &mut net, token, &this), [(kind::STORED, None)]);
 }
 
+/// Member 1 gets K = 1 and four hundred peers.
+fn crowd(net: &mut Net) {
+    let mut config = NodeConfig::default();
+    config.lookup.k = 1;
+    config.table.k = 20;
+    net.members[1].lanes[0] = net::lane(1, &config, &net::map(1), 0, net.now);
+    for n in 300..700 {
+        let key = net::identity(n).public_key();
+        let addr = tessera_dht::addr::Addr::v4([11, (n >> 8) as u8, n as u8, 1], 4000);
+        let mut payload = [0xff; 54];
+        payload[..50].copy_from_slice(&tessera_dht::contact::Contact { key, addr }.to_wire());
+        let now = net.now;
+        net.call(1, |lane, out| lane.on_message(now, tessera_dht::node::outbox::message_kind::CONTACT, &payload, out));
+    }
+}
+
+#[test]
+fn a_store_for_an_id_that_many_are_nearer_to_is_refused() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    crowd(&mut net);
+    let own = net.members[1].lanes[0].id();
+    let shared = |value: &[u8; 2]| own.distance_to(&ContentId::of_immutable(value)).leading_zeros();
+    let mut values = (0..u16::MAX).map(u16::to_le_bytes);
+    let far = values.find(|value| shared(value) == 0).unwrap();
+    let near = values.find(|value| shared(value) >= 10).unwrap();
+    let refused = vec![(kind::ERROR, Some(ErrorCode::TooFar))];
+    for (value, expected) in [(far, refused), (near, vec![(kind::STORED, None)])] {
+        let token = token_for(&mut stranger, &mut net, &ContentId::of_immutable(&value));
+        let record = immutable_record(&value, 3600).unwrap();
+        assert_eq!(store(&mut stranger, &mut net, token, &record), expected);
+    }
+}
+
+#[test]
+fn only_a_second_value_that_the_owner_signed_is_equivocation() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    let [first, second] = [b"one", b"two"].map(|value| net::mutable(7, 5, Some(value), net.now));
+    let id = RecordView::read(&first).unwrap().id();
+    let token = token_for(&mut stranger, &mut net, &id);
+    assert_eq!(store(&mut stranger, &mut net, token, &first), [(kind::STORED, None)]);
+    let mut forged = second.clone();
+    *forged.last_mut().unwrap() ^= 1;
+    let invalid = [(kind::ERROR, Some(ErrorCode::Invalid))];
+    assert_eq!(store(&mut stranger, &mut net, token, &forged), invalid, "the owner did not say that");
+    let equivocation = [(kind::ERROR, Some(ErrorCode::Equivocation))];
+    assert_eq!(store(&mut stranger, &mut net, token, &second), equivocation);
+}
+
 #[test]
 fn a_region_token_is_no_wider_than_where_the_node_can_be_a_holder() {
     let mut net = Net::of(3, &NodeConfig::default());
@@ -232,19 +283,7 @@ fn a_region_token_is_no_wider_than_where_the_node_can_be_a_holder() {
     assert_eq!(scope_given(&mut net, &mut stranger, Scope::region(0)), Scope::region(0));
     assert_eq!(scope_given(&mut net, &mut stranger, Scope::EXACT), Scope::EXACT);
     // With K = 1 and eight times that as the region, four hundred known peers leave no room for a token of everything.
-    let mut config = NodeConfig::default();
-    config.lookup.k = 1;
-    config.table.k = 20;
-    net.members[1].lanes[0] = net::lane(1, &config, &net::map(1), 0, net.now);
-    for n in 300..700 {
-        use tessera_dht::identity::Crypto as _;
-        let key = net::identity(n).public_key();
-        let addr = tessera_dht::addr::Addr::v4([11, (n >> 8) as u8, n as u8, 1], 4000);
-        let mut payload = [0xff; 54];
-        payload[..50].copy_from_slice(&tessera_dht::contact::Contact { key, addr }.to_wire());
-        let now = net.now;
-        net.call(1, |lane, out| lane.on_message(now, tessera_dht::node::outbox::message_kind::CONTACT, &payload, out));
-    }
+    crowd(&mut net);
     let given = scope_given(&mut net, &mut stranger, Scope::region(0));
     assert!(given >= Scope::region(2) && given < Scope::EXACT, "{given:?}");
 }

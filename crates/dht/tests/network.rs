@@ -65,6 +65,23 @@ fn a_newer_mutable_record_replaces_an_older_one_and_a_tombstone_ends_it() {
 }
 
 #[test]
+fn a_reader_does_not_go_back_to_what_others_still_say() {
+    let mut net = Net::of(1, &NodeConfig::default());
+    let (older, newer) = (mutable(7, 1, Some(b"older"), net.now), mutable(7, 2, Some(b"newer"), net.now));
+    let id = RecordView::read(&newer).unwrap().id();
+    net.put(0, newer.clone());
+    for _ in 0..4 {
+        net.join(1, &NodeConfig::default());
+        net.run(300);
+    }
+    net.run(20_000);
+    net.put(2, older);
+    assert_eq!(net.get(0, id, true).answer, Answer::Record(newer), "what it has itself");
+    net.ask(0, Command::Forget { id });
+    assert_eq!(net.get(0, id, true).answer, Answer::NoRecord, "nothing older is asked for");
+}
+
+#[test]
 fn an_owner_that_signs_two_values_for_one_sequence_is_refused() {
     let mut net = Net::of(10, &NodeConfig::default());
     net.put(1, mutable(1, 5, Some(b"one"), net.now));
