@@ -32,7 +32,10 @@ impl BackendFactory for Faulty {
 fn a_backend_that_loads_asks_and_stores_passes() {
     let report = Suite { seeds: (100..104).collect(), steps: 300 }.run(&Faulty(None)).unwrap();
     let skipped: Vec<Need> = report.skipped.iter().map(|(_, need)| *need).collect();
-    assert_eq!(skipped, [Need::ByteLimit], "everything else was tried");
+    assert!(
+        !skipped.is_empty() && skipped.iter().all(|need| *need == Need::ByteLimit),
+        "all else was tried: {skipped:?}"
+    );
 }
 
 #[test]

@@ -195,6 +195,11 @@ fn contended(operation: &'static str) -> InfraError {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+/// For a refusal while a write without an answer may still come to pass: a refusal would say that nothing has happened.
+fn undecided(operation: &'static str) -> InfraError {
+    InfraError::transient(operation, "an earlier request was not answered and may yet be carried out")
+}
+
 }
 
 /// The span of `length` on a clock that counts milliseconds.

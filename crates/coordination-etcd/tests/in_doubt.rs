@@ -1,8 +1,11 @@
 //! Requests and answers that are lost, one at a time: what is in doubt is resolved by looking, and never done twice.
 
+use core::time::Duration;
+
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::{CursorUpdate, FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_coordination::backend::{CoordinationBackend, RunManagement, ShardClaiming};
+use tessera_coordination::error::OperationError as _;
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::{AcquireScratch, Lease};
 use tessera_coordination_etcd::EtcdConfig;
@@ -82,4 +85,29 @@ fn a_claim_that_lost_its_answer_leaves_no_shard_held_by_nobody() {
     let stored = backend.get_shard(TENANT, KEY).expect("there");
     assert_eq!(stored.state.head.lease.map(|holder| holder.owner), Some(WORKER));
     assert_eq!(stored.state.head.fence, claimed.fence());
+}
+
+/// A worker that has lost faith in its session is refused. But a write of its that is still under way may be carried out
+/// for as long as the store believes in the session, and a refusal would say that it was not.
+#[test]
+fn what_is_refused_for_good_does_not_happen_later() {
+    let mut happened_later = 0;
+    let ttl = EtcdConfig::default().session_ttl;
+    for moment in 0..30 {
+        let (kv, mut backend) = world();
+        let lease = acquire(&mut backend, KEY);
+        kv.advance(ttl * moment / 30);
+        (0..20).for_each(|call| kv.inject(CallKind::KeepAlive, call, Fault::LoseRequest));
+        kv.inject(CallKind::Write, 0, Fault::Late(Duration::from_millis(100)));
+        let cursor = CursorUpdate::at_key(b"b").expect("valid");
+        let answer = backend.checkpoint(NOW, TENANT, &lease, cursor, OpId::new(7));
+        kv.advance(Duration::from_secs(1));
+        let is_there = backend.get_shard(TENANT, KEY).expect("there").cursor.last_key() == Some(&b"b"[..]);
+        match answer {
+            Ok(_) => assert!(is_there),
+            Err(error) if error.is_transient() => happened_later += u32::from(is_there),
+            Err(error) => assert!(!is_there, "{error}, and it happened all the same"),
+        }
+    }
+    assert!(happened_later > 0, "no moment was tried at which it matters");
 }

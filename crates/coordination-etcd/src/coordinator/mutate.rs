@@ -12,7 +12,7 @@ use tessera_coordination::record::view::ShardView;
 
 use super::commit::{Commit, Guard, Transition};
 use super::stored::StoredShard;
-use super::{Inner, contended, lock};
+use super::{Inner, contended, lock, undecided};
 use crate::kv::{Kv, Moment};
 
 /// What an operation answered, and what to tell observers.
@@ -62,6 +62,7 @@ impl<K: Kv> Inner<K> {
         let mut stored = self.known::<E>(operation, tenant, key, deadline).await?;
         // Set once an answer was lost: a replay then means that it was this call that executed.
         let mut in_doubt: Option<Option<EventKind>> = None;
+        let mut unanswered = None;
         for attempt in 1..=self.config.attempts_max {
             let step = decide(&stored.view(self), &stored.record);
             let decided_on_memory = !stored.fresh;
@@ -70,6 +71,7 @@ impl<K: Kv> Inner<K> {
                     stored = self.reload::<E>(operation, tenant, key, deadline).await?;
                     continue;
                 }
+                Err(_) if stored.may_yet_become(unanswered, guard) => return Err(undecided(operation).into()),
                 Err(refused) => return Err(refused),
                 Ok(Step::Answer(answer)) => {
                     return Ok(match in_doubt {
@@ -84,6 +86,7 @@ impl<K: Kv> Inner<K> {
                         Commit::Lost(fresh) => stored = *fresh.ok_or(AccessRefused::ShardNotFound { key })?,
                         Commit::Doubtful(fresh) => {
                             in_doubt = Some(event);
+                            unanswered = Some(stored.hot_revision);
                             stored = *fresh.ok_or(AccessRefused::ShardNotFound { key })?;
                         }
                     }

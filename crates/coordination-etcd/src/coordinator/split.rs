@@ -22,7 +22,7 @@ use super::commit::{Commit, Guard, Transition};
 use super::mutate::Done;
 use super::stored::{StoredShard, found};
 use super::tallies::{Tally, TallyChange};
-use super::{Inner, contended, failed, unreadable};
+use super::{Inner, contended, failed, undecided, unreadable};
 use crate::codec::{ColdPart, HatchingPart};
 use crate::keyspace::{ShardIndex, shard_of};
 use crate::kv::{Compare, Kv, Moment, Op, RangeRequest, Txn};
@@ -89,6 +89,7 @@ impl<K: Kv> Inner<K> {
         let mut tally = self.tally(operation, tenant, deadline).await?;
         let mut tally_is_fresh = false;
         let mut in_doubt: Option<Option<EventKind>> = None;
+        let mut unanswered = None;
         for attempt in 1..=self.config.attempts_max {
             let planned = match decide(&stored.view(self), &stored.record, &tally.census()) {
                 Err(_) | Ok(SplitStep::Answer(_)) if !stored.fresh => {
@@ -99,6 +100,9 @@ impl<K: Kv> Inner<K> {
                     tally = self.fresh_tally(operation, tenant, deadline).await?;
                     tally_is_fresh = true;
                     continue;
+                }
+                Err(_) if stored.may_yet_become(unanswered, Guard::SessionStands) => {
+                    return Err(undecided(operation).into());
                 }
                 Err(refused) => return Err(refused),
                 Ok(SplitStep::Answer(answer)) => {
@@ -119,6 +123,7 @@ impl<K: Kv> Inner<K> {
                 Commit::Lost(fresh) => stored = *fresh.ok_or(AccessRefused::ShardNotFound { key })?,
                 Commit::Doubtful(fresh) => {
                     in_doubt = Some(planned.event);
+                    unanswered = Some(stored.hot_revision);
                     stored = *fresh.ok_or(AccessRefused::ShardNotFound { key })?;
                 }
             }

@@ -10,6 +10,7 @@ use tessera_coordination::record::state::{Head, ShardState};
 use tessera_coordination::record::view::{OwnerSignal, ShardView};
 use tessera_coordination::run::status::{RunGate, RunStatus};
 
+use super::commit::Guard;
 use super::{Inner, failed, unreadable};
 use crate::codec::{ColdPart, HotPart, OwnerPart, RunPart};
 use crate::keyspace::Keyspace;
@@ -81,6 +82,12 @@ impl StoredShard {
     /// What a decision sees.
     pub(super) fn view<K: Kv>(&self, inner: &Inner<K>) -> ShardView<'_> {
         self.record.view(self.run.gate(inner.lease_duration_default()), self.owner_signal(inner))
+    }
+
+    /// Whether a write that was sent when the record had the revision `unanswered`, and was not heard of since, may still
+    /// come to pass: nobody has written meanwhile, and what it asks of the owner key still holds.
+    pub(super) fn may_yet_become(&self, unanswered: Option<Revision>, guard: Guard) -> bool {
+        unanswered == Some(self.hot_revision) && (guard != Guard::SessionStands || self.owner.is_some())
     }
 
     /// A holder is alive while its owner key is there and, if the key is of one of our own sessions, while that session is
