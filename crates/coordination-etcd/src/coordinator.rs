@@ -11,6 +11,8 @@
 //! An answer that was lost is resolved by looking: if the record is what was to be written, it was written.
 
 mod acquire;
+#[cfg(test)]
+mod broken_change;
 mod cache;
 mod claim;
 mod commit;
@@ -193,13 +195,13 @@ fn contended(operation: &'static str) -> InfraError {
     InfraError::transient(operation, "others kept writing first")
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 /// For a refusal while a write without an answer may still come to pass: a refusal would say that nothing has happened.
 fn undecided(operation: &'static str) -> InfraError {
     InfraError::transient(operation, "an earlier request was not answered and may yet be carried out")
 }
 
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The span of `length` on a clock that counts milliseconds.

@@ -41,6 +41,8 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+#[cfg(test)]
+mod broken_change;
 mod changes;
 mod coordinator;
 mod error;

@@ -1,0 +1,113 @@
+//! A record in the file that breaks an invariant, or is no record at all, is refused as damage: neither served nor
+//! written over.
+#![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::{fs, iter};
+
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use support::{Workload, records};
+use tessera_contracts::ids::{FenceEpoch, ShardId};
+use tessera_coordination::CoordinatorRuntimeConfig;
+use tessera_coordination::record::park::ParkInfo;
+use tessera_coordination::record::status::{ParkReason, ShardStatus};
+use tessera_coordination::stored::{ColdPart, HotPart};
+use tessera_coordination_local::{LocalCoordinator, OpenError};
+
+type Table = TableDefinition<'static, &'static [u8], &'static [u8]>;
+const COLD: Table = TableDefinition::new("cold");
+const HOT: Table = TableDefinition::new("hot");
+
+type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn config() -> CoordinatorRuntimeConfig {
+    CoordinatorRuntimeConfig { slab_capacity: 1 << 20, ..CoordinatorRuntimeConfig::default() }
+}
+
+fn rows(path: &Path, table: Table) -> Rows {
+    let transaction = Database::open(path).unwrap().begin_read().unwrap();
+    let table = transaction.open_table(table).unwrap();
+    table
+        .iter()
+        .unwrap()
+        .map(|row| row.unwrap())
+        .map(|(key, value)| (key.value().into(), value.value().into()))
+        .collect()
+}
+
+fn plant(path: &Path, table: Table, key: &[u8], value: &[u8]) {
+    let database = Database::open(path).unwrap();
+    let transaction = database.begin_write().unwrap();
+    transaction.open_table(table).unwrap().insert(key, value).unwrap();
+    transaction.commit().unwrap();
+}
+
+/// A file with a run that is under way.
+fn used(folder: &Path) -> PathBuf {
+    let path = folder.join("runs.redb");
+    let mut local = LocalCoordinator::open(&path, config()).unwrap();
+    let mut workload = Workload::new(5);
+    for _ in 0..40 {
+        workload.step(&mut local).unwrap();
+    }
+    assert!(records(&mut local).iter().any(|record| record.state.head.lease.is_some()));
+    path
+}
+
+#[test]
+fn a_broken_record_in_the_file_is_refused_by_its_rule_and_stays_as_it_was_found() {
+    let folder = std::env::temp_dir().join(format!("tessera-local-planted-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let path = used(&folder);
+    // A shard that is held, has done something, and was never split.
+    let plain = rows(&path, HOT).into_iter().zip(rows(&path, COLD)).find(|((_, hot), (_, cold))| {
+        let (hot, cold) = (HotPart::decode(hot).unwrap(), ColdPart::decode(cold).unwrap());
+        hot.head.lease.is_some() && !hot.op_log.is_empty() && cold.spawned.is_empty()
+    });
+    let ((key, hot), (same, cold)) = plain.unwrap();
+    assert_eq!(key, same, "every shard has both parts");
+    let changed_hot = |change: &dyn Fn(&mut HotPart)| {
+        let mut part = HotPart::decode(&hot).unwrap();
+        change(&mut part);
+        part.encode()
+    };
+    let changed_cold = |change: &dyn Fn(&mut ColdPart)| {
+        let mut part = ColdPart::decode(&cold).unwrap();
+        change(&mut part);
+        part.encode()
+    };
+    let park = Some(ParkInfo { reason: ParkReason::Other, retry_after: None });
+    let split = |part: &mut HotPart| part.head = part.head.settled(ShardStatus::Split);
+    let twice = |part: &mut HotPart| {
+        let entry = *part.op_log.iter().next().unwrap();
+        part.op_log = iter::repeat_n(entry, 2).collect();
+    };
+    let cases: [(&str, Table, Vec<u8>); 8] = [
+        ("invariant 1", HOT, changed_hot(&|part| part.head.park = park)),
+        ("invariant 3", HOT, changed_hot(&|part| part.head.status = ShardStatus::Done)),
+        ("invariant 4", HOT, changed_hot(&|part| part.head.fence = FenceEpoch::new(0))),
+        ("invariant 6", HOT, changed_hot(&split)),
+        ("invariant 7", COLD, changed_cold(&|part| part.parent = Some(ShardId::new(9)))),
+        ("invariant 9", HOT, changed_hot(&twice)),
+        ("field end", HOT, [&hot[..], &[0]].concat()),
+        ("field version", COLD, [&[99], &cold[1..]].concat()),
+    ];
+    for (rule, table, bytes) in cases {
+        let whole = if table.to_string() == HOT.to_string() { &hot } else { &cold };
+        plant(&path, table, &key, &bytes);
+        let (hots, colds) = (rows(&path, HOT), rows(&path, COLD));
+        // The second try meets what the first left.
+        for _ in 0..2 {
+            let refused = LocalCoordinator::open(&path, config()).unwrap_err();
+            assert!(matches!(refused, OpenError::Damaged { .. }), "{rule}: {refused:?}");
+            assert!(refused.to_string().contains(rule), "{rule}: {refused}");
+        }
+        assert_eq!((rows(&path, HOT), rows(&path, COLD)), (hots, colds), "{rule}: the file was written to");
+        plant(&path, table, &key, whole);
+        drop(LocalCoordinator::open(&path, config()).unwrap());
+    }
+    fs::remove_dir_all(&folder).unwrap();
+}
