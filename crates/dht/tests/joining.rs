@@ -5,12 +5,14 @@
 mod net;
 
 use net::{Net, identity};
+use tessera_contracts::point::ContentId;
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
 use tessera_dht::identity::Crypto as _;
-use tessera_dht::node::command::Command;
+use tessera_dht::node::command::{Answer, Command};
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht::node::log::log_kind;
+use tessera_dht::record::immutable_record;
 
 fn nobody(n: usize) -> Contact {
     Contact { key: identity(n).public_key(), addr: Addr::v4([10, 200, n as u8, 1], 4000) }
@@ -125,4 +127,29 @@ fn buckets_are_refreshed_when_no_lookup_went_through_them_each_at_its_own_time()
     assert!(buckets >= 2, "about three times in half an hour, each bucket: {times:?}");
     times.dedup();
     assert!(times.len() > buckets, "and not all at once: {times:?}");
+}
+
+/// Member 5 starts again, with what its log remembers and no answer yet.
+fn start_again(net: &mut Net) {
+    let mut again = net::lane(5, &NodeConfig::default(), &net::map(1), 0, net.now);
+    for (kind, payload) in net.members[5].log.iter().filter(|(kind, _)| *kind == log_kind::CONTACT) {
+        again.on_record(net.now, *kind, payload);
+    }
+    net.members[5].lanes[0] = again;
+    let now = net.now;
+    net.call(5, |lane, out| lane.on_start(now, out));
+    assert_eq!(net.members[5].lanes[0].table().live_len(), 0, "nobody has answered yet");
+}
+
+#[test]
+fn a_lane_that_has_just_started_again_finds_and_writes_by_the_contacts_of_its_log() {
+    let mut net = Net::of(6, &NodeConfig::default());
+    net.put(0, immutable_record(b"found at once", 3600).unwrap());
+    let id = ContentId::of_immutable(b"found at once");
+    start_again(&mut net);
+    let got = net.get(5, id, false);
+    assert!(matches!(&got.answer, Answer::Record(record) if record.ends_with(b"found at once")), "{got:?}");
+    start_again(&mut net);
+    let put = net.put(5, immutable_record(b"written at once", 3600).unwrap());
+    assert!(matches!(&put.answer, Answer::Written(written) if written.acknowledged == 5), "{put:?}");
 }

@@ -14,7 +14,7 @@ use super::outbox::Outbox;
 use super::publish::Spread;
 use crate::contact::Contact;
 use crate::identity::Crypto;
-use crate::lookup::{Ask, Candidate, Finish, Goal, Lookup, LookupConfig, PROVIDERS_FOUND_MAX, Standing};
+use crate::lookup::{Ask, Candidate, FRONTIER_MAX, Finish, Goal, Lookup, LookupConfig, PROVIDERS_FOUND_MAX, Standing};
 use crate::record::RecordView;
 use crate::rng::LaneRng;
 use crate::routing::size_of_density;
@@ -112,7 +112,7 @@ impl Operation {
             budget: Budget::default(),
             in_flight: Vec::with_capacity(IN_FLIGHT_RESERVED),
             record: Vec::new(),
-            holders: Vec::with_capacity(crate::lookup::FRONTIER_MAX),
+            holders: Vec::with_capacity(FRONTIER_MAX),
             next_holder: 0,
             writes_in_flight: 0,
             written: Written::default(),
@@ -299,6 +299,15 @@ impl<C: Crypto> LaneNode<C> {
             .closest(&point, k.max(config.paths * 4), |peer| !abuse.is_quarantined(now.mono_ms, &peer.contact.key));
         for peer in self.table.peers_of(&closest) {
             operation.lookup.offer(peer.id, peer.contact, peer.round_trip.srtt_ms());
+        }
+        // Just started, or cut off: nobody is turned away while there is a remembered contact or a seed to try.
+        if self.table.live_len() == 0 {
+            let usable = self.seeds.iter().filter(|seed| !abuse.is_quarantined(now.mono_ms, &seed.key));
+            let mut seeds: Vec<_> = usable.map(|seed| (self.sealer.node_id(&seed.key), *seed)).collect();
+            seeds.sort_unstable_by_key(|(id, _)| id.distance_to(&point));
+            for (id, contact) in seeds.into_iter().take(FRONTIER_MAX) {
+                operation.lookup.offer(id, contact, None);
+            }
         }
         let due_ms = now.mono_ms + self.rng.jittered_ms(self.config.refresh_ms);
         self.table.refreshed(&point, due_ms);

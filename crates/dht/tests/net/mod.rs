@@ -230,7 +230,7 @@ impl Net {
             if self.messages_mixed {
                 self.mixed.push((n, to, kind, payload.clone()));
                 // Every second one comes late only, so that what was said after it comes before it.
-                if self.mixed.len() % 2 == 0 {
+                if self.mixed.len().is_multiple_of(2) {
                     self.mixed.push((n, to, kind, payload));
                     continue;
                 }
@@ -259,7 +259,7 @@ impl Net {
                     self.call_lane(n, at, |lane, out| lane.on_datagram(now, from, &mut bytes, 0, out));
                 }
             }
-            if now.mono_ms % 1000 == 0 {
+            if now.mono_ms.is_multiple_of(1000) {
                 for (n, to, kind, payload) in std::mem::take(&mut self.mixed).into_iter().rev() {
                     self.call_lane(n, usize::from(to.0), |lane, out| lane.on_message(now, kind, &payload, out));
                 }
