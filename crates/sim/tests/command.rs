@@ -1,4 +1,4 @@
-//! `tessera-sim coordination` as a user meets it: what it prints, when it ends, and with which code.
+//! `tessera-sim` as a user meets it: what it prints, when it ends, and with which code.
 #![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
 use std::process::{Command, Output};
@@ -55,5 +55,15 @@ fn what_cannot_be_meant_is_refused_with_two() {
         let refused = sim(arguments);
         assert_eq!(refused.status.code(), Some(2), "{arguments}: {refused:?}");
         assert!(String::from_utf8(refused.stderr).unwrap().contains("error: "), "{arguments}");
+    }
+}
+
+#[test]
+fn a_network_too_small_for_its_scenario_is_refused_with_two() {
+    for (nodes, told) in [("0", "at least 40"), ("1", "at least 40"), ("39", "at least 40"), ("many", "not a number")] {
+        let arguments = ["dht", "--scenario", "churn", "--quiet", "--nodes", nodes];
+        let refused = Command::new(env!("CARGO_BIN_EXE_tessera-sim")).args(arguments).output().unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{nodes}: {refused:?}");
+        assert!(String::from_utf8(refused.stderr).unwrap().contains(told), "{nodes}");
     }
 }

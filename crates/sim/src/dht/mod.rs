@@ -40,8 +40,8 @@ pub(crate) enum Scenario {
 /// A simulation of the DHT.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// How many nodes.
-    #[arg(long, default_value_t = 1000)]
+    /// How many nodes; at least 40.
+    #[arg(long, default_value_t = 1000, value_parser = enough_nodes)]
     nodes: usize,
     /// What happens to them.
     #[arg(long, value_enum, default_value = "steady")]
@@ -61,6 +61,17 @@ pub(crate) struct Args {
     /// No progress lines.
     #[arg(long)]
     quiet: bool,
+}
+
+/// The smallest network accepted: twice as many nodes as hold a record. Every scenario runs to its end in it.
+const NODES_MIN: usize = 40;
+
+fn enough_nodes(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(nodes) if nodes >= NODES_MIN => Ok(nodes),
+        Ok(_) => Err(format!("too few for any scenario; give at least {NODES_MIN}")),
+        Err(error) => Err(format!("not a number of nodes: {error}")),
+    }
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
