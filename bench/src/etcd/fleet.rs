@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tessera_contracts::{CursorUpdate, LogicalTime, OpId, RunId, WorkerId};
 use tessera_coordination::backend::{AsyncCoordinationBackend, AsyncShardClaiming, HeldShard};
@@ -47,13 +47,24 @@ pub(super) fn figures() -> Vec<Figure> {
     all
 }
 
-/// Takes a shard of the run, as often as it takes.
+/// A clock that runs, since a worker that claims in vain is asked to wait before it claims again.
+fn now() -> LogicalTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    LogicalTime::new(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Takes a shard of the run, with as many tries as a minute holds at most.
 async fn claim(coordinator: &mut AsyncEtcdCoordinator<impl Store>, run: RunId, worker: WorkerId) -> Lease {
     let mut scratch = AcquireScratch::new();
+    let mut tries = 0;
     loop {
-        match coordinator.claim_next_available(LogicalTime::new(1), TENANT, run, worker, &mut scratch).await {
+        match coordinator.claim_next_available(now(), TENANT, run, worker, &mut scratch).await {
             Ok(view) => return view.lease,
-            Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            Err(error) => {
+                tries += 1;
+                assert!(tries < 12_000, "nothing could be claimed: {error}");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
         }
     }
 }
@@ -70,6 +81,7 @@ fn failover() -> Pair {
     let mut survivor = bench.coordinator.clone();
     let runtime = Arc::clone(&bench.runtime);
     let ours = move |times| {
+        let _alive = &bench;
         for _ in 0..times {
             worker += 1;
             bench.runtime.block_on(async {
@@ -80,13 +92,13 @@ fn failover() -> Pair {
                 let lease = claim(&mut survivor, RUN, WORKER).await;
                 let reason = ReleaseReason::Released;
                 let op = OpId::new(worker);
-                survivor.release(LogicalTime::new(1), TENANT, &lease, None, reason, op).await.expect("released");
+                survivor.release(now(), TENANT, &lease, None, reason, op).await.expect("released");
             });
         }
     };
     let reference = move |times| {
         for _ in 0..times {
-            runtime.block_on(tokio::time::sleep(TTL));
+            runtime.block_on(async { tokio::time::sleep(TTL).await });
         }
     };
     Pair::new(ours, reference)
