@@ -37,15 +37,18 @@ fn stage(rule: Rule, config: &Config) -> Stage<Broken<InMemoryCoordinator>> {
 /// The smallest world found in which the rule shows, and the shortest script.
 fn found(rule: Rule) -> (Config, Violation) {
     let simulate = |config: &Config| World::around(stage(rule, config), config.clone()).run();
-    let (config, violation) = (0..400)
+    let violations = (0..400)
         .map(|seed| Config::draw(seed, 3_000, Level::Stormy, seed % 3 == 2))
-        .find_map(|config| simulate(&config).err().map(|violation| (config, violation)))
-        .unwrap();
-    let (least, violation) = shrink(&config, &violation, simulate);
-    let shortest = shorten(&violation, |script| stage(rule, &least).play(script));
-    assert_eq!(shortest.property, violation.property);
-    assert!(shortest.script.len() <= violation.script.len());
-    (least, shortest)
+        .filter_map(|config| simulate(&config).err().map(|violation| (config, violation)));
+    // Some worlds need much to come to the point, so the shortest of a few is told.
+    let shortened = violations.take(6).map(|(config, violation)| {
+        let (least, violation) = shrink(&config, &violation, simulate);
+        let shortest = shorten(&violation, |script| stage(rule, &least).play(script));
+        assert_eq!(shortest.property, violation.property);
+        assert!(shortest.script.len() <= violation.script.len());
+        (least, shortest)
+    });
+    shortened.min_by_key(|(_, violation)| violation.script.len()).unwrap()
 }
 
 #[test]
