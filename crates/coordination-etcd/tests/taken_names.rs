@@ -1,4 +1,4 @@
-//! A split that is one transaction, and whose child's name is taken, is refused and changes nothing.
+//! A split whose child's name is taken is refused and changes nothing, whether it is one transaction or many.
 //!
 //! Names of children are 63 bits of a hash, so they never collide in practice; the other shard is put there by hand.
 
@@ -10,7 +10,7 @@ use tessera_contracts::{
     Cursor, CursorSemantics, CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardKey, ShardSpec, TenantId, WorkerId,
 };
 use tessera_coordination::backend::{CoordinationBackend, RunManagement};
-use tessera_coordination::error::SplitError;
+use tessera_coordination::error::{InfraError, SplitError};
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::{AcquireScratch, Lease};
 use tessera_coordination_etcd::EtcdConfig;
@@ -71,7 +71,7 @@ fn take(kv: &SimKv, kind: DerivedShardKind, index: u32) -> ShardKey {
 fn assert_refused(kv: &SimKv, etcd: &mut SimEtcdCoordinator, lease: &Lease, taken: ShardKey, act: impl Split) {
     let stored = everything(kv);
     let refused = act(etcd, SPLIT).expect_err("it wrote over another shard");
-    assert!(matches!(refused, SplitError::BackendError(_)), "{refused:?}");
+    assert!(matches!(refused, SplitError::BackendError(InfraError::Corruption { .. })), "{refused:?}");
     assert_eq!(everything(kv), stored);
     let theirs = coordinator(kv).get_shard(TENANT, taken).expect("there");
     assert_eq!((theirs.state.parent, theirs.spec.metadata()), (Some(ShardId::new(2)), &b"somebody else's"[..]));
@@ -93,6 +93,21 @@ fn a_child_whose_name_is_taken_is_not_written_over_by_a_split_of_one_transaction
         let (mut etcd, lease) = leased(&kv);
         let taken = take(&kv, DerivedShardKind::Child, index);
         let plan = plan_split_replace(parent().view(), &[b"f"]).expect("valid");
+        assert_refused(&kv, &mut etcd, &lease, taken, |etcd: &mut SimEtcdCoordinator, op| {
+            etcd.split_replace(NOW, TENANT, &lease, &plan, op).map(drop)
+        });
+    }
+}
+
+#[test]
+fn a_child_whose_name_is_taken_is_not_written_over_by_a_split_of_many_transactions() {
+    let points: Vec<[u8; 2]> = (0..199).map(|point| [b'b', point]).collect();
+    let points: Vec<&[u8]> = points.iter().map(<[u8; 2]>::as_slice).collect();
+    let plan = plan_split_replace(parent().view(), &points).expect("valid");
+    for index in [0, 199] {
+        let kv = SimKv::new(1);
+        let (mut etcd, lease) = leased(&kv);
+        let taken = take(&kv, DerivedShardKind::Child, index);
         assert_refused(&kv, &mut etcd, &lease, taken, |etcd: &mut SimEtcdCoordinator, op| {
             etcd.split_replace(NOW, TENANT, &lease, &plan, op).map(drop)
         });

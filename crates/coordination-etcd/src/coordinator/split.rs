@@ -120,7 +120,14 @@ impl<K: Kv> Inner<K> {
                     let Planned { answer, event, .. } = *planned;
                     return Ok(Done { answer: IdempotentOutcome::Executed(answer), event });
                 }
-                Commit::Lost(fresh) => stored = *fresh.ok_or(AccessRefused::ShardNotFound { key })?,
+                Commit::Lost(fresh) => {
+                    let fresh = *fresh.ok_or(AccessRefused::ShardNotFound { key })?;
+                    // Not for the parent's sake: a child's name may be taken, and then trying again helps nobody.
+                    if fresh.hot_revision == stored.hot_revision {
+                        self.refuse_taken_names(operation, &fresh, &planned, deadline).await?;
+                    }
+                    stored = fresh;
+                }
                 Commit::Doubtful(fresh) => {
                     in_doubt = Some(planned.event);
                     unanswered = Some(stored.hot_revision);
@@ -186,6 +193,7 @@ impl<K: Kv> Inner<K> {
         deadline: Moment,
     ) -> Result<(), SplitError> {
         let (tenant, key) = (stored.record.tenant, stored.record.key);
+        self.refuse_taken_names(operation, stored, planned, deadline).await?;
         let children = planned.children.iter().map(|(key, _)| key.shard).collect();
         let marker = HatchingPart { decided_on: stored.hot_revision, children };
         let mut writes = vec![vec![Op::put(self.space.hatching(tenant, key), marker.encode())]];
@@ -200,6 +208,31 @@ impl<K: Kv> Inner<K> {
             let txn = Txn { compares: parent_unmoved(stored), success: ops, failure: vec![] };
             // Writing the same again changes nothing, and a parent that moved on is noticed when it is changed.
             self.repeat(operation, txn, deadline).await?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a split if a shard that is not of its own making has the name of a child: it would be written over, and the
+    /// marker would have it deleted should the split be undone. What this split itself staged before is written again.
+    async fn refuse_taken_names<T>(
+        &self,
+        operation: &'static str,
+        stored: &StoredShard,
+        planned: &Planned<T>,
+        deadline: Moment,
+    ) -> Result<(), SplitError> {
+        let (tenant, parent) = (stored.record.tenant, stored.record.key.shard);
+        for chunk in planned.children.chunks(self.config.txn_ops_max) {
+            let reads = chunk.iter().map(|(child, _)| Op::get(self.space.cold(tenant, *child))).collect();
+            let read = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
+            for ((child, _), answer) in chunk.iter().zip(&read.responses) {
+                let Some(there) = found(answer) else { continue };
+                let there = ColdPart::decode(&there.value).map_err(|error| unreadable(operation, &error))?;
+                if !there.staged || there.parent != Some(parent) {
+                    let taken = format!("another shard has the name {} that a child derives", child.shard);
+                    return Err(InfraError::corruption(operation, taken).into());
+                }
+            }
         }
         Ok(())
     }
