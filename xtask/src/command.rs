@@ -137,7 +137,8 @@ fn end_with_descendants(root: u32) {
         })
         .collect();
     let doomed = descendants(root, &parents).iter().map(u32::to_string).collect::<Vec<_>>();
-    let _ = Command::new("kill").arg("-KILL").args(doomed).stderr(Stdio::null()).status();
+    // The shell's own `kill`: a minimal system has no program of that name.
+    let _ = Command::new("sh").args(["-c", r#"kill -KILL "$@""#, "kill"]).args(doomed).stderr(Stdio::null()).status();
 }
 
 /// The parent's id in a line of `/proc/PID/stat`: the second field after the name, which may itself hold blanks and brackets.

