@@ -59,7 +59,8 @@ impl Enqueue {
 /// Why a message was dropped, as its producer sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DropReason {
-    /// No room: the ring is full, the class is being shed, or the producer is over its rate.
+    /// No room: the ring is full, the class is being shed, the producer is over its rate, or too many acknowledgements are
+    /// waited for.
     Full,
     /// It has been forwarded or retried as often as it may be.
     TtlExpired,
@@ -85,11 +86,13 @@ pub enum DropCause {
     NoRoute = 5,
     /// The receiving lane died with the message in flight.
     LaneDown = 6,
+    /// An acknowledgement was asked for, and as many are waited for as may be, or the lane has no timer left.
+    AcksFull = 7,
 }
 
 impl DropCause {
     /// All causes, in the order of their numbers.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::RingFull,
         Self::Shed,
         Self::RateCapped,
@@ -97,13 +100,14 @@ impl DropCause {
         Self::TtlExpired,
         Self::NoRoute,
         Self::LaneDown,
+        Self::AcksFull,
     ];
 
     /// What the producer is told.
     #[must_use]
     pub const fn reason(self) -> DropReason {
         match self {
-            Self::RingFull | Self::Shed | Self::RateCapped | Self::Superseded => DropReason::Full,
+            Self::RingFull | Self::Shed | Self::RateCapped | Self::Superseded | Self::AcksFull => DropReason::Full,
             Self::TtlExpired => DropReason::TtlExpired,
             Self::NoRoute | Self::LaneDown => DropReason::NoRoute,
         }
@@ -120,6 +124,7 @@ impl DropCause {
             Self::TtlExpired => "ttl_expired",
             Self::NoRoute => "no_route",
             Self::LaneDown => "lane_down",
+            Self::AcksFull => "acks_full",
         }
     }
 }

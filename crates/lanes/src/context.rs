@@ -246,6 +246,7 @@ impl Context {
 
     /// Sends a message and asks for an acknowledgement: [`Notice::Acked`](crate::handler::Notice::Acked) when it was handled,
     /// [`Notice::AckGivenUp`](crate::handler::Notice::AckGivenUp) after as many tries as its time to live. Handlers see repeats.
+    /// If too many acknowledgements are waited for, or no timer is left, it is dropped as [`DropReason::Full`] and not sent.
     ///
     /// # Panics
     /// If the correlation id is zero: nothing could be acknowledged by it.
@@ -256,14 +257,18 @@ impl Context {
             return self.drop_message(&envelope, DropCause::NoRoute);
         };
         let Some(place) = self.acks.insert(envelope, payload) else {
-            return self.drop_message(&envelope, DropCause::RingFull);
+            return self.drop_message(&envelope, DropCause::AcksFull);
+        };
+        // The timer first: a message that nobody would ask after again must not go out as one that is acknowledged.
+        let Ok(timer) = self.insert_timer(self.ack_timeout, Timer::Ack(place)) else {
+            self.acks.forget(place);
+            return self.drop_message(&envelope, DropCause::AcksFull);
         };
         let sent = self.post(&envelope, payload);
-        if sent.is_accepted()
-            && let Ok(timer) = self.insert_timer(self.ack_timeout, Timer::Ack(place))
-        {
+        if sent.is_accepted() {
             self.acks.set_timer(place, Some(timer));
         } else {
+            self.cancel_timer(timer);
             self.acks.forget(place);
         }
         sent
@@ -278,12 +283,8 @@ impl Context {
         if let Some(envelope) = self.address(envelope, &payload[..len]) {
             let _ = self.post(&envelope, &payload[..len]);
         }
-        let timer = self.insert_timer(self.ack_timeout, Timer::Ack(place)).ok();
-        if timer.is_none() {
-            self.acks.forget(place);
-        } else {
-            self.acks.set_timer(place, timer);
-        }
+        let timer = self.insert_timer(self.ack_timeout, Timer::Ack(place));
+        self.acks.set_timer(place, Some(timer.expect("its last timer has just left the wheel, so there is room")));
     }
 
     /// Tells the sender of `envelope` that it was handled.

@@ -284,8 +284,9 @@ impl<H: Handler> Lane<H> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::lane) mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::Ordering;
 
     use tessera_contracts::prefix_map::{PrefixMap, Selector};
 
@@ -293,23 +294,27 @@ mod tests {
     use crate::class::{DropReason, Enqueue};
     use crate::config::LaneConfig;
     use crate::envelope::{Envelope, Kind};
-    use crate::handler::{Datagram, Message};
+    use crate::handler::{Datagram, Message, RecordSink, Walk};
     use crate::ring::link::link;
     use crate::ring::park::Bed;
     use crate::ring::pressure::Pressure;
     use crate::wal::Importance;
-    use crate::wal::queue::{Entry, LogReceiver, log_queue};
+    use crate::wal::queue::{Entry, LogReceiver, WriterBeds, log_queue};
 
     /// Does everything a busy handler does: answers, tells the other lane in two classes, logs, sets timers and stops them.
     #[derive(Default)]
-    struct Busy {
-        handled: u64,
-        timers: u64,
+    pub(in crate::lane) struct Busy {
+        pub(in crate::lane) handled: u64,
+        pub(in crate::lane) timers: u64,
+        /// Records of a thousand bytes in its snapshot.
+        pub(in crate::lane) state: u64,
         downs: Vec<(LaneIndex, u64)>,
     }
 
     const ASK: Kind = Kind::new(1);
-    const ANSWER: Kind = Kind::new(2);
+    pub(in crate::lane) const ANSWER: Kind = Kind::new(2);
+    /// The lane is given up while it handles this.
+    pub(in crate::lane) const GIVEN_UP: Kind = Kind::new(3);
 
     impl Handler for Busy {
         type Command = ();
@@ -340,6 +345,9 @@ mod tests {
 
         fn on_message(&mut self, cx: &mut Context, message: Message<'_>) {
             self.handled += 1;
+            if message.envelope.kind == GIVEN_UP {
+                cx.fence.store(true, Ordering::Relaxed);
+            }
             if message.envelope.kind == ASK && message.envelope.class == Class::Coordination {
                 let correlation_id = message.envelope.correlation_id;
                 let answer =
@@ -357,9 +365,14 @@ mod tests {
                 self.downs.push((lane, lost));
             }
         }
+
+        fn on_snapshot(&mut self, from: u64, sink: &mut RecordSink<'_>) -> Walk {
+            let stopped = (from..self.state).find(|_| !sink.put(1, Slot(3), &[7; 1000]));
+            stopped.map_or(Walk::Done, Walk::More)
+        }
     }
 
-    fn two_lanes() -> ([Lane<Busy>; 2], LogReceiver) {
+    pub(in crate::lane) fn two_lanes() -> ([Lane<Busy>; 2], LogReceiver) {
         let config = LaneConfig::default();
         let map = Arc::new(PrefixMap::new(Selector::default(), 2).unwrap());
         let mut lanes = [0, 1].map(|lane| {
@@ -368,12 +381,11 @@ mod tests {
         });
         for (src, dst) in [(0, 1), (1, 0), (0, 0), (1, 1)] {
             let (src_lane, dst_lane) = (LaneIndex(src as u8), LaneIndex(dst as u8));
-            let (out, inlet) =
-                link(src_lane, dst_lane, &config.rings, Bed::never_sleeps(), Arc::new(Pressure::default()));
+            let (out, inlet) = link(src_lane, dst_lane, &config.rings, Bed::alone(), Arc::new(Pressure::default()));
             lanes[src].mail(LaneTime(0), Mail::Link(Box::new(out)));
             lanes[dst].mail(LaneTime(0), Mail::Inlet(Box::new(inlet)));
         }
-        let (sender, receiver) = log_queue(1 << 20, Bed::never_sleeps());
+        let (sender, receiver) = log_queue(1 << 20, WriterBeds::default());
         lanes[0].cx.log = Some(sender);
         (lanes, receiver)
     }

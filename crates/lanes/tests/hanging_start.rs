@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use tessera_contracts::prefix_map::{LaneIndex, Slot};
 use tessera_lanes::handler::Record;
 use tessera_lanes::runtime::{ChangeRefused, RestartPolicy, Runtime, RuntimeConfig};
+use tessera_lanes::telemetry::alarms::Alarm;
 use tessera_lanes::wal::{Importance, LogConfig};
 use tessera_lanes::{Context, Handler};
 
@@ -129,6 +130,10 @@ fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
     }
 }
 
+fn has_alarm(runtime: &Runtime<Ask>) -> bool {
+    runtime.alarms() == [Alarm::DiskHangs { lane: LaneIndex(1) }]
+}
+
 fn kept(runtime: &Runtime<Ask>, lane: u8) -> BTreeSet<u8> {
     let (to, from) = channel();
     let mut answer = None;
@@ -195,6 +200,30 @@ fn what_a_lane_was_to_take_over_when_it_hung_its_replacement_takes_over() {
     assert_eq!(kept(&runtime, 0), BTreeSet::from([own]));
     gate.open();
     wait_for("two lanes", || runtime.resize(2).is_ok());
+    drop(runtime);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_disk_that_hangs_while_a_log_is_opened_is_announced_and_the_lane_serves_when_it_answers() {
+    let folder = folder("disk");
+    std::fs::create_dir_all(&folder).unwrap();
+    // Reading a pipe waits for a writer, as reading from a disk that hangs waits for the disk.
+    let pipe = format!("{folder}/lane-001.0000000001.log");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let runtime = start(&folder, 2, Where::Nowhere, &Arc::default());
+    assert_eq!(kept(&runtime, 0), BTreeSet::new(), "the other serves");
+    wait_for("an alarm", || has_alarm(&runtime));
+    assert_eq!(runtime.waiting_for_disk(), [LaneIndex(1)]);
+    let mut events = runtime.take_events();
+    assert_eq!(events.len(), 1, "told once, and the lane is not replaced: {events:?}");
+    assert!(events[0].what.contains("its disk has not answered for more than 300 ms"), "{events:?}");
+    assert!(!runtime.is_settled());
+    drop(std::fs::File::options().write(true).open(&pipe).unwrap());
+    assert_eq!(kept(&runtime, 1), BTreeSet::new(), "it serves");
+    wait_for("the end of the alarm", || runtime.alarms().is_empty() && runtime.waiting_for_disk().is_empty());
+    events.extend(runtime.take_events());
+    assert!(events.iter().any(|event| event.what == "its disk answers again"), "{events:?}");
     drop(runtime);
     std::fs::remove_dir_all(folder).unwrap();
 }

@@ -298,6 +298,22 @@ fn steering_is_exact_after_a_lane_dies_and_after_every_change() {
 }
 
 #[test]
+fn without_steering_no_datagram_goes_to_a_lane_that_has_retired() {
+    let bind = Some("127.0.0.1:0".parse().unwrap());
+    let runtime = start(RuntimeConfig { bind, kernel_steering: false, ..config(4) });
+    for lanes in [1, 3, 2] {
+        runtime.resize(lanes).unwrap();
+        for _ in 0..32 {
+            // A port of its own each: the kernel spreads over sockets by address.
+            let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            client.send_to(&[7, 7], runtime.address().unwrap()).unwrap();
+            client.recv(&mut [0; 8]).unwrap();
+        }
+    }
+}
+
+#[test]
 fn datagrams_sent_while_a_lane_is_down_wait_for_its_successor() {
     let slow = RestartPolicy { delay_min: Duration::from_millis(300), ..RestartPolicy::default() };
     let bind = Some("127.0.0.1:0".parse().unwrap());

@@ -176,3 +176,101 @@ fn handle_message<H: Handler>(handler: &mut H, cx: &mut Context, envelope: &Enve
         cx.acknowledge(envelope);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    use tessera_contracts::prefix_map::LaneIndex;
+
+    use super::*;
+    use crate::class::{DropReason, Enqueue};
+    use crate::context::DATAGRAM_HOPS_MAX;
+    use crate::lane::tests::{ANSWER, GIVEN_UP, two_lanes};
+    use crate::time::LaneTime;
+
+    fn peer() -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, 9], 9))
+    }
+
+    #[test]
+    fn a_sender_with_a_newer_map_is_believed_that_a_slot_is_ours() {
+        let ([mut first, mut second], _log) = two_lanes();
+        let slot = (0..=255).map(Slot).find(|slot| second.cx.owner(*slot) == LaneIndex(0)).unwrap();
+        first.cx.map = Arc::new(first.cx.map.lent(slot, LaneIndex(1)).unwrap());
+        assert!(first.cx.send(Envelope::to_slot(slot, Class::Coordination, ANSWER), &[]).is_accepted());
+        assert!(!second.cx.owns(slot), "the new map has not come here yet");
+        second.turn(LaneTime(1));
+        assert_eq!((second.handler.handled, second.cx.counters.forwarded.get()), (1, 0));
+    }
+
+    #[test]
+    fn a_datagram_is_passed_on_as_often_as_it_may_be_and_no_more() {
+        let ([mut first, mut second], _log) = two_lanes();
+        for hops in 0..DATAGRAM_HOPS_MAX {
+            assert_eq!(first.cx.pass_on(LaneIndex(1), peer(), b"x", hops), Enqueue::Enqueued);
+        }
+        let too_often = Enqueue::Dropped(DropReason::TtlExpired);
+        assert_eq!(first.cx.pass_on(LaneIndex(1), peer(), b"x", DATAGRAM_HOPS_MAX), too_often);
+        assert_eq!(first.cx.pass_on(LaneIndex(0), peer(), b"x", 0), too_often, "not to itself");
+        let inlet = second.inlets.iter_mut().find(|inlet| inlet.src == LaneIndex(0)).unwrap();
+        let mut hops = || inlet.bulk.pop(&mut [0; 64 << 10]).map(|(frame, _)| frame);
+        assert_eq!(hops(), Some(Frame::Datagram { from: peer(), hops: 1 }));
+        assert_eq!(hops(), Some(Frame::Datagram { from: peer(), hops: 2 }));
+        assert_eq!(hops(), None);
+        let counters = &first.cx.counters;
+        assert_eq!((counters.misrouted.get(), counters.misrouted_dropped.get()), (2, 2));
+    }
+
+    #[test]
+    fn a_lane_that_was_given_up_does_nothing_any_more() {
+        let ([mut first, mut second], _log) = two_lanes();
+        let to_second = |kind| Envelope::to_lane(LaneIndex(1), Class::Coordination, kind);
+        second.cx.set_timer(Duration::from_millis(1), 1).unwrap();
+        for kind in [ANSWER, GIVEN_UP, ANSWER] {
+            assert!(first.cx.send(to_second(kind), &[]).is_accepted());
+        }
+        // It is given up in the middle of a turn: the second message is its last, and no timer fires.
+        assert!(!second.turn(LaneTime(2000)));
+        assert_eq!((second.handler.handled, second.handler.timers), (2, 0));
+        assert!(first.cx.send(to_second(ANSWER), &[]).is_accepted());
+        assert!(!second.turn(LaneTime(3000)));
+        second.datagram(LaneTime(3000), peer(), &mut [0; 8]);
+        assert_eq!((second.handler.handled, second.handler.timers, second.cx.sends.len()), (2, 0, 0));
+        assert!(second.has_waiting(), "what came since is left where it is");
+        let answer = Envelope::to_lane(LaneIndex(0), Class::Control, ANSWER);
+        assert_eq!(second.cx.send(answer, &[]), Enqueue::Dropped(DropReason::NoRoute));
+        assert_eq!(second.cx.pass_on(LaneIndex(0), peer(), b"x", 0), Enqueue::Dropped(DropReason::NoRoute));
+        first.turn(LaneTime(3000));
+        assert_eq!(first.handler.handled, 0, "nothing of it reaches anybody");
+        second.cx.fence.store(false, Ordering::Relaxed);
+        assert!(second.turn(LaneTime(3000)), "only the fence held it back");
+    }
+
+    #[test]
+    fn a_message_whose_acknowledgement_cannot_be_waited_for_is_refused_and_not_sent() {
+        let ([mut first, mut second], _log) = two_lanes();
+        let wanted = |id| Envelope { correlation_id: id, ..Envelope::to_lane(LaneIndex(1), Class::Control, ANSWER) };
+        let mut timers = Vec::new();
+        while let Ok(timer) = first.cx.set_timer(Duration::from_secs(9), 0) {
+            timers.push(timer);
+        }
+        assert_eq!(first.cx.send_acked(wanted(1), b"x"), Enqueue::Dropped(DropReason::Full), "no timer is left");
+        first.cx.cancel_timer(timers.pop().unwrap());
+        assert_eq!(first.cx.send_acked(wanted(2), b"x"), Enqueue::Enqueued);
+        second.turn(LaneTime(1));
+        assert_eq!(second.handler.handled, 1);
+        first.turn(LaneTime(2));
+        assert_eq!(first.cx.send_acked(wanted(3), b"x"), Enqueue::Enqueued, "the acknowledgement gave the timer back");
+        let nowhere = Envelope { dst: LaneIndex(9), ..wanted(4) };
+        first.turn(LaneTime(3));
+        second.turn(LaneTime(3));
+        first.turn(LaneTime(4));
+        assert_eq!(first.cx.send_acked(nowhere, b"x"), Enqueue::Dropped(DropReason::NoRoute));
+        assert!(first.cx.set_timer(Duration::from_secs(9), 0).is_ok(), "a message not sent keeps no timer");
+        let dropped = &first.cx.counters.class(Class::Control).dropped;
+        assert_eq!(dropped[DropCause::AcksFull as usize].get(), 1);
+    }
+}

@@ -27,7 +27,7 @@ impl<H: Handler> Lane<H> {
 
     pub(super) fn watch_log(&mut self) -> bool {
         let Some(log) = &self.cx.log else { return self.settle_imports() };
-        let (durable, failed) = (log.progress.durable(), log.progress.has_failed());
+        let (durable, syncs, failed) = (log.progress.durable(), log.progress.syncs(), log.progress.has_failed());
         if self.snapshot.is_none() && log.progress.is_snapshot_wanted() {
             self.begin_snapshot();
         }
@@ -35,6 +35,7 @@ impl<H: Handler> Lane<H> {
         if durable > self.durable_seen {
             self.durable_seen = durable;
             self.cx.counters.log_durable.set(durable.0);
+            self.cx.counters.log_syncs.set(syncs);
             self.handler.on_notice(&mut self.cx, Notice::Durable { upto: durable });
             busy = true;
         }
@@ -80,5 +81,31 @@ impl<H: Handler> Lane<H> {
         let ended = matches!(next, SnapshotStep::Ending) && log.push(Entry::SnapshotEnd, &[], Importance::Hard).is_ok();
         self.snapshot = if ended || unavailable { None } else { Some(next) };
         sent > 0 || ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tessera_contracts::prefix_map::Slot;
+
+    use super::*;
+    use crate::lane::tests::two_lanes;
+    use crate::time::LaneTime;
+
+    #[test]
+    fn a_snapshot_leaves_half_of_the_queue_to_what_happens_meanwhile() {
+        let ([mut first, _second], mut log) = two_lanes();
+        first.handler.state = 10_000;
+        first.cx.log.as_ref().unwrap().progress.want_snapshot();
+        first.turn(LaneTime(1));
+        let mut hard = 0;
+        while first.cx.log(1, Slot(3), &[0; 1000], Importance::Hard).is_ok() {
+            hard += 1;
+        }
+        let mut payload = Vec::new();
+        let snapshot = std::iter::from_fn(|| log.pop(&mut payload))
+            .filter(|(entry, _)| matches!(entry, Entry::SnapshotRecord { .. }))
+            .count();
+        assert!(snapshot > 400 && hard > 400, "of a mebibyte, {snapshot} kB snapshot and {hard} kB new");
     }
 }

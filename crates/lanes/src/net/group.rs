@@ -1,7 +1,8 @@
 //! The sockets of a runtime: as many as lanes, all bound to one port with SO_REUSEPORT, in the order of the lanes.
 //!
-//! The kernel numbers the members of the group by the order of binding. Closing one would renumber the rest, so nothing here is
-//! ever closed while the runtime lives: a lane that dies or retires leaves its socket behind, and its successor takes it up.
+//! The kernel numbers the members of the group by the order of binding. Closing one would renumber those behind it, so a lane
+//! that dies leaves its socket behind, and its successor takes it up. Only the last are closed, when their lanes have retired:
+//! where the kernel does not steer, it would go on giving them a share of the datagrams that nobody reads.
 //! Nor is a member ever connected: a connected one takes its peer's datagrams past the filter.
 
 use std::io;
@@ -43,6 +44,15 @@ impl SocketGroup {
             self.sockets.push(Arc::new(bind_one(self.address, self.buffer_bytes)?));
         }
         Ok(())
+    }
+
+    /// Closes the last sockets until there are `count`. One that a lane still holds stays, and so do those before it: it would be
+    /// closed later, and renumber whatever was bound meanwhile.
+    pub(crate) fn shrink_to(&mut self, count: usize) {
+        while self.sockets.len() > count.max(1) && self.sockets.last().is_some_and(|last| Arc::strong_count(last) == 1)
+        {
+            self.sockets.pop();
+        }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -88,13 +98,19 @@ fn bind_one(address: SocketAddr, buffer_bytes: usize) -> io::Result<UdpSocket> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use tessera_contracts::prefix_map::{LaneIndex, Selector, Slot};
 
     use super::*;
     use crate::net::batch::send_all;
     use crate::net::send_queue::SendQueue;
     use crate::telemetry::counters::LaneCounters;
+
+    /// Somebody who shares the port of a group and can tell the kernel how to steer for all.
+    pub(crate) fn stranger_at(address: SocketAddr) -> SocketGroup {
+        let socket = bind_one(address, 1 << 16).unwrap();
+        SocketGroup { sockets: vec![Arc::new(socket)], address, buffer_bytes: 1 << 16 }
+    }
 
     /// Sends a datagram of every slot from several ports and checks which socket it reached.
     fn check(group: &SocketGroup, map: &PrefixMap, target: SocketAddr) {
@@ -129,6 +145,31 @@ mod tests {
             group.steer(&map, 1).unwrap();
             check(&group, &map, SocketAddr::from(([127, 0, 0, 1], port)));
         }
+    }
+
+    /// A datagram from each of many ports, so that the kernel's spreading by address meets every socket.
+    fn reached(group: &SocketGroup, lanes: usize) -> Vec<usize> {
+        for _ in 0..64 {
+            let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+            client.send_to(b"x", group.address()).unwrap();
+        }
+        (0..lanes).map(|lane| std::iter::from_fn(|| group.socket(lane).recv_from(&mut [0; 8]).ok()).count()).collect()
+    }
+
+    #[test]
+    fn a_socket_whose_lane_has_retired_gets_no_datagrams_unless_somebody_still_holds_it() {
+        let mut group = SocketGroup::bind("127.0.0.1:0".parse().unwrap(), 4, 1 << 16).unwrap();
+        assert!(reached(&group, 4).iter().all(|count| *count > 0), "the kernel spreads over all of them");
+        let ghost = group.socket(2);
+        group.shrink_to(1);
+        assert_eq!(group.sockets.len(), 3, "what a ghost holds keeps its number");
+        drop(ghost);
+        group.shrink_to(1);
+        assert_eq!(reached(&group, 1), [64]);
+        group.grow_to(3).unwrap();
+        let map = PrefixMap::new(Selector::default(), 3).unwrap();
+        group.steer(&map, 1).unwrap();
+        check(&group, &map, group.address());
     }
 
     #[test]

@@ -289,7 +289,7 @@ mod tests {
 
     fn pair() -> (Link, Inlet, Arc<Pressure>) {
         let pressure = Arc::new(Pressure::default());
-        let (link, inlet) = link(LaneIndex(0), LaneIndex(1), &tiny(), Bed::never_sleeps(), pressure.clone());
+        let (link, inlet) = link(LaneIndex(0), LaneIndex(1), &tiny(), Bed::alone(), pressure.clone());
         (link, inlet, pressure)
     }
 

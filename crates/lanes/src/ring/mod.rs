@@ -1,9 +1,11 @@
-//! What crosses lanes, and nothing else does: bounded single-producer single-consumer rings, one flag, one eventfd.
+//! What crosses lanes, and nothing else does: bounded single-producer single-consumer rings and a word to
+//! wake each other by.
 //!
 //! The rings themselves are `rtrb`'s. Added here: payload bytes beside the envelopes, the drop policy of each class, exact
 //! knowledge of what is still in flight, the pressure flag by which Control sheds the lower classes, and parking.
 //! All of it is safe code. Loom explores the parking protocol, the order of payload and envelope, and the reserved places of
-//! Control, and shows that each fails without what holds it; the pressure and skip counters are relaxed hints of which a stale reading sheds or keeps a few messages too many, never more.
+//! Control, and shows that each fails without what holds it; the pressure and skip counters are relaxed hints of
+//! which a stale reading sheds or keeps a few messages too many, never more.
 
 pub(crate) mod bulk;
 pub(crate) mod inflight;

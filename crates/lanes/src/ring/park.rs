@@ -4,12 +4,15 @@
 //! Before it sleeps it raises a flag, and *then* looks at its rings once more; a producer pushes, and *then* looks at the
 //! flag. A full fence between the two steps on either side makes it impossible that both look too early.
 
-use std::fmt::Debug;
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::time::Duration;
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::thread::futex;
 
 /// The two atomic steps of the protocol, so that loom can run it with its own.
 pub(crate) trait ParkedFlag {
@@ -20,17 +23,17 @@ pub(crate) trait ParkedFlag {
     fn full_fence(&self);
 }
 
-impl ParkedFlag for AtomicBool {
+impl ParkedFlag for AtomicU32 {
     fn set(&self, parked: bool) {
-        self.store(parked, Ordering::Relaxed);
+        self.store(u32::from(parked), Ordering::Relaxed);
     }
 
     fn take(&self) -> bool {
-        self.swap(false, Ordering::Relaxed)
+        self.swap(0, Ordering::Relaxed) != 0
     }
 
     fn is_set(&self) -> bool {
-        self.load(Ordering::Relaxed)
+        self.load(Ordering::Relaxed) != 0
     }
 
     fn full_fence(&self) {
@@ -51,58 +54,88 @@ pub(crate) fn needs_wake(flag: &impl ParkedFlag) -> bool {
     flag.is_set() && flag.take()
 }
 
-/// A lane's bed: the flag and, in a real runtime, the eventfd that ends its wait.
+/// Where a thread sleeps: the flag, and what ends its wait.
 #[derive(Debug)]
 pub(crate) struct Bed {
-    parked: AtomicBool,
-    eventfd: Option<OwnedFd>,
+    /// A word and not a bool because the kernel can wait on it.
+    parked: AtomicU32,
+    woken_by: WokenBy,
+}
+
+#[derive(Debug)]
+enum WokenBy {
+    /// For a thread that waits for sockets too: a wait over several things needs a descriptor of each.
+    Eventfd(OwnedFd),
+    /// For a thread that waits for nothing else: half the system calls of a wake-up by descriptor, and none to open.
+    Flag,
 }
 
 impl Bed {
-    /// For lanes with a thread of their own.
-    pub(crate) fn with_eventfd() -> std::io::Result<Arc<Self>> {
+    /// For a thread that also waits for a socket.
+    pub(crate) fn beside_a_socket() -> io::Result<Arc<Self>> {
         let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Arc::new(Self { parked: AtomicBool::new(false), eventfd: Some(fd) }))
+        Ok(Self::woken_by(WokenBy::Eventfd(fd)))
     }
 
-    /// For lanes that are stepped by a simulator and never sleep.
-    pub(crate) fn never_sleeps() -> Arc<Self> {
-        Arc::new(Self { parked: AtomicBool::new(false), eventfd: None })
+    /// For a thread that waits for nothing but to be woken, and for lanes that a simulator steps, which never sleep.
+    pub(crate) fn alone() -> Arc<Self> {
+        Self::woken_by(WokenBy::Flag)
     }
 
-    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.eventfd.as_ref().map(AsFd::as_fd)
+    fn woken_by(woken_by: WokenBy) -> Arc<Self> {
+        Arc::new(Self { parked: AtomicU32::new(0), woken_by })
     }
 
-    /// Wakes the lane if it sleeps. Call once per batch, after the work is in its ring. Says whether it had to.
+    /// Wakes the thread if it sleeps. Call once per batch, after the work is in its ring. Says whether it had to.
     pub(crate) fn wake(&self) -> bool {
         if !needs_wake(&self.parked) {
             return false;
         }
-        if let Some(fd) = &self.eventfd {
-            // Cannot fail in a way that matters: a counter at its maximum is as readable as one at one.
-            let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+        // Neither can fail in a way that matters: a counter at its maximum is as readable as one at one, and a sleeper that is
+        // not yet in the kernel finds its flag down and does not go there.
+        match &self.woken_by {
+            WokenBy::Eventfd(fd) => drop(rustix::io::write(fd, &1u64.to_ne_bytes())),
+            WokenBy::Flag => drop(futex::wake(&self.parked, futex::Flags::PRIVATE, 1)),
         }
         true
     }
 
-    /// Announces sleep; the caller then checks its sources once more.
+    /// Announces sleep; the caller then checks its sources once more, and then sleeps or rises.
     pub(crate) fn announce_sleep(&self) {
         announce_sleep(&self.parked);
     }
 
-    /// Called after sleeping, or instead of it when the second look found work.
+    /// Sleeps until woken, until `wait` is over, or until there is something to read from `socket`, and rises.
+    pub(crate) fn sleep(&self, wait: Duration, socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
+        let slept = match &self.woken_by {
+            WokenBy::Eventfd(fd) => sleep_on(fd.as_fd(), socket, &timeout),
+            WokenBy::Flag => futex::wait(&self.parked, futex::Flags::PRIVATE, 1, Some(&timeout)),
+        };
+        self.rise();
+        match slept {
+            // Over, interrupted, or woken before the kernel had us: the caller looks again in each case.
+            Ok(()) | Err(Errno::TIMEDOUT | Errno::INTR | Errno::AGAIN) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Called instead of sleeping when the second look found work.
     pub(crate) fn rise(&self) {
         self.parked.set(false);
     }
+}
 
-    /// Empties the eventfd, so that the next wait waits. Writes coalesce: one read takes them all.
-    pub(crate) fn drain_eventfd(&self) {
-        if let Some(fd) = &self.eventfd {
-            let mut counter = [0u8; 8];
-            let _ = rustix::io::read(fd, &mut counter);
-        }
+fn sleep_on(eventfd: BorrowedFd<'_>, socket: Option<BorrowedFd<'_>>, timeout: &Timespec) -> Result<(), Errno> {
+    let waker = PollFd::from_borrowed_fd(eventfd, PollFlags::IN);
+    let mut fds = [waker.clone(), socket.map_or(waker, |socket| PollFd::from_borrowed_fd(socket, PollFlags::IN))];
+    let waited_on = 1 + usize::from(socket.is_some());
+    poll(&mut fds[..waited_on], Some(timeout))?;
+    if !fds[0].revents().is_empty() {
+        // So that the next wait waits. Writes add up: one read takes them all.
+        let _ = rustix::io::read(eventfd, &mut [0u8; 8]);
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -186,12 +219,59 @@ mod tests {
         explore(|| Unfenced(LoomFlag(LoomBool::new(false))));
     }
 
+    fn beds() -> [Arc<Bed>; 2] {
+        [Bed::beside_a_socket().unwrap(), Bed::alone()]
+    }
+
     #[test]
     fn a_lane_that_is_awake_costs_its_waker_no_system_call() {
-        let bed = Bed::with_eventfd().unwrap();
-        assert!(!bed.wake());
+        for bed in beds() {
+            assert!(!bed.wake());
+            bed.announce_sleep();
+            assert!(bed.wake());
+            assert!(!bed.wake(), "the second waker of the same sleep does nothing");
+        }
+    }
+
+    /// The longest wait there is, which a test that hangs would wait for.
+    const LONG: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn who_is_woken_between_announcing_and_sleeping_does_not_sleep() {
+        for bed in beds() {
+            for _ in 0..3 {
+                bed.announce_sleep();
+                assert!(bed.wake());
+                bed.sleep(LONG, None).unwrap();
+                assert!(!bed.wake(), "it has risen");
+            }
+        }
+    }
+
+    #[test]
+    fn a_sleeper_rises_when_it_is_woken_and_when_its_time_is_over() {
+        for bed in beds() {
+            let sleeper = bed.clone();
+            let thread = std::thread::spawn(move || {
+                sleeper.announce_sleep();
+                sleeper.sleep(LONG, None).unwrap();
+            });
+            while !bed.wake() {
+                std::thread::yield_now();
+            }
+            thread.join().unwrap();
+            bed.announce_sleep();
+            bed.sleep(Duration::from_millis(1), None).unwrap();
+            assert!(!bed.wake(), "it has risen");
+        }
+    }
+
+    #[test]
+    fn a_datagram_ends_the_sleep_beside_a_socket() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.send_to(b"x", socket.local_addr().unwrap()).unwrap();
+        let bed = Bed::beside_a_socket().unwrap();
         bed.announce_sleep();
-        assert!(bed.wake());
-        assert!(!bed.wake(), "the second waker of the same sleep does nothing");
+        bed.sleep(LONG, Some(socket.as_fd())).unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! The event loop of one lane on its thread.
 //!
 //! A turn takes what the supervisor, the outside, the socket and the rings have, in batches, and sends what came of it. An idle
-//! lane spins briefly and then sleeps on its socket and its eventfd together. A lane that was given up because it stalled
+//! lane spins briefly and then sleeps until its socket or another thread wakes it. A lane that was given up because it stalled
 //! finds its fence raised when it comes back, and leaves without touching anything.
 
 use std::io;
@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver as Inbox, Sender};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tessera_contracts::prefix_map::LaneIndex;
 
@@ -28,7 +27,7 @@ use crate::runtime::supervisor::Request;
 use crate::time::{LaneTime, micros};
 use crate::wal::LogConfig;
 use crate::wal::log::{Recovered, Wal, remove_lane};
-use crate::wal::queue::log_queue;
+use crate::wal::queue::{WriterBeds, log_queue};
 use crate::wal::storage::Directory;
 use crate::wal::writer::Writer;
 
@@ -62,11 +61,26 @@ pub(super) struct Seat<C> {
 }
 
 impl<C> Seat<C> {
+    fn now(&self) -> LaneTime {
+        LaneTime(micros(self.origin.elapsed()))
+    }
+
     /// Tells the supervisor that the lane gets on, and returns the time.
     fn beat(&self) -> LaneTime {
-        let now = LaneTime(micros(self.origin.elapsed()));
+        let now = self.now();
         self.pulse.beat(now);
         now
+    }
+
+    /// Waits for the disk, which only a lane that does not serve yet may do. It is no stall: a replacement would wait for the
+    /// same disk, and two must not open one log. But the supervisor knows of it.
+    fn at_the_disk<R>(&self, wait: impl FnOnce() -> R) -> R {
+        self.pulse.disk_wait_began.store(self.now().0 + 1, Ordering::Relaxed);
+        self.pulse.rest();
+        let result = wait();
+        self.pulse.disk_wait_began.store(0, Ordering::Relaxed);
+        self.beat();
+        result
     }
 }
 
@@ -76,6 +90,8 @@ pub(super) struct Pulse {
     /// When the current turn, or step of starting, began, in microseconds plus one; zero while the lane sleeps, waits for its
     /// disk before it serves, or has ended.
     turn_began: AtomicU64,
+    /// When the lane began to wait for its disk before it serves, in microseconds plus one; zero if it does not.
+    disk_wait_began: AtomicU64,
     /// The lane was given up: it must not touch anything any more.
     pub(super) fenced: Arc<AtomicBool>,
     pub(super) stop: AtomicBool,
@@ -92,10 +108,19 @@ impl Pulse {
 
     /// How long the lane has been in its current turn.
     pub(super) fn busy_for(&self, now: LaneTime) -> Duration {
-        match self.turn_began.load(Ordering::Relaxed) {
-            0 => Duration::ZERO,
-            began => now.since(LaneTime(began - 1)),
-        }
+        since(&self.turn_began, now)
+    }
+
+    /// How long the lane has waited for its disk before it serves.
+    pub(super) fn at_the_disk_for(&self, now: LaneTime) -> Duration {
+        since(&self.disk_wait_began, now)
+    }
+}
+
+fn since(began: &AtomicU64, now: LaneTime) -> Duration {
+    match began.load(Ordering::Relaxed) {
+        0 => Duration::ZERO,
+        began => now.since(LaneTime(began - 1)),
     }
 }
 
@@ -127,18 +152,21 @@ pub(super) fn run<H: Handler>(seat: Seat<H::Command>, handler: impl FnOnce() -> 
 fn live<H: Handler>(seat: Seat<H::Command>, handler: impl FnOnce() -> H, mut cx: Context) -> io::Result<Ending> {
     pin(&seat);
     cx.fence = seat.pulse.fenced.clone();
-    // The pulse rests while the log is read: a replacement would wait for the same disk, and two must not open one log.
     let mut recovered = Vec::new();
     if let Some((directory, config)) = &seat.log {
+        let mut open = |lane| {
+            let salt = cx.random_u64();
+            seat.at_the_disk(|| Wal::open(directory.clone(), lane, salt))
+        };
         for orphan in &seat.orphans {
-            recovered.push(Wal::open(directory.clone(), *orphan, cx.random_u64())?.1);
+            recovered.push(open(*orphan)?.1);
         }
-        let (wal, found) = Wal::open(directory.clone(), seat.lane, cx.random_u64())?;
+        let (wal, found) = open(seat.lane)?;
         recovered.push(found);
-        let writer_bed = Bed::with_eventfd()?;
-        let (sender, receiver) = log_queue(config.queue_bytes_max, writer_bed.clone());
+        let beds = WriterBeds::default();
+        let (sender, receiver) = log_queue(config.queue_bytes_max, beds.clone());
         let writer = Writer::new(wal, receiver, *config, seat.bed.clone(), cx.random_u64());
-        let log = LogThread::start(writer, writer_bed, seat.origin, format!("log-{}", seat.lane.0))?;
+        let log = LogThread::start(writer, beds, seat.origin, format!("log-{}", seat.lane.0))?;
         cx.log = Some(sender);
         let findings = recovered.iter().flat_map(|found| &found.findings).map(ToString::to_string).collect();
         let report = Request::Logging { lane: seat.lane, pulse: seat.pulse.clone(), log, findings };
@@ -174,12 +202,10 @@ fn adopt<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>, orphans: &[Rec
         for (count, record) in found.records().enumerate() {
             lane.import(seat.beat(), record);
             if count % 64 == 63 {
-                seat.pulse.rest();
-                lane.wait_for_log(); // The lane does not serve yet, and the queue to its log is bounded.
+                seat.at_the_disk(|| lane.wait_for_log()); // The queue to its log is bounded.
             }
         }
-        seat.pulse.rest();
-        lane.wait_for_log();
+        seat.at_the_disk(|| lane.wait_for_log());
         if lane.cx.is_fenced() {
             return Ok(()); // Its successor imports them.
         }
@@ -285,31 +311,14 @@ fn sleep<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>, now: LaneTime)
         lane.command(now, command);
         found = true;
     }
-    if !found {
-        let wait = lane.next_wake().map_or(SLEEP_MAX, |wake| wake.since(now)).min(SLEEP_MAX);
-        if !wait.is_zero() {
-            lane.cx.counters.sleeps.add(1);
-            seat.pulse.rest();
-            wait_for(seat, wait)?;
-            seat.bed.drain_eventfd();
-        }
+    let wait = lane.next_wake().map_or(SLEEP_MAX, |wake| wake.since(now)).min(SLEEP_MAX);
+    if found || wait.is_zero() {
+        seat.bed.rise();
+        return Ok(());
     }
-    seat.bed.rise();
-    Ok(())
-}
-
-fn wait_for<C>(seat: &Seat<C>, wait: Duration) -> io::Result<()> {
-    let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
-    let Some(bed) = seat.bed.fd() else { return Ok(()) };
-    let bed = PollFd::from_borrowed_fd(bed, PollFlags::IN);
-    let result = match &seat.socket {
-        Some(socket) => poll(&mut [bed, PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)], Some(&timeout)),
-        None => poll(&mut [bed], Some(&timeout)),
-    };
-    match result {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    lane.cx.counters.sleeps.add(1);
+    seat.pulse.rest();
+    seat.bed.sleep(wait, seat.socket.as_ref().map(|socket| socket.as_fd()))
 }
 
 fn pin<C>(seat: &Seat<C>) {

@@ -5,10 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-use crate::ring::park::Bed;
 use crate::time::{LaneTime, micros};
+use crate::wal::queue::WriterBeds;
 use crate::wal::storage::Directory;
 use crate::wal::writer::Writer;
 
@@ -20,18 +18,18 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 pub(super) struct LogThread {
     thread: JoinHandle<Result<(), String>>,
     stop: Arc<AtomicBool>,
-    bed: Arc<Bed>,
+    beds: WriterBeds,
 }
 
 impl LogThread {
     pub(super) fn start(
         mut writer: Writer<Directory>,
-        bed: Arc<Bed>,
+        beds: WriterBeds,
         origin: Instant,
         name: String,
     ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopping, sleeping) = (stop.clone(), bed.clone());
+        let (stopping, sleeping) = (stop.clone(), beds.clone());
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             loop {
                 let now = LaneTime(micros(origin.elapsed()));
@@ -42,15 +40,21 @@ impl LogThread {
                 if next.is_some_and(|next| next <= now) {
                     continue;
                 }
-                sleeping.announce_sleep();
-                if writer.is_empty() && !stopping.load(Ordering::Relaxed) {
+                let gathers = writer.gathers();
+                let bed = if gathers { &sleeping.gathering } else { &sleeping.idle };
+                bed.announce_sleep();
+                // The second look, now that the lane knows.
+                let may_sleep = if gathers { writer.gathers() } else { writer.is_empty() };
+                if may_sleep && !stopping.load(Ordering::Relaxed) {
                     let wait = next.map_or(SLEEP_MAX, |next| next.since(now)).min(SLEEP_MAX);
-                    sleep(&sleeping, wait);
+                    // A sleep that fails is a short one: the loop looks again.
+                    let _ = bed.sleep(wait, None);
+                } else {
+                    bed.rise();
                 }
-                sleeping.rise();
             }
         })?;
-        Ok(Self { thread, stop, bed })
+        Ok(Self { thread, stop, beds })
     }
 
     /// Whether the writer has ended, which it does by itself only when its lane is gone or its disk fails.
@@ -61,7 +65,8 @@ impl LogThread {
     /// Tells the writer to end once it has written what is queued, and says whether it has.
     pub(super) fn has_stopped(&self) -> bool {
         self.stop.store(true, Ordering::Relaxed);
-        self.bed.wake();
+        self.beds.idle.wake();
+        self.beds.gathering.wake();
         self.is_finished()
     }
 
@@ -70,13 +75,4 @@ impl LogThread {
         self.has_stopped();
         self.thread.join().unwrap_or_else(|_| Err("the log's writer panicked".to_owned()))
     }
-}
-
-fn sleep(bed: &Bed, wait: Duration) {
-    let Some(fd) = bed.fd() else { return };
-    let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    // A failing poll is a short sleep: the loop looks again.
-    let _ = poll(&mut fds, Some(&timeout));
-    bed.drain_eventfd();
 }

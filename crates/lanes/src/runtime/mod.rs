@@ -6,6 +6,7 @@
 mod cores;
 mod lane_thread;
 mod log_thread;
+mod means;
 mod observer;
 mod settings;
 mod shared;
@@ -89,6 +90,8 @@ pub enum ChangeRefused {
     Map(MapError),
     /// The sockets for more lanes could not be bound.
     Sockets,
+    /// The system refused what a new lane needs. Nothing has moved, and lanes that had started are gone again.
+    NoLane,
     /// The runtime has stopped.
     Stopped,
 }
@@ -99,6 +102,9 @@ impl std::fmt::Display for ChangeRefused {
             Self::InProgress => f.write_str("lanes are being changed already: wait until that is done"),
             Self::Map(error) => error.fmt(f),
             Self::Sockets => f.write_str("no more sockets could be bound to the port: see the events"),
+            Self::NoLane => {
+                f.write_str("a new lane could not be started, so everything stays as it was: see the events")
+            }
             Self::Stopped => f.write_str("the runtime has stopped"),
         }
     }
@@ -113,8 +119,16 @@ impl<C: Send + 'static> Runtime<C> {
         H: Handler<Command = C> + 'static,
         F: Fn(LaneIndex) -> H + Send + Sync + 'static,
     {
+        Self::start_with(config, make, Arc::new(means::System))
+    }
+
+    fn start_with<H, F>(config: RuntimeConfig, make: F, means: Arc<dyn means::Means>) -> Result<Self, StartError>
+    where
+        H: Handler<Command = C> + 'static,
+        F: Fn(LaneIndex) -> H + Send + Sync + 'static,
+    {
         let (requests, inbox) = channel();
-        let (shared, supervisor) = supervisor::opening::start(&config, make, requests.clone(), inbox)?;
+        let (shared, supervisor) = supervisor::opening::start(&config, make, means, requests.clone(), inbox)?;
         let observer = observer::Observer::start(&config, shared.clone())?;
         Ok(Self { shared, requests, supervisor: Some(supervisor), observer: Some(observer) })
     }
@@ -189,6 +203,12 @@ impl<C: Send + 'static> Runtime<C> {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of(&self.counters())
+    }
+
+    /// Lanes that have waited for their disk for longer than the stall bound and cannot serve before it answers.
+    #[must_use]
+    pub fn waiting_for_disk(&self) -> Vec<LaneIndex> {
+        lock(&self.shared.at_the_disk).clone()
     }
 
     /// Alarms that stand.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::nice;
 
 use crate::runtime::{RuntimeConfig, Shared, StartError, lock};
-use crate::telemetry::alarms::Alarms;
+use crate::telemetry::alarms::{Alarm, Alarms};
 use crate::telemetry::prometheus;
 use crate::telemetry::snapshot::Snapshot;
 use crate::telemetry::trace_file::TraceWriter;
@@ -83,7 +83,8 @@ fn watch<C>(shared: &Shared<C>, listener: Option<&TcpListener>, mut traces: Opti
     while !stop.load(Ordering::Relaxed) {
         if Instant::now() >= next_look {
             next_look += LOOK_EVERY;
-            let standing = alarms.observe(LaneTime(micros(origin.elapsed())), &read(shared));
+            let mut standing = alarms.observe(LaneTime(micros(origin.elapsed())), &read(shared));
+            standing.extend(lock(&shared.at_the_disk).iter().map(|lane| Alarm::DiskHangs { lane: *lane }));
             *lock(&shared.alarms) = standing;
         }
         let wait = match listener.map(TcpListener::accept) {

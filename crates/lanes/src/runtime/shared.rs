@@ -23,6 +23,8 @@ pub(super) struct Shared<C> {
     pub(super) events: Mutex<Vec<Event>>,
     pub(super) traces: Mutex<Vec<rtrb::Consumer<TraceEvent>>>,
     pub(super) alarms: Mutex<Vec<Alarm>>,
+    /// Lanes that wait for their disk for too long, in order.
+    pub(super) at_the_disk: Mutex<Vec<LaneIndex>>,
     pub(super) address: Option<SocketAddr>,
     /// Whether the kernel steers, as far as we were asked to make it.
     pub(super) steering: AtomicBool,
@@ -43,6 +45,7 @@ impl<C> Shared<C> {
             events: Mutex::default(),
             traces: Mutex::default(),
             alarms: Mutex::default(),
+            at_the_disk: Mutex::default(),
             address,
             steering: AtomicBool::new(false),
             failed: AtomicBool::new(false),

@@ -24,7 +24,8 @@ use crate::ring::park::Bed;
 use crate::ring::pressure::Pressure;
 use crate::runtime::lane_thread::{Ending, Pulse};
 use crate::runtime::log_thread::LogThread;
-use crate::runtime::{ChangeRefused, RuntimeConfig, Shared};
+use crate::runtime::means::Means;
+use crate::runtime::{ChangeRefused, RuntimeConfig, Shared, lock};
 use crate::time::{LaneTime, micros};
 use crate::wal::storage::Directory;
 
@@ -75,6 +76,7 @@ pub(super) enum Change {
 struct Supervisor<H: Handler, F> {
     config: RuntimeConfig,
     make: Arc<F>,
+    means: Arc<dyn Means>,
     shared: Arc<Shared<H::Command>>,
     requests: Sender<Request>,
     map: Arc<PrefixMap>,
@@ -114,6 +116,8 @@ enum State {
 
 struct ChangeInProgress {
     reply: SyncSender<Result<(), ChangeRefused>>,
+    /// What is said when it is done: a change that is undone ends like any other, with lanes that retire.
+    outcome: Result<(), ChangeRefused>,
     retiring: bool,
 }
 
@@ -236,6 +240,7 @@ where
             self.restart(lane);
         }
         self.watch_logs();
+        self.watch_disks(now);
         self.move_on();
     }
 
@@ -252,6 +257,7 @@ where
         }
         let orphans = watched.orphans.clone();
         match self.start_lane(lane, true, orphans) {
+            // The sockets outlive the lane, so the kernel should still steer. Whoever shares our port could have changed that.
             Ok(()) => self.steer(),
             Err(error) => self.down(lane, &format!("could not be restarted: {error}")),
         }
@@ -266,6 +272,28 @@ where
             {
                 self.shared.event(Some(*lane), format!("its log cannot be written any more: {error}"));
             }
+        }
+    }
+
+    /// Notes which lanes cannot serve because their disk does not answer, and says so once for each wait.
+    fn watch_disks(&mut self, now: LaneTime) {
+        let bound = self.config.stall_bound;
+        let waiting: Vec<LaneIndex> = self
+            .lanes
+            .iter()
+            .filter(|(_, watched)| watched.at_the_disk_for(now, Instant::now()) > bound)
+            .map(|(lane, _)| *lane)
+            .collect();
+        let before = std::mem::replace(&mut *lock(&self.shared.at_the_disk), waiting.clone());
+        for lane in waiting.iter().filter(|lane| !before.contains(lane)) {
+            let what = format!(
+                "its disk has not answered for more than {} ms: it serves when it does. Check the disk of the logs",
+                bound.as_millis()
+            );
+            self.shared.event(Some(*lane), what);
+        }
+        for lane in before.iter().filter(|lane| !waiting.contains(lane)) {
+            self.shared.event(Some(*lane), "its disk answers again");
         }
     }
 
@@ -303,6 +331,15 @@ where
 impl Watched {
     fn is_up(&self) -> bool {
         !matches!(self.state, State::Down { .. })
+    }
+
+    /// How long the lane has waited for a disk: to read its log, or to see its predecessor's writer end.
+    fn at_the_disk_for(&self, now: LaneTime, instant: Instant) -> Duration {
+        match self.state {
+            State::Down { restart_at } if self.log.is_some() => instant.saturating_duration_since(restart_at),
+            State::Down { .. } => Duration::ZERO,
+            State::Running | State::Retiring => self.pulse.at_the_disk_for(now),
+        }
     }
 
     fn tell(&self, mail: Mail) {

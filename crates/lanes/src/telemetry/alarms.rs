@@ -4,7 +4,7 @@
 //! * any control message dropped;
 //! * more than 5 % of the coordination messages dropped over a minute.
 //!
-//! Pure: the observer calls it with the time and a snapshot.
+//! Pure: the observer calls it with the time and a snapshot. It adds what only the supervisor knows: a disk that hangs.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -40,6 +40,11 @@ pub enum Alarm {
         /// How many of a thousand.
         permille: u64,
     },
+    /// This lane cannot serve because its disk does not answer: it opens its log, or its predecessor's writer has not ended.
+    DiskHangs {
+        /// Which lane.
+        lane: LaneIndex,
+    },
 }
 
 impl std::fmt::Display for Alarm {
@@ -51,6 +56,9 @@ impl std::fmt::Display for Alarm {
             Self::ControlDropped { messages } => write!(f, "{messages} control messages were dropped"),
             Self::CoordinationDropping { permille } => {
                 write!(f, "{}.{} % of coordination messages are dropped", permille / 10, permille % 10)
+            }
+            Self::DiskHangs { lane } => {
+                write!(f, "lane {}: does not serve, because the disk of its log does not answer", lane.0)
             }
         }
     }

@@ -117,6 +117,8 @@ pub struct LaneCounters {
     pub log_refused: Counter,
     /// Records known durable.
     pub log_durable: Counter,
+    /// Times the log's writer synced since the lane was last started, as far as the lane has looked.
+    pub log_syncs: Counter,
     /// Slots being handed to other lanes.
     pub handoffs_pending: Counter,
     /// The version of the map the lane works by.
@@ -153,6 +155,7 @@ impl Default for LaneCounters {
             log_soft_dropped: Counter::default(),
             log_refused: Counter::default(),
             log_durable: Counter::default(),
+            log_syncs: Counter::default(),
             handoffs_pending: Counter::default(),
             map_version: Counter::default(),
             incarnations: Counter::default(),

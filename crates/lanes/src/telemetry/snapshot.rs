@@ -172,6 +172,7 @@ impl LaneSnapshot {
                 ("log_soft_dropped", counters.log_soft_dropped.get()),
                 ("log_refused", counters.log_refused.get()),
                 ("log_durable", counters.log_durable.get()),
+                ("log_syncs", counters.log_syncs.get()),
                 ("handoffs_pending", counters.handoffs_pending.get()),
                 ("map_version", counters.map_version.get()),
                 ("incarnations", counters.incarnations.get()),

@@ -7,9 +7,11 @@
 //! Files of lane 7, in generation 12: `lane-007.0000000012.log` and, if it begins with a snapshot, `lane-007.0000000012.snap`.
 
 pub mod faulty;
+mod files;
 pub mod log;
 pub(crate) mod queue;
 pub mod record;
+mod recovery;
 pub mod storage;
 pub(crate) mod writer;
 

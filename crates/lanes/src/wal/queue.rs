@@ -1,7 +1,7 @@
 //! The way from a lane to the writer of its log: a ring of records, bounded in bytes, that the lane never waits on.
 //!
 //! When the writer lags, soft records are refused first, from half full on; hard ones only when nothing fits. What the
-//! writer has to say comes back in three words of shared memory that the lane reads once a turn.
+//! writer has to say comes back in a few words of shared memory that the lane reads once a turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -72,6 +72,7 @@ pub(crate) enum Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     durable: AtomicU64,
+    syncs: AtomicU64,
     failed: AtomicBool,
     snapshot_wanted: AtomicBool,
 }
@@ -83,6 +84,16 @@ impl Progress {
 
     pub(crate) fn set_durable(&self, lsn: Lsn) {
         self.durable.store(lsn.0, Ordering::Release);
+    }
+
+    /// How often the writer has synced.
+    pub(crate) fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
+    }
+
+    /// The writer has synced once more; only it may say so.
+    pub(crate) fn count_sync(&self) {
+        self.syncs.store(self.syncs() + 1, Ordering::Relaxed);
     }
 
     pub(crate) fn has_failed(&self) -> bool {
@@ -107,12 +118,28 @@ impl Progress {
     }
 }
 
-/// Both ends of the way from a lane to its writer, who sleeps in `writer_bed`.
-pub(crate) fn log_queue(bytes_max: usize, writer_bed: Arc<Bed>) -> (LogSender, LogReceiver) {
+/// Where a writer sleeps. Two beds, because a lane that logs in every turn would otherwise wake, in every turn, a writer that
+/// only waits for its group to become large enough.
+#[derive(Clone, Debug)]
+pub(crate) struct WriterBeds {
+    /// With nothing to do: any record wakes it.
+    pub(crate) idle: Arc<Bed>,
+    /// With a group to sync when it is time: only a queue that fills up wakes it.
+    pub(crate) gathering: Arc<Bed>,
+}
+
+impl Default for WriterBeds {
+    fn default() -> Self {
+        Self { idle: Bed::alone(), gathering: Bed::alone() }
+    }
+}
+
+/// Both ends of the way from a lane to its writer.
+pub(crate) fn log_queue(bytes_max: usize, beds: WriterBeds) -> (LogSender, LogReceiver) {
     let (producer, consumer) = RingBuffer::new(bytes_max.max(2 * (HEADER_BYTES + RECORD_PAYLOAD_BYTES_MAX)));
     let progress = Arc::new(Progress::default());
     (
-        LogSender { ring: producer, last: Lsn(0), progress: progress.clone(), writer_bed, touched: false },
+        LogSender { ring: producer, last: Lsn(0), progress: progress.clone(), beds, touched: false },
         LogReceiver { ring: consumer, progress },
     )
 }
@@ -123,7 +150,7 @@ pub(crate) struct LogSender {
     ring: Producer<u8>,
     last: Lsn,
     pub(crate) progress: Arc<Progress>,
-    writer_bed: Arc<Bed>,
+    beds: WriterBeds,
     touched: bool,
 }
 
@@ -171,10 +198,19 @@ impl LogSender {
 
     /// Wakes the writer if it sleeps and has something to do. Once per turn.
     pub(crate) fn wake_if_touched(&mut self) {
-        if std::mem::take(&mut self.touched) {
-            self.writer_bed.wake();
+        if !std::mem::take(&mut self.touched) || self.beds.idle.wake() {
+            return;
+        }
+        let capacity = self.ring.buffer().capacity();
+        if is_filling(capacity - self.ring.slots(), capacity) {
+            self.beds.gathering.wake();
         }
     }
+}
+
+/// Whether a writer that gathers should write what there is: from a quarter on, well before soft records are refused.
+fn is_filling(queued: usize, capacity: usize) -> bool {
+    queued >= capacity / 4
 }
 
 /// The writer's end.
@@ -187,6 +223,11 @@ pub(crate) struct LogReceiver {
 impl LogReceiver {
     pub(crate) fn is_empty(&self) -> bool {
         self.ring.is_empty()
+    }
+
+    /// Whether so much is queued that it should be written at once.
+    pub(crate) fn is_filling(&self) -> bool {
+        is_filling(self.ring.slots(), self.ring.buffer().capacity())
     }
 
     /// Whether the lane is gone; what it sent before is still here.
@@ -230,7 +271,7 @@ mod tests {
 
     #[test]
     fn soft_records_are_refused_first_and_hard_ones_when_nothing_fits() {
-        let (mut sender, mut receiver) = log_queue(0, Bed::never_sleeps());
+        let (mut sender, mut receiver) = log_queue(0, WriterBeds::default());
         let record = Entry::Record { kind: 1, slot: Slot(2) };
         let mut soft = 0;
         while sender.push(record, &[0; 4096], Importance::Soft).is_ok() {
@@ -251,8 +292,33 @@ mod tests {
     }
 
     #[test]
+    fn a_writer_that_gathers_is_woken_by_a_queue_that_fills_and_an_idle_one_by_any_record() {
+        let beds = WriterBeds::default();
+        let (mut sender, mut receiver) = log_queue(1 << 20, beds.clone());
+        let mut log = |bytes: usize| {
+            sender.push(Entry::Record { kind: 1, slot: Slot(2) }, &vec![0; bytes], Importance::Hard).unwrap();
+            sender.wake_if_touched();
+        };
+        beds.idle.announce_sleep();
+        log(1);
+        assert!(!beds.idle.wake(), "it was woken");
+        beds.gathering.announce_sleep();
+        for _ in 0..4 {
+            log(60_000);
+        }
+        assert!(!receiver.is_filling());
+        log(30_000);
+        assert!(receiver.is_filling());
+        assert!(!beds.gathering.wake(), "it was woken");
+        while receiver.pop(&mut Vec::new()).is_some() {}
+        beds.gathering.announce_sleep();
+        log(1);
+        assert!(beds.gathering.wake(), "it slept on");
+    }
+
+    #[test]
     fn entries_survive_every_wrap() {
-        let (mut sender, mut receiver) = log_queue(0, Bed::never_sleeps());
+        let (mut sender, mut receiver) = log_queue(0, WriterBeds::default());
         let mut payload = Vec::new();
         for round in 0..5000usize {
             let bytes: Vec<u8> = (0..(round * 131) % 3000).map(|at| at as u8 ^ round as u8).collect();
@@ -265,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_record_longer_than_allowed_is_refused_by_its_length() {
-        let (mut sender, _receiver) = log_queue(0, Bed::never_sleeps());
+        let (mut sender, _receiver) = log_queue(0, WriterBeds::default());
         let record = Entry::Record { kind: 1, slot: Slot(2) };
         assert_eq!(sender.push(record, &[0; RECORD_PAYLOAD_BYTES_MAX + 1], Importance::Hard), Err(LogRefused::TooLong));
         assert!(sender.push(record, &[0; RECORD_PAYLOAD_BYTES_MAX], Importance::Hard).is_ok());

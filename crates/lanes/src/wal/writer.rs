@@ -59,6 +59,14 @@ impl<S: Storage> Writer<S> {
         self.receiver.is_empty()
     }
 
+    /// Whether what is queued can wait for the group it belongs to: something is to be synced later anyway, nobody is told
+    /// before that, and there is room for more.
+    pub(crate) fn gathers(&self) -> bool {
+        matches!(self.config.durability, Durability::Group { .. })
+            && self.unsynced_since.is_some()
+            && !self.receiver.is_filling()
+    }
+
     /// Whether something is queued, or written and not yet synced.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.receiver.is_empty() || self.unsynced_since.is_some()
@@ -144,6 +152,9 @@ impl<S: Storage> Writer<S> {
 
     /// Puts everything written on disk, whatever the durability.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
+        if !self.wal.is_synced() {
+            self.receiver.progress.count_sync();
+        }
         self.wal.sync()?;
         self.unsynced_since = None;
         self.report(self.written);
@@ -176,13 +187,13 @@ mod tests {
 
     use super::*;
     use crate::wal::faulty::FaultyDirectory;
-    use crate::wal::queue::{Importance, LogSender, log_queue};
+    use crate::wal::queue::{Importance, LogSender, WriterBeds, log_queue};
 
     fn logged(durability: Durability) -> (LogSender, Writer<FaultyDirectory>) {
         let (wal, _) = Wal::open(FaultyDirectory::default(), LaneIndex(0), 1).unwrap();
-        let (sender, receiver) = log_queue(0, Bed::never_sleeps());
+        let (sender, receiver) = log_queue(0, WriterBeds::default());
         let config = LogConfig { durability, ..LogConfig::default() };
-        (sender, Writer::new(wal, receiver, config, Bed::never_sleeps(), 2))
+        (sender, Writer::new(wal, receiver, config, Bed::alone(), 2))
     }
 
     /// A lane may log, begin a snapshot and fall silent, all while the writer is elsewhere. Nothing comes afterwards that

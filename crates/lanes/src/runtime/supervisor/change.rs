@@ -20,8 +20,7 @@ where
         let adopting = self.lanes.values().any(|watched| !watched.orphans.is_empty());
         // A new lane may bear the number of one whose log is still being taken over, and would write to that log.
         let result = if self.change.is_some() || adopting { Err(ChangeRefused::InProgress) } else { self.plan(change) };
-        match result {
-            Err(refused) => drop(reply.send(Err(refused))),
+        let outcome = match result {
             Ok(map) => {
                 self.map = Arc::new(map);
                 *self.shared.map.write().unwrap_or_else(PoisonError::into_inner) = self.map.clone();
@@ -30,9 +29,16 @@ where
                     watched.tell(Mail::Map(self.map.clone()));
                 }
                 self.steer();
-                self.change = Some(ChangeInProgress { reply, retiring: false });
+                Ok(())
             }
-        }
+            // By the old map the lanes that had started own nothing: they retire, and then the caller is told.
+            Err(ChangeRefused::NoLane) => Err(ChangeRefused::NoLane),
+            Err(refused) => {
+                let _ = reply.send(Err(refused));
+                return;
+            }
+        };
+        self.change = Some(ChangeInProgress { reply, outcome, retiring: false });
     }
 
     /// The map after a change, with the lanes it needs started.
@@ -43,15 +49,18 @@ where
                 if let Some(sockets) = &mut self.sockets
                     && let Err(error) = sockets.grow_to(lanes)
                 {
+                    sockets.shrink_to(self.map.lanes());
                     self.shared.event(None, format!("binding sockets for {lanes} lanes: {error}"));
                     return Err(ChangeRefused::Sockets);
                 }
-                self.config.lanes = lanes;
+                let before = std::mem::replace(&mut self.config.lanes, lanes);
                 for lane in (0..lanes).map(|lane| LaneIndex(lane as u8)) {
                     if !self.lanes.contains_key(&lane)
                         && let Err(error) = self.start_lane(lane, false, Vec::new())
                     {
-                        self.down(lane, &format!("could not be started: {error}"));
+                        self.shared.event(Some(lane), format!("could not be started, so no slot moves: {error}"));
+                        self.config.lanes = before;
+                        return Err(ChangeRefused::NoLane);
                     }
                 }
                 Ok(map)
@@ -92,7 +101,10 @@ where
         }
         change.retiring = true;
         if !left && let Some(change) = self.change.take() {
-            let _ = change.reply.send(Ok(()));
+            if let Some(sockets) = &mut self.sockets {
+                sockets.shrink_to(keep);
+            }
+            let _ = change.reply.send(change.outcome);
         }
     }
 
@@ -108,5 +120,96 @@ where
         {
             self.shared.event(Some(lane), format!("its log could not be removed: {error}"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::io;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::mpsc::{Sender, channel};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::context::Context;
+    use crate::ring::park::Bed;
+    use crate::runtime::means::{Means, System};
+    use crate::runtime::{Runtime, RuntimeConfig};
+    use crate::wal::{Importance, LogConfig};
+
+    /// A system that has only so much left of what it is asked for.
+    struct Scarce {
+        beds: AtomicU32,
+        threads: AtomicU32,
+    }
+
+    fn take(left: &AtomicU32) -> io::Result<()> {
+        let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        taken.map(drop).map_err(|_| io::ErrorKind::WouldBlock.into())
+    }
+
+    impl Means for Scarce {
+        fn bed(&self, has_socket: bool) -> io::Result<Arc<Bed>> {
+            take(&self.beds).and_then(|()| System.bed(has_socket))
+        }
+
+        fn thread(&self, name: String, body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+            take(&self.threads).and_then(|()| System.thread(name, body))
+        }
+    }
+
+    /// Logs a word and says which lane it is.
+    struct Named;
+
+    impl Handler for Named {
+        type Command = Sender<LaneIndex>;
+
+        fn on_command(&mut self, cx: &mut Context, to: Sender<LaneIndex>) {
+            cx.log(1, Slot(cx.lane().0), b"asked", Importance::Hard).unwrap();
+            to.send(cx.lane()).unwrap();
+        }
+    }
+
+    /// Which lane serves each slot; each must be the one that the map names.
+    fn owners(runtime: &Runtime<Sender<LaneIndex>>) -> BTreeMap<LaneIndex, usize> {
+        let mut owners = BTreeMap::new();
+        for slot in (0..=u8::MAX).map(Slot) {
+            let (to, from) = channel();
+            runtime.command_owner(slot, to).unwrap();
+            let owner = from.recv_timeout(Duration::from_secs(30)).unwrap();
+            assert_eq!(owner, runtime.map().lane_of_slot(slot));
+            *owners.entry(owner).or_default() += 1;
+        }
+        owners
+    }
+
+    #[test]
+    fn a_lane_that_the_system_refuses_undoes_the_change_and_every_slot_keeps_its_owner() {
+        let folder = std::env::temp_dir().join(format!("tessera-lanes-scarce-{}", std::process::id()));
+        for (beds, threads) in [(4, 100), (100, 4), (2, 100), (100, 2)] {
+            let _ = std::fs::remove_dir_all(&folder);
+            let means = Arc::new(Scarce { beds: beds.into(), threads: threads.into() });
+            let config = RuntimeConfig {
+                lanes: 2,
+                spin: Duration::ZERO,
+                bind: Some("127.0.0.1:0".parse().unwrap()),
+                log: Some((folder.clone(), LogConfig::default())),
+                ..RuntimeConfig::default()
+            };
+            let runtime = Runtime::start_with(config, |_| Named, means.clone()).unwrap();
+            let before = (runtime.map(), owners(&runtime));
+            assert_eq!(runtime.resize(8), Err(ChangeRefused::NoLane), "{beds} beds, {threads} threads");
+            assert_eq!((runtime.map(), owners(&runtime)), before, "nothing has moved");
+            assert!(runtime.is_settled() && runtime.command(LaneIndex(2), channel().0).is_err());
+            let events = runtime.take_events();
+            assert!(events.iter().any(|event| event.what.contains("could not be started")), "{events:?}");
+            means.beds.store(100, Ordering::Relaxed);
+            means.threads.store(100, Ordering::Relaxed);
+            assert_eq!(runtime.resize(5), Ok(()), "once it has more, so have we");
+            assert_eq!(owners(&runtime).len(), 5);
+            drop(runtime);
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

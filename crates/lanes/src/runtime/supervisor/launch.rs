@@ -13,7 +13,6 @@ use crate::context::Context;
 use crate::handler::Handler;
 use crate::lane::Mail;
 use crate::ring::link::link;
-use crate::ring::park::Bed;
 use crate::ring::pressure::Pressure;
 use crate::runtime::Door;
 use crate::runtime::lane_thread::{self, Pulse, Seat};
@@ -27,7 +26,8 @@ where
     H::Command: Send + 'static,
     F: Fn(LaneIndex) -> H + Send + Sync + 'static,
 {
-    /// Starts a lane on its socket, new or in place of a dead one, and links it with all others.
+    /// Starts a lane on its socket, new or in place of a dead one, and links it with all others. If the system refuses what the
+    /// lane needs, nobody has been told of it.
     pub(super) fn start_lane(&mut self, index: LaneIndex, restarted: bool, orphans: Vec<LaneIndex>) -> io::Result<()> {
         let place = usize::from(index.0);
         let counters = {
@@ -40,7 +40,8 @@ where
             }
             counters[place].clone()
         };
-        let (bed, pressure, pulse) = (Bed::with_eventfd()?, Arc::new(Pressure::default()), Arc::new(Pulse::default()));
+        let bed = self.means.bed(self.sockets.is_some())?;
+        let (pressure, pulse) = (Arc::new(Pressure::default()), Arc::new(Pulse::default()));
         let (mail, mailbox) = channel();
         let (commands, command_inbox) = sync_channel(self.config.commands_max);
         let mut seed = [0u8; 32];
@@ -67,23 +68,26 @@ where
             orphans: orphans.clone(),
             reports: self.requests.clone(),
         };
-        // Links first: the lane finds them in its mail before its handler starts.
+        // Links first: the lane finds them in its mail before its handler starts. The others get theirs once it lives.
         let sizes = self.config.lane.rings;
+        let mut for_others = Vec::new();
         for (there, other) in self.lanes.iter().filter(|(there, other)| **there != index && other.is_up()) {
             let (out, inlet) = link(index, *there, &sizes, other.bed.clone(), other.pressure.clone());
             let _ = mail.send(Mail::Link(Box::new(out)));
-            other.tell(Mail::Inlet(Box::new(inlet)));
+            for_others.push((*there, Mail::Inlet(Box::new(inlet))));
             let (out, inlet) = link(*there, index, &sizes, bed.clone(), pressure.clone());
-            other.tell(Mail::Link(Box::new(out)));
+            for_others.push((*there, Mail::Link(Box::new(out))));
             let _ = mail.send(Mail::Inlet(Box::new(inlet)));
         }
         let (out, inlet) = link(index, index, &sizes, bed.clone(), pressure.clone());
         let _ = mail.send(Mail::Link(Box::new(out)));
         let _ = mail.send(Mail::Inlet(Box::new(inlet)));
         let make = self.make.clone();
-        std::thread::Builder::new()
-            .name(format!("lane-{}", index.0))
-            .spawn(move || lane_thread::run(seat, move || make(index), cx))?;
+        let body = move || lane_thread::run(seat, move || make(index), cx);
+        self.means.thread(format!("lane-{}", index.0), Box::new(body))?;
+        for (there, mail) in for_others {
+            self.lanes[&there].tell(mail);
+        }
         self.set_door(index, Some(Door { commands, bed: bed.clone() }));
         let failures = self.lanes.get(&index).map_or(0, |old| old.failures);
         let state = if place < self.config.lanes { State::Running } else { State::Retiring };
@@ -118,5 +122,74 @@ where
                 }
             };
         self.shared.steering.store(steered, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use tessera_contracts::prefix_map::{PrefixMap, Selector, Slot};
+
+    use super::*;
+    use crate::config::LaneConfig;
+    use crate::handler::Datagram;
+    use crate::net::group::tests::stranger_at;
+    use crate::runtime::{RestartPolicy, Runtime, RuntimeConfig};
+
+    /// Echoes, and panics when it is told to.
+    struct Echo;
+
+    impl Handler for Echo {
+        type Command = ();
+
+        fn on_datagram(&mut self, cx: &mut Context, datagram: Datagram<'_>) {
+            let _ = cx.send_datagram(datagram.from, datagram.bytes);
+        }
+
+        fn on_command(&mut self, _: &mut Context, (): ()) {
+            panic!("a lane was told to panic");
+        }
+    }
+
+    /// Sends a datagram about every slot and returns how many of them met a lane that was not their owner.
+    fn astray(runtime: &Runtime<()>) -> u64 {
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        // A datagram for a lane that is just being restarted may be lost; the next round is another.
+        client.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let count =
+            || ["misrouted", "misrouted_dropped"].map(|name| runtime.snapshot().total(name)).iter().sum::<u64>();
+        let before = count();
+        for slot in 0..=255u8 {
+            client.send_to(&[slot], runtime.address().unwrap()).unwrap();
+            let _ = client.recv(&mut [0; 8]);
+        }
+        count() - before
+    }
+
+    #[test]
+    fn the_kernel_is_told_again_who_owns_what_when_a_lane_restarts() {
+        let config = RuntimeConfig {
+            lanes: 3,
+            lane: LaneConfig { steer_offset: Some(0), ..LaneConfig::default() },
+            bind: Some("127.0.0.1:0".parse().unwrap()),
+            spin: Duration::ZERO,
+            restart: RestartPolicy { delay_min: Duration::from_millis(1), ..RestartPolicy::default() },
+            ..RuntimeConfig::default()
+        };
+        let runtime = Runtime::start(config, |_| Echo).unwrap();
+        assert_eq!(astray(&runtime), 0);
+        // Somebody who shares the port replaces the filter: everything goes to lane 0.
+        let stranger = stranger_at(runtime.address().unwrap());
+        stranger.steer(&PrefixMap::new(Selector::default(), 1).unwrap(), 0).unwrap();
+        let map = runtime.map();
+        let foreign = (0..=u8::MAX).filter(|slot| map.lane_of_slot(Slot(*slot)) != LaneIndex(0)).count();
+        assert_eq!(astray(&runtime), foreign as u64, "lanes make up for it");
+        runtime.command(LaneIndex(1), ()).unwrap();
+        // A patience, not a measure: the new lane may serve before its supervisor has told the kernel.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while astray(&runtime) > 0 {
+            assert!(Instant::now() < deadline, "the kernel still steers as the stranger told it");
+        }
     }
 }

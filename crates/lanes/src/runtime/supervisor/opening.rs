@@ -13,6 +13,7 @@ use tessera_contracts::prefix_map::{LaneIndex, PrefixMap};
 use crate::handler::Handler;
 use crate::net::calls::Calls;
 use crate::net::group::SocketGroup;
+use crate::runtime::means::Means;
 use crate::runtime::supervisor::{Request, Supervisor};
 use crate::runtime::{RuntimeConfig, Shared, StartError, cores};
 use crate::wal::log::lanes_with_files;
@@ -24,6 +25,7 @@ type Made<C> = (Arc<Shared<C>>, JoinHandle<()>);
 pub(in crate::runtime) fn start<H, F>(
     config: &RuntimeConfig,
     make: F,
+    means: Arc<dyn Means>,
     requests: Sender<Request>,
     inbox: Receiver<Request>,
 ) -> Result<Made<H::Command>, StartError>
@@ -72,6 +74,7 @@ where
     let mut supervisor = Supervisor {
         config: config.clone(),
         make: Arc::new(make),
+        means,
         shared: shared.clone(),
         requests,
         map,
