@@ -4,6 +4,7 @@
 //! that spins because the other has not answered yet.
 
 mod chaos;
+mod commit;
 mod echo;
 mod log;
 mod message;
@@ -40,7 +41,13 @@ pub(crate) fn figures() -> Vec<Figure> {
             "lanes/commit",
             "64 records of 256 bytes logged by a lane until durable, beside a thread that does write+fdatasync",
             64 * 256,
-            log::commit,
+            commit::one_at_a_time,
+        ),
+        Figure::rate(
+            "lanes/commit-stream",
+            "the same, with the next group under way while one is synced, beside a thread that never waits for a group",
+            64 * 256,
+            commit::stream,
         ),
         Figure::cost(
             "lanes/segments-send",
@@ -54,7 +61,7 @@ pub(crate) fn figures() -> Vec<Figure> {
         ),
         Figure::cost(
             "lanes/chaos",
-            "1000 questions and answers between two lanes while a third panics, beside the same in peace",
+            "1000 questions and answers between two lanes while a third panics and stalls, beside the same in peace",
             chaos::figure,
         ),
     ]

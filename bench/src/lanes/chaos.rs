@@ -1,8 +1,9 @@
-//! What lanes that are left alone feel of one that dies again and again.
+//! What lanes that are left alone feel of one that dies and stalls again and again.
 //!
 //! The harness compares cost; what an operator asks is the tail of the latency, so that is printed when the figure is done,
-//! for both sides, from the lanes' own histograms.
+//! for both sides, from the lanes' own histograms, with the factor between them beside the one we state.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -17,9 +18,14 @@ use tessera_lanes::{Class, Context, Envelope, Handler, Kind};
 
 use crate::harness::Pair;
 
-/// The lane that dies, and how often.
+/// The lane that fails, and how often.
 const VICTIM: LaneIndex = LaneIndex(2);
-const DIES_EVERY: Duration = Duration::from_millis(20);
+const FAILS_EVERY: Duration = Duration::from_millis(20);
+/// How long it stalls, and after how long that is a failure.
+const STALL: Duration = Duration::from_millis(30);
+const STALL_BOUND: Duration = Duration::from_millis(10);
+/// The others' p99 is at most this many times what it is in peace: what the test in virtual time holds.
+const FACTOR_STATED: u64 = 3;
 /// Questions in one operation, and under way at once.
 const QUESTIONS: u32 = 1000;
 const WINDOW: u32 = 32;
@@ -35,34 +41,62 @@ pub(super) fn figure() -> Pair {
             usual(panic);
         }
     }));
-    let (shaken, peaceful) = (Lanes::start(true), Lanes::start(false));
+    let both = Rc::new(Both { shaken: Lanes::start(true), peaceful: Lanes::start(false) });
+    let (shaken, peaceful) = (both.clone(), both);
     Pair::new(
-        move |times| (0..times).for_each(|_| shaken.exchange()),
-        move |times| (0..times).for_each(|_| peaceful.exchange()),
+        move |times| (0..times).for_each(|_| shaken.shaken.exchange()),
+        move |times| (0..times).for_each(|_| peaceful.peaceful.exchange()),
     )
+}
+
+struct Both {
+    shaken: Lanes,
+    peaceful: Lanes,
+}
+
+impl Drop for Both {
+    fn drop(&mut self) {
+        let (panics, stalls) = self.shaken.stop_failing();
+        let ([calm_median, calm], [median, tail]) = (self.peaceful.percentiles(), self.shaken.percentiles());
+        eprintln!(
+            "lanes/chaos: p50 {median} us, p99 {tail} us of the queue between two lanes beside one that panicked {panics} \
+             and stalled {stalls} times; p50 {calm_median} us, p99 {calm} us in peace: {:.2} times (stated: at most \
+             {FACTOR_STATED})",
+            tail as f64 / calm.max(1) as f64
+        );
+    }
 }
 
 struct Lanes {
     runtime: Arc<Runtime<Ask>>,
     stop: Arc<AtomicBool>,
-    killer: Option<JoinHandle<u64>>,
+    killer: Option<JoinHandle<(u64, u64)>>,
 }
 
 impl Lanes {
     fn start(chaos: bool) -> Self {
         let restart = RestartPolicy { healthy_after: Duration::ZERO, ..RestartPolicy::default() };
-        let config = RuntimeConfig { lanes: 3, pin: false, spin: Duration::ZERO, restart, ..RuntimeConfig::default() };
+        let config = RuntimeConfig {
+            lanes: 3,
+            pin: false,
+            spin: Duration::ZERO,
+            stall_bound: if chaos { STALL_BOUND } else { RuntimeConfig::default().stall_bound },
+            restart,
+            ..RuntimeConfig::default()
+        };
         let runtime = Arc::new(Runtime::start(config, |_| Asker::default()).expect("three lanes start"));
         let stop = Arc::new(AtomicBool::new(false));
         let (victims, stopping) = (runtime.clone(), stop.clone());
         let killer = chaos.then(|| {
             std::thread::spawn(move || {
-                let mut deaths = 0;
+                let (mut panics, mut stalls) = (0, 0);
                 while !stopping.load(Ordering::Relaxed) {
-                    deaths += u64::from(victims.command(VICTIM, Ask::Die).is_ok());
-                    std::thread::sleep(DIES_EVERY);
+                    panics += u64::from(victims.command(VICTIM, Ask::Die).is_ok());
+                    std::thread::sleep(FAILS_EVERY);
+                    stalls += u64::from(victims.command(VICTIM, Ask::Stall).is_ok());
+                    std::thread::sleep(FAILS_EVERY + STALL);
                 }
-                deaths
+                (panics, stalls)
             })
         });
         Self { runtime, stop, killer }
@@ -73,26 +107,28 @@ impl Lanes {
         assert!(self.runtime.command(LaneIndex(0), Ask::Question(to)).is_ok(), "lane 0 is left alone");
         done.recv().expect("lanes that are left alone answer");
     }
-}
 
-impl Drop for Lanes {
-    fn drop(&mut self) {
+    /// Ends the chaos and says how often the victim panicked and stalled.
+    fn stop_failing(&mut self) -> (u64, u64) {
         self.stop.store(true, Ordering::Relaxed);
-        let deaths = self.killer.take().and_then(|killer| killer.join().ok());
+        self.killer.take().and_then(|killer| killer.join().ok()).unwrap_or_default()
+    }
+
+    /// The median and the p99, in microseconds, of what messages between the two lanes left alone waited.
+    fn percentiles(&self) -> [u64; 2] {
         let counters = self.runtime.counters();
         let mut counts = counters[0].class(Class::Coordination).latency.counts();
         for (sum, other) in counts.iter_mut().zip(counters[1].class(Class::Coordination).latency.counts()) {
             *sum += other;
         }
-        let [median, tail] = [500, 990].map(|permille| percentile(&counts, permille));
-        let what = deaths.map_or("in peace".to_owned(), |deaths| format!("beside a lane that died {deaths} times"));
-        eprintln!("lanes/chaos: p50 {median} us, p99 {tail} us of the queue between two lanes {what}");
+        [500, 990].map(|permille| percentile(&counts, permille))
     }
 }
 
 enum Ask {
     Question(SyncSender<()>),
     Die,
+    Stall,
 }
 
 /// Asks lane 1, which answers, until all questions are answered. Greets the victim now and then.
@@ -124,6 +160,7 @@ impl Handler for Asker {
                 self.ask(cx);
             }
             Ask::Die => panic!("as it was told"),
+            Ask::Stall => std::thread::sleep(STALL),
         }
     }
 
