@@ -133,6 +133,8 @@ pub struct Candidate {
     pub asked_ms: u64,
     /// When it answered or refused; zero for not yet.
     pub answered_ms: u64,
+    /// Asked before others, however far it is.
+    first: bool,
     /// Its round trip as known before the lookup.
     srtt_ms: u16,
     page: u32,
@@ -326,6 +328,20 @@ impl Lookup {
     pub fn offer(&mut self, id: NodeId, contact: Contact, srtt_ms: Option<u64>) {
         let path = (self.frontier.len() % self.config.paths) as u8;
         self.insert(id, contact, 1, path, srtt_ms, None);
+    }
+
+    /// Takes somebody who is asked before all others, however far: whose life is likelier than theirs.
+    pub fn offer_first(&mut self, id: NodeId, contact: Contact) {
+        self.offer(id, contact, None);
+        if let Some(at) = self.position(&id) {
+            self.frontier[at].first = true;
+        }
+    }
+
+    /// Whether as many as were asked first have stayed silent, and nobody else has spoken.
+    #[must_use]
+    pub fn meets_silence(&self) -> bool {
+        self.stats.answers == 0 && usize::from(self.stats.timeouts) >= self.config.alpha_min
     }
 
     /// Whom to ask now, if anybody. `may_ask` is the caller's say: a peer may have too much in flight, or be in quarantine.
@@ -617,7 +633,7 @@ impl Lookup {
                 Some(first) => {
                     let first = &self.frontier[first];
                     let equal = first.distance.leading_zeros() == candidate.distance.leading_zeros();
-                    if equal && candidate.srtt_ms < first.srtt_ms / 2 {
+                    if equal && !first.first && candidate.srtt_ms < first.srtt_ms / 2 {
                         best = Some(at);
                     }
                 }
@@ -634,14 +650,16 @@ impl Lookup {
         (0..self.config.paths as u8).find_map(|path| self.wanted(path).next())
     }
 
-    /// Slots of `path` still to be asked, nearest first: fresh ones among its share of the K nearest or within the
-    /// radius; then, if the lookup would end unsatisfied, silent ones there.
+    /// Slots of `path` still to be asked: those to be asked first, then nearest first the fresh ones among its share of the
+    /// K nearest or within the radius; then, if the lookup would end unsatisfied, silent ones there.
     fn wanted(&self, path: u8) -> impl Iterator<Item = usize> + '_ {
         let share = self.config.k.div_ceil(self.config.paths);
         let on_path = move |candidate: &&Candidate| candidate.path == path;
         let counts = |candidate: &Candidate| {
             matches!(candidate.standing, Standing::Fresh | Standing::Asked | Standing::Answered)
         };
+        let first = move |candidate: &Candidate| candidate.first && candidate.standing == Standing::Fresh;
+        let first = self.frontier.iter().enumerate().filter(move |(_, c)| first(c) && on_path(c));
         let (mut rank, mut rank_of_all) = (0, 0);
         let fresh = self.frontier.iter().enumerate().filter(move |(_, candidate)| {
             if !counts(candidate) {
@@ -654,7 +672,7 @@ impl Lookup {
             rank += 1;
             // Its share keeps a path going whatever the others found; the K nearest of all are wanted whoever found them.
             let near = rank <= share || rank_of_all <= self.config.k || candidate.distance <= self.radius;
-            candidate.standing == Standing::Fresh && near
+            candidate.standing == Standing::Fresh && near && !candidate.first
         });
         // Silent peers count only when nothing fresh is left, nothing is under way, and something is missing.
         let answered = self.frontier.iter().filter(|c| c.standing == Standing::Answered).count();
@@ -671,7 +689,7 @@ impl Lookup {
             rank += 1;
             candidate.standing == Standing::Silent && rank <= share
         });
-        fresh.chain(silent).map(|(at, _)| at)
+        first.chain(fresh).chain(silent).map(|(at, _)| at)
     }
 
     fn waiting(&self, from: &NodeId) -> Option<usize> {
@@ -721,6 +739,7 @@ impl Lookup {
             path,
             token: None,
             had_result: false,
+            first: false,
             srtt_ms: srtt_ms.map_or(DEFAULT_SRTT_MS, |ms| ms.min(u64::from(u16::MAX)) as u16),
             page: 0,
             pages: 0,
@@ -885,6 +904,23 @@ mod tests {
     }
 
     #[test]
+    fn who_is_to_be_asked_first_is_however_far_and_however_slow() {
+        let mut lookup = started(LookupConfig::default(), Goal::Nodes, 0..40);
+        let farthest = (40..400).map(node).max_by_key(|(id, _)| id.distance_to(&NodeId::from_bytes(TARGET))).unwrap();
+        assert!(!lookup.meets_silence(), "nobody has been asked");
+        for silent in [false, false, true] {
+            let id = ask(&mut lookup, 0);
+            lookup.timed_out(100, &id);
+            assert_eq!(lookup.meets_silence(), silent);
+        }
+        lookup.offer_first(farthest.0, farthest.1);
+        assert_eq!(ask(&mut lookup, 100), farthest.0);
+        lookup.answered(110, &farthest.0, [0; 16], core::iter::empty());
+        assert!(!lookup.meets_silence(), "somebody has spoken");
+        assert_ne!(ask(&mut lookup, 110), farthest.0);
+    }
+
+    #[test]
     fn no_more_providers_are_collected_than_there_is_room_for() {
         let mut lookup = started(small(), Goal::Providers { limit: 1000 }, 0..10);
         let id = ask(&mut lookup, 0);
@@ -946,6 +982,25 @@ mod tests {
             assert_eq!(lookup.finished(1).is_some(), over, "after {sequence}");
         }
         assert_eq!(lookup.record(), Some(&[7][..]));
+    }
+
+    #[test]
+    fn a_quorum_ends_no_mutable_lookup_while_somebody_crowds_in() {
+        // Up to twice K within the radius of K are chance; one more is a crowd, and may be the quorum.
+        for (within, over) in [(8, true), (9, false)] {
+            let mut lookup = Lookup::new();
+            let config = LookupConfig { sequence_quorum: 2, ..small() };
+            lookup.start(0, config, TARGET, Goal::Mutable { sequence_min: 0 }, Distance::MAX);
+            for (id, contact) in (0..within).map(node) {
+                lookup.offer(id, contact, None);
+            }
+            for _ in 0..2 {
+                let id = ask(&mut lookup, 0);
+                lookup.answered(1, &id, [0; 16], core::iter::empty());
+                lookup.found_record(&id, &[7], 7);
+            }
+            assert_eq!(lookup.finished(1).is_some(), over, "{within} within the radius");
+        }
     }
 
     #[test]

@@ -267,6 +267,28 @@ fn only_a_second_value_that_the_owner_signed_is_equivocation() {
 }
 
 #[test]
+fn two_forged_second_values_are_quarantine_and_two_signed_ones_are_not() {
+    for forge in [false, true] {
+        let mut net = Net::of(3, &NodeConfig::default());
+        let mut stranger = Stranger::new(200, net.now);
+        let first = net::mutable(7, 5, Some(b"first"), net.now);
+        let id = RecordView::read(&first).unwrap().id();
+        let token = token_for(&mut stranger, &mut net, &id);
+        store(&mut stranger, &mut net, token, &first);
+        for value in [b"one", b"two"] {
+            let mut second = net::mutable(7, 5, Some(value), net.now);
+            *second.last_mut().unwrap() ^= u8::from(forge);
+            let code = if forge { ErrorCode::Invalid } else { ErrorCode::Equivocation };
+            assert_eq!(store(&mut stranger, &mut net, token, &second), [(kind::ERROR, Some(code))]);
+        }
+        let expected = if forge { vec![] } else { vec![(kind::STORED, None)] };
+        assert_eq!(store(&mut stranger, &mut net, token, &first), expected, "forged: {forge}");
+        let invalid = net.members[1].lanes[0].counters().records_invalid;
+        assert_eq!(invalid, if forge { 2 } else { 0 });
+    }
+}
+
+#[test]
 fn a_region_token_is_no_wider_than_where_the_node_can_be_a_holder() {
     let mut net = Net::of(3, &NodeConfig::default());
     let mut stranger = Stranger::new(200, net.now);

@@ -12,10 +12,11 @@ use tessera_dht::identity::Crypto as _;
 use tessera_dht::node::command::{Answer, Command};
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht::node::log::log_kind;
+use tessera_dht::node::outbox::message_kind;
 use tessera_dht::record::immutable_record;
 
 fn nobody(n: usize) -> Contact {
-    Contact { key: identity(n).public_key(), addr: Addr::v4([10, 200, n as u8, 1], 4000) }
+    Contact { key: identity(n).public_key(), addr: Addr::v4([10, 200 + (n >> 8) as u8, n as u8, 1], 4000) }
 }
 
 /// A lone node that remembers contacts and is given seeds, none of which answers. Who was asked when, in milliseconds.
@@ -35,7 +36,7 @@ fn asked_in(remembered: usize, seeds: usize, minutes: u64) -> Vec<(u64, Addr)> {
         net.call(0, |lane, _| lane.on_record(now, log_kind::CONTACT, &nobody(10 + n).to_wire()));
     }
     net.tap = Some(Vec::new());
-    net.start(0, (0..seeds).map(|n| nobody(100 + n)).collect());
+    net.start(0, (0..seeds).map(|n| nobody(2000 + n)).collect());
     let mut asked = Vec::new();
     for _ in 0..minutes * 600 {
         net.run_quietly(100);
@@ -51,7 +52,7 @@ fn remembered_contacts_are_asked_before_configured_seeds() {
     let asked = asked_in(8, 2, 1);
     let first: Vec<_> = asked.iter().take(8).map(|(_, addr)| *addr).collect();
     assert_eq!(first, (0..8).map(|n| nobody(10 + n).addr).collect::<Vec<_>>());
-    assert!(asked.iter().any(|(_, addr)| *addr == nobody(100).addr), "the seeds have their turn");
+    assert!(asked.iter().any(|(_, addr)| *addr == nobody(2000).addr), "the seeds have their turn");
 }
 
 #[test]
@@ -131,7 +132,7 @@ fn buckets_are_refreshed_when_no_lookup_went_through_them_each_at_its_own_time()
 
 /// Member 5 starts again, with what its log remembers and no answer yet.
 fn start_again(net: &mut Net) {
-    let mut again = net::lane(5, &NodeConfig::default(), &net::map(1), 0, net.now);
+    let mut again = net::lane_again(5, net.now);
     for (kind, payload) in net.members[5].log.iter().filter(|(kind, _)| *kind == log_kind::CONTACT) {
         again.on_record(net.now, *kind, payload);
     }
@@ -152,4 +153,61 @@ fn a_lane_that_has_just_started_again_finds_and_writes_by_the_contacts_of_its_lo
     start_again(&mut net);
     let put = net.put(5, immutable_record(b"written at once", 3600).unwrap());
     assert!(matches!(&put.answer, Answer::Written(written) if written.acknowledged == 5), "{put:?}");
+}
+
+/// Member 7 of eight starts again and remembers a hundred contacts who are gone; member 0 is its configured seed.
+fn long_away(net: &mut Net) {
+    net.members[7].lanes[0] = net::lane_again(7, net.now);
+    let now = net.now;
+    for n in 0..100 {
+        net.call(7, |lane, _| lane.on_record(now, log_kind::CONTACT, &nobody(1000 + n).to_wire()));
+    }
+    let seed = net.members[0].contact;
+    net.start(7, vec![seed]);
+}
+
+#[test]
+fn commands_of_a_node_whose_remembered_contacts_are_all_gone_are_served_by_its_seed() {
+    let mut net = Net::of(8, &NodeConfig::default());
+    net.put(0, immutable_record(b"still there", 3600).unwrap());
+    long_away(&mut net);
+    let got = net.get(7, ContentId::of_immutable(b"still there"), false);
+    assert!(matches!(&got.answer, Answer::Record(record) if record.ends_with(b"still there")), "{got:?}");
+    assert!(got.stats.elapsed_ms < 50, "before the first of the others has been waited for: {got:?}");
+    long_away(&mut net);
+    let put = net.put(7, immutable_record(b"written though", 3600).unwrap());
+    assert!(matches!(&put.answer, Answer::Written(written) if written.acknowledged == 7), "{put:?}");
+}
+
+#[test]
+fn joining_gets_to_the_seeds_soon_however_many_are_remembered() {
+    let asked = asked_in(400, 1, 1);
+    let seed = asked.iter().find(|(_, addr)| *addr == nobody(2000).addr).expect("the seed is asked");
+    assert!(seed.0 < 4000, "in the second round: {seed:?}");
+}
+
+#[test]
+fn a_lookup_through_a_table_of_the_dead_falls_back_to_the_seeds_and_else_ends_in_time() {
+    for seed_lives in [true, false] {
+        let mut net = Net::of(8, &NodeConfig::default());
+        net.put(0, immutable_record(b"still there", 3600).unwrap());
+        net.members[7].lanes[0] = net::lane_again(7, net.now);
+        let now = net.now;
+        for n in 0..100 {
+            let mut payload = [0xff; 54];
+            payload[..50].copy_from_slice(&nobody(1000 + n).to_wire());
+            net.call(7, |lane, out| lane.on_message(now, message_kind::CONTACT, &payload, out));
+        }
+        assert!(net.members[7].lanes[0].table().live_len() > 40);
+        let seed = net.members[0].contact;
+        net.start(7, vec![seed]);
+        if !seed_lives {
+            net.silent.extend(0..7);
+        }
+        let got = net.get(7, ContentId::of_immutable(b"still there"), false);
+        assert_eq!(matches!(got.answer, Answer::Record(_)), seed_lives, "{got:?}");
+        assert!(got.stats.elapsed_ms <= NodeConfig::default().lookup.budget_ms, "{:?}", got.stats);
+        let at_seed = got.asked.iter().filter(|asked| asked.addr == seed.addr).count();
+        assert_eq!(at_seed, 1);
+    }
 }

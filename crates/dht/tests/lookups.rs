@@ -281,6 +281,31 @@ fn a_lookup_that_is_over_leaves_nothing_in_flight() {
 }
 
 #[test]
+fn a_write_that_is_given_up_leaves_nothing_in_flight() {
+    let mut net = Net::of(12, &NodeConfig { requests_per_peer_max: 1, ..NodeConfig::default() });
+    let requests = |net: &Net| {
+        let bounds = net.members[1].lanes[0].bounds();
+        bounds.iter().find(|(name, _, _)| *name == "requests").unwrap().1
+    };
+    let record = immutable_record(b"given up", 3600).unwrap();
+    let id = ContentId::of_immutable(b"given up");
+    let command = net.tell(1, Some(&id), Command::Put { record, keep_alive: false });
+    // More than three at a time are no longer questions: all answer at once, and alpha stays where it began.
+    while requests(&net) <= 3 {
+        net.run(10);
+    }
+    assert_eq!(requests(&net), 11, "everybody is written to");
+    net.ask(1, Command::Cancel { command });
+    assert_eq!(requests(&net), 0, "cancelled with the command");
+    let outcome = net.wait(command);
+    assert_eq!(outcome.finish, Some(Finish::Cancelled));
+    assert!(matches!(&outcome.answer, Answer::Written(written) if written.holders == 11), "{outcome:?}");
+    let next = net.tell(1, None, Command::FindNode { target: [9; 32] });
+    assert_eq!(requests(&net), 3, "the peers are free to be asked");
+    assert_eq!(net.wait(next).stats.answers, 11);
+}
+
+#[test]
 fn disjoint_paths_find_the_same_nearest_nodes_as_one_path() {
     let mut config = few_holders();
     config.lookup.paths = 3;

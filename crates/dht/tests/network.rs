@@ -12,6 +12,7 @@ use tessera_dht::identity::Crypto as _;
 use tessera_dht::node::command::{Answer, Command, CommandId, Privacy};
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht::record::{RecordView, immutable_record, mutable_id};
+use tessera_dht::wire::message::{ANNOUNCED_BYTES, Announcement, Contacts, ErrorCode, Message, kind};
 
 #[test]
 fn nodes_that_know_one_seed_come_to_know_each_other_and_are_healthy() {
@@ -82,13 +83,37 @@ fn a_reader_does_not_go_back_to_what_others_still_say() {
 }
 
 #[test]
+fn holders_that_lie_about_what_is_newest_do_not_take_a_reader_back() {
+    let mut net = Net::of(4, &NodeConfig::default());
+    let (older, newer) = (mutable(7, 1, Some(b"older"), net.now), mutable(7, 2, Some(b"newer"), net.now));
+    let id = RecordView::read(&newer).unwrap().id();
+    net.put(1, newer.clone());
+    for liar in [0, 2, 3] {
+        let older = older.clone();
+        let lie = move |asked: &Message<'_>, reply: &mut dyn FnMut(Message<'_>)| {
+            // Whatever sequence was asked for.
+            if let Message::FindValue { .. } = asked {
+                reply(Message::Value { token: [1; 16], record: Some(&older), closer: Contacts::over(&[]) });
+            }
+        };
+        net.puppets.insert(liar, Box::new(lie));
+    }
+    assert_eq!(net.get(1, id, true).answer, Answer::Record(newer), "what it has seen outranks what all others say");
+    net.ask(1, Command::Forget { id });
+    for _ in 0..2 {
+        assert_eq!(net.get(1, id, true).answer, Answer::OnlyStale { seen: 2, found: 1 }, "and it says why not");
+    }
+    assert!(net.members[1].lanes[0].records().is_empty(), "nor is it kept here for others");
+}
+
+#[test]
 fn an_owner_that_signs_two_values_for_one_sequence_is_refused() {
     let mut net = Net::of(10, &NodeConfig::default());
     net.put(1, mutable(1, 5, Some(b"one"), net.now));
     let second = net.put(1, mutable(1, 5, Some(b"other"), net.now));
     let Answer::Written(written) = second.answer else { panic!() };
     assert_eq!(written.acknowledged, 0);
-    assert_eq!(written.refused[0].0, tessera_dht::wire::message::ErrorCode::Equivocation);
+    assert_eq!(written.refused[0].0, ErrorCode::Equivocation);
 }
 
 #[test]
@@ -177,8 +202,6 @@ fn a_command_can_be_given_up() {
 
 #[test]
 fn a_write_without_a_token_is_refused() {
-    use tessera_dht::wire::message::{ErrorCode, Message};
-
     let mut net = Net::of(3, &NodeConfig::default());
     let record = immutable_record(b"uninvited", 3600).unwrap();
     let mut stranger = Stranger::new(200, net.now);
@@ -190,6 +213,43 @@ fn a_write_without_a_token_is_refused() {
     });
     assert_eq!(refused, Some(ErrorCode::BadToken));
     assert!(net.members[1].lanes[0].records().is_empty());
+}
+
+/// What member 1 sends a stranger that says `message`.
+fn answers(stranger: &mut Stranger, net: &mut Net, message: Message<'_>) -> Vec<(u8, Option<ErrorCode>)> {
+    let mut answers = Vec::new();
+    stranger.say(net, 1, message, |reply| {
+        let code = if let Message::Error { code, .. } = reply { Some(*code) } else { None };
+        answers.push((reply.kind(), code));
+    });
+    answers
+}
+
+#[test]
+fn who_has_not_shown_its_address_is_answered_and_not_asked() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let mut stranger = Stranger { flags: 0, ..Stranger::new(200, net.now) };
+    assert_eq!(answers(&mut stranger, &mut net, Message::Ping), [(kind::PONG, None)]);
+    let asked = [(kind::PONG, None), (kind::NEGOTIATE, None)];
+    assert_eq!(answers(&mut stranger, &mut net, Message::Ping), asked, "with its cookie it is worth knowing");
+}
+
+#[test]
+fn a_stem_of_who_has_not_shown_its_address_costs_no_signature_check() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    let provider = Contact { key: identity(9).public_key(), addr: stranger.addr };
+    let entries = [7; 2 * ANNOUNCED_BYTES];
+    let announcement = Announcement::over(provider, net.now.unix_secs(), 600, &entries);
+    let waiting = |net: &Net| {
+        let bounds = net.members[1].lanes[0].bounds();
+        bounds.iter().find(|(name, _, _)| *name == "stems").unwrap().1
+    };
+    let stem = Message::Stem { hops_left: 2, announcement };
+    let refused = [(kind::ERROR, Some(ErrorCode::CookieRequired))];
+    assert_eq!((answers(&mut stranger, &mut net, stem), waiting(&net)), (refused.to_vec(), 0));
+    let taken = [(kind::STEM_TAKEN, None)];
+    assert_eq!((answers(&mut stranger, &mut net, stem), waiting(&net)), (taken.to_vec(), 2), "to be checked");
 }
 
 #[test]

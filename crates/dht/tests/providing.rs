@@ -6,6 +6,7 @@ mod net;
 
 use net::{Net, Stranger, identity};
 use tessera_contracts::point::{ContentId, Point as _};
+use tessera_dht::addr::Addr;
 use tessera_dht::identity::Crypto as _;
 use tessera_dht::lookup::LookupConfig;
 use tessera_dht::node::command::{Answer, Command};
@@ -23,7 +24,7 @@ const ID: [u8; 32] = [0x42; 32];
 fn with_forty_providers(net: &mut Net, to: usize) {
     let id = ContentId::from_bytes(ID);
     for n in 100..140 {
-        let addr = tessera_dht::addr::Addr::v4([10, 8, n as u8, 1], 4000);
+        let addr = Addr::v4([10, 8, n as u8, 1], 4000);
         let (issued_secs, ttl_secs) = (net.now.unix_secs(), 3600);
         let network = NetworkKey::of_name("tessera");
         let signature = sign_provider(&identity(n), &network, &id, &addr, issued_secs, ttl_secs);
@@ -113,12 +114,34 @@ fn with_a_stem_the_holders_do_not_hear_it_from_the_provider() {
     net.run(8000);
     let seen: Vec<_> = (0..12).flat_map(|n| net.seen_by(n)).collect();
     let stems = seen.iter().filter(|seen| seen.kind == kind::STEM && seen.from == provider.addr).count();
-    assert_eq!(stems, 1, "one node is told, and hands it on");
+    assert!((1..=2).contains(&stems), "one node is told, and hands it on; it may come around: {stems}");
     let announced: Vec<_> = seen.iter().filter(|seen| seen.kind == kind::ANNOUNCE).collect();
     assert!(!announced.is_empty());
     assert!(announced.iter().all(|seen| seen.from != provider.addr), "it is spread by somebody else");
     let Answer::Providers(found) = net.ask(5, Command::FindProviders { id, limit: 8 }).answer else { panic!() };
     assert_eq!(found.iter().map(|found| found.provider).collect::<Vec<_>>(), [provider]);
+}
+
+#[test]
+fn a_stem_returns_at_half_the_lifetime_and_not_before() {
+    let config = NodeConfig { stem_hops: 2, provide_ttl_secs: 1200, ..NodeConfig::default() };
+    let mut net = Net::of(10, &config);
+    net.run_quietly(90_000);
+    let (id, provider) = (ContentId::from_bytes(ID), net.members[3].contact.addr);
+    net.ask(3, Command::Provide { ids: vec![id] });
+    net.run(8000);
+    let mut rounds = 0;
+    for _ in 0..24 {
+        net.tap = Some(Vec::new());
+        net.run_quietly(200_000);
+        let seen: Vec<_> = (0..10).flat_map(|n| net.seen_by(n)).filter(|seen| seen.from == provider).collect();
+        rounds += usize::from(seen.iter().any(|seen| seen.kind == kind::STEM));
+        assert!(seen.iter().all(|seen| seen.kind != kind::ANNOUNCE), "it never speaks for itself");
+        let Answer::Providers(found) = net.ask(5, Command::FindProviders { id, limit: 8 }).answer else { panic!() };
+        assert_eq!(found.len(), 1, "announced again in time");
+    }
+    // Each jittered by a quarter. Within a round it may be sent twice: to who wants a cookie first, or when it comes around.
+    assert!((6..=12).contains(&rounds), "{rounds} times in eight half-lives");
 }
 
 #[test]
@@ -130,6 +153,46 @@ fn a_stem_that_nobody_takes_is_spread_by_the_provider_itself() {
     let id = ContentId::from_bytes(ID);
     net.ask(3, Command::Provide { ids: vec![id] });
     net.run(8000);
+    let Answer::Providers(found) = net.ask(5, Command::FindProviders { id, limit: 8 }).answer else { panic!() };
+    assert_eq!(found.len(), 1);
+}
+
+#[test]
+fn a_stem_that_is_lost_further_on_is_spread_by_who_had_it_last() {
+    let config = NodeConfig { stem_hops: 2, ..NodeConfig::default() };
+    let mut net = Net::of(8, &config);
+    net.run_quietly(90_000);
+    // The first node takes it; nobody hears the second.
+    net.lose = Some(|seen| seen.kind == kind::STEM && seen.from != Addr::v4([10, 0, 3, 1], 4000));
+    assert_eq!(net.members[3].contact.addr, Addr::v4([10, 0, 3, 1], 4000));
+    let ids: Vec<_> = (0..8).map(|n| ContentId::from_bytes([n * 31; 32])).collect();
+    net.tap = Some(Vec::new());
+    net.ask(3, Command::Provide { ids: ids.clone() });
+    net.run(8000);
+    for id in ids {
+        let Answer::Providers(found) = net.ask(5, Command::FindProviders { id, limit: 8 }).answer else { panic!() };
+        assert_eq!(found.len(), 1, "{id}");
+    }
+    let own = net.members[3].contact.addr;
+    let spread = (0..8).flat_map(|n| net.seen_by(n)).filter(|seen| seen.kind == kind::ANNOUNCE && seen.from == own);
+    assert_eq!(spread.count(), 0, "not by the provider");
+}
+
+#[test]
+fn a_stem_is_handed_on_though_nobody_remembers_where_its_provider_is() {
+    let config = NodeConfig { stem_hops: 2, ..NodeConfig::default() };
+    let mut net = Net::of(8, &config);
+    net.run_quietly(90_000);
+    // Cookies are of a period: at the start of the next nobody has one.
+    let period_ms = 1000 * tessera_dht::seal::keys::PERIOD_SECS;
+    net.run_quietly(period_ms - net.now.unix_ms % period_ms);
+    net.tap = Some(Vec::new());
+    let (id, own) = (ContentId::from_bytes(ID), net.members[3].contact.addr);
+    net.ask(3, Command::Provide { ids: vec![id] });
+    net.run(8000);
+    let seen: Vec<_> = (0..8).flat_map(|n| net.seen_by(n)).filter(|seen| seen.from == own).collect();
+    assert!(seen.iter().filter(|seen| seen.kind == kind::STEM).count() >= 1);
+    assert!(seen.iter().all(|seen| seen.kind != kind::ANNOUNCE), "a missing cookie is no reason to spread it itself");
     let Answer::Providers(found) = net.ask(5, Command::FindProviders { id, limit: 8 }).answer else { panic!() };
     assert_eq!(found.len(), 1);
 }
@@ -168,6 +231,27 @@ fn lookups_of_many_lanes_need_no_message_between_them() {
         let got = net.get(usize::from(n + 3) % 8, ContentId::of_immutable(&value), false);
         assert_eq!(got.answer, Answer::Record(record));
     }
+}
+
+#[test]
+fn lanes_hint_to_each_other_whom_they_met_and_who_left() {
+    let known = |net: &Net, n: usize| {
+        let id = net.members[n].contact.id();
+        net.members[0].lanes.iter().filter(|lane| lane.table().get(&id).is_some()).count()
+    };
+    let mut net = Net::of_lanes(2, 4, &NodeConfig::default());
+    let n = net.join(1, &NodeConfig::default());
+    net.run(3000);
+    assert_eq!(known(&net, n), 4, "one lane asked it, and all know it");
+    let now = net.now;
+    net.call(n, |lane, out| lane.leave(now, out));
+    net.by_addr.retain(|_, member| *member != n);
+    net.run(50);
+    assert_eq!(known(&net, n), 0, "it told one lane, and all know");
+    net.messages_lost = true;
+    let n = net.join(1, &NodeConfig::default());
+    net.run(3000);
+    assert!(known(&net, n) < 4, "without messages a lane knows whom it has asked itself");
 }
 
 #[test]

@@ -197,6 +197,9 @@ impl<C: Crypto> LaneNode<C> {
             let lookup = &mut self.operations[usize::from(at)].lookup;
             if asked == peer {
                 lookup.timed_out(now.mono_ms, peer);
+                if lookup.meets_silence() {
+                    self.fall_back(now, at);
+                }
             } else {
                 lookup.requeue(peer); // The silence was the relay's.
             }
@@ -209,7 +212,8 @@ impl<C: Crypto> LaneNode<C> {
         let id = ContentId::from_bytes(operation.target);
         let found = operation.lookup.record().map(<[u8]>::to_vec);
         let view = found.as_deref().and_then(|bytes| RecordView::read(bytes).ok());
-        if let Some(view) = view {
+        let seen = self.sequences.get(id.as_bytes()).copied().filter(|_| mutable);
+        if let Some(view) = view.filter(|view| seen.is_none_or(|seen| view.sequence() >= seen)) {
             let ttl = self.config.cache_ttl_secs;
             let _ = self.records.keep(now, &id, &view, Class::Cached, ttl, self.own_key, &mut self.rng);
             self.hint_cache(now, at, view.bytes, out);
@@ -219,7 +223,6 @@ impl<C: Crypto> LaneNode<C> {
         }
         // A reader here never goes back: what it has seen before outranks what the network says now.
         let found_sequence = view.map(|view| view.sequence());
-        let seen = self.sequences.get(id.as_bytes()).copied();
         if let Some(seen) = seen.filter(|seen| found_sequence.is_none_or(|found| found < *seen)) {
             let kept = self.records.get(&id).filter(|kept| kept.expires_secs > now.unix_secs());
             return match kept {

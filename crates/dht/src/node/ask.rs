@@ -5,6 +5,7 @@ use tessera_stdx::TimerHandle;
 
 use super::command::{Answer, CommandId, Outcome};
 use super::outbox::{Outbox, message_kind};
+use super::publish::Handed;
 use super::{LaneNode, steering_slot};
 use crate::addr::Addr;
 use crate::contact::Contact;
@@ -39,8 +40,8 @@ pub(super) enum Purpose {
     Relay(ReplyTo),
     /// An announcement of ours was handed to a stem.
     Stem(ContentId),
-    /// Somebody else's announcement was handed on.
-    StemOn,
+    /// Somebody else's announcement was handed on, under this number.
+    StemOn(u32),
 }
 
 /// Whom to answer later: a request that is being relayed, or that waits for the log.
@@ -274,8 +275,9 @@ impl<C: Crypto> LaneNode<C> {
                 out.complete(command, Outcome::local(Answer::Pong { rtt_ms, observed }));
             }
             Purpose::Relay(asker) => self.on_relayed_reply(now, asker, &envelope.message, out),
-            Purpose::Stem(id) => self.on_stem_answer(now, &id, matches!(envelope.message, Message::StemTaken)),
-            Purpose::Verify | Purpose::StemOn => {}
+            Purpose::Stem(id) => self.on_stem_answer(now, &id, Handed::of(&envelope.message)),
+            Purpose::StemOn(number) => self.on_stem_handed_on(number, Handed::of(&envelope.message)),
+            Purpose::Verify => {}
         }
     }
 
@@ -303,8 +305,9 @@ impl<C: Crypto> LaneNode<C> {
                 let refusal = Message::Error { code: ErrorCode::RelayFailed, retry_after_ms: 0 };
                 self.reply_to(now, &asker, &refusal, out);
             }
-            Purpose::Stem(id) => self.on_stem_answer(now, &id, false),
-            Purpose::Verify | Purpose::StemOn => {}
+            Purpose::Stem(id) => self.on_stem_answer(now, &id, Handed::Refused),
+            Purpose::StemOn(number) => self.on_stem_handed_on(number, Handed::Refused),
+            Purpose::Verify => {}
         }
     }
 

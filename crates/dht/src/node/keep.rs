@@ -221,6 +221,7 @@ impl<C: Crypto> LaneNode<C> {
             Err(NotKept::Equivocation) => {
                 let signed = view.check(&id, self.sealer.crypto(), self.sealer.network(), now.unix_secs()).is_ok();
                 let offence = if signed { Offence::Equivocation } else { Offence::InvalidRecord };
+                self.counters.records_invalid += u64::from(!signed);
                 self.offence(now, &asker.key, offence, out);
                 return Err(if signed { ErrorCode::Equivocation } else { ErrorCode::Invalid });
             }

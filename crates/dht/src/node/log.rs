@@ -41,7 +41,7 @@ impl<C: Crypto> LaneNode<C> {
         match kind {
             log_kind::CONTACT => {
                 if let Some(contact) = payload.first_chunk::<CONTACT_BYTES>().map(Contact::from_wire) {
-                    self.take_seeds(alloc::vec![contact]);
+                    self.remember(contact);
                 }
             }
             log_kind::RECORD => {

@@ -137,12 +137,16 @@ pub struct LaneNode<C> {
     kept_alive_due: BTreeSet<(u64, ContentId)>,
     kept_alive_bytes: usize,
     stems: VecDeque<publish::Stemmed>,
+    stems_handed_on: u32,
     /// Held records due to be given to their holders again.
     republish: VecDeque<ContentId>,
     announce_pace: TokenBucket,
     /// What the command being taken may spend.
     budget: Budget,
+    /// Configured contacts.
     seeds: Vec<Contact>,
+    /// Contacts of before the last start.
+    remembered: VecDeque<Contact>,
     join: upkeep::Join,
     lost: VecDeque<upkeep::Lost>,
     /// Estimates of the network's size from lookups at points all over; the median is believed.
@@ -207,10 +211,12 @@ impl<C: Crypto> LaneNode<C> {
             kept_alive_due: BTreeSet::new(),
             kept_alive_bytes: 0,
             stems: VecDeque::new(),
+            stems_handed_on: 0,
             republish: VecDeque::new(),
             announce_pace: announce_pace(&config, &map, now.mono_ms),
             budget: Budget::default(),
             seeds: Vec::new(),
+            remembered: VecDeque::new(),
             join: upkeep::Join::default(),
             lost: VecDeque::new(),
             size_samples: [(0, 0.0); SIZE_SAMPLES],

@@ -88,6 +88,8 @@ pub(super) struct Operation {
     pub(super) target: [u8; 32],
     timer: Option<TimerHandle>,
     budget: Budget,
+    /// Whether its lookup has been given the configured seeds.
+    fell_back: bool,
     /// Correlation ids of what is in flight: few, and all that is left to clean up when the operation ends.
     in_flight: Vec<u64>,
     pub(super) record: Vec<u8>,
@@ -110,6 +112,7 @@ impl Operation {
             target: [0; 32],
             timer: None,
             budget: Budget::default(),
+            fell_back: false,
             in_flight: Vec::with_capacity(IN_FLIGHT_RESERVED),
             record: Vec::new(),
             holders: Vec::with_capacity(FRONTIER_MAX),
@@ -288,6 +291,9 @@ impl<C: Crypto> LaneNode<C> {
             Task::Spread => LookupConfig { budget_ms: config.budget_ms * 8, alpha_min: config.alpha_max, ..config },
             _ => config,
         };
+        // Of contacts that may all be gone, more are asked at once.
+        let alpha_min = if self.table.live_len() == 0 { config.alpha_max } else { config.alpha_min };
+        let config = LookupConfig { alpha_min, ..config };
         let budget = if command.is_some() { self.budget } else { Budget::default() };
         operation.budget = budget;
         let config = within(config, budget);
@@ -300,18 +306,44 @@ impl<C: Crypto> LaneNode<C> {
         for peer in self.table.peers_of(&closest) {
             operation.lookup.offer(peer.id, peer.contact, peer.round_trip.srtt_ms());
         }
+        operation.fell_back = false;
         // Just started, or cut off: nobody is turned away while there is a remembered contact or a seed to try.
         if self.table.live_len() == 0 {
-            let usable = self.seeds.iter().filter(|seed| !abuse.is_quarantined(now.mono_ms, &seed.key));
-            let mut seeds: Vec<_> = usable.map(|seed| (self.sealer.node_id(&seed.key), *seed)).collect();
-            seeds.sort_unstable_by_key(|(id, _)| id.distance_to(&point));
-            for (id, contact) in seeds.into_iter().take(FRONTIER_MAX) {
-                operation.lookup.offer(id, contact, None);
-            }
+            self.fall_back(now, at);
+            self.offer_remembered(now, at);
         }
         let due_ms = now.mono_ms + self.rng.jittered_ms(self.config.refresh_ms);
         self.table.refreshed(&point, due_ms);
         self.drive(now, at, out);
+    }
+
+    /// Gives a lookup that knows nobody alive some of the configured seeds, to be asked first. Once: they are few, and
+    /// everybody's.
+    pub(super) fn fall_back(&mut self, now: Now, at: u16) {
+        let Self { operations, seeds, sealer, abuse, rng, .. } = self;
+        let operation = &mut operations[usize::from(at)];
+        if !core::mem::replace(&mut operation.fell_back, true) {
+            let start = rng.below(seeds.len() as u64) as usize;
+            let usable = seeds.iter().cycle().skip(start).take(seeds.len());
+            let usable = usable.filter(|seed| !abuse.is_quarantined(now.mono_ms, &seed.key));
+            for seed in usable.take(SEEDS_PER_LOOKUP) {
+                operation.lookup.offer_first(sealer.node_id(&seed.key), *seed);
+            }
+        }
+    }
+
+    /// Gives a lookup those of the remembered contacts and seeds who are nearest to its target.
+    fn offer_remembered(&mut self, now: Now, at: u16) {
+        let Self { operations, remembered, seeds, sealer, abuse, .. } = self;
+        let lookup = &mut operations[usize::from(at)].lookup;
+        let target = ContentId::from_bytes(*lookup.target());
+        let usable =
+            remembered.iter().chain(seeds.iter()).filter(|contact| !abuse.is_quarantined(now.mono_ms, &contact.key));
+        let mut usable: Vec<_> = usable.map(|contact| (sealer.node_id(&contact.key), *contact)).collect();
+        usable.sort_unstable_by_key(|(id, _)| id.distance_to(&target));
+        for (id, contact) in usable.into_iter().take(REMEMBERED_PER_LOOKUP) {
+            lookup.offer(id, contact, None);
+        }
     }
 
     /// A point that shares only the target's region: what it lies in, not what it is.
@@ -443,7 +475,7 @@ impl<C: Crypto> LaneNode<C> {
             return;
         }
         if finish == Finish::Cancelled && operation.phase == Phase::Writing {
-            self.finish_write(now, at, out);
+            self.finish_write(now, at, finish, out);
             return;
         }
         if finish == Finish::Exhausted {
@@ -624,6 +656,12 @@ pub(super) fn random_point(rng: &mut LaneRng, point: &[u8; 32], bits: u32) -> [u
 
 /// Requests of one operation for which room is reserved: as many as a lookup or a write has in flight by default.
 const IN_FLIGHT_RESERVED: usize = 16;
+
+/// Configured seeds that a lookup falls back to.
+const SEEDS_PER_LOOKUP: usize = 4;
+
+/// Contacts of before the last start that a lookup begins with: so few that it is not lost in waiting if they are gone.
+const REMEMBERED_PER_LOOKUP: usize = 16;
 
 /// Requests for other ids of the region that accompany a blind lookup's real ones.
 const NEIGHBOUR_PROBES: usize = 3;

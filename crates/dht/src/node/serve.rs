@@ -120,7 +120,11 @@ impl<C: Crypto> LaneNode<C> {
             }
             Message::Relay { to, kind, payload } => self.serve_relay(now, &asker, to, *kind, payload, out),
             Message::Stem { hops_left, announcement } => {
-                let taken = self.take_stem(*hops_left, announcement);
+                // No token goes with it, and its signatures will be checked: not for an address that may be made up.
+                let taken = match asker.proven {
+                    true => self.take_stem(*hops_left, announcement),
+                    false => Err(ErrorCode::CookieRequired),
+                };
                 self.answer(now, &asker, &taken.map_or_else(refusal, |()| Message::StemTaken), out);
             }
             _ => {}

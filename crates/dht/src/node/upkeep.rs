@@ -16,11 +16,11 @@ use crate::lookup::Goal;
 use crate::time::Now;
 use crate::wire::message::{CONTACT_BYTES, Message, PROVIDER_BYTES, SignedProvider};
 
-/// Seeds remembered.
+/// Configured seeds, and contacts remembered from before the last start: so many of each.
 const SEEDS_MAX: usize = 256;
 
-/// Seeds asked at once.
-const SEEDS_PER_ROUND: usize = 8;
+/// Contacts asked in one round of joining.
+const ASKED_PER_ROUND: usize = 8;
 
 /// Pause between rounds of joining: doubled after each, up to the most.
 const JOIN_PAUSE_MS_MIN: u64 = 1000;
@@ -61,6 +61,7 @@ pub(super) struct Lost {
 pub(super) struct Join {
     next_ms: u64,
     pause_ms: u64,
+    next_remembered: usize,
     next_seed: usize,
     /// A lookup for our own id has run since the table was last empty.
     joined: bool,
@@ -106,6 +107,17 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
+    /// Takes a contact of before the last start. The log tells them in order: the newest are kept.
+    pub(super) fn remember(&mut self, contact: Contact) {
+        if contact.key == self.own_key || self.remembered.contains(&contact) {
+            return;
+        }
+        if self.remembered.len() == SEEDS_MAX {
+            self.remembered.pop_front();
+        }
+        self.remembered.push_back(contact);
+    }
+
     /// Moves the next tick to now.
     pub(super) fn tick_soon(&mut self, now: Now) {
         if let Some(timer) = self.tick_timer.take() {
@@ -140,16 +152,25 @@ impl<C: Crypto> LaneNode<C> {
     fn keep_joined(&mut self, now: Now, out: &mut impl Outbox) {
         if self.table.live_len() == 0 {
             self.join.joined = false;
-            if now.mono_ms < self.join.next_ms || self.seeds.is_empty() {
+            if now.mono_ms < self.join.next_ms || self.seeds.is_empty() && self.remembered.is_empty() {
                 return;
             }
+            // Remembered contacts first. From the second round on seeds have half of each: a node that was away for
+            // long remembers hundreds who are gone.
+            let remembered_max = if self.join.pause_ms == 0 { ASKED_PER_ROUND } else { ASKED_PER_ROUND / 2 };
             self.join.pause_ms = (self.join.pause_ms * 2).clamp(JOIN_PAUSE_MS_MIN, JOIN_PAUSE_MS_MAX);
             self.join.next_ms = now.mono_ms + self.rng.jittered_ms(self.join.pause_ms);
-            for _ in 0..SEEDS_PER_ROUND.min(self.seeds.len()) {
+            let of_seeds = self.seeds.len().min(ASKED_PER_ROUND - self.remembered.len().min(remembered_max));
+            let of_remembered = self.remembered.len().min(ASKED_PER_ROUND - of_seeds);
+            for _ in 0..of_remembered {
+                let contact = self.remembered[self.join.next_remembered % self.remembered.len()];
+                self.join.next_remembered += 1;
+                self.ask_to_join(now, contact, out);
+            }
+            for _ in 0..of_seeds {
                 let contact = self.seeds[self.join.next_seed % self.seeds.len()];
                 self.join.next_seed += 1;
-                let id = self.sealer.node_id(&contact.key);
-                self.verify(now, contact, id, out);
+                self.ask_to_join(now, contact, out);
             }
             return;
         }
@@ -162,6 +183,11 @@ impl<C: Crypto> LaneNode<C> {
             self.join.fill_from = bucket.checked_sub(1);
             self.refresh_bucket(now, bucket, out);
         }
+    }
+
+    fn ask_to_join(&mut self, now: Now, contact: Contact, out: &mut impl Outbox) {
+        let id = self.sealer.node_id(&contact.key);
+        self.verify(now, contact, id, out);
     }
 
     /// Looks for our own neighbours.

@@ -54,7 +54,7 @@ impl<C: Crypto> LaneNode<C> {
             self.send_store(now, at, target, 1, out);
         }
         if self.operations[usize::from(at)].writes_in_flight == 0 {
-            self.finish_write(now, at, out);
+            self.finish_write(now, at, Finish::Exhausted, out);
         }
     }
 
@@ -149,7 +149,7 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
-    pub(super) fn finish_write(&mut self, now: Now, at: u16, out: &mut impl Outbox) {
+    pub(super) fn finish_write(&mut self, now: Now, at: u16, finish: Finish, out: &mut impl Outbox) {
         let operation = &mut self.operations[usize::from(at)];
         let written = core::mem::take(&mut operation.written);
         if operation.task == Task::Spread {
@@ -162,6 +162,6 @@ impl<C: Crypto> LaneNode<C> {
             let id = ContentId::from_bytes(operation.target);
             self.keep_alive_soon(now, &id);
         }
-        self.complete(now, at, Answer::Written(written), Some(Finish::Exhausted), out);
+        self.complete(now, at, Answer::Written(written), Some(finish), out);
     }
 }

@@ -99,7 +99,7 @@ pub enum ErrorCode {
     Equivocation = 9,
     /// The store, or your share of it, is full.
     Full = 10,
-    /// The answer is larger than what may be sent to an unproven address: ask again with the cookie.
+    /// Too much for an unproven address: the answer is too large, or the work too dear. Ask again with the cookie.
     CookieRequired = 11,
     /// The relayed request got no answer.
     RelayFailed = 12,

@@ -22,7 +22,7 @@ use tessera_dht::seal::{SealLimits, Sealer};
 use tessera_dht::time::Now;
 use tessera_dht::wire::DATAGRAM_BYTES_MAX;
 use tessera_dht::wire::header::{HEADER_BYTES, Suite, slot_of};
-use tessera_dht::wire::message::{Envelope, Message};
+use tessera_dht::wire::message::{Envelope, Message, flag};
 
 /// What a member's log says about what it is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +136,13 @@ pub fn lane(n: usize, config: &NodeConfig, map: &PrefixMap, lane: u8, now: Now) 
     let mut seed = [n as u8 ^ 0x55; 32];
     seed[1] = lane;
     LaneNode::new(config.clone(), identity(n), map.clone(), LaneIndex(lane), seed, now)
+}
+
+/// The only lane of a member that starts again: with fresh randomness, as the others would take its datagrams for replays.
+pub fn lane_again(n: usize, now: Now) -> LaneNode<Identity> {
+    let mut seed = [n as u8 ^ 0x55; 32];
+    seed[8..16].copy_from_slice(&now.mono_ms.to_le_bytes());
+    LaneNode::new(NodeConfig::default(), identity(n), map(1), LaneIndex(0), seed, now)
 }
 
 impl Net {
@@ -404,6 +411,8 @@ fn sealer_from(identity: Identity, now: Now, seed: [u8; 32]) -> Sealer<Identity>
 pub struct Stranger {
     pub sealer: Sealer<Identity>,
     pub addr: Addr,
+    /// Of its requests; [`Stranger::new`] says that it serves nobody.
+    pub flags: u8,
     /// The cookie of each node that has answered.
     pub cookies: BTreeMap<Addr, [u8; 8]>,
 }
@@ -411,14 +420,14 @@ pub struct Stranger {
 impl Stranger {
     pub fn new(seed: u8, now: Now) -> Self {
         let sealer = sealer(Identity::from_seed(&[seed; 32]), now);
-        Self { sealer, addr: Addr::v4([192, 0, seed, 77], 9), cookies: BTreeMap::new() }
+        Self { sealer, addr: Addr::v4([192, 0, seed, 77], 9), flags: flag::CLIENT, cookies: BTreeMap::new() }
     }
 
     /// Says something to a member at once, and hands what it answers to `read`, reply by reply.
     pub fn say(&mut self, net: &mut Net, to: usize, message: Message<'_>, mut read: impl FnMut(&Message<'_>)) {
         let (now, contact) = (net.now, net.members[to].contact);
         let cookie = self.cookies.get(&contact.addr).copied().unwrap_or_default();
-        let envelope = Envelope { flags: 1, correlation: 0x500, cookie, message };
+        let envelope = Envelope { flags: self.flags, correlation: 0x500, cookie, message };
         let mut datagram = [0; DATAGRAM_BYTES_MAX];
         let room = DATAGRAM_BYTES_MAX - HEADER_BYTES - 16;
         envelope.write(&mut datagram[HEADER_BYTES..HEADER_BYTES + room]).unwrap();
