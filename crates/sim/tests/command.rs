@@ -67,3 +67,31 @@ fn a_network_too_small_for_its_scenario_is_refused_with_two() {
         assert!(String::from_utf8(refused.stderr).unwrap().contains(told), "{nodes}");
     }
 }
+
+fn dht(arguments: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tessera-sim")).arg("dht").args(arguments.split(' ')).output().unwrap()
+}
+
+#[test]
+fn an_aim_that_is_missed_ends_with_one_and_tells_the_command_that_shows_it_again() {
+    let missed = dht("--nodes 40 --scenario steady --seed 3 --loss 0.9 --quiet");
+    let told = out(&missed);
+    assert_eq!(missed.status.code(), Some(1), "{told}");
+    assert!(told.contains("| **missed** |"), "{told}");
+    let again = told.lines().find_map(|line| line.split_once(" -- dht ")).unwrap().1;
+    assert_eq!(again, "--nodes 40 --scenario steady --seed 3 --loss 0.9");
+    let repeated = dht(again);
+    assert_eq!(repeated.status.code(), Some(1));
+    let figures =
+        |told: &str| told.lines().filter(|line| !line.contains("| datagrams |")).collect::<Vec<_>>().join("\n");
+    assert_eq!(figures(&out(&repeated)), figures(&told), "a run is a function of its arguments");
+    assert!(String::from_utf8(repeated.stderr).unwrap().contains("] settled"), "and tells how far it is");
+}
+
+#[test]
+fn aims_that_are_met_end_with_zero() {
+    let met = dht("--nodes 40 --scenario steady --seed 3 --quiet");
+    assert_eq!(met.status.code(), Some(0), "{met:?}");
+    assert!(met.stderr.is_empty());
+    assert_eq!(dht("--loss 2").status.code(), Some(2));
+}

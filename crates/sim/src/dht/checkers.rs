@@ -15,6 +15,8 @@ use tessera_dht::seal::keys::NetworkKey;
 
 use super::world::{Completed, World};
 
+pub(crate) const QUORUM_DURABLE: &str = "QuorumDurable";
+
 /// A property that did not hold.
 #[derive(Debug, Clone)]
 pub(crate) struct Violation {
@@ -36,7 +38,8 @@ pub(crate) struct Checkers {
 
 impl Checkers {
     fn violated(&mut self, property: &'static str, what: String) {
-        if self.violations.len() < 20 {
+        // A few of each are enough, and many of one must not hide another.
+        if self.violations.iter().filter(|violation| violation.property == property).count() < 5 {
             self.violations.push(Violation { property, what });
         }
     }
@@ -99,7 +102,7 @@ impl Checkers {
         let alive = alive.count();
         if alive * 2 > holders.len() {
             let what = format!("{id} not found by node {reader} though {alive} of {} holders live", holders.len());
-            self.violated("QuorumDurable", what);
+            self.violated(QUORUM_DURABLE, what);
         }
     }
 

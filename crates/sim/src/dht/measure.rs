@@ -9,6 +9,8 @@ pub(crate) struct Figure {
     pub(crate) value: String,
     /// The aim in words, and whether it was met; `None` for a figure without one.
     pub(crate) aim: Option<(String, bool)>,
+    /// What others have published of theirs.
+    pub(crate) published: &'static str,
 }
 
 /// What a scenario found.
@@ -23,11 +25,19 @@ pub(crate) struct Findings {
 
 impl Findings {
     pub(crate) fn note(&mut self, name: &str, value: impl ToString) {
-        self.figures.push(Figure { name: name.into(), value: value.to_string(), aim: None });
+        self.figures.push(Figure { name: name.into(), value: value.to_string(), aim: None, published: "" });
     }
 
     pub(crate) fn aim(&mut self, name: &str, value: impl ToString, aim: &str, met: bool) {
-        self.figures.push(Figure { name: name.into(), value: value.to_string(), aim: Some((aim.into(), met)) });
+        let aim = Some((aim.into(), met));
+        self.figures.push(Figure { name: name.into(), value: value.to_string(), aim, published: "" });
+    }
+
+    /// Puts a published figure of others beside the last one.
+    pub(crate) fn beside(&mut self, published: &'static str) {
+        if let Some(figure) = self.figures.last_mut() {
+            figure.published = published;
+        }
     }
 
     pub(crate) fn passed(&self) -> bool {
@@ -35,18 +45,19 @@ impl Findings {
     }
 
     pub(crate) fn table(&self) -> String {
-        let mut out = format!("### {}\n\n| figure | measured | aim | |\n| --- | --- | --- | --- |\n", self.title);
+        let head = "| figure | measured | aim | | published by others |\n| --- | --- | --- | --- | --- |\n";
+        let mut out = format!("### {}\n\n{head}", self.title);
         for figure in &self.figures {
             let (aim, verdict) = match &figure.aim {
                 None => ("", ""),
                 Some((aim, true)) => (aim.as_str(), "met"),
                 Some((aim, false)) => (aim.as_str(), "**missed**"),
             };
-            out += &format!("| {} | {} | {aim} | {verdict} |\n", figure.name, figure.value);
+            out += &format!("| {} | {} | {aim} | {verdict} | {} |\n", figure.name, figure.value, figure.published);
         }
         let verdict = if self.violations.is_empty() { "met" } else { "**missed**" };
-        out +=
-            &format!("| checkers | {} violations in {} checks | 0 | {verdict} |\n", self.violations.len(), self.checks);
+        let (violations, checks) = (self.violations.len(), self.checks);
+        out += &format!("| checkers | {violations} violations in {checks} checks | 0 | {verdict} | |\n");
         for violation in &self.violations {
             out += &format!("\n- {}: {}", violation.property, violation.what);
         }

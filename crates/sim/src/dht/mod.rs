@@ -52,8 +52,11 @@ pub(crate) struct Args {
     /// Compute every agreement and signature for real; slow.
     #[arg(long)]
     real_crypto: bool,
+    /// Share of datagrams that the network loses, from 0 to 1; one in a hundred if absent.
+    #[arg(long, value_parser = share)]
+    loss: Option<f64>,
     /// Run all scenarios at their usual sizes and write the table to this file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "loss")]
     report: Option<std::path::PathBuf>,
     /// With --report: ten thousand nodes besides; twice as long.
     #[arg(long, requires = "report")]
@@ -74,6 +77,13 @@ fn enough_nodes(text: &str) -> Result<usize, String> {
     }
 }
 
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("not a number from 0 to 1".into()),
+    }
+}
+
 pub(crate) fn run(args: &Args) -> ExitCode {
     let seed = args.seed.unwrap_or_else(|| {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -82,7 +92,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     if let Some(path) = &args.report {
         return report::write(path, seed, args.quiet, args.full);
     }
-    let setup = scenario::Setup { nodes: args.nodes, seed, real_crypto: args.real_crypto, quiet: args.quiet };
+    let Args { nodes, real_crypto, loss, quiet, .. } = *args;
+    let setup = scenario::Setup { nodes, seed, real_crypto, loss, quiet };
     let findings = scenario::run(args.scenario, &setup);
     print!("{}", findings.table());
     println!("replay: {}", findings.replay);

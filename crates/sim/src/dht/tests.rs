@@ -5,7 +5,7 @@ use super::measure::Findings;
 use super::scenario::{self, Setup};
 
 fn run(scenario: Scenario, nodes: usize, real_crypto: bool) -> Findings {
-    scenario::run(scenario, &Setup { nodes, seed: 11, real_crypto, quiet: true })
+    scenario::run(scenario, &Setup { nodes, seed: 11, real_crypto, loss: None, quiet: true })
 }
 
 fn passes(scenario: Scenario, nodes: usize) {
@@ -67,7 +67,8 @@ fn sybils_fail_against_the_defences_and_succeed_without() {
 #[test]
 fn a_run_is_a_function_of_its_seed() {
     let figures = |seed| {
-        let findings = scenario::run(Scenario::Steady, &Setup { nodes: 40, seed, real_crypto: false, quiet: true });
+        let setup = Setup { nodes: 40, seed, real_crypto: false, loss: None, quiet: true };
+        let findings = scenario::run(Scenario::Steady, &setup);
         let measured = findings.figures.iter().filter(|figure| figure.name != "datagrams");
         measured.map(|figure| figure.value.clone()).collect::<Vec<_>>()
     };

@@ -5,7 +5,6 @@ use tessera_dht::node::command::Command;
 
 use super::{Setup, Stage, Tally};
 use crate::dht::measure::{Findings, percent};
-use crate::dht::world::Weather;
 
 pub(super) fn run(setup: &Setup) -> Findings {
     let mut stage = Stage::new(setup, "lanes", format!("Lanes, {} nodes", setup.nodes));
@@ -55,7 +54,7 @@ pub(super) fn run(setup: &Setup) -> Findings {
     }
 
     // Records on the wide nodes survive a lane's death and changes of the number of lanes, and every misrouting.
-    stage.world.weather = Weather { misrouted: 0.5, ..Weather::default() };
+    stage.world.weather.misrouted = 0.5;
     let mut puts = Tally::default();
     let mut records = Vec::new();
     for n in 0..200 {

@@ -35,6 +35,8 @@ pub(crate) struct Setup {
     pub(crate) nodes: usize,
     pub(crate) seed: u64,
     pub(crate) real_crypto: bool,
+    /// Share of datagrams lost, if not as many as usual.
+    pub(crate) loss: Option<f64>,
     pub(crate) quiet: bool,
 }
 
@@ -72,6 +74,7 @@ pub(crate) struct Tally {
     pub(crate) hops: Vec<u64>,
     pub(crate) requests: Vec<u64>,
     pub(crate) put_acknowledged: Vec<u64>,
+    pub(crate) put_elapsed_ms: Vec<u64>,
     /// The first few that went wrong, in words.
     pub(crate) wrong: Vec<String>,
 }
@@ -109,12 +112,15 @@ pub(crate) struct Stage {
 impl Stage {
     pub(crate) fn new(setup: &Setup, name: &str, title: String) -> Self {
         let real = if setup.real_crypto { " --real-crypto" } else { "" };
+        let loss = setup.loss.map_or(String::new(), |loss| format!(" --loss {loss}"));
         let replay = format!(
-            "cargo run --release -p tessera-sim -- dht --nodes {} --scenario {name} --seed {}{real}",
+            "cargo run --release -p tessera-sim -- dht --nodes {} --scenario {name} --seed {}{real}{loss}",
             setup.nodes, setup.seed
         );
+        let mut world = World::new(setup.seed, setup.real_crypto);
+        world.weather.loss = setup.loss.unwrap_or(world.weather.loss);
         Self {
-            world: World::new(setup.seed, setup.real_crypto),
+            world,
             checks: Checkers::default(),
             config: node_config(),
             pending: BTreeMap::new(),
@@ -224,6 +230,7 @@ impl Stage {
                     self.checks.put_done(&self.world, &id, &completed);
                     if let Answer::Written(written) = &completed.outcome.answer {
                         tally.put_acknowledged.push(u64::from(written.acknowledged));
+                        tally.put_elapsed_ms.push(stats.elapsed_ms);
                         if written.has_quorum() {
                             tally.right += 1;
                             continue;
