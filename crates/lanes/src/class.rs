@@ -134,7 +134,7 @@ impl DropCause {
 pub struct RingSize {
     /// Messages the ring holds.
     pub messages_max: usize,
-    /// Payload bytes the ring holds, over all its messages.
+    /// Bytes the ring holds of payloads longer than 32 bytes, over all its messages; shorter ones travel with their envelope.
     pub payload_bytes_max: usize,
 }
 
@@ -157,7 +157,7 @@ impl RingSizes {
 
 impl Default for RingSizes {
     /// 64, 1,024 and 4,096 messages. Control can be full of full payloads; the others budget 64 bytes a message, because
-    /// their usual payload is an id and every byte here is paid S*(S-1) times.
+    /// their usual payload is short and every byte here is paid S*(S-1) times.
     fn default() -> Self {
         Self {
             classes: [

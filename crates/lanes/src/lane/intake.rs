@@ -145,6 +145,7 @@ pub(super) fn handle_datagram<H: Handler>(
     handler.on_datagram(cx, Datagram { from, bytes, hops });
 }
 
+#[inline]
 fn handle_message<H: Handler>(handler: &mut H, cx: &mut Context, envelope: &Envelope, payload: &[u8]) {
     if cx.is_fenced() {
         return; // Its sender has counted it as lost.
@@ -162,8 +163,8 @@ fn handle_message<H: Handler>(handler: &mut H, cx: &mut Context, envelope: &Enve
         return;
     }
     // A sender with a newer map than ours knows better than we do that the slot is ours.
-    let newer = MapVersion(envelope.map_version).is_after(cx.map.version());
-    if envelope.flags.has(Flags::KEYED) && !newer && !cx.owns(envelope.slot) {
+    let newer = |cx: &Context| MapVersion(envelope.map_version).is_after(cx.map.version());
+    if envelope.flags.has(Flags::KEYED) && !cx.owns(envelope.slot) && !newer(cx) {
         let _ = cx.forward(envelope, payload);
         return;
     }

@@ -2,29 +2,53 @@
 //!
 //! The consumer reports nothing. The ring's free count tells how many of the oldest have been taken, so a queue of identities
 //! beside the ring stays exact; a small open-addressing table finds one in it. The free count is asked for only when a
-//! duplicate is suspected or the table is full, so the usual message costs the producer no foreign cache line.
+//! duplicate is suspected or the queue is full, so the usual message costs the producer no foreign cache line. A message
+//! without identity is only counted.
 
 use crate::envelope::{Envelope, Kind};
 
+/// What makes two messages say the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Identity {
-    /// Zero for a message that has no identity, and for a place without a message.
+pub(crate) struct Identity {
+    /// Not zero.
     correlation_id: u64,
     key_prefix: u64,
     kind: Kind,
 }
 
-const NO_IDENTITY: Identity = Identity { correlation_id: 0, key_prefix: 0, kind: Kind::new(0) };
+impl Identity {
+    /// The identity of a message, if it has one.
+    #[inline]
+    pub(crate) fn of(envelope: &Envelope) -> Option<Self> {
+        (envelope.correlation_id != 0).then_some(Self {
+            correlation_id: envelope.correlation_id,
+            key_prefix: envelope.key_prefix,
+            kind: envelope.kind,
+        })
+    }
+}
+
+/// A message in the ring: its identity, and how many were sent before it.
+#[derive(Clone, Copy, Debug)]
+struct Queued {
+    sequence: u64,
+    identity: Identity,
+}
+
+const NOTHING: Queued =
+    Queued { sequence: 0, identity: Identity { correlation_id: 0, key_prefix: 0, kind: Kind::new(0) } };
 
 /// Identities of the messages in one ring, oldest first.
 #[derive(Debug)]
 pub(crate) struct Inflight {
-    /// A circle of identities; a message without one still takes its turn in the queue.
-    queue: Box<[Identity]>,
-    /// Sequence numbers of the oldest and of the next message.
+    /// A circle of messages that have an identity.
+    queue: Box<[Queued]>,
+    /// Numbers of the oldest of them and of the next.
     head: u64,
     tail: u64,
-    /// Sequence number + 1 of a message, or zero; linear probing with backward shift on removal.
+    /// Messages sent so far, with and without identity.
+    sent: u64,
+    /// Number + 1 of a message in the queue, or zero; linear probing with backward shift on removal.
     table: Box<[u64]>,
 }
 
@@ -32,70 +56,69 @@ impl Inflight {
     pub(crate) fn new(messages_max: usize) -> Self {
         let capacity = messages_max.max(1).next_power_of_two();
         Self {
-            queue: vec![NO_IDENTITY; capacity].into_boxed_slice(),
+            queue: vec![NOTHING; capacity].into_boxed_slice(),
             head: 0,
             tail: 0,
+            sent: 0,
             table: vec![0; capacity * 2].into_boxed_slice(),
         }
     }
 
-    /// Messages that may still be in the ring.
-    pub(crate) fn len(&self) -> usize {
-        (self.tail - self.head) as usize
-    }
-
+    /// Whether there is no place for another message with an identity.
     pub(crate) fn is_full(&self) -> bool {
-        self.len() == self.queue.len()
+        self.tail - self.head == self.queue.len() as u64
     }
 
-    /// Whether a message like `envelope` may still be in the ring.
+    /// Whether a message like this may still be in the ring.
     #[inline]
-    pub(crate) fn contains(&self, envelope: &Envelope) -> bool {
-        identity(envelope).is_some_and(|identity| self.find(&identity).is_some())
+    pub(crate) fn contains(&self, identity: &Identity) -> bool {
+        self.find(identity).is_some()
     }
 
     /// Notes a message just pushed.
     #[inline]
-    pub(crate) fn push(&mut self, envelope: &Envelope) {
-        assert!(!self.is_full(), "the caller reclaims before the queue is full");
-        let sequence = self.tail;
-        self.tail += 1;
-        // A message without identity leaves its place as it is: empty, since whoever was there has been reclaimed.
-        if let Some(identity) = identity(envelope) {
+    pub(crate) fn push(&mut self, identity: Option<Identity>) {
+        let sequence = self.sent;
+        self.sent += 1;
+        if let Some(identity) = identity {
             self.enter(sequence, identity);
         }
     }
 
     fn enter(&mut self, sequence: u64, identity: Identity) {
+        assert!(!self.is_full(), "the caller reclaims before the queue is full");
+        let number = self.tail;
+        self.tail += 1;
         // A second message of the same identity can be here only if the caller let it pass; the first then answers for both.
         if self.find(&identity).is_none() {
             let mut at = self.home(&identity);
             while self.table[at] != 0 {
                 at = (at + 1) & (self.table.len() - 1);
             }
-            self.table[at] = sequence + 1;
+            self.table[at] = number + 1;
         }
-        let slot = self.slot_of(sequence);
-        self.queue[slot] = identity;
+        let slot = self.slot_of(number);
+        self.queue[slot] = Queued { sequence, identity };
     }
 
     /// Forgets the oldest until `depth` are left, the number the ring says are still there.
     pub(crate) fn reclaim_to(&mut self, depth: usize) {
-        while self.len() > depth {
-            let sequence = self.head;
-            let slot = self.slot_of(sequence);
-            if self.queue[slot].correlation_id != 0 {
-                let identity = std::mem::replace(&mut self.queue[slot], NO_IDENTITY);
-                if let Some(at) = self.find_sequence(&identity, sequence) {
-                    self.erase(at);
-                }
+        let taken = self.sent - depth as u64;
+        while self.head < self.tail {
+            let number = self.head;
+            let oldest = self.queue[self.slot_of(number)];
+            if oldest.sequence >= taken {
+                break;
+            }
+            if let Some(at) = self.find_number(&oldest.identity, number) {
+                self.erase(at);
             }
             self.head += 1;
         }
     }
 
-    fn slot_of(&self, sequence: u64) -> usize {
-        sequence as usize & (self.queue.len() - 1)
+    fn slot_of(&self, number: u64) -> usize {
+        number as usize & (self.queue.len() - 1)
     }
 
     fn home(&self, identity: &Identity) -> usize {
@@ -108,7 +131,7 @@ impl Inflight {
     fn find(&self, identity: &Identity) -> Option<usize> {
         let mut at = self.home(identity);
         while self.table[at] != 0 {
-            if self.queue[self.slot_of(self.table[at] - 1)] == *identity {
+            if self.queue[self.slot_of(self.table[at] - 1)].identity == *identity {
                 return Some(at);
             }
             at = (at + 1) & (self.table.len() - 1);
@@ -116,11 +139,11 @@ impl Inflight {
         None
     }
 
-    /// The entry of exactly this message, whose queue place is already vacated.
-    fn find_sequence(&self, identity: &Identity, sequence: u64) -> Option<usize> {
+    /// The entry of exactly this message.
+    fn find_number(&self, identity: &Identity, number: u64) -> Option<usize> {
         let mut at = self.home(identity);
         while self.table[at] != 0 {
-            if self.table[at] == sequence + 1 {
+            if self.table[at] == number + 1 {
                 return Some(at);
             }
             at = (at + 1) & (self.table.len() - 1);
@@ -137,8 +160,8 @@ impl Inflight {
             if entry == 0 {
                 break;
             }
-            let identity = &self.queue[self.slot_of(entry - 1)];
-            debug_assert_ne!(*identity, NO_IDENTITY, "a tabled message is still queued");
+            debug_assert!((self.head..self.tail).contains(&(entry - 1)), "a tabled message is still queued");
+            let identity = &self.queue[self.slot_of(entry - 1)].identity;
             // An entry may fill the hole only if its home is not between the hole and itself.
             let home = self.home(identity);
             if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
@@ -148,14 +171,6 @@ impl Inflight {
         }
         self.table[hole] = 0;
     }
-}
-
-fn identity(envelope: &Envelope) -> Option<Identity> {
-    (envelope.correlation_id != 0).then_some(Identity {
-        correlation_id: envelope.correlation_id,
-        key_prefix: envelope.key_prefix,
-        kind: envelope.kind,
-    })
 }
 
 #[cfg(test)]
@@ -168,8 +183,9 @@ mod tests {
     use crate::class::Class;
     use tessera_contracts::prefix_map::LaneIndex;
 
-    fn envelope(id: u64) -> Envelope {
-        Envelope { correlation_id: id, ..Envelope::to_lane(LaneIndex(0), Class::Coordination, Kind::new(1)) }
+    fn identity(id: u64) -> Option<Identity> {
+        let to = Envelope::to_lane(LaneIndex(0), Class::Coordination, Kind::new(1));
+        Identity::of(&Envelope { correlation_id: id, ..to })
     }
 
     proptest! {
@@ -178,16 +194,18 @@ mod tests {
             let mut inflight = Inflight::new(8);
             let mut model: VecDeque<u64> = VecDeque::new();
             for (id, taken) in steps {
-                prop_assert_eq!(inflight.contains(&envelope(id)), id != 0 && model.contains(&id));
-                if !inflight.is_full() && (id == 0 || !model.contains(&id)) {
-                    inflight.push(&envelope(id));
+                let this = identity(id);
+                prop_assert_eq!(this.is_some_and(|this| inflight.contains(&this)), id != 0 && model.contains(&id));
+                if id == 0 || (!inflight.is_full() && !model.contains(&id)) {
+                    inflight.push(this);
                     model.push_back(id);
                 }
                 for _ in 0..taken {
                     model.pop_front();
                 }
                 inflight.reclaim_to(model.len());
-                prop_assert_eq!(inflight.len(), model.len());
+                let queued = (inflight.tail - inflight.head) as usize;
+                prop_assert_eq!(queued, model.iter().filter(|id| **id != 0).count());
             }
             inflight.reclaim_to(0);
             prop_assert!(inflight.table.iter().all(|entry| *entry == 0));

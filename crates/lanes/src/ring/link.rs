@@ -17,7 +17,7 @@ use tessera_contracts::prefix_map::LaneIndex;
 use crate::class::{Class, DropCause, RingSizes};
 use crate::envelope::{Envelope, PAYLOAD_BYTES_MAX};
 use crate::ring::bulk::{BulkConsumer, BulkProducer, bulk_ring};
-use crate::ring::inflight::Inflight;
+use crate::ring::inflight::{Identity, Inflight};
 use crate::ring::message::{MessageConsumer, MessageProducer, RingFull, message_ring};
 use crate::ring::park::Bed;
 use crate::ring::pressure::{Pressure, PressureHold};
@@ -128,17 +128,23 @@ impl Link {
 
     #[inline]
     fn send_coordination(&mut self, envelope: &Envelope, payload: &[u8]) -> Sent {
+        let identity = Identity::of(envelope);
         // The consumer's progress is worth a cache miss only when it decides something.
-        if self.inflight.is_full() || self.inflight.contains(envelope) {
+        if let Some(identity) = &identity
+            && (self.inflight.is_full() || self.inflight.contains(identity))
+        {
             self.inflight.reclaim_to(self.coordination.depth());
-            if self.inflight.contains(envelope) {
+            if self.inflight.contains(identity) {
                 return Sent::Coalesced;
             }
+            if self.inflight.is_full() {
+                return Sent::Dropped(DropCause::RingFull);
+            }
         }
-        if self.inflight.is_full() || self.coordination.try_push(envelope, payload).is_err() {
+        if self.coordination.try_push(envelope, payload).is_err() {
             return Sent::Dropped(DropCause::RingFull);
         }
-        self.inflight.push(envelope);
+        self.inflight.push(identity);
         Sent::Enqueued
     }
 

@@ -11,7 +11,7 @@ use tessera_contracts::prefix_map::LaneIndex;
 use crate::class::Class;
 use crate::envelope::{Envelope, Kind, PAYLOAD_BYTES_MAX};
 use crate::ring::link::{flush, push_or_reserve};
-use crate::ring::message::{RingFull, RingIn, RingOut, publish, take};
+use crate::ring::message::{Cell, RingFull, RingIn, RingOut, publish, take};
 use crate::ring::stage::Stage;
 
 struct Ring<T> {
@@ -87,13 +87,19 @@ fn message(kind: u8, word: u8, payload: &[u8]) -> Envelope {
     }
 }
 
-fn envelopes(capacity: usize) -> (In<Envelope>, Out<Envelope>) {
+/// Cells without room for a payload, so that every payload takes the second ring.
+type Header = Cell<0>;
+
+fn headers(capacity: usize) -> (In<Header>, Out<Header>) {
     ring(
         capacity,
-        |envelope| {
+        |Cell { envelope, .. }| {
             envelope.correlation_id | u64::from(envelope.kind.get()) << 8 | u64::from(envelope.payload_len) << 16
         },
-        |bits| Envelope { payload_len: (bits >> 16) as u16, ..message((bits >> 8) as u8, bits as u8, &[]) },
+        |bits| Cell {
+            envelope: Envelope { payload_len: (bits >> 16) as u16, ..message((bits >> 8) as u8, bits as u8, &[]) },
+            short: [],
+        },
     )
 }
 
@@ -108,16 +114,16 @@ fn explore(body: impl Fn() + Send + Sync + 'static) {
     model.check(body);
 }
 
-type Publish = fn(&mut In<Envelope>, &mut In<u8>, &Envelope, &[u8]) -> Result<(), RingFull>;
+type Publish = fn(&mut In<Header>, &mut In<u8>, &Envelope, &[u8]) -> Result<(), RingFull>;
 
 /// Three messages through rings that hold two; each must come out with its own payload.
 fn carry(publish: Publish) {
     explore(move || {
-        let ((mut envelopes_in, mut envelopes_out), (mut bytes_in, mut bytes_out)) = (envelopes(2), bytes(4));
+        let ((mut headers_in, mut headers_out), (mut bytes_in, mut bytes_out)) = (headers(2), bytes(4));
         let producer = loom::thread::spawn(move || {
             for word in 1..=3u8 {
                 let payload = [word, word + 100];
-                while publish(&mut envelopes_in, &mut bytes_in, &message(1, word, &payload), &payload).is_err() {
+                while publish(&mut headers_in, &mut bytes_in, &message(1, word, &payload), &payload).is_err() {
                     loom::thread::yield_now();
                 }
             }
@@ -125,7 +131,7 @@ fn carry(publish: Publish) {
         let mut scratch = [0; PAYLOAD_BYTES_MAX];
         let mut seen = 0;
         while seen < 3 {
-            let taken = take(&mut envelopes_out, &mut bytes_out, &mut scratch, |envelope, payload| {
+            let taken = take(&mut headers_out, &mut bytes_out, &mut scratch, |envelope, payload| {
                 seen += 1;
                 assert_eq!((envelope.correlation_id, payload), (u64::from(seen), &[seen, seen + 100][..]));
             });
@@ -145,11 +151,11 @@ fn no_interleaving_shows_an_envelope_without_its_payload() {
 #[test]
 #[should_panic(expected = "a payload is committed before its envelope")]
 fn with_the_envelope_first_one_is_seen_without_its_payload() {
-    carry(|envelopes, payloads, envelope, payload| {
-        if envelopes.is_full() {
+    carry(|headers, payloads, envelope, payload| {
+        if headers.is_full() {
             return Err(RingFull);
         }
-        envelopes.push(*envelope)?;
+        headers.push(Cell { envelope: *envelope, short: [] })?;
         payloads.push_all(payload)
     });
 }
@@ -157,13 +163,13 @@ fn with_the_envelope_first_one_is_seen_without_its_payload() {
 /// Two kinds of Control, two words each, through a ring that holds one message. `reserve` keeps what finds it full.
 fn never_lost(reserve: bool) {
     explore(move || {
-        let ((mut envelopes_in, mut envelopes_out), (mut bytes_in, mut bytes_out)) = (envelopes(1), bytes(2));
+        let ((mut headers_in, mut headers_out), (mut bytes_in, mut bytes_out)) = (headers(1), bytes(2));
         let done = Arc::new(AtomicBool::new(false));
         let say_done = done.clone();
         let producer = loom::thread::spawn(move || {
             let mut stage = Stage::new(2);
             let mut push =
-                |envelope: &Envelope, payload: &[u8]| publish(&mut envelopes_in, &mut bytes_in, envelope, payload);
+                |envelope: &Envelope, payload: &[u8]| publish(&mut headers_in, &mut bytes_in, envelope, payload);
             for (kind, word) in [(1, 1), (2, 1), (1, 2), (2, 2)] {
                 let (envelope, payload) = (message(kind, word, &[word]), [word]);
                 flush(&mut stage, &mut push);
@@ -183,7 +189,7 @@ fn never_lost(reserve: bool) {
         let mut last = [0u8; 3];
         loop {
             let finished = done.load(Ordering::Acquire);
-            let taken = take(&mut envelopes_out, &mut bytes_out, &mut scratch, |envelope, payload| {
+            let taken = take(&mut headers_out, &mut bytes_out, &mut scratch, |envelope, payload| {
                 let word = &mut last[usize::from(envelope.kind.get())];
                 assert!(*word < payload[0], "words of a kind keep their order");
                 *word = payload[0];

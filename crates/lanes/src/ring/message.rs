@@ -1,14 +1,30 @@
-//! A ring of messages between one producer and one consumer: envelopes in one ring, payload bytes in a second.
+//! A ring of messages between one producer and one consumer: envelopes with short payloads in one ring, the bytes of longer
+//! payloads in a second.
 //!
-//! Two rings, so that a message without payload costs 32 bytes of traffic and not 544. A payload is copied once, by the
-//! producer, and read in place by the consumer; only one that wraps around the end is copied a second time.
-//! The payload is committed before its envelope, so a visible envelope's payload is always there. That order is all we add to
-//! the two rings; [`publish`] and [`take`] hold it, and loom runs these very functions over rings of its own.
+//! An id fits beside its envelope, so the usual message is one cache line and one ring. Two rings, so that a message without
+//! payload does not cost 544 bytes of traffic. A payload is copied once, by the producer; a long one is read in place by the
+//! consumer, and only one that wraps around the end is copied a second time.
+//! A long payload is committed before its envelope, so a visible envelope's payload is always there. That order is all we add
+//! to the two rings; [`publish`] and [`take`] hold it, and loom runs these very functions over rings of its own.
 
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::class::RingSize;
 use crate::envelope::{Envelope, PAYLOAD_BYTES_MAX};
+
+/// Payloads up to this length travel beside their envelope: an id does, and both fill a cache line.
+pub(crate) const SHORT_BYTES_MAX: usize = 32;
+
+/// What the first ring carries.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Cell<const SHORT: usize = SHORT_BYTES_MAX> {
+    pub(crate) envelope: Envelope,
+    /// The payload, if it is at most `SHORT` bytes long.
+    pub(crate) short: [u8; SHORT],
+}
+
+const _: () = assert!(size_of::<Cell>() == 64, "a message with a short payload is one cache line");
 
 /// The ring had no slot for the envelope or no room for the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,11 +32,11 @@ pub(crate) struct RingFull;
 
 /// A ring of the given size.
 pub(crate) fn message_ring(size: RingSize) -> (MessageProducer, MessageConsumer) {
-    let (envelopes_in, envelopes_out) = RingBuffer::new(size.messages_max.max(1));
+    let (cells_in, cells_out) = RingBuffer::new(size.messages_max.max(1));
     let (payload_in, payload_out) = RingBuffer::new(size.payload_bytes_max.max(PAYLOAD_BYTES_MAX));
     (
-        MessageProducer { envelopes: envelopes_in, payload: payload_in },
-        MessageConsumer { envelopes: envelopes_out, payload: payload_out },
+        MessageProducer { cells: cells_in, payload: payload_in },
+        MessageConsumer { cells: cells_out, payload: payload_out },
     )
 }
 
@@ -41,10 +57,12 @@ pub(crate) trait RingOut<T> {
 }
 
 impl<T: Copy> RingIn<T> for Producer<T> {
+    #[inline]
     fn is_full(&self) -> bool {
         Self::is_full(self)
     }
 
+    #[inline]
     fn push(&mut self, item: T) -> Result<(), RingFull> {
         Self::push(self, item).map_err(|_| RingFull)
     }
@@ -55,6 +73,7 @@ impl<T: Copy> RingIn<T> for Producer<T> {
 }
 
 impl<T> RingOut<T> for Consumer<T> {
+    #[inline]
     fn pop(&mut self) -> Option<T> {
         Self::pop(self).ok()
     }
@@ -70,49 +89,54 @@ impl<T> RingOut<T> for Consumer<T> {
 }
 
 /// Appends a message whose header tells its payload's length, or leaves both rings as they were.
-pub(crate) fn publish(
-    envelopes: &mut impl RingIn<Envelope>,
+#[inline]
+pub(crate) fn publish<const SHORT: usize>(
+    cells: &mut impl RingIn<Cell<SHORT>>,
     payloads: &mut impl RingIn<u8>,
     envelope: &Envelope,
     payload: &[u8],
 ) -> Result<(), RingFull> {
-    if envelopes.is_full() {
-        return Err(RingFull);
-    }
-    if !payload.is_empty() {
+    let mut cell = Cell { envelope: *envelope, short: [0; SHORT] };
+    if let Some(place) = cell.short.get_mut(..payload.len()) {
+        place.copy_from_slice(payload);
+    } else {
+        if cells.is_full() {
+            return Err(RingFull);
+        }
         payloads.push_all(payload)?;
     }
-    envelopes.push(*envelope)
+    cells.push(cell)
 }
 
 /// Hands the next message to `handle` and frees its payload afterwards; `None` if there is none.
 ///
 /// `scratch` holds the rare payload that wraps around the ring's end.
-pub(crate) fn take<R>(
-    envelopes: &mut impl RingOut<Envelope>,
+#[inline]
+pub(crate) fn take<const SHORT: usize, R>(
+    cells: &mut impl RingOut<Cell<SHORT>>,
     payloads: &mut impl RingOut<u8>,
     scratch: &mut [u8; PAYLOAD_BYTES_MAX],
     handle: impl FnOnce(&Envelope, &[u8]) -> R,
 ) -> Option<R> {
-    let envelope = envelopes.pop()?;
-    let len = usize::from(envelope.payload_len);
-    if len == 0 {
-        return Some(handle(&envelope, &[]));
+    let cell = cells.pop()?;
+    let len = usize::from(cell.envelope.payload_len);
+    if let Some(payload) = cell.short.get(..len) {
+        return Some(handle(&cell.envelope, payload));
     }
     let result = payloads.read(len, |head, tail| {
         if tail.is_empty() {
-            return handle(&envelope, head);
+            return handle(&cell.envelope, head);
         }
         scratch[..head.len()].copy_from_slice(head);
         scratch[head.len()..len].copy_from_slice(tail);
-        handle(&envelope, &scratch[..len])
+        handle(&cell.envelope, &scratch[..len])
     });
     Some(result.expect("a payload is committed before its envelope"))
 }
 
 #[derive(Debug)]
 pub(crate) struct MessageProducer {
-    envelopes: Producer<Envelope>,
+    cells: Producer<Cell>,
     payload: Producer<u8>,
 }
 
@@ -121,38 +145,38 @@ impl MessageProducer {
     #[inline]
     pub(crate) fn try_push(&mut self, envelope: &Envelope, payload: &[u8]) -> Result<(), RingFull> {
         debug_assert_eq!(envelope.payload_len as usize, payload.len(), "the header tells the payload's length");
-        publish(&mut self.envelopes, &mut self.payload, envelope, payload)
+        publish(&mut self.cells, &mut self.payload, envelope, payload)
     }
 
     /// Messages not yet taken by the consumer, at this moment. Asks the consumer's cache line.
     pub(crate) fn depth(&self) -> usize {
-        self.capacity() - self.envelopes.slots()
+        self.capacity() - self.cells.slots()
     }
 
     pub(crate) fn capacity(&self) -> usize {
-        self.envelopes.buffer().capacity()
+        self.cells.buffer().capacity()
     }
 
     /// Whether the consumer is gone for good.
     pub(crate) fn is_abandoned(&self) -> bool {
-        self.envelopes.is_abandoned()
+        self.cells.is_abandoned()
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct MessageConsumer {
-    envelopes: Consumer<Envelope>,
+    cells: Consumer<Cell>,
     payload: Consumer<u8>,
 }
 
 impl MessageConsumer {
     /// Messages waiting now.
     pub(crate) fn depth(&self) -> usize {
-        self.envelopes.slots()
+        self.cells.slots()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.envelopes.is_empty()
+        self.cells.is_empty()
     }
 
     /// Takes the next message: see [`take`].
@@ -162,7 +186,7 @@ impl MessageConsumer {
         scratch: &mut [u8; PAYLOAD_BYTES_MAX],
         handle: impl FnOnce(&Envelope, &[u8]) -> R,
     ) -> Option<R> {
-        take(&mut self.envelopes, &mut self.payload, scratch, handle)
+        take(&mut self.cells, &mut self.payload, scratch, handle)
     }
 }
 
@@ -188,12 +212,26 @@ mod tests {
     #[test]
     fn a_refused_message_leaves_no_payload_behind() {
         let (mut producer, mut consumer) = message_ring(RingSize { messages_max: 1, payload_bytes_max: 512 });
-        assert_eq!(producer.try_push(&envelope(1, 3), b"abc"), Ok(()));
-        assert_eq!(producer.try_push(&envelope(2, 3), b"def"), Err(RingFull));
+        assert_eq!(producer.try_push(&envelope(1, 33), &[1; 33]), Ok(()));
+        assert_eq!(producer.try_push(&envelope(2, 33), &[2; 33]), Err(RingFull));
         let mut scratch = [0; PAYLOAD_BYTES_MAX];
-        assert_eq!(consumer.pop_with(&mut scratch, |_, payload| payload.to_vec()), Some(b"abc".to_vec()));
+        assert_eq!(consumer.pop_with(&mut scratch, |_, payload| payload.to_vec()), Some(vec![1; 33]));
         assert_eq!(producer.try_push(&envelope(3, 512), &[7; 512]), Ok(()));
         assert_eq!(consumer.pop_with(&mut scratch, |_, payload| payload.to_vec()), Some(vec![7; 512]));
+    }
+
+    #[test]
+    fn a_payload_of_an_id_needs_no_room_but_its_envelopes() {
+        let (mut producer, mut consumer) = message_ring(RingSize { messages_max: 64, payload_bytes_max: 0 });
+        for id in 0..64u8 {
+            assert_eq!(producer.try_push(&envelope(id.into(), SHORT_BYTES_MAX), &[id; SHORT_BYTES_MAX]), Ok(()));
+        }
+        for id in 0..64u8 {
+            let whole = |envelope: &Envelope, payload: &[u8]| {
+                assert_eq!((envelope.correlation_id, payload), (id.into(), &[id; SHORT_BYTES_MAX][..]));
+            };
+            assert_eq!(consumer.pop_with(&mut [0; PAYLOAD_BYTES_MAX], whole), Some(()));
+        }
     }
 
     #[test]
@@ -215,11 +253,12 @@ mod tests {
             let mut model: VecDeque<(u64, Vec<u8>)> = VecDeque::new();
             let mut scratch = [0; PAYLOAD_BYTES_MAX];
             for (id, (push, len)) in steps.into_iter().enumerate() {
-                let len = len * 12; // Up to 480 bytes, so that payloads often wrap.
+                let len = len * 12; // Up to 480 bytes, so that long payloads often wrap.
                 if push {
                     let bytes: Vec<u8> = (0..len).map(|at| (at as u8).wrapping_mul(31) ^ id as u8).collect();
-                    let used: usize = model.iter().map(|(_, payload)| payload.len()).sum();
-                    let fits = model.len() < 5 && used + len <= 600;
+                    let long = |len: usize| if len > SHORT_BYTES_MAX { len } else { 0 };
+                    let used: usize = model.iter().map(|(_, payload)| long(payload.len())).sum();
+                    let fits = model.len() < 5 && used + long(len) <= 600;
                     prop_assert_eq!(producer.try_push(&envelope(id as u64, len), &bytes).is_ok(), fits);
                     if fits {
                         model.push_back((id as u64, bytes));
