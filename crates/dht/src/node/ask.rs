@@ -5,7 +5,7 @@ use tessera_stdx::TimerHandle;
 
 use super::command::{Answer, CommandId, Outcome};
 use super::outbox::{Outbox, message_kind};
-use super::publish::Handed;
+use super::stem::Handed;
 use super::{LaneNode, steering_slot};
 use crate::addr::Addr;
 use crate::contact::Contact;

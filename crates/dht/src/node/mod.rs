@@ -6,26 +6,33 @@
 //!
 //! - `ask`: requests in flight, replies and timeouts
 //! - `serve`: other nodes' requests; `keep`: their writes; `relay`: what is asked for them
-//! - `operation`: lookups and writes on behalf of commands and of upkeep; `answers`: what replies to a lookup mean;
-//!   `writes`: telling the holders that a lookup found
-//! - `publish`: announcing ids, alone or in sweeps
+//! - `begin`: commands that become operations; `operation`: lookups and writes on behalf of commands and of upkeep;
+//!   `fall_back`: whom a lookup asks that knows nobody; `privacy`: what hides it; `answers`: what replies to it mean;
+//!   `writes`: telling the holders that it found
+//! - `alive`: records stored again
+//! - `publish`: announcing ids, alone or in sweeps; `stem`: through others
 //! - `upkeep`: joining, pinging, refreshing, hints between lanes, health
 //! - [`log`]: what survives a restart
 
 // Time, what came, and where effects go are arguments everywhere: bundling them would only rename them.
 #![allow(clippy::too_many_arguments)]
 
+mod alive;
 mod answers;
 mod ask;
+mod begin;
 pub mod command;
 pub mod config;
+mod fall_back;
 mod keep;
 pub mod log;
 mod operation;
 pub mod outbox;
+mod privacy;
 mod publish;
 mod relay;
 mod serve;
+mod stem;
 mod upkeep;
 mod writes;
 
@@ -133,10 +140,10 @@ pub struct LaneNode<C> {
     sequences: KeyedLru<[u8; 32], u64>,
     published: BTreeMap<ContentId, Published>,
     published_due: BTreeSet<(u64, ContentId)>,
-    kept_alive: BTreeMap<ContentId, publish::KeptAlive>,
+    kept_alive: BTreeMap<ContentId, alive::KeptAlive>,
     kept_alive_due: BTreeSet<(u64, ContentId)>,
     kept_alive_bytes: usize,
-    stems: VecDeque<publish::Stemmed>,
+    stems: VecDeque<stem::Stemmed>,
     stems_handed_on: u32,
     /// Held records due to be given to their holders again.
     republish: VecDeque<ContentId>,
@@ -438,7 +445,7 @@ impl<C: Crypto> LaneNode<C> {
             ("kept alive bytes", self.kept_alive_bytes, self.config.kept_alive_bytes_max),
             ("promises", self.promises.len(), self.config.promises_max),
             ("commands waiting for the log", self.unlogged.len(), self.config.promises_max),
-            ("stems", self.stems.len(), publish::STEMS_MAX),
+            ("stems", self.stems.len(), stem::STEMS_MAX),
             ("lost contacts", self.lost.len(), upkeep::LOST_MAX),
             ("records to republish", self.republish.len(), upkeep::REPUBLISH_MAX),
             bytes("seal bytes", self.sealer.bytes()),

@@ -14,15 +14,14 @@ use super::outbox::Outbox;
 use super::publish::Spread;
 use crate::contact::Contact;
 use crate::identity::Crypto;
-use crate::lookup::{Ask, Candidate, FRONTIER_MAX, Finish, Goal, Lookup, LookupConfig, PROVIDERS_FOUND_MAX, Standing};
-use crate::record::RecordView;
+use crate::lookup::{Ask, Candidate, FRONTIER_MAX, Finish, Goal, Lookup, LookupConfig, Standing};
 use crate::rng::LaneRng;
 use crate::routing::size_of_density;
 use crate::seal::cookie::Scope;
 use crate::time::Now;
 use crate::wire::PROVIDER_PARTS_MAX;
 use crate::wire::codec::Writer;
-use crate::wire::message::{Message, Token, capability};
+use crate::wire::message::{Message, Token};
 
 /// What an operation is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +62,7 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    fn of(candidate: &Candidate) -> Self {
+    pub(super) fn of(candidate: &Candidate) -> Self {
         Self {
             id: candidate.id,
             contact: candidate.contact,
@@ -87,9 +86,9 @@ pub(super) struct Operation {
     /// The point really looked for; while blind the lookup has another.
     pub(super) target: [u8; 32],
     timer: Option<TimerHandle>,
-    budget: Budget,
+    pub(super) budget: Budget,
     /// Whether its lookup has been given the configured seeds.
-    fell_back: bool,
+    pub(super) fell_back: bool,
     /// Correlation ids of what is in flight: few, and all that is left to clean up when the operation ends.
     in_flight: Vec<u64>,
     pub(super) record: Vec<u8>,
@@ -125,94 +124,6 @@ impl Operation {
 }
 
 impl<C: Crypto> LaneNode<C> {
-    pub(super) fn command_find_node(
-        &mut self,
-        now: Now,
-        command: CommandId,
-        target: [u8; 32],
-        out: &mut impl Outbox,
-    ) -> Option<Answer> {
-        self.begin(now, Task::FindNode, Some(command), target, Goal::Nodes, Privacy::None, out)
-    }
-
-    pub(super) fn command_get(
-        &mut self,
-        now: Now,
-        command: CommandId,
-        id: ContentId,
-        mutable: bool,
-        privacy: Privacy,
-        out: &mut impl Outbox,
-    ) -> Option<Answer> {
-        if !self.owns(&id) {
-            return Some(Answer::WrongLane);
-        }
-        if !mutable
-            && let Some(kept) = self.records.get(&id)
-            && kept.expires_secs > now.unix_secs()
-        {
-            return Some(Answer::Record(kept.bytes.to_vec()));
-        }
-        let seen = self.sequences.get(id.as_bytes()).copied().unwrap_or(0);
-        let goal = if mutable { Goal::Mutable { sequence_min: seen } } else { Goal::Immutable };
-        self.begin(now, Task::Get { mutable }, Some(command), *id.as_bytes(), goal, privacy, out)
-    }
-
-    pub(super) fn command_put(
-        &mut self,
-        now: Now,
-        command: CommandId,
-        record: Vec<u8>,
-        keep_alive: bool,
-        out: &mut impl Outbox,
-    ) -> Option<Answer> {
-        let Ok(view) = RecordView::read(&record) else { return Some(Answer::BadRecord) };
-        let id = view.id();
-        if view.check(&id, self.sealer.crypto(), self.sealer.network(), now.unix_secs()).is_err() {
-            return Some(Answer::BadRecord);
-        }
-        if !self.owns(&id) {
-            return Some(Answer::WrongLane);
-        }
-        if keep_alive && let Err(answer) = self.keep_alive(now, &id, &record, out) {
-            return Some(answer);
-        }
-        if view.mutable.is_some() {
-            self.see_sequence(&id, view.sequence());
-        }
-        self.keep_own(now, &id, &view, out);
-        self.begin_put(now, Some(command), &id, record, out)
-    }
-
-    pub(super) fn begin_put(
-        &mut self,
-        now: Now,
-        command: Option<CommandId>,
-        id: &ContentId,
-        record: Vec<u8>,
-        out: &mut impl Outbox,
-    ) -> Option<Answer> {
-        let Some(at) = self.reserve() else { return Some(Answer::TooBusy) };
-        self.operations[usize::from(at)].record = record;
-        self.start(now, at, Task::Put, command, *id.as_bytes(), Goal::Nodes, Privacy::None, out);
-        None
-    }
-
-    pub(super) fn command_find_providers(
-        &mut self,
-        now: Now,
-        command: CommandId,
-        id: ContentId,
-        limit: usize,
-        out: &mut impl Outbox,
-    ) -> Option<Answer> {
-        if !self.owns(&id) {
-            return Some(Answer::WrongLane);
-        }
-        let goal = Goal::Providers { limit: limit.clamp(1, PROVIDERS_FOUND_MAX) };
-        self.begin(now, Task::FindProviders, Some(command), *id.as_bytes(), goal, Privacy::None, out)
-    }
-
     pub(super) fn cancel(&mut self, now: Now, command: CommandId, out: &mut impl Outbox) -> Answer {
         let found = self.operations.iter().position(|op| op.task != Task::Idle && op.command == Some(command));
         let Some(at) = found else { return Answer::NotUnderWay };
@@ -317,41 +228,6 @@ impl<C: Crypto> LaneNode<C> {
         self.drive(now, at, out);
     }
 
-    /// Gives a lookup that knows nobody alive some of the configured seeds, to be asked first. Once: they are few, and
-    /// everybody's.
-    pub(super) fn fall_back(&mut self, now: Now, at: u16) {
-        let Self { operations, seeds, sealer, abuse, rng, .. } = self;
-        let operation = &mut operations[usize::from(at)];
-        if !core::mem::replace(&mut operation.fell_back, true) {
-            let start = rng.below(seeds.len() as u64) as usize;
-            let usable = seeds.iter().cycle().skip(start).take(seeds.len());
-            let usable = usable.filter(|seed| !abuse.is_quarantined(now.mono_ms, &seed.key));
-            for seed in usable.take(SEEDS_PER_LOOKUP) {
-                operation.lookup.offer_first(sealer.node_id(&seed.key), *seed);
-            }
-        }
-    }
-
-    /// Gives a lookup those of the remembered contacts and seeds who are nearest to its target.
-    fn offer_remembered(&mut self, now: Now, at: u16) {
-        let Self { operations, remembered, seeds, sealer, abuse, .. } = self;
-        let lookup = &mut operations[usize::from(at)].lookup;
-        let target = ContentId::from_bytes(*lookup.target());
-        let usable =
-            remembered.iter().chain(seeds.iter()).filter(|contact| !abuse.is_quarantined(now.mono_ms, &contact.key));
-        let mut usable: Vec<_> = usable.map(|contact| (sealer.node_id(&contact.key), *contact)).collect();
-        usable.sort_unstable_by_key(|(id, _)| id.distance_to(&target));
-        for (id, contact) in usable.into_iter().take(REMEMBERED_PER_LOOKUP) {
-            lookup.offer(id, contact, None);
-        }
-    }
-
-    /// A point that shares only the target's region: what it lies in, not what it is.
-    fn blinded(&mut self, target: &[u8; 32]) -> [u8; 32] {
-        let shared = self.radius_of(self.config.lookup.k * 2).leading_zeros();
-        random_point(&mut self.rng, target, shared)
-    }
-
     /// Sends what may be sent, and ends what has ended.
     pub(super) fn drive(&mut self, now: Now, at: u16, out: &mut impl Outbox) {
         loop {
@@ -447,20 +323,6 @@ impl<C: Crypto> LaneNode<C> {
         self.request(now, ask.contact, ask.id, &target, &message, purpose, out)
     }
 
-    /// Somebody who relays, from another part of the space than the target: it should not be among those asked later.
-    fn pick_relay(&mut self, peer: &NodeId, target: &[u8; 32]) -> Option<Contact> {
-        let bucket = self.own.distance_to(&ContentId::from_bytes(*target)).leading_zeros();
-        let own = self.own;
-        let fits = move |candidate: &crate::routing::Peer| {
-            candidate.capabilities & capability::RELAYS != 0
-                && candidate.id != *peer
-                && own.distance_to(&candidate.id).leading_zeros() != bucket
-        };
-        let count = self.table.iter_live().filter(|candidate| fits(candidate)).count() as u64;
-        let pick = self.rng.below(count) as usize;
-        self.table.iter_live().filter(|candidate| fits(candidate)).nth(pick).map(|candidate| candidate.contact)
-    }
-
     /// A lookup is over: go on to the writing, or answer.
     pub(super) fn finish(&mut self, now: Now, at: u16, finish: Finish, out: &mut impl Outbox) {
         let k = self.config.lookup.k;
@@ -521,38 +383,6 @@ impl<C: Crypto> LaneNode<C> {
                 self.complete(now, at, answer, Some(finish), out);
             }
         }
-    }
-
-    /// The region is known; now ask those in it for the id itself, among requests for other ids near it.
-    fn unblind(&mut self, now: Now, at: u16, out: &mut impl Outbox) {
-        let operation = &mut self.operations[usize::from(at)];
-        let target = operation.target;
-        // Nobody is written to: the holders' places are free to remember who was found.
-        operation.holders.clear();
-        operation.holders.extend(operation.lookup.holders().map(Holder::of));
-        let goal = match operation.task {
-            Task::Get { mutable: true } => {
-                let seen = self.sequences.peek(&target).copied().unwrap_or(0);
-                Goal::Mutable { sequence_min: seen }
-            }
-            _ => Goal::Immutable,
-        };
-        operation.phase = Phase::Walking;
-        let radius = self.radius_of(self.config.lookup.k);
-        let operation = &mut self.operations[usize::from(at)];
-        let config = within(self.config.lookup, operation.budget);
-        operation.lookup.start(now.mono_ms, config, target, goal, radius);
-        for holder in &operation.holders {
-            operation.lookup.offer(holder.id, holder.contact, None);
-        }
-        for _ in 0..NEIGHBOUR_PROBES {
-            let Some(Holder { id, contact, .. }) = self.operations[usize::from(at)].holders.pop() else { break };
-            let decoy = self.blinded(&target);
-            let message = Message::FindValue { id: ContentId::from_bytes(decoy), sequence_min: 0 };
-            self.request(now, contact, id, &decoy, &message, Purpose::Verify, out);
-        }
-        self.operations[usize::from(at)].holders.clear();
-        self.drive(now, at, out);
     }
 
     pub(super) fn complete(
@@ -633,7 +463,7 @@ impl<C: Crypto> LaneNode<C> {
 }
 
 /// How a lookup behaves that has a budget of its own.
-fn within(config: LookupConfig, budget: Budget) -> LookupConfig {
+pub(super) fn within(config: LookupConfig, budget: Budget) -> LookupConfig {
     let alpha_max = budget.alpha_max.unwrap_or(config.alpha_max);
     LookupConfig {
         budget_ms: budget.time_ms.unwrap_or(config.budget_ms),
@@ -656,12 +486,3 @@ pub(super) fn random_point(rng: &mut LaneRng, point: &[u8; 32], bits: u32) -> [u
 
 /// Requests of one operation for which room is reserved: as many as a lookup or a write has in flight by default.
 const IN_FLIGHT_RESERVED: usize = 16;
-
-/// Configured seeds that a lookup falls back to.
-const SEEDS_PER_LOOKUP: usize = 4;
-
-/// Contacts of before the last start that a lookup begins with: so few that it is not lost in waiting if they are gone.
-const REMEMBERED_PER_LOOKUP: usize = 16;
-
-/// Requests for other ids of the region that accompany a blind lookup's real ones.
-const NEIGHBOUR_PROBES: usize = 3;

@@ -1,12 +1,9 @@
-//! Announcing ids: in sweeps by region, so that ids near each other share one lookup; or through a stem.
+//! Announcing ids in sweeps by region, so that ids near each other share one lookup. `stem` has the other way.
 //!
 //! The nodes nearest to an id share its leading bits. One lookup that asks everybody within a region learns the holders
 //! of *every* id in that region, however many there are, so announcing a hundred thousand ids takes about as many lookups
 //! as the network has regions. Each holder is then told its ids, ten to a datagram, at a bounded pace. Announcements
 //! return at half their lifetime, each region at its own jittered time, and what was due survives a restart.
-//!
-//! With a stem, an id is first handed along a few nodes, one id at a time, and the last one spreads it: those who hold the
-//! announcement do not see where it came from. A stem that is not taken is spread by whoever has it.
 
 use alloc::vec::Vec;
 
@@ -22,12 +19,10 @@ use crate::addr::Addr;
 use crate::contact::Contact;
 use crate::identity::{Crypto, Signature};
 use crate::lookup::{FRONTIER_MAX, Goal};
-use crate::record::{RecordView, check_provider, sign_provider, with_lifetime_left};
-use crate::seal::cookie::NO_COOKIE;
-use crate::store::records::Class;
+use crate::record::sign_provider;
 use crate::time::Now;
 use crate::wire::ANNOUNCED_IDS_MAX;
-use crate::wire::message::{ANNOUNCED_BYTES, Announcement, ErrorCode, Message, SignedProvider, capability};
+use crate::wire::message::{ANNOUNCED_BYTES, Announcement, Message, SignedProvider};
 
 /// An id this node provides.
 #[derive(Debug, Clone, Copy)]
@@ -36,45 +31,6 @@ pub(super) struct Published {
     pub(super) due_ms: u64,
     /// Whether the next announcement may go through a stem.
     stem: bool,
-}
-
-/// A record that this node stores again and again.
-#[derive(Debug)]
-pub(super) struct KeptAlive {
-    due_ms: u64,
-    pub(super) record: Vec<u8>,
-}
-
-/// Announcements of strangers waiting to be handed on or spread.
-pub(super) const STEMS_MAX: usize = 256;
-
-/// A stranger's announcement of one id.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Stemmed {
-    id: ContentId,
-    provider: SignedProvider,
-    hops_left: u8,
-    /// The number under which it was handed on; kept until somebody has taken it.
-    handed_on: Option<u32>,
-}
-
-/// What became of a stem that was handed to somebody.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Handed {
-    Taken,
-    /// Not before we have shown where we are. Its cookie came with that.
-    NotYet,
-    Refused,
-}
-
-impl Handed {
-    pub(super) fn of(answer: &Message<'_>) -> Self {
-        match answer {
-            Message::StemTaken => Self::Taken,
-            Message::Error { code: ErrorCode::CookieRequired, .. } => Self::NotYet,
-            _ => Self::Refused,
-        }
-    }
 }
 
 /// Announcing the ids of one region.
@@ -111,6 +67,19 @@ impl Default for Spread {
 }
 
 impl Spread {
+    /// Announcing one id for `provider`.
+    pub(super) fn of_one(radius: Distance, id: ContentId, provider: &SignedProvider) -> Self {
+        Self {
+            radius,
+            ids: alloc::vec![id],
+            signatures: alloc::vec![provider.signature],
+            provider: Some(provider.provider),
+            issued_secs: provider.issued_secs,
+            ttl_secs: provider.ttl_secs,
+            ..Self::default()
+        }
+    }
+
     /// Whether everybody of a region is wanted, not only the holders of one id.
     pub(super) fn is_regional(&self) -> bool {
         self.ids.len() > 1
@@ -158,97 +127,12 @@ impl<C: Crypto> LaneNode<C> {
         self.published_due.insert((due_ms, *id));
     }
 
-    /// Stores a record again at half its lifetime.
-    pub(super) fn keep_alive(
-        &mut self,
-        now: Now,
-        id: &ContentId,
-        record: &[u8],
-        out: &mut impl Outbox,
-    ) -> Result<(), Answer> {
-        let due_ms = self.again_ms(now, record);
-        if !self.set_alive(id, due_ms, record) {
-            return Err(Answer::NoRoom);
-        }
-        if !self.log_hard(log_kind::KEPT_ALIVE, id, record, out) {
-            self.drop_alive(id);
-            return Err(Answer::NotLogged);
-        }
-        Ok(())
-    }
-
-    /// Has one time at which `id` is stored again, however often this is said. False if there is no room for it.
-    pub(super) fn set_alive(&mut self, id: &ContentId, due_ms: u64, record: &[u8]) -> bool {
-        let before = self.kept_alive.get(id).map_or(0, |kept| kept.record.len());
-        if self.kept_alive_bytes - before + record.len() > self.config.kept_alive_bytes_max {
-            return false;
-        }
-        self.drop_alive(id);
-        self.kept_alive_bytes += record.len();
-        self.kept_alive_due.insert((due_ms, *id));
-        self.kept_alive.insert(*id, KeptAlive { due_ms, record: record.to_vec() });
-        true
-    }
-
-    pub(super) fn drop_alive(&mut self, id: &ContentId) -> bool {
-        let Some(kept) = self.kept_alive.remove(id) else { return false };
-        self.kept_alive_due.remove(&(kept.due_ms, *id));
-        self.kept_alive_bytes -= kept.record.len();
-        true
-    }
-
-    fn alive_at(&mut self, id: &ContentId, due_ms: u64) {
-        if let Some(kept) = self.kept_alive.get_mut(id) {
-            self.kept_alive_due.remove(&(kept.due_ms, *id));
-            kept.due_ms = due_ms;
-            self.kept_alive_due.insert((due_ms, *id));
-        }
-    }
-
-    /// Stops storing a record again, and drops the copy kept here.
-    pub(super) fn forget(&mut self, id: &ContentId, out: &mut impl Outbox) -> Answer {
-        if !self.owns(id) {
-            return Answer::WrongLane;
-        }
-        let held = self.records.remove(id);
-        if (self.drop_alive(id) || held) && !self.log_hard(log_kind::FORGOTTEN, id, id.as_bytes(), out) {
-            return Answer::NotLogged;
-        }
-        Answer::Noted
-    }
-
-    /// Nobody took a record that is to be kept alive: it is stored again soon, not at half its lifetime.
-    pub(super) fn keep_alive_soon(&mut self, now: Now, id: &ContentId) {
-        let due_ms = now.mono_ms + self.rng.jittered_ms(10 * self.config.tick_ms);
-        self.alive_at(id, due_ms);
-    }
-
-    /// Half of what is left of a record's life, jittered.
-    pub(super) fn again_ms(&mut self, now: Now, record: &[u8]) -> u64 {
-        let now_secs = now.unix_secs();
-        let left = RecordView::read(record).map_or(0, |view| view.expires_secs(now_secs).saturating_sub(now_secs));
-        now.mono_ms + self.rng.jittered_ms((left * 500).max(1000))
-    }
-
     /// Starts what is due: at each tick, as far as operations and pace allow.
     pub(super) fn publish_due(&mut self, now: Now, out: &mut impl Outbox) {
         if self.table.is_empty() {
             return; // Announcing to nobody would only use up the schedule.
         }
-        while let Some((due_ms, id)) = self.kept_alive_due.first().copied()
-            && due_ms <= now.mono_ms
-            && self.spare_operations() > SPARED_OPERATIONS
-        {
-            let Some(record) = self.kept_alive.get(&id).map(|kept| kept.record.clone()) else { return };
-            let alive = RecordView::read(&record).is_ok_and(|view| view.check_times(now.unix_secs()).is_ok());
-            if alive {
-                let due_ms = self.again_ms(now, &record);
-                self.alive_at(&id, due_ms);
-                self.begin_put(now, None, &id, record, out);
-            } else {
-                self.drop_alive(&id); // Its owner has to sign it again.
-            }
-        }
+        self.keep_alive_due(now, out);
         self.republish_due(now, out);
         while let Some((due_ms, id)) = self.published_due.first().copied()
             && due_ms <= now.mono_ms
@@ -263,20 +147,6 @@ impl<C: Crypto> LaneNode<C> {
             self.begin_sweep(now, &id, out);
         }
         self.serve_stems(now, out);
-    }
-
-    /// Gives records that this lane holds for others to those who should hold them today: holders come and go while the
-    /// owner may be away. Nobody's lifetime grows by it.
-    fn republish_due(&mut self, now: Now, out: &mut impl Outbox) {
-        while self.spare_operations() > SPARED_OPERATIONS
-            && let Some(id) = self.republish.pop_front()
-        {
-            let Some(kept) = self.records.peek(&id).filter(|kept| kept.class == Class::Held) else { continue };
-            let left = kept.expires_secs.saturating_sub(now.unix_secs());
-            let Some(record) = with_lifetime_left(kept.bytes, left) else { continue };
-            self.counters.records_republished += 1;
-            self.begin_put(now, None, &id, record, out);
-        }
     }
 
     /// Where others reach us: as configured, or as they see us.
@@ -426,126 +296,10 @@ impl<C: Crypto> LaneNode<C> {
             }
         }
     }
-
-    /// Hands one of our ids to a stem. False if nobody takes stems.
-    fn send_stem(&mut self, now: Now, id: &ContentId, out: &mut impl Outbox) -> bool {
-        let (Some(addr), Some(to)) = (self.public_addr(), self.pick_stem(now)) else { return false };
-        let (issued_secs, ttl_secs) = (now.unix_secs(), self.config.provide_ttl_secs);
-        let signature = sign_provider(self.sealer.crypto(), self.sealer.network(), id, &addr, issued_secs, ttl_secs);
-        let provider = Contact { key: self.own_key, addr };
-        let provider = SignedProvider { provider, issued_secs, ttl_secs, signature };
-        let stemmed = Stemmed { id: *id, provider, hops_left: self.config.stem_hops, handed_on: None };
-        self.hand_on(now, to, &stemmed, Purpose::Stem(*id), out)
-    }
-
-    fn hand_on(&mut self, now: Now, to: Contact, stemmed: &Stemmed, purpose: Purpose, out: &mut impl Outbox) -> bool {
-        let mut entry = [0; ANNOUNCED_BYTES];
-        entry[..32].copy_from_slice(stemmed.id.as_bytes());
-        entry[32..].copy_from_slice(&stemmed.provider.signature);
-        let SignedProvider { provider, issued_secs, ttl_secs, .. } = stemmed.provider;
-        let announcement = Announcement::over(provider, issued_secs, ttl_secs, &entry);
-        let message = Message::Stem { hops_left: stemmed.hops_left, announcement };
-        let to_id = self.sealer.node_id(&to.key);
-        self.request(now, to, to_id, to_id.as_bytes(), &message, purpose, out)
-    }
-
-    /// The answer, or the silence, of the first node of a stem.
-    pub(super) fn on_stem_answer(&mut self, now: Now, id: &ContentId, handed: Handed) {
-        if self.published.contains_key(id) {
-            let half_life_ms = u64::from(self.config.provide_ttl_secs) * 500;
-            let wait_ms = if handed == Handed::Taken { self.rng.jittered_ms(half_life_ms.max(1000)) } else { 0 };
-            self.schedule(id, now.mono_ms + wait_ms, handed != Handed::Refused);
-        }
-    }
-
-    /// The answer, or the silence, of the next node of a stranger's stem.
-    pub(super) fn on_stem_handed_on(&mut self, number: u32, handed: Handed) {
-        let Some(at) = self.stems.iter().position(|stemmed| stemmed.handed_on == Some(number)) else { return };
-        match handed {
-            Handed::Taken => drop(self.stems.swap_remove_back(at)),
-            Handed::NotYet => self.stems[at].handed_on = None,
-            Handed::Refused => (self.stems[at].handed_on, self.stems[at].hops_left) = (None, 0),
-        }
-    }
-
-    /// Somebody who takes stems; better somebody who knows where we are.
-    fn pick_stem(&mut self, now: Now) -> Option<Contact> {
-        let Self { table, sealer, rng, .. } = self;
-        let takes = |peer: &&crate::routing::Peer| peer.capabilities & capability::STEMS != 0;
-        let knows_us = |peer: &&crate::routing::Peer| sealer.cookie_of(now, &peer.contact.key) != NO_COOKIE;
-        let knowing = table.iter_live().filter(takes).filter(knows_us).count() as u64;
-        if knowing > 0 {
-            let pick = rng.below(knowing) as usize;
-            return table.iter_live().filter(takes).filter(knows_us).nth(pick).map(|peer| peer.contact);
-        }
-        let pick = rng.below(table.iter_live().filter(takes).count() as u64) as usize;
-        table.iter_live().filter(takes).nth(pick).map(|peer| peer.contact)
-    }
-
-    /// Takes a stranger's stem to hand on or spread at the next tick.
-    pub(super) fn take_stem(&mut self, hops_left: u8, announcement: &Announcement<'_>) -> Result<(), ErrorCode> {
-        for (id, signature) in announcement.ids() {
-            if self.stems.len() >= STEMS_MAX {
-                return Err(ErrorCode::Busy);
-            }
-            let provider = SignedProvider {
-                provider: announcement.provider,
-                issued_secs: announcement.issued_secs,
-                ttl_secs: announcement.ttl_secs,
-                signature: *signature,
-            };
-            // More hops than anybody needs would only be a way to keep the network busy.
-            self.stems.push_back(Stemmed { id, provider, hops_left: hops_left.min(8), handed_on: None });
-        }
-        Ok(())
-    }
-
-    fn serve_stems(&mut self, now: Now, out: &mut impl Outbox) {
-        for _ in 0..self.stems.len() {
-            let Some(stemmed) = self.stems.pop_front() else { return };
-            if stemmed.handed_on.is_some() {
-                self.stems.push_back(stemmed);
-                continue;
-            }
-            let (crypto, network) = (self.sealer.crypto(), self.sealer.network());
-            if check_provider(&stemmed.provider, &stemmed.id, crypto, network, now.unix_secs()).is_err() {
-                continue;
-            }
-            // One in four stops being a stem, so that the number of hops left says little about who started it. What was
-            // ours to begin with and came back around is not for us to spread.
-            let is_own = stemmed.provider.provider.key == self.own_key;
-            if (is_own || stemmed.hops_left > 0 && self.rng.below(4) > 0)
-                && let Some(to) = self.pick_stem(now)
-            {
-                let on = Stemmed { hops_left: stemmed.hops_left.saturating_sub(1), ..stemmed };
-                self.stems_handed_on = self.stems_handed_on.wrapping_add(1);
-                let number = self.stems_handed_on;
-                if self.hand_on(now, to, &on, Purpose::StemOn(number), out) {
-                    self.stems.push_back(Stemmed { handed_on: Some(number), ..stemmed });
-                    continue;
-                }
-            }
-            if self.spare_operations() <= SPARED_OPERATIONS {
-                self.stems.push_front(stemmed);
-                return;
-            }
-            let Some(at) = self.reserve() else { return };
-            self.operations[usize::from(at)].spread = Spread {
-                radius: self.radius_of(self.config.lookup.k),
-                ids: alloc::vec![stemmed.id],
-                signatures: alloc::vec![stemmed.provider.signature],
-                provider: Some(stemmed.provider.provider),
-                issued_secs: stemmed.provider.issued_secs,
-                ttl_secs: stemmed.provider.ttl_secs,
-                ..Spread::default()
-            };
-            self.start(now, at, Task::Spread, None, *stemmed.id.as_bytes(), Goal::Nodes, Privacy::None, out);
-        }
-    }
 }
 
 /// Operations that background work leaves for commands.
-const SPARED_OPERATIONS: usize = 4;
+pub(super) const SPARED_OPERATIONS: usize = 4;
 
 /// Whether there is more to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

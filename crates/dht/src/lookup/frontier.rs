@@ -1,0 +1,180 @@
+//! The frontier: who is in view, who is wanted next, and who the holders are.
+//!
+//! A sorted array of fixed capacity. An address prefix has few places in it, so that an attacker with many identities in
+//! one network takes none from others; a crowd around the target makes the lookup wider.
+
+use tessera_contracts::point::{ContentId, NodeId, Point as _};
+
+use super::{Candidate, FRONTIER_MAX, Goal, Lookup, Standing};
+use crate::addr::AddrPrefix;
+use crate::contact::Contact;
+
+/// Assumed of a node whose round trip is unknown.
+const DEFAULT_SRTT_MS: u16 = 150;
+
+impl Lookup {
+    /// Those to whom a write for the target belongs: the K nearest that answered, and all within the radius.
+    pub fn holders(&self) -> impl Iterator<Item = &Candidate> {
+        let (k, radius) = (self.config.k, self.radius);
+        self.frontier
+            .iter()
+            .filter(|candidate| candidate.standing == Standing::Answered)
+            .enumerate()
+            .filter(move |(rank, candidate)| *rank < k || candidate.distance <= radius)
+            .map(|(_, candidate)| candidate)
+    }
+
+    /// Someone crowds in: far more nodes within the radius than the network's size explains.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.frontier.iter().filter(|candidate| candidate.distance <= self.radius).count() > self.config.k * 2
+    }
+
+    /// Nearest candidate of `path` that is wanted, could be asked at `now`, and may be. Among equals in distance (the
+    /// same number of leading zeros) of the first few, the one with the shortest known round trip.
+    pub(super) fn best_of_path(
+        &self,
+        path: u8,
+        now_ms: u64,
+        may_ask: &mut impl FnMut(&Candidate) -> bool,
+    ) -> Option<usize> {
+        let mut best: Option<usize> = None;
+        let mut looked = 0;
+        for at in self.wanted(path) {
+            let candidate = &self.frontier[at];
+            if candidate.standing == Standing::Silent && now_ms < candidate.asked_ms + self.config.retry_cooldown_ms {
+                continue;
+            }
+            if !may_ask(candidate) {
+                continue;
+            }
+            match best {
+                None => best = Some(at),
+                Some(first) => {
+                    let first = &self.frontier[first];
+                    let equal = first.distance.leading_zeros() == candidate.distance.leading_zeros();
+                    if equal && !first.first && candidate.srtt_ms < first.srtt_ms / 2 {
+                        best = Some(at);
+                    }
+                }
+            }
+            looked += 1;
+            if looked == 3 {
+                break;
+            }
+        }
+        best
+    }
+
+    pub(super) fn next_wanted(&self) -> Option<usize> {
+        (0..self.config.paths as u8).find_map(|path| self.wanted(path).next())
+    }
+
+    /// Slots of `path` still to be asked: those to be asked first, then nearest first the fresh ones among its share of the
+    /// K nearest or within the radius; then, if the lookup would end unsatisfied, silent ones there.
+    fn wanted(&self, path: u8) -> impl Iterator<Item = usize> + '_ {
+        let share = self.config.k.div_ceil(self.config.paths);
+        let on_path = move |candidate: &&Candidate| candidate.path == path;
+        let counts = |candidate: &Candidate| {
+            matches!(candidate.standing, Standing::Fresh | Standing::Asked | Standing::Answered)
+        };
+        let first = move |candidate: &Candidate| candidate.first && candidate.standing == Standing::Fresh;
+        let first = self.frontier.iter().enumerate().filter(move |(_, c)| first(c) && on_path(c));
+        let (mut rank, mut rank_of_all) = (0, 0);
+        let fresh = self.frontier.iter().enumerate().filter(move |(_, candidate)| {
+            if !counts(candidate) {
+                return false;
+            }
+            rank_of_all += 1;
+            if !on_path(candidate) {
+                return false;
+            }
+            rank += 1;
+            // Its share keeps a path going whatever the others found; the K nearest of all are wanted whoever found them.
+            let near = rank <= share || rank_of_all <= self.config.k || candidate.distance <= self.radius;
+            candidate.standing == Standing::Fresh && near && !candidate.first
+        });
+        // Silent peers count only when nothing fresh is left, nothing is under way, and something is missing.
+        let answered = self.frontier.iter().filter(|c| c.standing == Standing::Answered).count();
+        let unsatisfied = match self.goal {
+            Goal::Nodes => answered < self.config.k,
+            Goal::Immutable | Goal::Mutable { .. } => self.record.is_empty(),
+            Goal::Providers { .. } => self.providers.is_empty(),
+        };
+        let mut rank = 0;
+        let silent = self.frontier.iter().enumerate().filter(move |(_, candidate)| {
+            if !on_path(candidate) || !unsatisfied {
+                return false;
+            }
+            rank += 1;
+            candidate.standing == Standing::Silent && rank <= share
+        });
+        first.chain(fresh).chain(silent).map(|(at, _)| at)
+    }
+
+    pub(super) fn waiting(&self, from: &NodeId) -> Option<usize> {
+        self.position(from).filter(|at| self.frontier[*at].standing == Standing::Asked)
+    }
+
+    pub(super) fn position(&self, id: &NodeId) -> Option<usize> {
+        let distance = id.distance_to(&ContentId::from_bytes(self.target));
+        self.frontier.binary_search_by_key(&distance, |candidate| candidate.distance).ok()
+    }
+
+    pub(super) fn insert(
+        &mut self,
+        id: NodeId,
+        contact: Contact,
+        hops: u8,
+        path: u8,
+        srtt_ms: Option<u64>,
+        via: Option<NodeId>,
+    ) {
+        let distance = id.distance_to(&ContentId::from_bytes(self.target));
+        let Err(mut place) = self.frontier.binary_search_by_key(&distance, |candidate| candidate.distance) else {
+            return; // Seen already, on whichever path: paths stay disjoint.
+        };
+        if place == FRONTIER_MAX {
+            return;
+        }
+        // One prefix, few places: a nearer newcomer takes the place of the farthest of its own kind not yet asked.
+        let prefix: AddrPrefix = contact.addr.prefix();
+        let same = |candidate: &Candidate| candidate.contact.addr.prefix() == prefix;
+        if self.frontier.iter().filter(|candidate| same(candidate)).count() >= self.config.per_prefix_max {
+            let farthest = self.frontier.iter().rposition(|c| same(c) && c.standing == Standing::Fresh);
+            match farthest {
+                Some(at) if at >= place => {
+                    self.frontier.remove(at);
+                }
+                _ => return,
+            }
+        } else if self.frontier.len() == FRONTIER_MAX {
+            // The farthest goes, unless an answer of it is still to come.
+            match self.frontier.iter().rposition(|candidate| candidate.standing != Standing::Asked) {
+                Some(at) if at >= place => {
+                    self.frontier.remove(at);
+                }
+                _ => return,
+            }
+        }
+        place = place.min(self.frontier.len());
+        let candidate = Candidate {
+            id,
+            distance,
+            contact,
+            standing: Standing::Fresh,
+            hops,
+            path,
+            token: None,
+            had_result: false,
+            first: false,
+            srtt_ms: srtt_ms.map_or(DEFAULT_SRTT_MS, |ms| ms.min(u64::from(u16::MAX)) as u16),
+            page: 0,
+            pages: 0,
+            via,
+            asked_ms: 0,
+            answered_ms: 0,
+            attempts: 0,
+        };
+        self.frontier.insert(place, candidate);
+    }
+}

@@ -1,0 +1,343 @@
+//! One lookup by itself, against peers that answer whatever a test says.
+
+use super::*;
+use crate::addr::Addr;
+use crate::identity::PublicKey;
+use crate::rng::LaneRng;
+use alloc::collections::BTreeSet;
+use proptest::prelude::*;
+use tessera_contracts::point::Point as _;
+
+fn node(n: u16) -> (NodeId, Contact) {
+    let mut key = [0; 32];
+    key[..2].copy_from_slice(&n.to_le_bytes());
+    let [a, b] = n.to_le_bytes();
+    let contact = Contact { key: PublicKey(key), addr: Addr::v4([10, a, b, 1], 1) };
+    (contact.id(), contact)
+}
+
+const TARGET: [u8; 32] = [0x77; 32];
+
+fn started(config: LookupConfig, goal: Goal, seeds: impl Iterator<Item = u16>) -> Lookup {
+    let mut lookup = Lookup::new();
+    lookup.start(0, config, TARGET, goal, Distance::ZERO);
+    for n in seeds {
+        let (id, contact) = node(n);
+        lookup.offer(id, contact, Some(100));
+    }
+    lookup
+}
+
+fn small() -> LookupConfig {
+    LookupConfig { k: 4, ..LookupConfig::default() }
+}
+
+fn ask(lookup: &mut Lookup, now: u64) -> NodeId {
+    lookup.next(now, |_| true).expect("somebody to ask").id
+}
+
+/// Runs a lookup to its end against nodes that know `knows` and answer at once.
+fn run(lookup: &mut Lookup, knows: impl Fn(&NodeId) -> Vec<(NodeId, Contact)>) -> (Finish, BTreeSet<NodeId>) {
+    let mut asked = BTreeSet::new();
+    for now in 0.. {
+        if let Some(finish) = lookup.finished(now) {
+            return (finish, asked);
+        }
+        let batch: Vec<_> = core::iter::from_fn(|| lookup.next(now, |_| true)).collect();
+        for ask in batch {
+            assert!(asked.insert(ask.id), "nobody is asked twice");
+            lookup.answered(now, &ask.id, [0; 16], knows(&ask.id).into_iter());
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn finds_exactly_the_nearest_k_of_a_connected_network() {
+    let all: Vec<_> = (0..300).map(node).collect();
+    let near = |point: &NodeId, count: usize| {
+        let mut sorted = all.clone();
+        sorted.sort_by_key(|(id, _)| id.distance_to(point));
+        sorted.truncate(count);
+        sorted
+    };
+    let mut lookup = started(LookupConfig::default(), Goal::Nodes, 0..3);
+    // Everybody knows whoever is nearest to the target among a random half.
+    let knows = |id: &NodeId| {
+        let mut rng = LaneRng::new(*id.as_bytes());
+        let mut half: Vec<_> = all.iter().filter(|_| rng.below(2) == 0).copied().collect();
+        half.sort_by_key(|(id, _)| id.distance_to(&NodeId::from_bytes(TARGET)));
+        half.truncate(16);
+        half
+    };
+    assert_eq!(run(&mut lookup, knows).0, Finish::Exhausted);
+    let found: Vec<_> = lookup.holders().take(20).map(|candidate| candidate.id).collect();
+    let expected: Vec<_> = near(&NodeId::from_bytes(TARGET), 20).into_iter().map(|(id, _)| id).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn no_more_than_alpha_are_in_flight_and_alpha_grows_with_silence() {
+    let mut lookup = started(LookupConfig::default(), Goal::Nodes, 0..40);
+    let first: Vec<_> = core::iter::from_fn(|| lookup.next(0, |_| true)).map(|ask| ask.id).collect();
+    assert_eq!(first.len(), 3);
+    lookup.timed_out(100, &first[0]);
+    lookup.timed_out(100, &first[1]);
+    let more = core::iter::from_fn(|| lookup.next(100, |_| true)).count();
+    assert_eq!(more, 4, "two were lost and two more are allowed: five in flight");
+    assert_eq!(lookup.stats(100).alpha_peak, 5);
+}
+
+#[test]
+fn four_quick_answers_take_alpha_back_down() {
+    let mut lookup = started(LookupConfig::default(), Goal::Nodes, 0..40);
+    let first = ask(&mut lookup, 0);
+    lookup.timed_out(100, &first);
+    for _ in 0..4 {
+        let id = ask(&mut lookup, 100);
+        lookup.answered(150, &id, [0; 16], core::iter::empty());
+    }
+    assert_eq!(lookup.stats(150).alpha_end, 3);
+    assert_eq!(lookup.stats(150).alpha.values(), [3, 4, 3], "and the way there is told");
+}
+
+#[test]
+fn among_equally_near_peers_the_fast_one_is_asked_first() {
+    let mut lookup = Lookup::new();
+    let nearest = |n: u16| node(n).0.distance_to(&NodeId::from_bytes(TARGET)).leading_zeros();
+    let equal: Vec<u16> = (0..400).filter(|n| nearest(*n) == 3).take(2).collect();
+    let [a, b] = equal[..] else { panic!("of 400 nodes some are equally near") };
+    for (slow, fast) in [(a, b), (b, a)] {
+        lookup.start(0, LookupConfig::default(), TARGET, Goal::Nodes, Distance::ZERO);
+        for (n, srtt) in [(slow, 202), (fast, 100)] {
+            lookup.offer(node(n).0, node(n).1, Some(srtt));
+        }
+        assert_eq!(ask(&mut lookup, 0), node(fast).0, "less than half the round trip outweighs a little distance");
+    }
+}
+
+#[test]
+fn a_peer_that_may_not_be_asked_now_is_passed_over_and_asked_later() {
+    let mut lookup = started(small(), Goal::Nodes, 0..4);
+    let nearest = lookup.candidates()[0].id;
+    let first = lookup.next(0, |candidate| candidate.id != nearest).expect("somebody else").id;
+    assert_ne!(first, nearest);
+    assert_eq!(ask(&mut lookup, 0), nearest, "it has a token again");
+}
+
+#[test]
+fn who_is_to_be_asked_first_is_however_far_and_however_slow() {
+    let mut lookup = started(LookupConfig::default(), Goal::Nodes, 0..40);
+    let farthest = (40..400).map(node).max_by_key(|(id, _)| id.distance_to(&NodeId::from_bytes(TARGET))).unwrap();
+    assert!(!lookup.meets_silence(), "nobody has been asked");
+    for silent in [false, false, true] {
+        let id = ask(&mut lookup, 0);
+        lookup.timed_out(100, &id);
+        assert_eq!(lookup.meets_silence(), silent);
+    }
+    lookup.offer_first(farthest.0, farthest.1);
+    assert_eq!(ask(&mut lookup, 100), farthest.0);
+    lookup.answered(110, &farthest.0, [0; 16], core::iter::empty());
+    assert!(!lookup.meets_silence(), "somebody has spoken");
+    assert_ne!(ask(&mut lookup, 110), farthest.0);
+}
+
+#[test]
+fn no_more_providers_are_collected_than_there_is_room_for() {
+    let mut lookup = started(small(), Goal::Providers { limit: 1000 }, 0..10);
+    let id = ask(&mut lookup, 0);
+    lookup.answered(1, &id, [0; 16], core::iter::empty());
+    for n in 0..2 * PROVIDERS_FOUND_MAX as u16 {
+        let provider = SignedProvider { provider: node(n).1, issued_secs: 1, ttl_secs: 1, signature: [0; 64] };
+        lookup.found_provider(&id, &provider);
+    }
+    assert_eq!(lookup.providers().len(), PROVIDERS_FOUND_MAX);
+}
+
+#[test]
+fn a_part_of_an_answer_is_used_at_once_and_a_gap_is_asked_for_again() {
+    let mut lookup = started(small(), Goal::Providers { limit: 9 }, 0..1);
+    let id = ask(&mut lookup, 0);
+    assert!(lookup.heard(&id, [7; 16], core::iter::once(node(50))));
+    assert!(lookup.candidates().iter().any(|candidate| candidate.id == node(50).0));
+    assert_eq!(lookup.finished(5), None, "the rest is still waited for");
+    lookup.heard_enough(6, &id, 14);
+    assert_eq!(lookup.next(6, |candidate| candidate.id == id).map(|ask| ask.page), Some(14));
+}
+
+#[test]
+fn a_silent_peer_holds_nobody_up_and_is_asked_once_more_only_if_something_is_missing() {
+    let mut lookup = started(small(), Goal::Immutable, 0..4);
+    let silent = ask(&mut lookup, 0);
+    lookup.timed_out(50, &silent);
+    for _ in 0..3 {
+        let id = ask(&mut lookup, 60);
+        lookup.answered(70, &id, [0; 16], core::iter::empty());
+    }
+    assert_eq!(lookup.next(80, |_| true), None, "its pause is not over");
+    assert_eq!((lookup.finished(80), lookup.wake_ms()), (None, 150));
+    assert_eq!(ask(&mut lookup, 150), silent);
+    lookup.timed_out(250, &silent);
+    assert_eq!(lookup.finished(250), Some(Finish::Exhausted));
+    assert_eq!((lookup.stats(250).requests, lookup.stats(250).timeouts), (5, 2));
+}
+
+#[test]
+fn the_first_valid_immutable_record_ends_the_lookup() {
+    let mut lookup = started(small(), Goal::Immutable, 0..10);
+    let id = ask(&mut lookup, 0);
+    lookup.answered(5, &id, [0; 16], core::iter::empty());
+    assert_eq!(lookup.finished(5), None);
+    lookup.found_record(&id, b"record", 0);
+    assert_eq!(lookup.finished(5), Some(Finish::Found));
+    assert_eq!(lookup.record(), Some(&b"record"[..]));
+}
+
+#[test]
+fn a_mutable_lookup_ends_early_on_a_quorum_of_the_highest_sequence_only() {
+    let config = LookupConfig { sequence_quorum: 2, ..LookupConfig::default() };
+    let mut lookup = started(config, Goal::Mutable { sequence_min: 0 }, 0..20);
+    for (sequence, over) in [(5, false), (7, false), (5, false), (6, false), (7, true)] {
+        let id = ask(&mut lookup, 0);
+        lookup.answered(1, &id, [0; 16], core::iter::empty());
+        lookup.found_record(&id, &[sequence as u8], sequence);
+        assert_eq!(lookup.finished(1).is_some(), over, "after {sequence}");
+    }
+    assert_eq!(lookup.record(), Some(&[7][..]));
+}
+
+#[test]
+fn a_quorum_ends_no_mutable_lookup_while_somebody_crowds_in() {
+    // Up to twice K within the radius of K are chance; one more is a crowd, and may be the quorum.
+    for (within, over) in [(8, true), (9, false)] {
+        let mut lookup = Lookup::new();
+        let config = LookupConfig { sequence_quorum: 2, ..small() };
+        lookup.start(0, config, TARGET, Goal::Mutable { sequence_min: 0 }, Distance::MAX);
+        for (id, contact) in (0..within).map(node) {
+            lookup.offer(id, contact, None);
+        }
+        for _ in 0..2 {
+            let id = ask(&mut lookup, 0);
+            lookup.answered(1, &id, [0; 16], core::iter::empty());
+            lookup.found_record(&id, &[7], 7);
+        }
+        assert_eq!(lookup.finished(1).is_some(), over, "{within} within the radius");
+    }
+}
+
+#[test]
+fn a_liar_is_not_believed_and_not_asked_again() {
+    let mut lookup = started(small(), Goal::Nodes, 0..2);
+    let liar = ask(&mut lookup, 0);
+    lookup.lied(&liar);
+    let honest = ask(&mut lookup, 0);
+    assert!(!lookup.answered(1, &liar, [0; 16], core::iter::once(node(99))), "it is too late to be honest");
+    lookup.answered(1, &honest, [0; 16], core::iter::empty());
+    assert_eq!(lookup.finished(1), Some(Finish::Exhausted));
+    assert!(lookup.holders().all(|candidate| candidate.id != liar));
+}
+
+#[test]
+fn budgets_stop_a_lookup_that_would_go_on() {
+    let mut lookup = started(small(), Goal::Nodes, 0..10);
+    ask(&mut lookup, 0);
+    assert_eq!(lookup.finished(1999), None);
+    assert_eq!(lookup.finished(2000), Some(Finish::OutOfTime));
+    let mut lookup = started(LookupConfig { requests_max: 1, ..small() }, Goal::Nodes, 0..10);
+    let id = ask(&mut lookup, 0);
+    assert_eq!(lookup.next(0, |_| true), None);
+    lookup.answered(1, &id, [0; 16], core::iter::empty());
+    assert_eq!(lookup.finished(1), Some(Finish::OutOfRequests));
+    let lookup = started(small(), Goal::Nodes, 0..0);
+    assert_eq!(lookup.finished(0), Some(Finish::Alone));
+    let mut lookup = started(small(), Goal::Nodes, 0..10);
+    lookup.cancel();
+    assert_eq!(lookup.finished(0), Some(Finish::Cancelled));
+}
+
+#[test]
+fn one_prefix_has_two_places_and_they_go_to_its_nearest() {
+    let mut lookup = started(small(), Goal::Nodes, 0..0);
+    let same_24 = |n: u16| {
+        let (id, contact) = node(n);
+        (id, Contact { addr: Addr::v4([192, 0, 2, n as u8], 1), ..contact })
+    };
+    let mut all: Vec<_> = (0..50).map(same_24).collect();
+    for (id, contact) in &all {
+        lookup.offer(*id, *contact, None);
+    }
+    all.sort_by_key(|(id, _)| id.distance_to(&NodeId::from_bytes(TARGET)));
+    let kept: Vec<_> = lookup.candidates().iter().map(|candidate| candidate.id).collect();
+    assert_eq!(kept, [all[0].0, all[1].0]);
+}
+
+#[test]
+fn a_crowd_near_the_target_makes_the_lookup_wider() {
+    let mut lookup = Lookup::new();
+    lookup.start(0, small(), TARGET, Goal::Nodes, Distance::MAX);
+    for n in 0..30 {
+        let (id, contact) = node(n);
+        lookup.offer(id, contact, None);
+    }
+    let (_, asked) = run(&mut lookup, |_| Vec::new());
+    assert_eq!(asked.len(), 30, "all within the radius, not only k = 4");
+    assert_eq!(lookup.holders().count(), 30);
+}
+
+#[test]
+fn disjoint_paths_share_no_node_and_each_gets_its_share() {
+    let config = LookupConfig { paths: 2, ..LookupConfig::default() };
+    let mut lookup = started(config, Goal::Nodes, 0..2);
+    // Path 0 meets a ring of liars who name only each other; path 1 still reaches the honest rest.
+    let liars: Vec<_> = (100..140).map(node).collect();
+    let honest: Vec<_> = (200..240).map(node).collect();
+    let start = lookup.candidates().iter().find(|c| c.path == 0).unwrap().id;
+    let liar_ids: BTreeSet<_> = liars.iter().map(|(id, _)| *id).chain([start]).collect();
+    let (_, asked) = run(&mut lookup, |id| if liar_ids.contains(id) { liars.clone() } else { honest.clone() });
+    let honest_asked = honest.iter().filter(|(id, _)| asked.contains(id)).count();
+    assert!(honest_asked >= 9, "path 1 asks its ten nearest whatever path 0 found: {honest_asked}");
+}
+
+#[test]
+fn providers_are_merged_by_key_and_the_newest_statement_wins() {
+    let mut lookup = started(small(), Goal::Providers { limit: 2 }, 0..10);
+    let id = ask(&mut lookup, 0);
+    let provider =
+        |n, issued_secs| SignedProvider { provider: node(n).1, issued_secs, ttl_secs: 1, signature: [0; 64] };
+    lookup.answered(1, &id, [0; 16], core::iter::empty());
+    for (n, issued) in [(1, 5), (1, 9), (1, 7)] {
+        lookup.found_provider(&id, &provider(n, issued));
+    }
+    assert_eq!((lookup.providers().len(), lookup.providers()[0].issued_secs), (1, 9));
+    lookup.more_pages(&id, 6);
+    assert_eq!(lookup.next(2, |other| other.id == id).map(|ask| ask.page), Some(6));
+    lookup.found_provider(&id, &provider(2, 1));
+    assert_eq!(lookup.finished(2), Some(Finish::Found));
+}
+
+proptest! {
+    #[test]
+    fn bounds_hold_and_it_always_ends(seeds in prop::collection::vec(0..2000_u16, 1..30), script in prop::collection::vec((0..6_u8, 0..2000_u16), 0..400), paths in 1..4_usize) {
+        let config = LookupConfig { paths, per_prefix_max: 3, ..LookupConfig::default() };
+        let mut lookup = started(config, Goal::Immutable, seeds.into_iter());
+        let mut script = script.into_iter();
+        let mut in_flight: Vec<NodeId> = Vec::new();
+        let mut now = 0;
+        while lookup.finished(now).is_none() {
+            while let Some(ask) = lookup.next(now, |_| true) { in_flight.push(ask.id); }
+            prop_assert!(in_flight.len() <= 8);
+            prop_assert!(lookup.candidates().len() <= FRONTIER_MAX);
+            prop_assert!(lookup.candidates().is_sorted_by(|a, b| a.distance < b.distance));
+            prop_assert!(lookup.stats(now).requests <= 128);
+            now += 7;
+            let Some(id) = in_flight.pop() else { now = lookup.wake_ms().max(now); continue };
+            match script.next() {
+                Some((0, _)) => lookup.timed_out(now, &id),
+                Some((1, _)) => lookup.lied(&id),
+                Some((2, _)) => lookup.refused(&id, ErrorCode::Busy),
+                Some((_, n)) => { lookup.answered(now, &id, [0; 16], (n..n.saturating_add(16)).map(node)); }
+                None => lookup.timed_out(now, &id),
+            }
+        }
+    }
+}

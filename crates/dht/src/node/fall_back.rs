@@ -1,0 +1,46 @@
+//! Whom a lookup asks that knows nobody alive: contacts of before the last start, and the configured seeds.
+
+use alloc::vec::Vec;
+
+use tessera_contracts::point::{ContentId, Point as _};
+
+use super::LaneNode;
+use crate::identity::Crypto;
+use crate::time::Now;
+
+/// Configured seeds that a lookup falls back to.
+const SEEDS_PER_LOOKUP: usize = 4;
+
+/// Contacts of before the last start that a lookup begins with: so few that it is not lost in waiting if they are gone.
+const REMEMBERED_PER_LOOKUP: usize = 16;
+
+impl<C: Crypto> LaneNode<C> {
+    /// Gives a lookup that knows nobody alive some of the configured seeds, to be asked first. Once: they are few, and
+    /// everybody's.
+    pub(super) fn fall_back(&mut self, now: Now, at: u16) {
+        let Self { operations, seeds, sealer, abuse, rng, .. } = self;
+        let operation = &mut operations[usize::from(at)];
+        if !core::mem::replace(&mut operation.fell_back, true) {
+            let start = rng.below(seeds.len() as u64) as usize;
+            let usable = seeds.iter().cycle().skip(start).take(seeds.len());
+            let usable = usable.filter(|seed| !abuse.is_quarantined(now.mono_ms, &seed.key));
+            for seed in usable.take(SEEDS_PER_LOOKUP) {
+                operation.lookup.offer_first(sealer.node_id(&seed.key), *seed);
+            }
+        }
+    }
+
+    /// Gives a lookup those of the remembered contacts and seeds who are nearest to its target.
+    pub(super) fn offer_remembered(&mut self, now: Now, at: u16) {
+        let Self { operations, remembered, seeds, sealer, abuse, .. } = self;
+        let lookup = &mut operations[usize::from(at)].lookup;
+        let target = ContentId::from_bytes(*lookup.target());
+        let usable =
+            remembered.iter().chain(seeds.iter()).filter(|contact| !abuse.is_quarantined(now.mono_ms, &contact.key));
+        let mut usable: Vec<_> = usable.map(|contact| (sealer.node_id(&contact.key), *contact)).collect();
+        usable.sort_unstable_by_key(|(id, _)| id.distance_to(&target));
+        for (id, contact) in usable.into_iter().take(REMEMBERED_PER_LOOKUP) {
+            lookup.offer(id, contact, None);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Announcing through a stem: an id is first handed along a few nodes, one id at a time, and the last one spreads it.
+//!
+//! Those who hold the announcement do not see where it came from. A stem that is not taken is spread by whoever has it; one
+//! that comes around to its provider is handed on again.
+
+use tessera_contracts::point::{ContentId, Point as _};
+
+use super::LaneNode;
+use super::ask::Purpose;
+use super::command::Privacy;
+use super::operation::Task;
+use super::outbox::Outbox;
+use super::publish::{SPARED_OPERATIONS, Spread};
+use crate::contact::Contact;
+use crate::identity::Crypto;
+use crate::lookup::Goal;
+use crate::record::{check_provider, sign_provider};
+use crate::seal::cookie::NO_COOKIE;
+use crate::time::Now;
+use crate::wire::message::{ANNOUNCED_BYTES, Announcement, ErrorCode, Message, SignedProvider, capability};
+
+/// Announcements of strangers waiting to be handed on or spread.
+pub(super) const STEMS_MAX: usize = 256;
+
+/// A stranger's announcement of one id.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stemmed {
+    id: ContentId,
+    provider: SignedProvider,
+    hops_left: u8,
+    /// The number under which it was handed on; kept until somebody has taken it.
+    handed_on: Option<u32>,
+}
+
+/// What became of a stem that was handed to somebody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Handed {
+    Taken,
+    /// Not before we have shown where we are. Its cookie came with that.
+    NotYet,
+    Refused,
+}
+
+impl Handed {
+    pub(super) fn of(answer: &Message<'_>) -> Self {
+        match answer {
+            Message::StemTaken => Self::Taken,
+            Message::Error { code: ErrorCode::CookieRequired, .. } => Self::NotYet,
+            _ => Self::Refused,
+        }
+    }
+}
+
+impl<C: Crypto> LaneNode<C> {
+    /// Hands one of our ids to a stem. False if nobody takes stems.
+    pub(super) fn send_stem(&mut self, now: Now, id: &ContentId, out: &mut impl Outbox) -> bool {
+        let (Some(addr), Some(to)) = (self.public_addr(), self.pick_stem(now)) else { return false };
+        let (issued_secs, ttl_secs) = (now.unix_secs(), self.config.provide_ttl_secs);
+        let signature = sign_provider(self.sealer.crypto(), self.sealer.network(), id, &addr, issued_secs, ttl_secs);
+        let provider = Contact { key: self.own_key, addr };
+        let provider = SignedProvider { provider, issued_secs, ttl_secs, signature };
+        let stemmed = Stemmed { id: *id, provider, hops_left: self.config.stem_hops, handed_on: None };
+        self.hand_on(now, to, &stemmed, Purpose::Stem(*id), out)
+    }
+
+    fn hand_on(&mut self, now: Now, to: Contact, stemmed: &Stemmed, purpose: Purpose, out: &mut impl Outbox) -> bool {
+        let mut entry = [0; ANNOUNCED_BYTES];
+        entry[..32].copy_from_slice(stemmed.id.as_bytes());
+        entry[32..].copy_from_slice(&stemmed.provider.signature);
+        let SignedProvider { provider, issued_secs, ttl_secs, .. } = stemmed.provider;
+        let announcement = Announcement::over(provider, issued_secs, ttl_secs, &entry);
+        let message = Message::Stem { hops_left: stemmed.hops_left, announcement };
+        let to_id = self.sealer.node_id(&to.key);
+        self.request(now, to, to_id, to_id.as_bytes(), &message, purpose, out)
+    }
+
+    /// The answer, or the silence, of the first node of a stem.
+    pub(super) fn on_stem_answer(&mut self, now: Now, id: &ContentId, handed: Handed) {
+        if self.published.contains_key(id) {
+            let half_life_ms = u64::from(self.config.provide_ttl_secs) * 500;
+            let wait_ms = if handed == Handed::Taken { self.rng.jittered_ms(half_life_ms.max(1000)) } else { 0 };
+            self.schedule(id, now.mono_ms + wait_ms, handed != Handed::Refused);
+        }
+    }
+
+    /// The answer, or the silence, of the next node of a stranger's stem.
+    pub(super) fn on_stem_handed_on(&mut self, number: u32, handed: Handed) {
+        let Some(at) = self.stems.iter().position(|stemmed| stemmed.handed_on == Some(number)) else { return };
+        match handed {
+            Handed::Taken => drop(self.stems.swap_remove_back(at)),
+            Handed::NotYet => self.stems[at].handed_on = None,
+            Handed::Refused => (self.stems[at].handed_on, self.stems[at].hops_left) = (None, 0),
+        }
+    }
+
+    /// Somebody who takes stems; better somebody who knows where we are.
+    fn pick_stem(&mut self, now: Now) -> Option<Contact> {
+        let Self { table, sealer, rng, .. } = self;
+        let takes = |peer: &&crate::routing::Peer| peer.capabilities & capability::STEMS != 0;
+        let knows_us = |peer: &&crate::routing::Peer| sealer.cookie_of(now, &peer.contact.key) != NO_COOKIE;
+        let knowing = table.iter_live().filter(takes).filter(knows_us).count() as u64;
+        if knowing > 0 {
+            let pick = rng.below(knowing) as usize;
+            return table.iter_live().filter(takes).filter(knows_us).nth(pick).map(|peer| peer.contact);
+        }
+        let pick = rng.below(table.iter_live().filter(takes).count() as u64) as usize;
+        table.iter_live().filter(takes).nth(pick).map(|peer| peer.contact)
+    }
+
+    /// Takes a stranger's stem to hand on or spread at the next tick.
+    pub(super) fn take_stem(&mut self, hops_left: u8, announcement: &Announcement<'_>) -> Result<(), ErrorCode> {
+        for (id, signature) in announcement.ids() {
+            if self.stems.len() >= STEMS_MAX {
+                return Err(ErrorCode::Busy);
+            }
+            let provider = SignedProvider {
+                provider: announcement.provider,
+                issued_secs: announcement.issued_secs,
+                ttl_secs: announcement.ttl_secs,
+                signature: *signature,
+            };
+            // More hops than anybody needs would only be a way to keep the network busy.
+            self.stems.push_back(Stemmed { id, provider, hops_left: hops_left.min(8), handed_on: None });
+        }
+        Ok(())
+    }
+
+    pub(super) fn serve_stems(&mut self, now: Now, out: &mut impl Outbox) {
+        for _ in 0..self.stems.len() {
+            let Some(stemmed) = self.stems.pop_front() else { return };
+            if stemmed.handed_on.is_some() {
+                self.stems.push_back(stemmed);
+                continue;
+            }
+            let (crypto, network) = (self.sealer.crypto(), self.sealer.network());
+            if check_provider(&stemmed.provider, &stemmed.id, crypto, network, now.unix_secs()).is_err() {
+                continue;
+            }
+            // One in four stops being a stem, so that the number of hops left says little about who started it. What was
+            // ours to begin with and came back around is not for us to spread.
+            let is_own = stemmed.provider.provider.key == self.own_key;
+            if (is_own || stemmed.hops_left > 0 && self.rng.below(4) > 0)
+                && let Some(to) = self.pick_stem(now)
+            {
+                let on = Stemmed { hops_left: stemmed.hops_left.saturating_sub(1), ..stemmed };
+                self.stems_handed_on = self.stems_handed_on.wrapping_add(1);
+                let number = self.stems_handed_on;
+                if self.hand_on(now, to, &on, Purpose::StemOn(number), out) {
+                    self.stems.push_back(Stemmed { handed_on: Some(number), ..stemmed });
+                    continue;
+                }
+            }
+            if self.spare_operations() <= SPARED_OPERATIONS {
+                self.stems.push_front(stemmed);
+                return;
+            }
+            let Some(at) = self.reserve() else { return };
+            let radius = self.radius_of(self.config.lookup.k);
+            self.operations[usize::from(at)].spread = Spread::of_one(radius, stemmed.id, &stemmed.provider);
+            self.start(now, at, Task::Spread, None, *stemmed.id.as_bytes(), Goal::Nodes, Privacy::None, out);
+        }
+    }
+}
