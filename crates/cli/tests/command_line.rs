@@ -64,6 +64,43 @@ fn scan_keeps_clean_found_failed_and_incomplete_apart() {
 }
 
 #[test]
+fn a_history_is_scanned_on_a_host_without_git() {
+    let dir = tempfile::tempdir().unwrap();
+    let git = |args: &[&str]| {
+        let mut command = Command::new("git");
+        command.arg("-C").arg(dir.path()).args(["-c", "user.name=Ada", "-c", "user.email=ada@example.org"]).args(args);
+        assert!(command.status().unwrap().success(), "git {args:?}");
+    };
+    git(&["init", "-q"]);
+    let recipe = "token = \"ghp_<<github 30>>\"\n";
+    let token = tessera_detect::template::expand(recipe, &mut tessera_detect::template::Seed::new(3)).unwrap();
+    for (version, text) in [&token[..], "token = \"\"\n", "token = None\n"].into_iter().enumerate() {
+        std::fs::write(dir.path().join("settings.py"), format!("{}{text}", "# a line\n".repeat(200))).unwrap();
+        git(&["add", "-A"]);
+        git(&["commit", "-q", "-m", &format!("version {version}")]);
+    }
+    let scan = |hide_git: bool| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tessera"));
+        command.args(["scan", "--no-resume", "--history", "--format", "jsonl"]).arg(dir.path());
+        if hide_git {
+            command.env("PATH", "/nonexistent");
+        }
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+        stdout(&output)
+    };
+    for repack in [false, true] {
+        if repack {
+            git(&["repack", "-adq"]);
+        }
+        let without = scan(true);
+        let finding = without.lines().next().unwrap();
+        assert!(finding.contains("settings.py") && finding.contains("version 0"), "{finding}");
+        assert_eq!(Some(finding), scan(false).lines().next());
+    }
+}
+
+#[test]
 fn an_unknown_command_is_answered_with_the_nearest_one() {
     let output = tessera(&["scna", "."]);
     assert_eq!(output.status.code(), Some(2));

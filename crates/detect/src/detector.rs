@@ -80,6 +80,9 @@ pub struct Summary {
     pub findings: u64,
     /// Matches of any rule's expression, also those that were then found harmless.
     pub matches: u64,
+    /// Matches that their own bytes speak against: too regular, placeholders, wrong checksums. What stands around them
+    /// changes nothing about that.
+    pub harmless: u64,
     /// Matches that an allowlist or a remark in the line called harmless.
     pub allowed: u64,
     /// Matches that failed their offline check.
@@ -108,7 +111,7 @@ pub struct Detector {
     pub(crate) program: Arc<Program>,
     bank: Bank,
     depths: [Depth; DECODE_DEPTH_MAX + 1],
-    state: State,
+    pub(crate) state: State,
     /// Where a [`Stream`] collects its chunks; here, so that one detector's streams share it.
     pub(crate) buffer: Vec<u8>,
 }
@@ -131,7 +134,7 @@ struct Depth {
 
 /// What is remembered of the source between blocks.
 #[derive(Debug)]
-struct State {
+pub(crate) struct State {
     block: u64,
     lines: LineCursor,
     /// How far before the view the run of digits began that enters it.
@@ -140,8 +143,15 @@ struct State {
     asleep: Vec<bool>,
     seen: BTreeSet<(u16, u64, u64)>,
     held: Vec<Held>,
-    summary: Summary,
+    /// Where the first harmless matches are.
+    pub(crate) harmless: Vec<Range<u64>>,
+    /// Matches are counted and not judged by what stands around them.
+    pub(crate) is_probing: bool,
+    pub(crate) summary: Summary,
 }
+
+/// Places of harmless matches that are remembered of a source.
+pub(crate) const HARMLESS_MAX: usize = 256;
 
 /// A finding that waits for the ones it may overlap with.
 struct Held {
@@ -234,6 +244,8 @@ impl Detector {
             asleep: alloc::vec![false; rules],
             seen: BTreeSet::new(),
             held: Vec::new(),
+            harmless: Vec::new(),
+            is_probing: false,
             summary: Summary::default(),
         };
         Self { bank: Bank::new(&program), program, depths, state, buffer: Vec::new() }
@@ -307,6 +319,8 @@ impl Detector {
         state.run_origin = 0;
         state.seen.clear();
         state.held.clear();
+        state.harmless.clear();
+        state.is_probing = false;
         state.summary = Summary::default();
         self.depths[0].last_end.fill(0);
         for plan in program.allowlists.iter().filter(|plan| plan.list.rules.is_empty()) {
@@ -345,9 +359,7 @@ impl Detector {
 
     /// Searches one block; blocks come in order, each once.
     pub(crate) fn run(&mut self, block: &Block<'_>, sink: &mut dyn FnMut(&Finding<'_>)) {
-        let layer =
-            Layer { text: block.view, own: block.own.clone(), base: block.base, within: None, chain: Chain::default() };
-        self.search(block, &layer, 0);
+        self.search_block(block);
         self.release(self.state.block, sink);
 
         let next_view = block.own.end.saturating_sub(OVERLAP_BYTES);
@@ -370,6 +382,12 @@ impl Detector {
 
     pub(crate) fn count_bytes(&mut self, bytes: u64) {
         self.state.summary.bytes += bytes;
+    }
+
+    pub(crate) fn search_block(&mut self, block: &Block<'_>) {
+        let layer =
+            Layer { text: block.view, own: block.own.clone(), base: block.base, within: None, chain: Chain::default() };
+        self.search(block, &layer, 0);
     }
 
     fn search(&mut self, block: &Block<'_>, layer: &Layer<'_>, level: usize) {
@@ -546,6 +564,32 @@ impl Detector {
         Some((span, secret))
     }
 
+    /// What the bytes of a secret say about it; `None` if they say that it is none.
+    fn verdict(&mut self, rule: &Rule, secret: &[u8]) -> Option<(f32, Outcome, Confidence)> {
+        if secret.is_empty() || !rule.needs.iter().all(|class| secret.iter().any(|&byte| class.contains(byte))) {
+            return None;
+        }
+        let entropy = entropy::shannon(secret);
+        if entropy < rule.entropy_min {
+            return None;
+        }
+        let outcome = rule.check.map_or(Outcome::Unchecked, |check| check.run(secret));
+        // A right checksum is no accident: such a token is real, whatever words it contains.
+        if outcome != Outcome::Checksum && rule.skip_placeholders && placeholder::is_placeholder(secret) {
+            return None;
+        }
+        let confidence = match (outcome, rule.on_failed_check) {
+            (Outcome::Checksum, _) => Confidence::Confirmed,
+            (Outcome::Failed, OnFailedCheck::Drop) => {
+                self.state.summary.failed_checks += 1;
+                return None;
+            }
+            (Outcome::Failed, OnFailedCheck::Demote) => demoted(rule.confidence),
+            _ => rule.confidence,
+        };
+        (confidence >= self.program.options.confidence_min || rule.silent).then_some((entropy, outcome, confidence))
+    }
+
     /// Decides whether a match is a finding, and holds it if so.
     fn judge(
         &mut self,
@@ -559,31 +603,17 @@ impl Detector {
         let program = Arc::clone(&self.program);
         let (rule, plan) = (&program.rules[usize::from(index)], &program.plans[usize::from(index)]);
         let secret = &layer.text[secret_range.clone()];
-        if secret.is_empty() || !rule.needs.iter().all(|class| secret.iter().any(|&byte| class.contains(byte))) {
-            return;
-        }
-        let entropy = entropy::shannon(secret);
-        if entropy < rule.entropy_min {
-            return;
-        }
-        let outcome = rule.check.map_or(Outcome::Unchecked, |check| check.run(secret));
-        // A right checksum is no accident: such a token is real, whatever words it contains.
-        if outcome != Outcome::Checksum && rule.skip_placeholders && placeholder::is_placeholder(secret) {
-            return;
-        }
-        let confidence = match (outcome, rule.on_failed_check) {
-            (Outcome::Checksum, _) => Confidence::Confirmed,
-            (Outcome::Failed, OnFailedCheck::Drop) => {
-                self.state.summary.failed_checks += 1;
-                return;
-            }
-            (Outcome::Failed, OnFailedCheck::Demote) => demoted(rule.confidence),
-            _ => rule.confidence,
-        };
-        if confidence < program.options.confidence_min && !rule.silent {
-            return;
-        }
         let in_view = layer.in_view(span.clone());
+        let Some((entropy, outcome, confidence)) = self.verdict(rule, secret) else {
+            self.state.summary.harmless += 1;
+            if self.state.harmless.len() < HARMLESS_MAX {
+                self.state.harmless.push(block.base + in_view.start as u64..block.base + in_view.end as u64);
+            }
+            return;
+        };
+        if self.state.is_probing {
+            return;
+        }
         let lines =
             allow::line_around(block.view, in_view.start).start..allow::line_around(block.view, in_view.end).end;
         let subject = Subject {

@@ -8,6 +8,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`detector`], [`stream`] | run rules over a slice or over chunks, in constant memory |
+//! | [`probe`] | what need not be searched again |
 //! | [`finding`] | what was found; ids and redaction |
 //! | [`rule`], [`ruleset`], [`gitleaks`] | what a rule is, and the two formats it is read from |
 //! | [`pattern`] | expressions, their limits, and how far around a keyword they can match |
@@ -40,6 +41,7 @@ pub mod lines;
 pub mod pattern;
 pub mod placeholder;
 mod prefilter;
+pub mod probe;
 mod program;
 pub mod rule;
 pub mod ruleset;

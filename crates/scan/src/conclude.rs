@@ -24,7 +24,7 @@ pub fn conclude<B: CoordinationFacade>(
 ) -> Result<(Vec<Finding>, Receipt), ScanError> {
     let merged = merge(&folder.findings()).map_err(|source| ScanError::Folder { path: folder.findings(), source })?;
     let receipt = account(backend, tenant, run, &merged)?;
-    let introductions = Introductions::of_occurrences(targets, merged.occurrences.values())?;
+    let introductions = Introductions::of_occurrences(targets, folder.path(), merged.occurrences.values())?;
     Ok((group(merged.occurrences.into_values(), &introductions), receipt))
 }
 

@@ -14,9 +14,10 @@
 //! Text that does not fit this picture (very long lines, zero bytes, little text) is searched whole.
 
 use aho_corasick::AhoCorasick;
-use regex_syntax::hir::{Class, Hir, HirKind};
-use tessera_detect::{Detector, Source, rule::Matching};
+use tessera_detect::{Detector, Source};
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
+
+use crate::reach::Reaches;
 
 /// Shortest chunk, except the last of a blob.
 const CHUNK_BYTES_MIN: usize = 1 << 10;
@@ -60,32 +61,7 @@ impl CleanChunks {
     /// A memory for this detector's rules; `None` if one of them cannot be served. `seed` is random, so that nobody can make
     /// two texts with the same hash.
     pub fn new(detector: &Detector, seed: u64) -> Option<Self> {
-        let mut wide = Vec::new();
-        for (rule, reach) in detector.reaches() {
-            let is_narrow = match (&rule.matching, reach) {
-                (Matching::Path, _) => true,
-                (_, Some(reach)) if reach <= REACH_MAX => true,
-                (Matching::Text(pattern), Some(_)) => stays_in_line(pattern.as_str()),
-                (Matching::Assigned { value, .. }, Some(_)) => stays_in_line(value.as_str()),
-                (_, None) => false,
-            };
-            if is_narrow {
-                continue;
-            }
-            if rule.keywords.is_empty() {
-                return None;
-            }
-            wide.extend(rule.keywords.iter().cloned());
-        }
-        // A keyword over a line's end could lie in two chunks.
-        if detector.reaches().any(|(rule, _)| rule.keywords.iter().any(|word| word.contains('\n'))) {
-            return None;
-        }
-        let wide = if wide.is_empty() {
-            None
-        } else {
-            Some(AhoCorasick::builder().ascii_case_insensitive(true).build(wide).ok()?)
-        };
+        let Reaches { wide, .. } = Reaches::of(detector, REACH_MAX)?;
         Some(Self { places: vec![0; PLACES], wide, seed, chunks: Vec::new(), bytes_saved: 0 })
     }
 
@@ -207,41 +183,6 @@ fn is_cut_before(line: &[u8]) -> bool {
     xxh3_64_with_seed(head, 0).is_multiple_of(LINES_PER_CUT)
 }
 
-/// Whether every match of this expression lies within one line, but for one byte on either side.
-fn stays_in_line(expression: &str) -> bool {
-    let parser = regex_syntax::ParserBuilder::new().unicode(false).utf8(false).build().parse(expression);
-    parser.is_ok_and(|hir| core_stays_in_line(&hir))
-}
-
-fn core_stays_in_line(hir: &Hir) -> bool {
-    match hir.kind() {
-        HirKind::Capture(group) => core_stays_in_line(&group.sub),
-        HirKind::Concat(parts) => {
-            let is_edge = |part: &Hir| part.properties().maximum_len().is_some_and(|len| len <= 1);
-            let first = usize::from(parts.first().is_some_and(is_edge));
-            let last = parts.len() - usize::from(parts.len() > first && parts.last().is_some_and(is_edge));
-            parts[first..last].iter().all(has_no_newline)
-        }
-        _ => has_no_newline(hir),
-    }
-}
-
-fn has_no_newline(hir: &Hir) -> bool {
-    match hir.kind() {
-        HirKind::Empty | HirKind::Look(_) => true,
-        HirKind::Literal(literal) => !literal.0.contains(&b'\n'),
-        HirKind::Class(Class::Bytes(class)) => {
-            class.ranges().iter().all(|range| !(range.start()..=range.end()).contains(&b'\n'))
-        }
-        HirKind::Class(Class::Unicode(class)) => {
-            class.ranges().iter().all(|range| !(range.start()..=range.end()).contains(&'\n'))
-        }
-        HirKind::Repetition(repetition) => has_no_newline(&repetition.sub),
-        HirKind::Capture(group) => has_no_newline(&group.sub),
-        HirKind::Concat(parts) | HirKind::Alternation(parts) => parts.iter().all(has_no_newline),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -278,16 +219,6 @@ mod tests {
             ..tessera_detect::Options::default()
         };
         assert!(CleanChunks::new(&Detector::with_options(&rules, options).unwrap(), 1).is_none());
-    }
-
-    #[test]
-    fn expressions_are_told_apart_by_the_lines_they_can_cross() {
-        for inside in [r"\b(ghp_[0-9A-Za-z]{36})\b", r"(?:^|[^a-z])(x[0-9]{9000})(?:[^0-9]|$)", r"a[^\s]*b"] {
-            assert!(stays_in_line(inside), "{inside}");
-        }
-        for across in [r"a\s*b", r"BEGIN[^-]*END", "a\\nb", r"(?s)a.b", r"x(?:[^a]|$)y[0-9]"] {
-            assert!(!stays_in_line(across), "{across}");
-        }
     }
 
     #[test]

@@ -12,7 +12,8 @@
 //! | [`prepare`], [`conclude`], [`folder`] | the steps both share |
 //! | [`rules`], [`plan`], [`target`], [`key`] | what is looked for; what is scanned, cut into shards; the order of keys |
 //! | [`source`], [`item`], [`filter`] | directories and repositories as ordered pages of items |
-//! | [`worker`], [`read`], [`archive`], [`distinct`] | the loop; one item; what is inside it; text of a history that need not be searched again |
+//! | [`worker`], [`read`], [`archive`] | the loop; one item; what is inside it |
+//! | [`edited`], [`distinct`], [`reach`] | text of a history that need not be searched again |
 //! | [`sink`], [`occurrence`], [`tally`] | durable findings and counts, fenced, merged when read |
 //! | [`finding`], [`receipt`], [`suppress`], [`report`] | what people and machines get to see |
 //!
@@ -24,6 +25,7 @@ pub mod archive;
 pub mod clock;
 pub mod conclude;
 pub mod distinct;
+pub mod edited;
 pub mod error;
 pub mod filter;
 pub mod finding;
@@ -38,6 +40,7 @@ pub mod occurrence;
 pub mod op_ids;
 pub mod plan;
 pub mod prepare;
+pub mod reach;
 pub mod read;
 pub mod receipt;
 pub mod report;

@@ -21,9 +21,11 @@ pub use members::MemberCounts;
 
 use crate::archive;
 use crate::distinct::CleanChunks;
+use crate::edited::Edited;
 use crate::item::{SkipReason, UnreadableReason};
 use crate::occurrence::{Occurrence, Place};
 use crate::source::directory::unreadable_reason;
+use crate::source::git::reader::BlobReader;
 use crate::target::ReadOptions;
 
 /// Bytes read at a time; a file no longer than this is searched in one piece.
@@ -58,13 +60,20 @@ pub struct Reader {
     buffer: Box<[u8]>,
     id_key: IdKey,
     keep_secrets: bool,
-    chunks: Option<CleanChunks>,
+    known: Option<Known>,
     /// What was found in the last item.
     pub found: Vec<Occurrence>,
     /// How many findings of the last item were not kept.
     pub cut: u64,
     /// What became of its members, if it was an archive.
     pub members: MemberCounts,
+}
+
+/// What is known of text that was searched before.
+#[derive(Debug)]
+struct Known {
+    edited: Edited,
+    chunks: CleanChunks,
 }
 
 impl Reader {
@@ -76,7 +85,7 @@ impl Reader {
             buffer,
             id_key,
             keep_secrets,
-            chunks: None,
+            known: None,
             found: Vec::new(),
             cut: 0,
             members: MemberCounts::default(),
@@ -85,23 +94,39 @@ impl Reader {
 
     /// Remembers from now on which text in blobs is clean. For histories, which repeat themselves.
     pub fn remember_clean_text(&mut self, seed: u64) {
-        if self.chunks.is_none() {
-            self.chunks = CleanChunks::new(&self.detector, seed);
+        if self.known.is_none() {
+            self.known = Edited::new(&self.detector)
+                .zip(CleanChunks::new(&self.detector, seed))
+                .map(|(edited, chunks)| Known { edited, chunks });
         }
     }
 
-    /// Searches a blob, but not the text in it that is known to be clean.
-    pub fn blob(&mut self, bytes: &[u8], key: &[u8], place: &Place<'_>, options: &ReadOptions) -> Outcome {
-        let is_archive = options.archives && archive::kind_of(bytes).is_some();
-        if let Some(chunks) = &mut self.chunks
-            && !is_binary(bytes)
-            && !is_archive
-            && chunks.is_clean(&mut self.detector, place.path, bytes)
-        {
-            self.clear();
-            return Outcome::Scanned { bytes: bytes.len() as u64 };
+    /// Searches the blob that was read last, but not the text in it that is known to be clean.
+    pub fn blob(&mut self, blob: &mut dyn BlobReader, key: &[u8], place: &Place<'_>, options: &ReadOptions) -> Outcome {
+        let bytes = blob.content();
+        if (options.archives && archive::kind_of(bytes).is_some()) || is_binary(bytes) {
+            return self.bytes(bytes, key, place, options);
         }
-        self.bytes(bytes, key, place, options)
+        let Some(Known { edited, chunks }) = &mut self.known else { return self.bytes(bytes, key, place, options) };
+        let scanned = Outcome::Scanned { bytes: bytes.len() as u64 };
+        let kin = blob.kin();
+        let by_changes = kin.and_then(|kin| edited.search(&mut self.detector, place.path, bytes, kin.base, kin.copied));
+        let (outcome, quiet) = if by_changes.is_some() {
+            self.clear();
+            (scanned, by_changes)
+        } else if chunks.is_clean(&mut self.detector, place.path, bytes) {
+            let quiet = edited.clean(place.path, bytes);
+            self.clear();
+            (scanned, quiet)
+        } else {
+            let outcome = self.bytes(bytes, key, place, options);
+            let known = self.known.as_ref().filter(|_| outcome == scanned);
+            (outcome, known.and_then(|known| known.edited.searched(&self.detector, place.path, bytes)))
+        };
+        if let Some(quiet) = quiet {
+            blob.remember(quiet);
+        }
+        outcome
     }
 
     /// Reads the file at `path`. `goes_on` is asked now and then; `false` interrupts.

@@ -10,8 +10,13 @@ pub(crate) struct Repository(tempfile::TempDir);
 
 impl Repository {
     pub(crate) fn new() -> Self {
+        Self::with_args(&[])
+    }
+
+    /// Made by `git init` with these arguments.
+    pub(crate) fn with_args(args: &[&str]) -> Self {
         let repository = Self(tempfile::tempdir().unwrap());
-        repository.git(&["init", "-q", "-b", "main"]);
+        repository.git(&[&["init", "-q", "-b", "main"], args].concat());
         repository
     }
 

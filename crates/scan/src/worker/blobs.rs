@@ -5,32 +5,25 @@ use std::collections::HashMap;
 use crate::item::{Item, ItemKind};
 use crate::source::Source;
 use crate::source::git::GitError;
-use crate::source::git::reader::{BlobRead, BlobReader, CatFile};
+use crate::source::git::objects::ObjectsSource;
+use crate::source::git::reader::{BlobRead, BlobReader};
 
-/// Largest blob that is read: git and we hold it in memory. Larger ones are counted as left out.
+/// Largest blob that is read: it is held in memory. Larger ones are counted as left out.
 const BLOB_BYTES_MAX: u64 = 64 << 20;
 
 /// Readers of repositories, one for each target met.
 #[derive(Debug, Default)]
-pub(super) struct Blobs(HashMap<u32, BlobsOf>);
-
-#[derive(Debug)]
-struct BlobsOf {
-    reader: CatFile,
-    content: Vec<u8>,
-}
+pub(super) struct Blobs(HashMap<u32, Box<dyn BlobReader>>);
 
 impl Blobs {
-    fn of(&mut self, source: &Source) -> &mut BlobsOf {
-        let target = source.target();
-        let new = || BlobsOf { reader: CatFile::new(&target.path), content: Vec::new() };
-        self.0.entry(target.number).or_insert_with(new)
+    fn of(&mut self, source: &ObjectsSource) -> &mut dyn BlobReader {
+        self.0.entry(source.target().number).or_insert_with(|| source.reader()).as_mut()
     }
 
     /// Asks for the blobs of a page; what was asked for an earlier one is forgotten.
     pub(super) fn request(&mut self, source: &Source, items: &[Item]) -> Result<(), GitError> {
-        let Source::Objects(_) = source else { return Ok(()) };
-        let reader = &mut self.of(source).reader;
+        let Source::Objects(source) = source else { return Ok(()) };
+        let reader = self.of(source);
         reader.reset();
         reader.request(&mut items.iter().filter_map(|item| match &item.kind {
             ItemKind::Blob { oid, .. } => Some(&**oid),
@@ -39,9 +32,9 @@ impl Blobs {
     }
 
     /// The next blob that was asked for.
-    pub(super) fn next(&mut self, source: &Source) -> Result<(BlobRead, &[u8]), GitError> {
-        let blobs = self.of(source);
-        let read = blobs.reader.next(&mut blobs.content, BLOB_BYTES_MAX)?;
-        Ok((read, &blobs.content))
+    pub(super) fn next(&mut self, source: &ObjectsSource) -> Result<(BlobRead, &mut dyn BlobReader), GitError> {
+        let reader = self.of(source);
+        let read = reader.next(BLOB_BYTES_MAX)?;
+        Ok((read, reader))
     }
 }

@@ -236,12 +236,12 @@ impl<C: Clock> Sweep<'_, C> {
             }
             ItemKind::Blob { oid, .. } => {
                 let place = Place { target: target.number, path: &path, blob: Some(oid) };
-                match self.blobs.next(source) {
-                    Ok((BlobRead::Read, content)) => {
+                let Source::Objects(objects) = source else { unreachable!("only repositories hold blobs") };
+                match self.blobs.next(objects) {
+                    Ok((BlobRead::Read, blob)) => {
                         let reader = &mut *self.reader;
                         // Named by its content: the same blob in another run or at another place in the list is the same.
-                        let read =
-                            catch_unwind(AssertUnwindSafe(|| reader.blob(content, oid, &place, &target.options)));
+                        let read = catch_unwind(AssertUnwindSafe(|| reader.blob(blob, oid, &place, &target.options)));
                         read.unwrap_or_else(|_| {
                             self.reader.renew_detector();
                             Outcome::Unreadable(UnreadableReason::Poison)

@@ -1,13 +1,19 @@
 //! Who brought a blob in: the first commit that has it, its author, its date, and the path.
 //!
-//! Asked only for blobs with findings, and for all of them in one pass over the history, oldest commit first; the pass
-//! ends as soon as the last one is known.
+//! The list of a history knows the commit of each blob; its author is read for blobs with findings only. Where git made the
+//! list, git is asked: for all blobs in one pass over the history, oldest commit first, which ends as soon as the last one is known.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufReader;
 use std::path::Path;
 
-use super::{GitError, Running, parse_oid};
+use super::list::ObjectList;
+use super::store::Kind;
+use super::store::Store;
+use super::store::cache::ObjectCache;
+use super::store::commit::Said;
+use super::store::oid::Oid;
+use super::{GitError, Running, hex_oid, parse_oid};
 use crate::occurrence::Occurrence;
 use crate::target::{Target, TargetKind};
 
@@ -35,9 +41,10 @@ pub struct Attribution {
 pub struct Introductions(BTreeMap<Box<[u8]>, Attribution>);
 
 impl Introductions {
-    /// How the blobs of these occurrences came in.
+    /// How the blobs of these occurrences came in; lists of objects lie in `dir`.
     pub fn of_occurrences<'o>(
         targets: &[Target],
+        dir: &Path,
         occurrences: impl Iterator<Item = &'o Occurrence>,
     ) -> Result<Self, GitError> {
         let mut wanted: BTreeMap<u32, BTreeSet<Box<[u8]>>> = BTreeMap::new();
@@ -48,8 +55,19 @@ impl Introductions {
         }
         let mut introductions = Self::default();
         for target in targets {
-            if let (TargetKind::Objects { .. }, Some(blobs)) = (&target.kind, wanted.remove(&target.number)) {
-                introductions.0.extend(introduced(&target.path, blobs)?);
+            let (TargetKind::Objects { list }, Some(mut blobs)) = (&target.kind, wanted.remove(&target.number)) else {
+                continue;
+            };
+            let known = listed(&target.path, dir, list, &blobs);
+            blobs.retain(|blob| !known.contains_key(blob));
+            introductions.0.extend(known);
+            if !blobs.is_empty() {
+                match introduced(&target.path, blobs) {
+                    Ok(found) => introductions.0.extend(found),
+                    // Without git it stays open who brought in what is only staged, or is in no commit that can be read.
+                    Err(GitError::Missing(_)) => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         Ok(introductions)
@@ -61,14 +79,40 @@ impl Introductions {
     }
 }
 
+/// How blobs came in as the list knows it, with what the commits say.
+fn listed(
+    repository: &Path,
+    dir: &Path,
+    list: &[u8; 16],
+    blobs: &BTreeSet<Box<[u8]>>,
+) -> BTreeMap<Box<[u8]>, Attribution> {
+    let introduced = ObjectList::open(dir, list).and_then(|list| list.introduced(blobs));
+    let (Ok(introduced), Ok(store)) = (introduced, Store::open(repository)) else { return BTreeMap::new() };
+    let mut objects = ObjectCache::new(&store);
+    let mut found = BTreeMap::new();
+    for (blob, came) in introduced {
+        let Some(oid) = Oid::new(&came.commit) else { continue };
+        if let Ok((Kind::Commit, content)) = objects.read(&oid) {
+            let Said { author, email, date, subject } = Said::by(&content);
+            let (commit, path) = (hex_oid(&came.commit), came.path.into());
+            found.insert(blob, Attribution { commit, author, email, date, subject, path, order: came.order });
+        }
+    }
+    found
+}
+
 const SEPARATOR: u8 = 0x1f;
 
-fn introduced(repository: &Path, mut blobs: BTreeSet<Box<[u8]>>) -> Result<BTreeMap<Box<[u8]>, Attribution>, GitError> {
+/// How blobs came in, as git tells.
+pub(super) fn introduced(
+    repository: &Path,
+    mut blobs: BTreeSet<Box<[u8]>>,
+) -> Result<BTreeMap<Box<[u8]>, Attribution>, GitError> {
     let mut found = BTreeMap::new();
     let args = [
         "--all",
         "--reverse",
-        "--topo-order",
+        "--date-order",
         "--raw",
         "-m",
         "--root",

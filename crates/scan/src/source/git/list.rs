@@ -1,32 +1,38 @@
 //! Which blobs a repository holds, in the order in which they are cheap to read.
 //!
-//! A pack stores most blobs as differences to others that lie near them. Read in the order of the pack, each is
-//! unpacked from what was unpacked just before; in the order of their ids, whole chains are unpacked again and again. Reading every
-//! eighth blob of a large pack costs 1.6 times as much per byte as reading all in a row, so shards are stretches of
-//! the pack and not ranges of ids.
+//! A pack stores most blobs as differences to others. Read in the order of these deltas (or, where git lists them, in that of the
+//! pack), each is made from what was made just before; in the order of their ids, whole chains are unpacked again and again.
+//! So shards are stretches of that order and not ranges of ids.
 //!
 //! That order is the repository's own business and changes when it is repacked. So it is written down once, when the run is
 //! planned, and a key is a place in that list: resuming and splitting stay exact whatever happens to the packs. The
-//! list also says how large each blob is, so shards are cut by bytes. It is named by its own hash.
+//! list also says how large each blob is, so shards are cut by bytes, and which commit brought it in. It is named by its own
+//! hash.
 //!
 //! Reachable is what a walk from all refs meets. Objects it meets and does not find are in the list too, so that they are
 //! counted. If the walk itself breaks (a damaged tree), every blob of the repository is listed instead, together with one
 //! entry for the broken walk: more is scanned then, never less, and the run cannot end as clean.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-use super::{GitError, Running, parse_oid};
+use super::store::Store;
+use super::store::oid::Oid;
+use super::{GitError, by_git};
 
-const MAGIC: &[u8; 8] = b"TSRLIST1";
+const MAGIC: &[u8; 8] = b"TSRLIST2";
 const HEADER_BYTES: u64 = 32;
-/// One entry: id padded to 32 bytes, its length, flags, length of the path, where the path is, size.
+/// One entry: id padded to 32 bytes, its length, flags, length of the path, number of the commit, where the path is, size.
 const ENTRY_BYTES: usize = 56;
+/// One commit: id padded to 32 bytes, its length.
+const COMMIT_BYTES: usize = 33;
+/// The number of no commit.
+const NO_COMMIT: u32 = u32::MAX;
 /// Longest path kept; what rules and reports need of a longer one is in its beginning.
 const PATH_BYTES_MAX: usize = 4_096;
 
@@ -50,6 +56,27 @@ pub struct Entry {
     pub path: Box<[u8]>,
     /// What is known about it.
     pub presence: Presence,
+    /// The commit that brought it in, by its place in the history, parents first; `None` if that is not known.
+    pub commit: Option<u32>,
+}
+
+/// What is listed.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    pub(super) entries: Vec<Entry>,
+    /// Commits that entries name by number.
+    pub(super) commits: Vec<Oid>,
+}
+
+/// How a blob came in, as a list knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Introduced {
+    /// The commit.
+    pub commit: Box<[u8]>,
+    /// Its place in the history, parents first.
+    pub order: u64,
+    /// The path it put the blob at.
+    pub path: Box<[u8]>,
 }
 
 /// Whether an object can be read, as far as the list knows.
@@ -68,16 +95,18 @@ pub enum Presence {
 pub struct ObjectList {
     file: File,
     count: u64,
+    commits_at: u64,
+    commits: u64,
 }
 
 impl ObjectList {
     /// Lists what `scope` says of a repository into a file in `dir`, and returns its name.
     pub fn build(repository: &Path, scope: Scope, dir: &Path) -> Result<[u8; 16], GitError> {
-        let entries = match scope {
+        let listed = match scope {
             Scope::History => history(repository)?,
-            Scope::Staged => staged(repository)?,
+            Scope::Staged => Listed { entries: by_git::staged(repository)?, commits: Vec::new() },
         };
-        write(&entries, dir).map_err(GitError::io("writing the list of objects"))
+        write(&listed, dir).map_err(GitError::io("writing the list of objects"))
     }
 
     /// Opens the list with this name.
@@ -98,14 +127,37 @@ impl ObjectList {
         let mut header = [0; HEADER_BYTES as usize];
         file.read_exact_at(&mut header, 0)?;
         let (magic, rest) = header.split_at(8);
-        let count = u64::from_le_bytes(rest[..8].try_into().expect("eight bytes"));
-        let fits = count.checked_mul(ENTRY_BYTES as u64).is_some_and(|bytes| {
-            file.metadata().is_ok_and(|metadata| metadata.len() >= HEADER_BYTES.saturating_add(bytes))
-        });
-        if magic != MAGIC || !fits {
+        let number = |at: usize| u64::from_le_bytes(rest[at..at + 8].try_into().expect("eight bytes"));
+        let (count, commits_at, commits) = (number(0), number(8), number(16));
+        let len = file.metadata()?.len();
+        let fits = |at: u64, count: u64, bytes: usize| {
+            count.checked_mul(bytes as u64).and_then(|bytes| bytes.checked_add(at)).is_some_and(|end| end <= len)
+        };
+        if magic != MAGIC || !fits(HEADER_BYTES, count, ENTRY_BYTES) || !fits(commits_at, commits, COMMIT_BYTES) {
             return Err(damaged("the list of objects is of another version"));
         }
-        Ok(Self { file, count })
+        Ok(Self { file, count, commits_at, commits })
+    }
+
+    /// How blobs came in; those are missing that this list does not know that of.
+    pub fn introduced(&self, blobs: &BTreeSet<Box<[u8]>>) -> std::io::Result<BTreeMap<Box<[u8]>, Introduced>> {
+        let mut found = BTreeMap::new();
+        let mut first = 0;
+        while first < self.count {
+            let entries = self.read(first, 4_096)?;
+            first += entries.len() as u64;
+            for entry in entries.into_iter().filter(|entry| blobs.contains(&entry.oid)) {
+                let Some(number) = entry.commit.map(u64::from).filter(|&number| number < self.commits) else {
+                    continue;
+                };
+                let mut commit = [0; COMMIT_BYTES];
+                self.file.read_exact_at(&mut commit, self.commits_at + number * COMMIT_BYTES as u64)?;
+                let len = usize::from(commit[32]).min(32);
+                let introduced = Introduced { commit: commit[..len].into(), order: number, path: entry.path };
+                found.insert(entry.oid, introduced);
+            }
+        }
+        Ok(found)
     }
 
     /// Number of entries.
@@ -128,6 +180,8 @@ impl ObjectList {
         }
         let mut bytes = vec![0; count as usize * ENTRY_BYTES];
         self.file.read_exact_at(&mut bytes, HEADER_BYTES + first * ENTRY_BYTES as u64)?;
+        // Neighbours often have the same path, stored once and read once.
+        let mut last: (u64, Box<[u8]>) = (0, Box::default());
         let entries = bytes.chunks_exact(ENTRY_BYTES).map(|entry| {
             let number = |at: usize| u64::from_le_bytes(entry[at..at + 8].try_into().expect("eight bytes"));
             let oid_len = usize::from(entry[32]);
@@ -141,9 +195,15 @@ impl ObjectList {
             if oid_len > 32 || path_len > PATH_BYTES_MAX {
                 return Err(damaged());
             }
-            let mut path = vec![0; path_len];
-            self.file.read_exact_at(&mut path, number(40))?;
-            Ok(Entry { oid: entry[..oid_len].into(), size: number(48), path: path.into(), presence })
+            if (number(40), path_len) != (last.0, last.1.len()) {
+                let mut path = vec![0; path_len];
+                self.file.read_exact_at(&mut path, number(40))?;
+                last = (number(40), path.into());
+            }
+            let path = last.1.clone();
+            let commit = u32::from_le_bytes(entry[36..40].try_into().expect("four bytes"));
+            let commit = Some(commit).filter(|&commit| commit != NO_COMMIT);
+            Ok(Entry { oid: entry[..oid_len].into(), size: number(48), path, presence, commit })
         });
         entries.collect()
     }
@@ -153,15 +213,13 @@ fn path_of(dir: &Path, name: &[u8; 16]) -> PathBuf {
     dir.join(format!("{:032x}.objects", u128::from_be_bytes(*name)))
 }
 
-fn write(entries: &[Entry], dir: &Path) -> std::io::Result<[u8; 16]> {
-    let arena = HEADER_BYTES + entries.len() as u64 * ENTRY_BYTES as u64;
+fn write(listed: &Listed, dir: &Path) -> std::io::Result<[u8; 16]> {
+    let arena = HEADER_BYTES + listed.entries.len() as u64 * ENTRY_BYTES as u64;
     let (mut bytes, mut paths) = (Vec::with_capacity(arena as usize), Vec::new());
-    bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&(entries.len() as u64).to_le_bytes());
     bytes.resize(HEADER_BYTES as usize, 0);
     // Neighbours often have the same path, and it is stored once for them.
     let mut last: (&[u8], u64) = (&[], arena);
-    for entry in entries {
+    for entry in &listed.entries {
         let path = &entry.path[..entry.path.len().min(PATH_BYTES_MAX)];
         if path != last.0 {
             last = (path, arena + paths.len() as u64);
@@ -173,11 +231,21 @@ fn write(entries: &[Entry], dir: &Path) -> std::io::Result<[u8; 16]> {
         bytes.push(entry.oid.len() as u8);
         bytes.push(entry.presence as u8);
         bytes.extend_from_slice(&(path.len() as u16).to_le_bytes());
-        bytes.resize(at + 40, 0);
+        bytes.extend_from_slice(&entry.commit.unwrap_or(NO_COMMIT).to_le_bytes());
         bytes.extend_from_slice(&last.1.to_le_bytes());
         bytes.extend_from_slice(&entry.size.to_le_bytes());
     }
+    let commits_at = arena + paths.len() as u64;
+    let numbers = [listed.entries.len() as u64, commits_at, listed.commits.len() as u64];
+    let header = [&MAGIC[..], &numbers.map(u64::to_le_bytes).concat()].concat();
+    bytes[..HEADER_BYTES as usize].copy_from_slice(&header);
     bytes.extend_from_slice(&paths);
+    for commit in &listed.commits {
+        let at = bytes.len();
+        bytes.extend_from_slice(commit.as_bytes());
+        bytes.resize(at + 32, 0);
+        bytes.push(commit.as_bytes().len() as u8);
+    }
     let name = xxh3_128(&bytes).to_be_bytes();
     let path = path_of(dir, &name);
     let staging = path.with_extension("new");
@@ -190,127 +258,15 @@ fn write(entries: &[Entry], dir: &Path) -> std::io::Result<[u8; 16]> {
     Ok(name)
 }
 
-/// Blobs the walk met, with a path each; and what it could not find.
-#[derive(Debug, Default)]
-struct Reachable {
-    blobs: HashMap<Box<[u8]>, Box<[u8]>>,
-    missing: Vec<Box<[u8]>>,
-}
-
-fn history(repository: &Path) -> Result<Vec<Entry>, GitError> {
-    let walked = walk(repository);
-    let (mut reachable, broken) = match walked {
-        Ok(reachable) => (Some(reachable), false),
-        // Without git nothing works; with git, a history that cannot be walked is still a heap of blobs.
-        Err(error @ GitError::Missing(_)) => return Err(error),
-        Err(_) => (None, true),
-    };
-    let mut entries = Vec::new();
-    let args =
-        ["--batch-all-objects", "--unordered", "--buffer", "--batch-check=%(objectname) %(objecttype) %(objectsize)"];
-    let mut running = Running::start(repository, "cat-file", &args, false)?;
-    let stdout = running.child.stdout.take().expect("it was piped");
-    for_each_line(BufReader::with_capacity(1 << 16, stdout), |line| {
-        let mut words = line.split(|&byte| byte == b' ');
-        let (Some(oid), Some(b"blob"), Some(size)) = (words.next().and_then(parse_oid), words.next(), words.next())
-        else {
-            return;
-        };
-        let size = std::str::from_utf8(size).ok().and_then(|size| size.parse().ok()).unwrap_or(0);
-        let path = match &mut reachable {
-            Some(reachable) => match reachable.blobs.remove(&oid) {
-                Some(path) => path,
-                None => return,
-            },
-            None => Box::default(),
-        };
-        entries.push(Entry { oid, size, path, presence: Presence::Present });
-    })
-    .map_err(GitError::io("reading from git cat-file"))?;
-    let listed = running.finish();
-    match reachable {
-        // What the walk met and the listing did not, be it that the listing broke: reading will tell.
-        Some(reachable) => {
-            let mut rest: Vec<_> = reachable.blobs.into_iter().collect();
-            rest.sort_unstable();
-            let rest = rest.into_iter().map(|(oid, path)| Entry { oid, size: 0, path, presence: Presence::Present });
-            entries.extend(rest);
-            entries.extend(reachable.missing.into_iter().map(|oid| Entry {
-                oid,
-                size: 0,
-                path: Box::default(),
-                presence: Presence::Missing,
-            }));
-        }
-        // Neither walk nor listing: there is nothing to go by.
-        None => listed?,
+/// Lists a history: by ourselves if we can read the repository, else through git.
+fn history(repository: &Path) -> Result<Listed, GitError> {
+    match Store::open(repository).and_then(|store| super::store::history::listed(&store)) {
+        Ok(listed) => Ok(listed),
+        Err(error) => by_git::history(repository).map_err(|by_git| match by_git {
+            GitError::Missing(missing) => GitError::Neither { missing, reason: error.to_string() },
+            other => other,
+        }),
     }
-    if broken {
-        let path = Box::default();
-        entries.push(Entry { oid: Box::default(), size: 0, path, presence: Presence::WalkBroken });
-    }
-    Ok(entries)
-}
-
-fn walk(repository: &Path) -> Result<Reachable, GitError> {
-    let args = ["--objects", "--all", "--missing=print", "--filter=object:type=blob", "--filter-provided-objects"];
-    let mut running = Running::start(repository, "rev-list", &args, false)?;
-    let stdout = running.child.stdout.take().expect("it was piped");
-    let mut reachable = Reachable::default();
-    for_each_line(BufReader::with_capacity(1 << 16, stdout), |line| {
-        if let Some(missing) = line.strip_prefix(b"?") {
-            reachable.missing.extend(parse_oid(missing));
-            return;
-        }
-        let (oid, path) = match memchr::memchr(b' ', line) {
-            Some(at) => (&line[..at], &line[at + 1..]),
-            None => (line, &[][..]),
-        };
-        if let Some(oid) = parse_oid(oid) {
-            reachable.blobs.insert(oid, path.into());
-        }
-    })
-    .map_err(GitError::io("reading from git rev-list"))?;
-    running.finish()?;
-    for oid in &reachable.missing {
-        reachable.blobs.remove(oid);
-    }
-    Ok(reachable)
-}
-
-fn staged(repository: &Path) -> Result<Vec<Entry>, GitError> {
-    let args = ["--cached", "--raw", "-z", "--no-abbrev", "--no-renames", "--no-ext-diff", "--diff-filter=AMT"];
-    let mut running = Running::start(repository, "diff", &args, false)?;
-    let mut stdout = BufReader::new(running.child.stdout.take().expect("it was piped"));
-    let unexpected = || GitError::Unexpected { command: "diff" };
-    let mut field = || -> Result<Option<Vec<u8>>, GitError> {
-        let mut field = Vec::new();
-        stdout.read_until(0, &mut field).map_err(GitError::io("reading from git diff"))?;
-        Ok((field.pop() == Some(0)).then_some(field))
-    };
-    let mut entries = Vec::new();
-    while let Some(header) = field()? {
-        let path = field()?.ok_or_else(unexpected)?;
-        let words: Vec<&[u8]> = header.split(|&byte| byte == b' ').collect();
-        let [_, mode, _, oid, _] = words[..] else { return Err(unexpected()) };
-        // Links and submodules have no text of their own.
-        if mode.starts_with(b"100") {
-            let oid = parse_oid(oid).ok_or_else(unexpected)?;
-            entries.push(Entry { oid, size: 0, path: path.into(), presence: Presence::Present });
-        }
-    }
-    running.finish()?;
-    Ok(entries)
-}
-
-/// Lines of what a child writes, without their ends.
-fn for_each_line(mut input: impl BufRead, mut visit: impl FnMut(&[u8])) -> std::io::Result<()> {
-    let mut line = Vec::new();
-    while input.read_until(b'\n', &mut line)? > 0 {
-        visit(line.strip_suffix(b"\n").unwrap_or(&line));
-        line.clear();
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -318,7 +274,12 @@ mod tests {
     use super::*;
 
     fn entry(oid: u8, path: &str, presence: Presence) -> Entry {
-        Entry { oid: vec![oid; 20].into(), size: u64::from(oid), path: path.as_bytes().into(), presence }
+        let commit = oid.checked_sub(2).map(u32::from);
+        Entry { oid: vec![oid; 20].into(), size: u64::from(oid), path: path.as_bytes().into(), presence, commit }
+    }
+
+    fn listed(entries: &[Entry]) -> Listed {
+        Listed { entries: entries.to_vec(), commits: vec![Oid::new(&[7; 20]).unwrap(), Oid::new(&[8; 20]).unwrap()] }
     }
 
     #[test]
@@ -328,9 +289,9 @@ mod tests {
             entry(1, "a/b", Presence::Present),
             entry(2, "a/b", Presence::Missing),
             entry(3, "", Presence::Present),
-            Entry { oid: Box::default(), size: 0, path: Box::default(), presence: Presence::WalkBroken },
+            Entry { oid: Box::default(), ..entry(0, "", Presence::WalkBroken) },
         ];
-        let name = write(&entries, dir.path()).unwrap();
+        let name = write(&listed(&entries), dir.path()).unwrap();
         let list = ObjectList::open(dir.path(), &name).unwrap();
         assert_eq!(list.len(), 4);
         assert_eq!(list.read(0, 100).unwrap(), entries);
@@ -340,9 +301,20 @@ mod tests {
     }
 
     #[test]
+    fn a_list_tells_which_commit_brought_a_blob_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let entries = [entry(1, "a", Presence::Present), entry(3, "b/c", Presence::Present)];
+        let name = write(&listed(&entries), dir.path()).unwrap();
+        let list = ObjectList::open(dir.path(), &name).unwrap();
+        let wanted = [vec![1; 20].into(), vec![3; 20].into(), vec![9; 20].into()].into();
+        let introduced = Introduced { commit: vec![8; 20].into(), order: 1, path: b"b/c".as_slice().into() };
+        assert_eq!(list.introduced(&wanted).unwrap(), [(vec![3; 20].into(), introduced)].into());
+    }
+
+    #[test]
     fn a_damaged_list_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let name = write(&[entry(1, "a", Presence::Present)], dir.path()).unwrap();
+        let name = write(&listed(&[entry(1, "a", Presence::Present)]), dir.path()).unwrap();
         let path = path_of(dir.path(), &name);
         let mut bytes = std::fs::read(&path).unwrap();
         *bytes.last_mut().unwrap() ^= 1;

@@ -1,9 +1,12 @@
 //! Repositories: which blobs there are, what is in them, and who brought them in.
 
 pub mod attribution;
+mod by_git;
+pub mod cat_file;
 pub mod list;
 pub mod objects;
 pub mod reader;
+pub mod store;
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,8 +18,16 @@ use std::process::{Child, Command, Stdio};
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
     /// There is no git.
-    #[error("cannot run git: {0}; scanning a history needs git 2.36 or later in the PATH")]
+    #[error("cannot run git: {0}; this needs git 2.36 or later in the PATH")]
     Missing(std::io::Error),
+    /// We cannot read it, and there is no git.
+    #[error("{reason}, and git cannot be run: {missing}")]
+    Neither {
+        /// Why we cannot.
+        reason: String,
+        /// Why git cannot.
+        missing: std::io::Error,
+    },
     /// Git ended before it was done.
     #[error("git {command} in {} failed ({status}): {message}", path.display())]
     Failed {
@@ -130,8 +141,11 @@ impl Drop for Running {
     }
 }
 
-/// Whether `path` is a repository git accepts, bare or not.
+/// Whether `path` is a repository or lies in one.
 pub fn is_repository(path: &Path) -> bool {
+    if store::layout::Layout::discover(path).is_ok() {
+        return true;
+    }
     let answer = git(path, &["rev-parse", "--git-dir"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     answer.is_ok_and(|status| status.success())
 }

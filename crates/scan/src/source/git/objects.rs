@@ -1,13 +1,18 @@
 //! The blobs of a repository, in the order of their list.
 
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 use tessera_contracts::RestoredShardState;
 use tessera_contracts::source_family::{
     ItemPages, Page, PageLimits, SourceError, SourceErrorClass, SourceFamily, SourceItem,
 };
 
+use super::cat_file::CatFile;
 use super::list::{Entry, ObjectList, Presence};
+use super::reader::BlobReader;
+use super::store::Store;
+use super::store::blobs::StoreReader;
 use crate::filter::{Filter, FilterError};
 use crate::item::{Item, ItemKind, SkipReason, UnreadableReason};
 use crate::key;
@@ -22,6 +27,8 @@ pub struct ObjectsSource {
     target: Target,
     list: ObjectList,
     filter: Filter,
+    /// Opened when it is first needed; `None` if only git can read this repository.
+    store: OnceLock<Option<Arc<Store>>>,
 }
 
 /// Why a list cannot be used.
@@ -39,7 +46,7 @@ impl ObjectsSource {
     /// Opens the list `name` in `dir`.
     pub fn new(target: Target, name: &[u8; 16], dir: &Path) -> Result<Self, ObjectsError> {
         let filter = Filter::new(&target.options)?;
-        Ok(Self { list: ObjectList::open(dir, name)?, filter, target })
+        Ok(Self { list: ObjectList::open(dir, name)?, filter, target, store: OnceLock::new() })
     }
 
     /// The target.
@@ -55,6 +62,15 @@ impl ObjectsSource {
     /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
+    }
+
+    /// A reader of its blobs, for one worker.
+    pub fn reader(&self) -> Box<dyn BlobReader> {
+        let path = &self.target.path;
+        match self.store.get_or_init(|| Store::open(path).ok().map(Arc::new)) {
+            Some(store) => Box::new(StoreReader::new(path, Arc::clone(store))),
+            None => Box::new(CatFile::new(path)),
+        }
     }
 
     fn item(&self, ordinal: u64, entry: Entry) -> Item {

@@ -1,0 +1,235 @@
+//! The contents of blobs, read along their deltas.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::delta::Copied;
+use super::oid::Oid;
+use super::pack::{Held, PackReader};
+use super::{At, CHAIN_MAX, Kind, OBJECT_BYTES_MAX, ObjectError, Store, apply};
+use crate::edited::Quiet;
+use crate::source::git::GitError;
+use crate::source::git::reader::{BlobRead, BlobReader, Kin};
+
+/// Bytes of bases that are kept. A chain is most often fifty blobs long; of longer or larger ones the beginnings are made again.
+const KEPT_BYTES_MAX: usize = 12 << 20;
+
+/// An object of the chain that leads to the last blob.
+#[derive(Debug)]
+struct Link {
+    offset: u64,
+    kind: Kind,
+    content: Vec<u8>,
+    quiet: Option<Quiet>,
+}
+
+/// Reads blobs out of a store.
+#[derive(Debug)]
+pub(crate) struct StoreReader {
+    path: PathBuf,
+    store: Arc<Store>,
+    reader: PackReader,
+    /// `None` for what is no name of an object.
+    asked: VecDeque<Option<Oid>>,
+    /// The pack that `chain` is of.
+    pack: usize,
+    /// Bases of the last blob, each a delta of the one before it, and the blob itself.
+    chain: Vec<Link>,
+    chain_bytes: usize,
+    /// What the last blob has in common with the link before it.
+    copied: Vec<Copied>,
+    /// A blob that lies in a file of its own.
+    loose: Option<Vec<u8>>,
+    delta: Vec<u8>,
+    /// Buffers to use again.
+    spare: Vec<Vec<u8>>,
+}
+
+impl StoreReader {
+    /// A reader of this store, which was opened at `path`.
+    pub(crate) fn new(path: &Path, store: Arc<Store>) -> Self {
+        Self {
+            path: path.to_path_buf(),
+            store,
+            reader: PackReader::new(),
+            asked: VecDeque::new(),
+            pack: 0,
+            chain: Vec::new(),
+            chain_bytes: 0,
+            copied: Vec::new(),
+            loose: None,
+            delta: Vec::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    fn read(&mut self, oid: &Oid, bytes_max: u64) -> Result<(), ObjectError> {
+        self.loose = None;
+        self.copied.clear();
+        match self.find(oid)? {
+            At::Loose(dir) => {
+                let loose = self.store.loose(dir, oid)?;
+                if loose.kind != Kind::Blob {
+                    return Err(ObjectError::Corrupt("it is no blob"));
+                }
+                if loose.size > bytes_max {
+                    return Err(ObjectError::TooLarge(loose.size));
+                }
+                let mut content = self.buffer();
+                loose.read(&mut content)?;
+                self.loose = Some(content);
+                Ok(())
+            }
+            At::Pack(pack, offset) => self.packed(pack, offset, bytes_max),
+        }
+    }
+
+    /// Finds an object, also if it was put into a new pack since the store was opened.
+    fn find(&mut self, oid: &Oid) -> Result<At, ObjectError> {
+        if let Some(at) = self.store.find(oid) {
+            return Ok(at);
+        }
+        if self.store.is_stale()
+            && let Ok(store) = Store::open(&self.path)
+        {
+            self.cut_chain(0);
+            self.reader = PackReader::new();
+            self.store = Arc::new(store);
+        }
+        self.store.find(oid).ok_or(ObjectError::Missing)
+    }
+
+    fn packed(&mut self, pack: usize, offset: u64, bytes_max: u64) -> Result<(), ObjectError> {
+        if pack != self.pack {
+            self.cut_chain(0);
+            self.pack = pack;
+        }
+        let store = Arc::clone(&self.store);
+        let mut entry = store.entry(&mut self.reader, pack, offset)?;
+        // Backwards to a link that is there, or to the whole object at the beginning.
+        let (mut at, mut wanted) = (offset, Vec::new());
+        let known = loop {
+            if let Some(link) = self.chain.iter().rposition(|link| link.offset == at) {
+                break link + 1;
+            }
+            wanted.push((at, entry));
+            match store.base_of(pack, &entry)? {
+                None => break 0,
+                Some(_) if wanted.len() > CHAIN_MAX => {
+                    return Err(ObjectError::Corrupt("a chain of deltas has no end"));
+                }
+                Some(base) => at = base,
+            }
+            entry = store.entry(&mut self.reader, pack, at)?;
+        };
+        self.cut_chain(known);
+        while let Some((offset, entry)) = wanted.pop() {
+            let bytes_max = if wanted.is_empty() { bytes_max } else { OBJECT_BYTES_MAX };
+            let mut content = self.buffer();
+            let kind = match entry.held {
+                Held::Whole(_) if entry.size > bytes_max => return Err(ObjectError::TooLarge(entry.size)),
+                Held::Whole(kind) => {
+                    store.inflate(&mut self.reader, pack, &entry, &mut content)?;
+                    self.copied.clear();
+                    kind
+                }
+                _ => {
+                    let base = self.chain.last().expect("a delta is never the first of a chain");
+                    let kind = base.kind;
+                    store.inflate(&mut self.reader, pack, &entry, &mut self.delta)?;
+                    apply(&base.content, &self.delta, bytes_max, &mut content, &mut self.copied)?;
+                    kind
+                }
+            };
+            self.push(Link { offset, kind, content, quiet: None });
+        }
+        match self.chain.last() {
+            Some(link) if link.content.len() as u64 > bytes_max => {
+                Err(ObjectError::TooLarge(link.content.len() as u64))
+            }
+            Some(link) if link.kind == Kind::Blob => Ok(()),
+            _ => Err(ObjectError::Corrupt("it is no blob")),
+        }
+    }
+
+    fn push(&mut self, link: Link) {
+        self.chain_bytes += link.content.len();
+        self.chain.push(link);
+        // The last two stay: the blob, and the one it is made from.
+        while self.chain_bytes > KEPT_BYTES_MAX && self.chain.len() > 2 {
+            let first = self.chain.remove(0);
+            self.chain_bytes -= first.content.len();
+            self.keep_buffer(first.content);
+        }
+    }
+
+    /// Keeps the first links of the chain.
+    fn cut_chain(&mut self, len: usize) {
+        while self.chain.len() > len {
+            let link = self.chain.pop().expect("it is longer than that");
+            self.chain_bytes -= link.content.len();
+            self.keep_buffer(link.content);
+        }
+    }
+
+    fn buffer(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    fn keep_buffer(&mut self, buffer: Vec<u8>) {
+        if self.spare.len() < 4 && buffer.capacity() <= KEPT_BYTES_MAX / 8 {
+            self.spare.push(buffer);
+        }
+    }
+}
+
+impl BlobReader for StoreReader {
+    fn request(&mut self, oids: &mut dyn Iterator<Item = &[u8]>) -> Result<(), GitError> {
+        self.asked.extend(oids.map(Oid::new));
+        Ok(())
+    }
+
+    fn next(&mut self, bytes_max: u64) -> Result<BlobRead, GitError> {
+        let Some(oid) = self.asked.pop_front().flatten() else { return Ok(BlobRead::Corrupt) };
+        match self.read(&oid, bytes_max) {
+            Ok(()) => Ok(BlobRead::Read),
+            Err(ObjectError::Missing) => Ok(BlobRead::Missing),
+            Err(ObjectError::TooLarge(size)) if size > bytes_max => Ok(BlobRead::TooLarge(size)),
+            // Small itself, and made from something that is too large for memory: not left out on purpose.
+            Err(ObjectError::TooLarge(_)) => Ok(BlobRead::Corrupt),
+            Err(ObjectError::Corrupt(_)) => {
+                // What was put together before it broke is of no further use.
+                self.cut_chain(0);
+                Ok(BlobRead::Corrupt)
+            }
+            Err(ObjectError::Io(source)) => Err(GitError::Io { what: "reading an object", source }),
+        }
+    }
+
+    fn content(&self) -> &[u8] {
+        match (&self.loose, self.chain.last()) {
+            (Some(content), _) => content,
+            (None, Some(link)) => &link.content,
+            (None, None) => &[],
+        }
+    }
+
+    fn kin(&self) -> Option<Kin<'_>> {
+        if self.loose.is_some() || self.copied.is_empty() {
+            return None;
+        }
+        let base = self.chain.len().checked_sub(2).map(|base| &self.chain[base])?;
+        base.quiet.as_ref().map(|base| Kin { base, copied: &self.copied })
+    }
+
+    fn remember(&mut self, quiet: Quiet) {
+        if let (None, Some(link)) = (&self.loose, self.chain.last_mut()) {
+            link.quiet = Some(quiet);
+        }
+    }
+
+    fn reset(&mut self) {
+        self.asked.clear();
+    }
+}

@@ -1,0 +1,255 @@
+//! Where a repository keeps its objects and refs.
+//!
+//! What this does not know (refs in tables, object formats of the future) is refused rather than read in part: whoever asks
+//! can still let git do it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::oid::Oid;
+
+/// Deepest nesting of borrowed object folders, as in git.
+const ALTERNATES_DEPTH_MAX: u32 = 5;
+/// Deepest nesting of names of refs; deeper ones are no refs but a trap.
+const REFS_DEPTH_MAX: u32 = 64;
+
+/// Folders of a repository.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    /// What belongs to this working tree: its `HEAD`.
+    git_dir: PathBuf,
+    /// What all working trees share: refs and objects.
+    common_dir: PathBuf,
+    /// Bytes of an object's name.
+    pub(crate) oid_len: usize,
+}
+
+/// Why a repository cannot be read here.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LayoutError {
+    #[error("there is no repository at {} nor above it", .0.display())]
+    NoRepository(PathBuf),
+    #[error("the repository {} uses {what}, which only git reads", path.display())]
+    Unsupported { path: PathBuf, what: String },
+    #[error("cannot read {}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+}
+
+fn io_at(path: &Path) -> impl FnOnce(io::Error) -> LayoutError + '_ {
+    |source| LayoutError::Io { path: path.to_path_buf(), source }
+}
+
+/// What lies in a file; `None` if there is none.
+fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, LayoutError> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(error) => Err(io_at(path)(error)),
+    }
+}
+
+fn path_of(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes.trim_ascii_end()))
+}
+
+impl Layout {
+    /// The repository that `path` is or lies in.
+    pub(crate) fn discover(path: &Path) -> Result<Self, LayoutError> {
+        let start = path.canonicalize().map_err(io_at(path))?;
+        for dir in start.ancestors() {
+            let dot_git = dir.join(".git");
+            if is_git_dir(&dot_git) {
+                return Self::at(dot_git);
+            }
+            if is_git_dir(dir) {
+                return Self::at(dir.to_path_buf());
+            }
+            // A linked working tree or a submodule: a file says where the folder is.
+            if dot_git.is_file()
+                && let Some(text) = read_if_there(&dot_git)?
+                && let Some(named) = text.strip_prefix(b"gitdir: ")
+            {
+                return Self::at(dir.join(path_of(named)));
+            }
+        }
+        Err(LayoutError::NoRepository(path.to_path_buf()))
+    }
+
+    fn at(git_dir: PathBuf) -> Result<Self, LayoutError> {
+        let common_dir = match read_if_there(&git_dir.join("commondir"))? {
+            Some(named) => git_dir.join(path_of(&named)),
+            None => git_dir.clone(),
+        };
+        let config = read_if_there(&common_dir.join("config"))?.unwrap_or_default();
+        let mut oid_len = 20;
+        for (name, value) in extensions(&config) {
+            let is_unknown = match (&name[..], &value[..]) {
+                ("objectformat", "sha1") | ("refstorage", "files") => false,
+                ("objectformat", "sha256") => {
+                    oid_len = 32;
+                    false
+                }
+                ("objectformat" | "refstorage", _) => true,
+                // Others say nothing about how objects and refs are stored.
+                _ => false,
+            };
+            if is_unknown {
+                return Err(LayoutError::Unsupported { path: git_dir, what: format!("{name} = {value}") });
+            }
+        }
+        Ok(Self { git_dir, common_dir, oid_len })
+    }
+
+    /// Folders of objects: its own, and those it borrows from.
+    pub(crate) fn object_dirs(&self) -> Result<Vec<PathBuf>, LayoutError> {
+        let mut dirs = vec![self.common_dir.join("objects")];
+        let mut borrowed = vec![(dirs[0].clone(), 0)];
+        while let Some((dir, depth)) = borrowed.pop() {
+            let text = read_if_there(&dir.join("info/alternates"))?.unwrap_or_default();
+            let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty() && line[0] != b'#');
+            for line in lines {
+                let other = dir.join(path_of(line));
+                if depth < ALTERNATES_DEPTH_MAX && !dirs.contains(&other) {
+                    dirs.push(other.clone());
+                    borrowed.push((other, depth + 1));
+                }
+            }
+        }
+        Ok(dirs)
+    }
+
+    /// What all refs and heads point at, each once, in the order of their names.
+    pub(crate) fn tips(&self) -> Result<Vec<Oid>, LayoutError> {
+        let mut refs = BTreeMap::new();
+        let packed = read_if_there(&self.common_dir.join("packed-refs"))?.unwrap_or_default();
+        for line in packed.split(|&byte| byte == b'\n') {
+            if let Some(space) = memchr::memchr(b' ', line)
+                && let Some(oid) = Oid::from_hex(&line[..space])
+            {
+                refs.insert(line[space + 1..].to_vec(), oid);
+            }
+        }
+        let mut roots = vec![self.common_dir.clone()];
+        if self.git_dir != self.common_dir {
+            roots.push(self.git_dir.clone());
+        }
+        let worktrees = self.common_dir.join("worktrees");
+        if let Ok(entries) = std::fs::read_dir(&worktrees) {
+            roots.extend(entries.flatten().map(|entry| entry.path()));
+        }
+        let mut heads = Vec::new();
+        for root in roots {
+            loose_refs(&root.join("refs"), b"refs", 0, &mut refs)?;
+            heads.extend(read_if_there(&root.join("HEAD"))?.and_then(|text| Oid::from_hex(text.trim_ascii_end())));
+        }
+        let mut seen = HashSet::new();
+        Ok(refs.into_values().chain(heads).filter(|oid| seen.insert(*oid)).collect())
+    }
+
+    /// Commits whose parents were left out when this repository was cloned.
+    pub(crate) fn shallow(&self) -> Result<HashSet<Oid>, LayoutError> {
+        let text = read_if_there(&self.common_dir.join("shallow"))?.unwrap_or_default();
+        Ok(text.split(|&byte| byte == b'\n').filter_map(Oid::from_hex).collect())
+    }
+}
+
+fn is_git_dir(path: &Path) -> bool {
+    path.join("HEAD").exists() && path.join("objects").is_dir() && path.join("refs").is_dir()
+}
+
+/// Refs that are files of their own; they outdo packed ones of the same name.
+fn loose_refs(dir: &Path, name: &[u8], depth: u32, refs: &mut BTreeMap<Vec<u8>, Oid>) -> Result<(), LayoutError> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(io_at(dir)(error)),
+    };
+    for entry in entries {
+        let entry = entry.map_err(io_at(dir))?;
+        let (path, mut name) = (entry.path(), name.to_vec());
+        name.push(b'/');
+        name.extend_from_slice(entry.file_name().as_bytes());
+        if path.is_dir() {
+            if depth < REFS_DEPTH_MAX {
+                loose_refs(&path, &name, depth + 1, refs)?;
+            }
+            continue;
+        }
+        let text = read_if_there(&path)?.unwrap_or_default();
+        // A symbolic ref names another one, which is in the list itself. A file with neither is a lock or rubbish.
+        if let Some(oid) = Oid::from_hex(text.trim_ascii_end()) {
+            refs.insert(name, oid);
+        }
+    }
+    Ok(())
+}
+
+/// Names and values in the section `extensions`, in lower case.
+fn extensions(config: &[u8]) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut is_inside = false;
+    for line in String::from_utf8_lossy(config).lines().map(str::trim) {
+        if let Some(section) = line.strip_prefix('[') {
+            is_inside = section.trim_end_matches(']').trim().eq_ignore_ascii_case("extensions");
+        } else if is_inside && let Some((name, value)) = line.split_once('=') {
+            let plain = |text: &str| text.trim().trim_matches('"').to_ascii_lowercase();
+            found.push((plain(name), plain(value)));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Repository;
+
+    fn tips(path: &Path) -> Vec<Oid> {
+        let mut tips = Layout::discover(path).unwrap().tips().unwrap();
+        tips.sort();
+        tips
+    }
+
+    #[test]
+    fn refs_are_found_loose_and_packed_and_loose_ones_count() {
+        let repository = Repository::new();
+        let first = repository.commit("first", &[("a", "1")]);
+        repository.git(&["tag", "old"]);
+        repository.git(&["pack-refs", "--all"]);
+        let second = repository.commit("second", &[("a", "2")]);
+        repository.git(&["branch", "deep/er/branch"]);
+        let oid = |hex: &str| Oid::from_hex(hex.as_bytes()).unwrap();
+        let mut expected = vec![oid(&first), oid(&second)];
+        expected.sort();
+        assert_eq!(tips(repository.path()), expected);
+        // Main moved on: its packed value is no ref any more.
+        repository.git(&["tag", "-d", "old"]);
+        assert_eq!(tips(repository.path()), [oid(&second)]);
+    }
+
+    #[test]
+    fn a_linked_working_tree_shares_refs_and_has_a_head_of_its_own() {
+        let repository = Repository::new();
+        let main = repository.commit("main", &[("a", "1")]);
+        let outside = tempfile::tempdir().unwrap();
+        let linked = outside.path().join("linked");
+        repository.git(&["worktree", "add", "-q", "--detach", linked.to_str().unwrap()]);
+        std::fs::create_dir(linked.join("sub")).unwrap();
+        assert_eq!(tips(&linked.join("sub")), [Oid::from_hex(main.as_bytes()).unwrap()]);
+        assert!(Layout::discover(&linked).unwrap().object_dirs().unwrap()[0].is_dir());
+        assert!(matches!(Layout::discover(outside.path()), Err(LayoutError::NoRepository(_))));
+    }
+
+    #[test]
+    fn what_only_git_can_read_is_refused() {
+        let config = b"[core]\n\tbare = true\n[Extensions]\n\trefStorage = reftable\n[x]\nrefstorage = files\n";
+        assert_eq!(extensions(config), [("refstorage".to_owned(), "reftable".to_owned())]);
+        let repository = Repository::new();
+        std::fs::write(repository.path().join(".git/config"), config).unwrap();
+        let error = Layout::discover(repository.path()).unwrap_err();
+        assert!(error.to_string().contains("refstorage = reftable"), "{error}");
+    }
+}

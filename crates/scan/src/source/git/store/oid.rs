@@ -1,0 +1,51 @@
+//! Names of objects: 20 bytes, or 32 in newer repositories.
+
+use std::hash::{Hash, Hasher};
+
+use crate::source::git::parse_oid;
+
+/// Longest name.
+const LEN_MAX: usize = 32;
+
+/// The name of an object, by value: millions of them are kept in tables.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Oid {
+    bytes: [u8; LEN_MAX],
+    len: u8,
+}
+
+impl Oid {
+    /// The name with these bytes, if names are that long.
+    pub(crate) fn new(bytes: &[u8]) -> Option<Self> {
+        if !matches!(bytes.len(), 20 | LEN_MAX) {
+            return None;
+        }
+        let mut oid = Self { bytes: [0; LEN_MAX], len: bytes.len() as u8 };
+        oid.bytes[..bytes.len()].copy_from_slice(bytes);
+        Some(oid)
+    }
+
+    /// Reads hex digits.
+    pub(crate) fn from_hex(hex: &[u8]) -> Option<Self> {
+        Self::new(&parse_oid(hex)?)
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl Hash for Oid {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // A name is a hash already; the table's own seed keeps chosen names from meeting in one place.
+        let (head, rest) = self.bytes.split_at(8);
+        state.write_u64(u64::from_le_bytes(head.try_into().expect("eight bytes")));
+        state.write_u64(u64::from_le_bytes(rest[..8].try_into().expect("eight bytes")));
+    }
+}
+
+impl std::fmt::Debug for Oid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&crate::source::git::hex_oid(self.as_bytes()))
+    }
+}

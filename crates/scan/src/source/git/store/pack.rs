@@ -1,0 +1,219 @@
+//! Packs: objects one after the other, each compressed, most of them as a delta to another one.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use flate2::{Decompress, FlushDecompress, Status};
+
+use super::index::PackIndex;
+use super::oid::Oid;
+use super::{Kind, ObjectError};
+
+/// Bytes read of a pack at a time.
+const WINDOW_BYTES: usize = 16 << 10;
+/// Bytes that surely hold the head of an entry: type, size, and an offset or name.
+const HEAD_BYTES: usize = 64;
+/// Room beyond the end of what is inflated: with it, the fast way goes on to the last byte.
+const SLACK_BYTES: usize = 320;
+
+/// A pack and its index.
+#[derive(Debug)]
+pub(super) struct Pack {
+    file: File,
+    path: PathBuf,
+    pub(super) index: PackIndex,
+}
+
+impl Pack {
+    /// Opens the pack with this index.
+    pub(super) fn open(index: &Path, oid_len: usize) -> io::Result<Self> {
+        let path = index.with_extension("pack");
+        let file = File::open(&path)?;
+        let mut head = [0; 8];
+        file.read_exact_at(&mut head, 0)?;
+        if !matches!(&head, b"PACK\0\0\0\x02" | b"PACK\0\0\0\x03") {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a pack is of an unknown version"));
+        }
+        Ok(Self { index: PackIndex::open(index, oid_len)?, file, path })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// How an entry holds its object.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Held {
+    Whole(Kind),
+    /// As a delta to the entry at this offset of the same pack.
+    DeltaTo(u64),
+    /// As a delta to this object.
+    DeltaToNamed(Oid),
+}
+
+/// The head of an entry.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) held: Held,
+    /// Length of what is compressed: the object, or the delta.
+    pub(super) size: u64,
+    /// Where that begins.
+    pub(super) data_at: u64,
+}
+
+/// Reads entries; the working memory of one thread.
+pub(super) struct PackReader {
+    inflate: Decompress,
+    window: Vec<u8>,
+    /// Which pack the window shows, and from where.
+    shows: Option<(usize, u64)>,
+}
+
+impl std::fmt::Debug for PackReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PackReader({:?})", self.shows)
+    }
+}
+
+impl PackReader {
+    pub(super) fn new() -> Self {
+        Self { inflate: Decompress::new(true), window: Vec::new(), shows: None }
+    }
+
+    /// Bytes of a pack from `at` on: at least `wanted`, or all that are left.
+    fn window(&mut self, number: usize, pack: &Pack, at: u64, wanted: usize) -> io::Result<&[u8]> {
+        if let Some((shown, start)) = self.shows
+            && shown == number
+            && let Some(skip) = at.checked_sub(start).map(|skip| skip as usize)
+            && skip.saturating_add(wanted) <= self.window.len()
+        {
+            return Ok(&self.window[skip..]);
+        }
+        self.shows = None;
+        self.window.resize(WINDOW_BYTES, 0);
+        let mut filled = 0;
+        while filled < WINDOW_BYTES {
+            match pack.file.read_at(&mut self.window[filled..], at + filled as u64) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.window.truncate(filled);
+        self.shows = Some((number, at));
+        Ok(&self.window)
+    }
+
+    /// Reads the head of the entry at `at`.
+    pub(super) fn entry(&mut self, number: usize, pack: &Pack, at: u64, oid_len: usize) -> Result<Entry, ObjectError> {
+        const SHORT: ObjectError = ObjectError::Corrupt("an entry of a pack is cut off");
+        let bytes = self.window(number, pack, at, HEAD_BYTES)?;
+        let mut rest = bytes.iter();
+        let mut next = || rest.next().copied().ok_or(SHORT);
+        let first = next()?;
+        let mut size = u64::from(first & 0x0f);
+        let (mut byte, mut shift) = (first, 4);
+        while byte & 0x80 != 0 {
+            if shift > 57 {
+                return Err(ObjectError::Corrupt("an entry of a pack has an absurd size"));
+            }
+            byte = next()?;
+            size |= u64::from(byte & 0x7f) << shift;
+            shift += 7;
+        }
+        let held = match first >> 4 & 7 {
+            1 => Held::Whole(Kind::Commit),
+            2 => Held::Whole(Kind::Tree),
+            3 => Held::Whole(Kind::Blob),
+            4 => Held::Whole(Kind::Tag),
+            6 => {
+                let mut byte = next()?;
+                let mut back = u64::from(byte & 0x7f);
+                while byte & 0x80 != 0 {
+                    byte = next()?;
+                    back = back.checked_add(1).and_then(|back| back.checked_mul(128)).ok_or(SHORT)?;
+                    back |= u64::from(byte & 0x7f);
+                }
+                // Strictly before the entry itself, so that chains end.
+                match at.checked_sub(back) {
+                    Some(base) if back > 0 => Held::DeltaTo(base),
+                    _ => return Err(ObjectError::Corrupt("a delta points out of its pack")),
+                }
+            }
+            7 => {
+                let name = rest.as_slice().get(..oid_len).ok_or(SHORT)?;
+                let name = Oid::new(name).ok_or(SHORT)?;
+                rest = rest.as_slice()[oid_len..].iter();
+                Held::DeltaToNamed(name)
+            }
+            _ => return Err(ObjectError::Corrupt("an entry of a pack is of no known type")),
+        };
+        let head_len = bytes.len() - rest.as_slice().len();
+        Ok(Entry { held, size, data_at: at + head_len as u64 })
+    }
+
+    /// Inflates what begins at `at` into `out`; it is `size` bytes long, which the caller finds bearable.
+    pub(super) fn inflate(
+        &mut self,
+        number: usize,
+        pack: &Pack,
+        at: u64,
+        size: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ObjectError> {
+        self.inflate_until(number, pack, at, size, out, true)?;
+        if out.len() == size { Ok(()) } else { Err(ObjectError::Corrupt("an object is not as long as its pack says")) }
+    }
+
+    /// Inflates the first bytes of what begins at `at`: at most `len_max`.
+    pub(super) fn inflate_head(
+        &mut self,
+        number: usize,
+        pack: &Pack,
+        at: u64,
+        len_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ObjectError> {
+        self.inflate_until(number, pack, at, len_max, out, false)
+    }
+
+    fn inflate_until(
+        &mut self,
+        number: usize,
+        pack: &Pack,
+        mut at: u64,
+        len: usize,
+        out: &mut Vec<u8>,
+        to_the_end: bool,
+    ) -> Result<(), ObjectError> {
+        out.clear();
+        out.reserve_exact(len + if to_the_end { SLACK_BYTES } else { 0 });
+        self.inflate.reset(true);
+        loop {
+            // Fills the window at the end of what it shows.
+            let left = self.window(number, pack, at, 1)?.len();
+            if left == 0 {
+                return Err(ObjectError::Corrupt("a pack ends within an object"));
+            }
+            let skip = self.window.len() - left;
+            let (before_in, before_out) = (self.inflate.total_in(), out.len());
+            // `Finish` says that this is all the room there is: nothing is copied aside for a next call.
+            let status = self.inflate.decompress_vec(&self.window[skip..], out, FlushDecompress::Finish);
+            let status = status.map_err(|_| ObjectError::Corrupt("an object cannot be inflated"))?;
+            let consumed = self.inflate.total_in() - before_in;
+            at += consumed;
+            match status {
+                Status::StreamEnd => return Ok(()),
+                _ if !to_the_end && out.len() >= len => return Ok(()),
+                _ if consumed == 0 && out.len() == before_out => {
+                    return Err(ObjectError::Corrupt("an object is longer than its pack says"));
+                }
+                _ => {}
+            }
+        }
+    }
+}
