@@ -19,10 +19,12 @@ const MANY: u64 = if cfg!(test) { 2_000 } else { 1_000_000 };
 const SOME: u64 = if cfg!(test) { 2_000 } else { 100_000 };
 const FEW: u64 = 1_000;
 
-/// Range and cursor of a shard whose keys are so long lie in its record.
+/// Range and cursor of a shard whose keys are so long lie in its record,
 const SHORT: usize = 24;
-/// These lie in the slab.
-const LONG: usize = 72;
+/// and those of paths that are not too long as well.
+const PATH: usize = 72;
+/// These lie in the slab: one more place in memory to go to.
+const LONGEST: usize = 120;
 
 pub(crate) fn figures() -> Vec<Figure> {
     let scales = |question: &'static [(&'static str, &'static str); 3], asked: Asked| {
@@ -43,11 +45,19 @@ pub(crate) fn figures() -> Vec<Figure> {
     ));
     figures.extend(scales(
         &[
-            ("coordination/checkpoint-long-floor-1k", "checkpoint with keys of 72 bytes, which lie in the slab"),
-            ("coordination/checkpoint-long-floor-100k", "the same among 100,000"),
-            ("coordination/checkpoint-long-floor-1m", "the same among 1,000,000"),
+            ("coordination/checkpoint-72B-floor-1k", "checkpoint with keys of 72 bytes"),
+            ("coordination/checkpoint-72B-floor-100k", "the same among 100,000"),
+            ("coordination/checkpoint-72B-floor-1m", "the same among 1,000,000"),
         ],
-        Asked { key_len: LONG, ..checkpoint },
+        Asked { key_len: PATH, ..checkpoint },
+    ));
+    figures.extend(scales(
+        &[
+            ("coordination/checkpoint-120B-floor-1k", "checkpoint with keys of 120 bytes, which lie in the slab"),
+            ("coordination/checkpoint-120B-floor-100k", "the same among 100,000"),
+            ("coordination/checkpoint-120B-floor-1m", "the same among 1,000,000"),
+        ],
+        Asked { key_len: LONGEST, ..checkpoint },
     ));
     figures.extend(scales(
         &[
@@ -154,8 +164,8 @@ fn large_run_against_small(Asked { operation, held, key_len, .. }: Asked) -> Pai
 }
 
 /// The key at `step` of the shard at `index`, in the order of shards and then steps. Its first `key_len` bytes count.
-fn place(index: u64, step: u64) -> [u8; LONG] {
-    let mut key = *b"objects/0123456701234567/which-is-then-called-something-rather-longish..";
+fn place(index: u64, step: u64) -> [u8; LONGEST] {
+    let mut key = [b'x'; LONGEST];
     key[8..16].copy_from_slice(&index.to_be_bytes());
     key[16..24].copy_from_slice(&step.to_be_bytes());
     key

@@ -10,7 +10,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use tessera_contracts::{CursorUpdate, PayloadHash, RunId, ShardId, ShardKey, TenantId};
 
-use super::{Random, place};
+use super::{LONGEST, Random, place};
 
 /// One remembered operation, of the size that ours have.
 #[derive(Clone, Copy)]
@@ -21,12 +21,12 @@ struct Remembered {
     _kind_and_result: u64,
 }
 
-/// As large as one of ours: nineteen cache lines.
+/// As large as one of ours: twenty-one cache lines.
 struct Plain {
-    cursor: [u8; 72],
+    cursor: [u8; LONGEST],
     cursor_len: usize,
     log: [Remembered; 16],
-    _rest: [u8; 624],
+    _rest: [u8; 1344 - 8 - 512 - LONGEST],
 }
 
 /// Shards without a protocol.
@@ -47,10 +47,10 @@ impl Floor {
         let mut keys = Vec::new();
         let remembered = |op_id| Remembered { op_id, _payload_hash: 1, _executed_at: 1, _kind_and_result: 1 };
         let record = || Plain {
-            cursor: [1; 72],
+            cursor: [1; LONGEST],
             cursor_len: 0,
             log: std::array::from_fn(|op_id| remembered(op_id as u64)),
-            _rest: [1; 624],
+            _rest: [1; 1344 - 8 - 512 - LONGEST],
         };
         for index in 0..shards {
             let key = ShardKey::new(RunId::new(1), ShardId::new(1 + index));

@@ -175,7 +175,7 @@ fn a_full_slab_refuses_and_leaves_everything_as_it_was() {
     let refused = coordinator.checkpoint(at(4), tenant(), &lease, key(&long(b"b", 600)), op(3)).unwrap_err();
     assert!(matches!(refused, CheckpointError::ResourceExhausted(_)));
     // The first child fits and the second does not.
-    let points: Vec<_> = [b"bc", b"bd", b"be"].map(|first| long(first, 180)).into();
+    let points: Vec<_> = [b"bc", b"bd", b"be"].map(|first| long(first, 300)).into();
     let points: Vec<_> = points.iter().map(Vec::as_slice).collect();
     let plan = plan_split_replace(before.spec.view(), &points).unwrap();
     let refused = coordinator.split_replace(at(4), tenant(), &lease, &plan, op(4)).unwrap_err();

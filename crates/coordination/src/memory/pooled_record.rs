@@ -18,7 +18,7 @@ use crate::run::status::RunGate;
 /// The number of a run in the coordinator.
 pub(super) type RunSlot = u32;
 
-/// In this order, so that what a checkpoint reads lies in the first five cache lines, ahead of op-log entries, history and
+/// In this order, so that what a checkpoint reads lies in the first seven cache lines, ahead of op-log entries, history and
 /// what only splits and operators read; and so that no entry lies across two lines.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -35,7 +35,7 @@ pub(super) struct PooledRecord {
 
 const _: () = {
     let entries = core::mem::offset_of!(PooledRecord, state) + ShardState::<OP_LOG_CAP>::OP_LOG_ENTRIES_AT;
-    assert!(entries == 5 * 64, "what a checkpoint reads fills five cache lines");
+    assert!(entries == 7 * 64, "what a checkpoint reads fills seven cache lines");
 };
 
 impl PooledRecord {

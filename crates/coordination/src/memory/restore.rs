@@ -153,8 +153,8 @@ mod tests {
     fn a_shard_that_finds_no_room_gives_back_what_it_had_begun_to_take() {
         let mut first = busy();
         let mut record = records(&mut first).remove(0);
-        record.spec = tessera_contracts::ShardSpec::new(b"a", b"d", &[7; 200]).unwrap();
-        let config = crate::memory::CoordinatorRuntimeConfig { slab_capacity: 256, ..*first.config() };
+        record.spec = tessera_contracts::ShardSpec::new(b"a", b"d", &[7; 300]).unwrap();
+        let config = crate::memory::CoordinatorRuntimeConfig { slab_capacity: 512, ..*first.config() };
         let mut second = InMemoryCoordinator::new(config).unwrap();
         second.restore_run(first.get_run(TENANT, RUN).unwrap()).unwrap();
         let detailed = ShardRecord { park_detail: Some("long ".repeat(20)), ..record.clone() };
