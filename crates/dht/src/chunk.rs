@@ -130,7 +130,7 @@ impl Assembly {
     }
 
     /// The ids still to be fetched.
-    pub fn wanted(&self) -> impl Iterator<Item = &ContentId> {
+    pub fn wanted(&self) -> impl ExactSizeIterator<Item = &ContentId> {
         self.wanted.keys()
     }
 

@@ -1,8 +1,12 @@
 //! A map that forgets its least recently used entry when full: agreements, replay windows, rate limits and scores
 //! all live in one, because strangers choose how many keys there are.
 //!
-//! All memory is reserved at construction and nothing is allocated afterwards. Keys come from strangers too, so the
-//! hash is seeded: who does not know the seed cannot aim many keys at one chain.
+//! Room for the first few hundred entries is reserved at construction. Beyond, memory is taken as entries come, in
+//! doublings up to the bound, and is kept: a node that meets a hundred peers pays for a hundred, whatever its bounds are,
+//! and one that has met as many as it may allocates nothing any more. The index is a linear hash for that reason: with
+//! each entry it grows by two buckets, and only two chains are sorted again.
+//!
+//! Keys come from strangers too, so the hash is seeded: who does not know the seed cannot aim many keys at one chain.
 
 use alloc::vec::Vec;
 
@@ -32,6 +36,12 @@ impl LruKey for [u8; 32] {
 
 const NONE: u32 = u32::MAX;
 
+/// Twice as many buckets as entries: a chain is rarely longer than one.
+const BUCKETS_PER_ENTRY: usize = 2;
+
+/// Entries for which room is reserved from the start.
+const FIRST_ENTRIES: usize = 256;
+
 #[derive(Debug, Clone)]
 struct Entry<K, V> {
     key: K,
@@ -47,7 +57,10 @@ struct Entry<K, V> {
 #[derive(Debug, Clone)]
 pub struct KeyedLru<K, V> {
     entries: Vec<Entry<K, V>>,
+    /// First entry of each chain. Buckets from `half` on took over part of the chain of the bucket `half` before them.
     buckets: Vec<u32>,
+    /// The largest power of two that is at most the number of buckets.
+    half: usize,
     capacity: usize,
     len: usize,
     seed: u64,
@@ -66,9 +79,12 @@ impl<K: LruKey, V> KeyedLru<K, V> {
     #[must_use]
     pub fn new(capacity: usize, seed: u64) -> Self {
         let capacity = capacity.clamp(1, NONE as usize / 2);
+        let mut buckets = Vec::with_capacity(capacity.min(FIRST_ENTRIES) * BUCKETS_PER_ENTRY);
+        buckets.push(NONE);
         Self {
-            entries: Vec::with_capacity(capacity),
-            buckets: alloc::vec![NONE; (capacity * 2).next_power_of_two()],
+            entries: Vec::with_capacity(capacity.min(FIRST_ENTRIES)),
+            buckets,
+            half: 1,
             capacity,
             len: 0,
             seed,
@@ -96,11 +112,12 @@ impl<K: LruKey, V> KeyedLru<K, V> {
         self.capacity
     }
 
-    /// Bytes in use and bytes reserved, the index included.
+    /// Bytes in use, and the most that ever will be, the index included.
     #[must_use]
     pub fn bytes(&self) -> (usize, usize) {
-        let (index, entry) = (size_of_val(self.buckets.as_slice()), size_of::<Entry<K, V>>());
-        (index + self.len * entry, index + self.capacity * entry)
+        let (bucket, entry) = (size_of::<u32>(), size_of::<Entry<K, V>>());
+        let used = self.buckets.len() * bucket + self.entries.len() * entry;
+        (used, self.capacity * (BUCKETS_PER_ENTRY * bucket + entry))
     }
 
     /// The value under `key`, without counting as a use.
@@ -131,6 +148,10 @@ impl<K: LruKey, V> KeyedLru<K, V> {
             return Some((key, core::mem::replace(slot, value)));
         }
         let evicted = if self.len == self.capacity { self.pop_oldest() } else { None };
+        reserve_within(&mut self.entries, self.capacity);
+        while self.buckets.len() < (self.len + 1) * BUCKETS_PER_ENTRY {
+            self.add_bucket();
+        }
         let bucket = self.bucket_of(&key);
         let entry = Entry { key, value: Some(value), chain: self.buckets[bucket], newer: NONE, older: NONE };
         let at = if self.free == NONE {
@@ -195,7 +216,25 @@ impl<K: LruKey, V> KeyedLru<K, V> {
     }
 
     fn bucket_of(&self, key: &K) -> usize {
-        (key.mix(self.seed) as usize) & (self.buckets.len() - 1)
+        let wide = key.mix(self.seed) as usize & (self.half * 2 - 1);
+        if wide < self.buckets.len() { wide } else { wide - self.half }
+    }
+
+    /// Adds a bucket, and gives it what is its own of the chain of the bucket it is split from.
+    fn add_bucket(&mut self) {
+        let split = self.buckets.len() - self.half;
+        let mut at = core::mem::replace(&mut self.buckets[split], NONE);
+        reserve_within(&mut self.buckets, self.capacity * BUCKETS_PER_ENTRY);
+        self.buckets.push(NONE);
+        while let Some(entry) = self.entries.get(at as usize) {
+            let (next, bucket) = (entry.chain, self.bucket_of(&entry.key));
+            self.entries[at as usize].chain = self.buckets[bucket];
+            self.buckets[bucket] = at;
+            at = next;
+        }
+        if self.buckets.len() == self.half * 2 {
+            self.half *= 2;
+        }
     }
 
     fn find(&self, key: &K) -> Option<u32> {
@@ -253,6 +292,13 @@ impl<K: LruKey, V> KeyedLru<K, V> {
             None => self.oldest = at,
         }
         self.newest = at;
+    }
+}
+
+/// Makes room for one more, in doublings and for `len_max` at most.
+fn reserve_within<T>(items: &mut Vec<T>, len_max: usize) {
+    if items.len() == items.capacity() {
+        items.reserve_exact(items.len().max(4).min(len_max.saturating_sub(items.len())));
     }
 }
 
@@ -335,14 +381,34 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_those_reserved_and_stay() {
+    fn an_empty_map_takes_nothing_and_chains_stay_short_at_every_size() {
+        let mut map = KeyedLru::<u64, ()>::new(5000, 3);
+        assert!(map.bytes().0 < 64, "however much it may hold: {:?}", map.bytes());
+        assert!(map.entries.capacity() < 1000);
+        for n in 0..5000_u64 {
+            map.insert(n * n, ());
+            if n % 501 == 500 {
+                assert!(map.entries.capacity() <= 2 * (n as usize + 1) && map.entries.capacity() <= 5000, "{n}");
+                let steps = |first: &u32| {
+                    let first = map.entries.get(*first as usize);
+                    core::iter::successors(first, |entry| map.entries.get(entry.chain as usize)).count()
+                };
+                let lengths = map.buckets.iter().map(steps);
+                assert!(lengths.max() < Some(10), "{n}");
+                assert!((0..=n).all(|n| map.peek(&(n * n)).is_some()), "{n}");
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_grow_to_their_bound_and_no_further() {
         let mut map = KeyedLru::<u64, [u8; 100]>::new(50, 1);
-        let reserved = map.entries.capacity() * size_of::<Entry<u64, [u8; 100]>>() + map.buckets.capacity() * 4;
-        assert_eq!(map.bytes().1, reserved);
+        let most = 50 * (size_of::<Entry<u64, [u8; 100]>>() + 2 * 4);
+        assert_eq!(map.bytes().1, most);
         for n in 0..200 {
             map.insert(n, [0; 100]);
-            assert!(map.bytes().0 <= reserved);
+            assert!(map.bytes().0 <= most);
         }
-        assert_eq!(map.bytes(), (reserved, reserved), "full, and no larger");
+        assert_eq!(map.bytes(), (most, most), "full, and no larger");
     }
 }

@@ -10,7 +10,6 @@
 //!   for speed: a newcomer at less than half the round trip of the slowest member changes places with it.
 //! - No address prefix holds more than a few places of a bucket, or of the table.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use tessera_contracts::point::{Distance, NodeId, Point};
@@ -130,6 +129,8 @@ struct Bucket {
 }
 
 impl Bucket {
+    const EMPTY: Self = Self { live: [0; K_MAX], live_len: 0, spares: [0; SPARES_MAX], spares_len: 0, refresh_ms: 0 };
+
     fn live(&self) -> &[u16] {
         &self.live[..usize::from(self.live_len)]
     }
@@ -153,7 +154,8 @@ pub struct RoutingTable {
     limits: TableLimits,
     peers: Vec<Peer>,
     free: Vec<u16>,
-    buckets: Box<[Bucket]>,
+    /// The buckets down to the deepest that was ever used: most of the 256 never are.
+    buckets: Vec<Bucket>,
     /// Bit j, counted from the most significant of word 0: bucket j has live peers.
     occupied: [u64; 4],
     live: usize,
@@ -168,13 +170,12 @@ impl RoutingTable {
             peers_max: limits.peers_max.clamp(1, usize::from(u16::MAX)),
             ..limits
         };
-        let empty = Bucket { live: [0; K_MAX], live_len: 0, spares: [0; SPARES_MAX], spares_len: 0, refresh_ms: 0 };
         Self {
             own,
             limits,
             peers: Vec::with_capacity(limits.peers_max),
             free: Vec::with_capacity(limits.peers_max),
-            buckets: alloc::vec![empty; BUCKETS].into_boxed_slice(),
+            buckets: Vec::with_capacity(BUCKETS),
             occupied: [0; 4],
             live: 0,
         }
@@ -207,8 +208,9 @@ impl RoutingTable {
     /// Bytes in use and bytes reserved.
     #[must_use]
     pub fn bytes(&self) -> (usize, usize) {
-        let (buckets, peer) = (size_of_val(&*self.buckets), size_of::<Peer>() + size_of::<u16>());
-        (buckets + self.len() * peer, buckets + self.limits.peers_max * peer)
+        let (bucket, peer) = (size_of::<Bucket>(), size_of::<Peer>() + size_of::<u16>());
+        let used = self.buckets.len() * bucket + self.len() * peer;
+        (used, BUCKETS * bucket + self.limits.peers_max * peer)
     }
 
     /// Whether nobody is known.
@@ -234,7 +236,7 @@ impl RoutingTable {
     pub fn would_take(&self, id: &NodeId, prefix: AddrPrefix) -> bool {
         let Some(at) = self.bucket_of(id) else { return false };
         self.find(id).is_none()
-            && self.buckets[at].live().len() < self.limits.k
+            && self.bucket(at).live().len() < self.limits.k
             && self.prefix_has_room(at, prefix, None)
     }
 
@@ -264,7 +266,7 @@ impl RoutingTable {
         }
         let peer = Peer { id, contact, round_trip, answered_ms: now_ms, silences: 0, capabilities: 0, live: false };
         let Some(index) = self.allocate(at, peer) else { return Placed::Refused };
-        if self.buckets[at].live().len() < self.limits.k {
+        if self.bucket(at).live().len() < self.limits.k {
             self.push_live(at, index);
             return Placed::Added;
         }
@@ -367,8 +369,8 @@ impl RoutingTable {
     /// nodes that started together, drift apart.
     pub fn refreshed(&mut self, target: &impl Point, due_ms: u64) {
         let zeros = self.own.distance_to(target).leading_zeros() as usize;
-        if let Some(bucket) = self.buckets.get_mut(zeros) {
-            bucket.refresh_ms = due_ms;
+        if zeros < BUCKETS {
+            self.reach(zeros).refresh_ms = due_ms;
         }
     }
 
@@ -376,7 +378,7 @@ impl RoutingTable {
     /// Only buckets up to the deepest occupied one count; deeper ones would only find nobody.
     #[must_use]
     pub fn bucket_due(&self, now_ms: u64) -> Option<u32> {
-        let deepest = (0..BUCKETS).rev().find(|at| self.buckets[*at].live_len > 0)?;
+        let deepest = self.buckets.iter().rposition(|bucket| bucket.live_len > 0)?;
         (0..=deepest)
             .filter(|at| self.buckets[*at].refresh_ms <= now_ms)
             .min_by_key(|at| self.buckets[*at].refresh_ms)
@@ -402,8 +404,20 @@ impl RoutingTable {
         (zeros < BUCKETS).then_some(zeros)
     }
 
+    fn bucket(&self, at: usize) -> &Bucket {
+        self.buckets.get(at).unwrap_or(&Bucket::EMPTY)
+    }
+
+    /// The bucket, to be used from now on. Room for all of them is reserved.
+    fn reach(&mut self, at: usize) -> &mut Bucket {
+        if self.buckets.len() <= at {
+            self.buckets.resize(at + 1, Bucket::EMPTY);
+        }
+        &mut self.buckets[at]
+    }
+
     fn find(&self, id: &NodeId) -> Option<u16> {
-        let bucket = &self.buckets[self.bucket_of(id)?];
+        let bucket = self.bucket(self.bucket_of(id)?);
         bucket.live().iter().chain(bucket.spares()).copied().find(|index| self.peers[usize::from(*index)].id == *id)
     }
 
@@ -414,7 +428,7 @@ impl RoutingTable {
                 .filter(|index| self.peers[usize::from(*index)].contact.addr.prefix() == prefix)
                 .count()
         };
-        let bucket = &self.buckets[at];
+        let bucket = self.bucket(at);
         count(&mut bucket.live().iter().chain(bucket.spares()).copied()) < self.limits.per_prefix_in_bucket
             && (self.limits.per_prefix_in_table >= self.limits.peers_max
                 || count(&mut self.buckets.iter().flat_map(|b| b.live().iter().chain(b.spares()).copied()))
@@ -431,14 +445,14 @@ impl RoutingTable {
             return Some((self.peers.len() - 1) as u16);
         }
         // Full: a spare of the same bucket may be given up, a live peer never.
-        let oldest = *self.buckets[at].spares().first()?;
+        let oldest = *self.bucket(at).spares().first()?;
         self.take_spare(at, oldest);
         self.peers[usize::from(oldest)] = peer;
         Some(oldest)
     }
 
     fn push_live(&mut self, at: usize, index: u16) {
-        let bucket = &mut self.buckets[at];
+        let bucket = self.reach(at);
         bucket.live[usize::from(bucket.live_len)] = index;
         bucket.live_len += 1;
         self.peers[usize::from(index)].live = true;
@@ -447,11 +461,11 @@ impl RoutingTable {
     }
 
     fn push_spare(&mut self, at: usize, index: u16) {
-        if self.buckets[at].spares().len() == SPARES_MAX {
-            let oldest = self.buckets[at].spares[0];
+        if self.bucket(at).spares().len() == SPARES_MAX {
+            let oldest = self.bucket(at).spares[0];
             self.remove_spare(at, oldest);
         }
-        let bucket = &mut self.buckets[at];
+        let bucket = self.reach(at);
         bucket.spares[usize::from(bucket.spares_len)] = index;
         bucket.spares_len += 1;
         self.peers[usize::from(index)].live = false;

@@ -1,4 +1,5 @@
-//! Timers on a hierarchical wheel: insert, cancel and expiry in constant time, no allocation after construction.
+//! Timers on a hierarchical wheel: insert, cancel and expiry in constant time, no allocation after construction, or only to
+//! hold more timers than ever before.
 //!
 //! A deadline is read as a number in base 64. A timer lies on the level of the highest digit in which its deadline differs
 //! from the wheel's time, in the slot of that digit. Eleven levels cover every `u64`, so no deadline is too far away. When
@@ -13,8 +14,6 @@
 //! Ticks are whatever the caller counts. There is no clock here, and no waiting: the caller sleeps until
 //! [`TimingWheel::next_wake`].
 
-use alloc::boxed::Box;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -39,7 +38,8 @@ pub struct TimingWheel<T> {
     /// Timers that have gone, linked by `next`.
     free_head: u32,
     len: u32,
-    queues: Box<[Queue; LEVELS * SLOTS]>,
+    /// By level and slot, down to the highest level that was ever used.
+    queues: Vec<Queue>,
     /// Per level, one bit per slot that has a timer.
     occupied: [u64; LEVELS],
 }
@@ -64,16 +64,27 @@ impl<T> TimingWheel<T> {
     /// If `capacity` is `u32::MAX`, or more than memory can be asked for. A capacity is a setting, not something a peer
     /// sends.
     pub fn with_capacity(capacity: u32, now: u64) -> Self {
+        let mut wheel = Self::growing(capacity, now);
+        wheel.timers.reserve_exact(capacity as usize);
+        wheel.queues.resize(LEVELS * SLOTS, Queue::EMPTY);
+        wheel
+    }
+
+    /// The same, but beyond a first few timers memory is taken as they come, in doublings, and kept: for many wheels of which
+    /// few are ever full.
+    ///
+    /// # Panics
+    ///
+    /// If `capacity` is `u32::MAX`.
+    pub fn growing(capacity: u32, now: u64) -> Self {
         assert!(capacity < NO_TIMER, "the last index marks the end of a list");
         Self {
             now,
-            timers: Vec::with_capacity(capacity as usize),
+            timers: Vec::with_capacity(FIRST_TIMERS.min(capacity as usize)),
             capacity,
             free_head: NO_TIMER,
             len: 0,
-            queues: vec![Queue::EMPTY; LEVELS * SLOTS]
-                .try_into()
-                .unwrap_or_else(|_| unreachable!("the length is right")),
+            queues: Vec::with_capacity(LEVELS * SLOTS),
             occupied: [0; LEVELS],
         }
     }
@@ -184,6 +195,9 @@ impl<T> TimingWheel<T> {
     /// Appends a timer to the queue where its deadline belongs at this time.
     fn enqueue(&mut self, index: u32) {
         let queue = queue_of(self.now, self.timers[index as usize].deadline);
+        if queue >= self.queues.len() {
+            self.queues.resize((queue / SLOTS + 1) * SLOTS, Queue::EMPTY);
+        }
         let last = self.queues[queue].last;
         let timer = &mut self.timers[index as usize];
         timer.previous = last;
@@ -246,6 +260,8 @@ const DIGIT_BITS: u32 = 6;
 const SLOTS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
 const NO_TIMER: u32 = u32::MAX;
+/// Timers a growing wheel has room for from the start.
+const FIRST_TIMERS: usize = 128;
 
 struct Timer<T> {
     deadline: u64,

@@ -175,7 +175,7 @@ pub struct LaneNode<C> {
 }
 
 /// Acknowledgements for which room is reserved at the start; a larger queue grows when it is needed.
-const PROMISES_RESERVED_MAX: usize = 1024;
+const PROMISES_RESERVED_MAX: usize = 64;
 
 const SIZE_SAMPLES: usize = 16;
 
@@ -206,7 +206,7 @@ impl<C: Crypto> LaneNode<C> {
             records: RecordStore::new(own, config.records, &mut rng, now),
             providers: ProviderStore::new(own, config.providers, &mut rng, now),
             abuse: Abuse::new(config.abuse, map.lanes(), &mut rng),
-            timers: TimingWheel::with_capacity(timers_max as u32, now.mono_ms),
+            timers: TimingWheel::growing(timers_max as u32, now.mono_ms),
             requests: KeyedLru::new(config.requests_max, rng.u64()),
             outstanding: KeyedLru::new(config.requests_max, rng.u64()),
             operations: Vec::with_capacity(config.operations_max),

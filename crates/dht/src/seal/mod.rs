@@ -1,8 +1,10 @@
 //! Sealed datagrams without a handshake: any lane opens a peer's first datagram alone.
 //!
 //! Two static keys agree once (tens of microseconds) and the result is kept in a bounded LRU; each stream of datagrams
-//! then has its own key ([`keys`]) and its own replay window ([`replay`]). A datagram changes nothing here before it has
-//! proved authentic, except that opening a stranger's may spend one of the agreements the lane grants per second.
+//! then has its own key ([`keys`]) and its own replay window ([`replay`]). An expanded key is half a kilobyte and is had
+//! again in a third of a microsecond, so only those of the busiest streams are kept. A datagram changes nothing here
+//! before it has proved authentic, except that opening a stranger's may spend one of the agreements the lane grants per
+//! second.
 //!
 //! What static keys cost: no forward secrecy, and who records traffic and later steals a key can read it. What the
 //! bounded memory costs: when a stream is evicted or the node restarts its window is forgotten, and its datagrams of the
@@ -38,6 +40,8 @@ pub struct SealLimits {
     pub agreements_max: usize,
     /// Streams whose replay window is remembered; a peer has one per lane it runs.
     pub streams_max: usize,
+    /// Expanded keys kept, of both directions.
+    pub keys_max: usize,
     /// Agreements with strangers per second: what a flood of new keys may cost this lane.
     pub stranger_agreements_per_sec: u32,
     /// How many of them at once.
@@ -50,6 +54,7 @@ impl Default for SealLimits {
         Self {
             agreements_max: 4096,
             streams_max: 8192,
+            keys_max: 32,
             stranger_agreements_per_sec: 1000,
             stranger_agreements_burst: 250,
         }
@@ -105,20 +110,20 @@ impl core::error::Error for OpenRefused {}
 struct Agreement {
     root: PairRoot,
     id: NodeId,
-    outgoing: Option<(u32, StreamKey)>,
     /// Their cookie for our address, and the period in which it came.
     cookie: Cookie,
     cookie_period: u32,
 }
 
+/// The key of one stream in one period.
 #[derive(Debug)]
-struct Stream {
+struct PeriodKey {
     period: u32,
     suite: Suite,
     key: StreamKey,
-    window: ReplayWindow,
 }
 
+/// A peer, and the incarnation of the lane that sends: one of the peer's, or ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct StreamId(PublicKey, [u8; 16]);
 
@@ -138,7 +143,8 @@ pub struct Sealer<C> {
     incarnation: [u8; 16],
     counter: u64,
     agreements: KeyedLru<PublicKey, Agreement>,
-    streams: KeyedLru<StreamId, Stream>,
+    streams: KeyedLru<StreamId, ReplayWindow>,
+    keys: KeyedLru<StreamId, PeriodKey>,
     strangers: TokenBucket,
 }
 
@@ -158,6 +164,7 @@ impl<C: Crypto> Sealer<C> {
             counter: 0,
             agreements: KeyedLru::new(limits.agreements_max, rng.u64()),
             streams: KeyedLru::new(limits.streams_max, rng.u64()),
+            keys: KeyedLru::new(limits.keys_max, rng.u64()),
             strangers: TokenBucket::full(per_second, limits.stranger_agreements_burst, now.mono_ms),
         }
     }
@@ -172,10 +179,10 @@ impl<C: Crypto> Sealer<C> {
         &self.network
     }
 
-    /// Bytes of agreements and streams, in use and reserved.
+    /// Bytes of agreements, streams and keys, in use and reserved.
     #[must_use]
     pub fn bytes(&self) -> (usize, usize) {
-        sum([self.agreements.bytes(), self.streams.bytes()])
+        sum([self.agreements.bytes(), self.streams.bytes(), self.keys.bytes()])
     }
 
     /// Peers and streams remembered: a bound to check.
@@ -201,17 +208,16 @@ impl<C: Crypto> Sealer<C> {
         }
         let (clear, sealed) = datagram.split_at_mut(HEADER_BYTES);
         let stream_id = StreamId(header.sender, header.incarnation);
-        if let Some(stream) = self.streams.get(&stream_id) {
-            if !stream.window.admits(header.counter) {
-                return Err(OpenRefused::Replayed);
-            }
-            if stream.period == header.period && stream.suite == header.suite {
-                let body = stream.key.open(header.counter, clear, sealed).ok_or(OpenRefused::Forged)?;
-                stream.window.record(header.counter);
-                return Ok((header, body));
-            }
+        if self.streams.get(&stream_id).is_some_and(|window| !window.admits(header.counter)) {
+            return Err(OpenRefused::Replayed);
         }
-        // A new stream, or a stream's next period: its key has to be derived from what the pair agreed.
+        let known = self.keys.get(&stream_id);
+        if let Some(known) = known.filter(|known| (known.period, known.suite) == (header.period, header.suite)) {
+            let body = known.key.open(header.counter, clear, sealed).ok_or(OpenRefused::Forged)?;
+            self.streams.get_or_insert_with(stream_id, ReplayWindow::default).record(header.counter);
+            return Ok((header, body));
+        }
+        // A new stream, one long unheard of, or its next period: its key has to be derived from what the pair agreed.
         let (key, agreed) = match self.agreements.get(&header.sender) {
             Some(agreement) => (agreement.root.stream_key(&header), None),
             None => {
@@ -227,19 +233,10 @@ impl<C: Crypto> Sealer<C> {
         if let Some(agreement) = agreed {
             self.agreements.insert(header.sender, agreement);
         }
-        match self.streams.get(&stream_id) {
-            Some(stream) => {
-                stream.window.record(header.counter);
-                // A straggler of the period before must not bring the old key back.
-                if header.period >= stream.period {
-                    (stream.period, stream.suite, stream.key) = (header.period, header.suite, key);
-                }
-            }
-            None => {
-                let mut window = ReplayWindow::default();
-                window.record(header.counter);
-                self.streams.insert(stream_id, Stream { period: header.period, suite: header.suite, key, window });
-            }
+        self.streams.get_or_insert_with(stream_id, ReplayWindow::default).record(header.counter);
+        // A straggler of the period before must not bring the old key back.
+        if self.keys.peek(&stream_id).is_none_or(|known| header.period >= known.period) {
+            self.keys.insert(stream_id, PeriodKey { period: header.period, suite: header.suite, key });
         }
         Ok((header, body))
     }
@@ -257,10 +254,6 @@ impl<C: Crypto> Sealer<C> {
         if body_len > BODY_BYTES_MAX || datagram.len() < len {
             return Err(SealRefused::TooLong);
         }
-        if self.agreements.get(to).is_none() {
-            let agreement = self.agree(to).ok_or(SealRefused::UnusableKey)?;
-            self.agreements.insert(*to, agreement);
-        }
         let header = Header {
             slot,
             suite: self.suite,
@@ -271,11 +264,17 @@ impl<C: Crypto> Sealer<C> {
         };
         // Spent even if nothing were sent: numbers are plenty, repeats are fatal.
         self.counter += 1;
-        let agreement = self.agreements.get(to).expect("inserted above");
-        if agreement.outgoing.as_ref().is_none_or(|(period, _)| *period != header.period) {
-            agreement.outgoing = Some((header.period, agreement.root.stream_key(&header)));
+        if self.agreements.get(to).is_none() {
+            let agreement = self.agree(to).ok_or(SealRefused::UnusableKey)?;
+            self.agreements.insert(*to, agreement);
         }
-        let (_, key) = agreement.outgoing.as_ref().expect("set above");
+        let stream_id = StreamId(*to, self.incarnation);
+        if self.keys.get(&stream_id).is_none_or(|known| known.period != header.period) {
+            let agreement = self.agreements.peek(to).expect("there, or inserted above");
+            let key = agreement.root.stream_key(&header);
+            self.keys.insert(stream_id, PeriodKey { period: header.period, suite: header.suite, key });
+        }
+        let key = &self.keys.peek(&stream_id).expect("there, or inserted above").key;
         let (clear, rest) = datagram.split_first_chunk_mut::<HEADER_BYTES>().expect("length checked above");
         header.write(clear);
         let (body, rest) = rest.split_at_mut(body_len);
@@ -309,7 +308,6 @@ impl<C: Crypto> Sealer<C> {
         Some(Agreement {
             root: PairRoot::derive(&secret, &self.network, &self.own, peer),
             id: peer.node_id(),
-            outgoing: None,
             cookie: NO_COOKIE,
             cookie_period: 0,
         })
@@ -405,6 +403,22 @@ mod tests {
     }
 
     #[test]
+    fn a_straggler_does_not_bring_the_old_key_back() {
+        let limits = SealLimits { agreements_max: 1, stranger_agreements_burst: 2, ..SealLimits::default() };
+        let (mut a, mut b) = (sealer(1), sealer_with(2, 2, "net", Suite::Aes256Gcm, limits));
+        let before = Now { mono_ms: T.mono_ms, unix_ms: 1000 * PERIOD_SECS * 1000 };
+        let now = Now { unix_ms: 1001 * PERIOD_SECS * 1000 + 1, ..before };
+        let straggler = sealed(&mut a, &b_key(), before, &BODY);
+        for datagram in [sealed(&mut a, &b_key(), now, &BODY), straggler] {
+            assert!(b.open(now, &mut datagram.clone(), || true).is_ok());
+        }
+        // Somebody else takes the only agreement remembered, and the last that is granted now: the stream's key is all
+        // there is left to open the next datagram with.
+        assert!(b.open(now, &mut sealed(&mut sealer(3), &b_key(), now, &BODY), || true).is_ok());
+        assert!(b.open(now, &mut sealed(&mut a, &b_key(), now, &BODY), || true).is_ok());
+    }
+
+    #[test]
     fn networks_of_different_names_do_not_understand_each_other() {
         let (mut a, mut b) = (sealer(1), sealer_of(2, 2, "other", Suite::Aes256Gcm));
         let mut datagram = sealed(&mut a, &b, T, &BODY);
@@ -468,6 +482,27 @@ mod tests {
         for seed in 10..30 {
             assert!(b.open(T, &mut sealed(&mut sealer(seed), &b_key(), T, &BODY), || true).is_ok());
             assert!(b.remembered().0 <= 4 && b.remembered().1 <= 3);
+        }
+    }
+
+    #[test]
+    fn more_streams_than_keys_are_kept_open_all_the_same_and_no_replay_passes() {
+        let limits = SealLimits { keys_max: 1, ..SealLimits::default() };
+        let mut b = sealer_with(2, 2, "net", Suite::Aes256Gcm, limits);
+        let mut peers: Vec<_> = (10..14).map(sealer).collect();
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            for peer in &mut peers {
+                let datagram = sealed(peer, &b_key(), T, &BODY);
+                assert_eq!(&*b.open(T, &mut datagram.clone(), || seen.len() < 4).unwrap().1, BODY);
+                let answer = sealed(&mut b, peer, T, &BODY);
+                assert_eq!(&*peer.open(T, &mut answer.clone(), || true).unwrap().1, BODY);
+                seen.push(datagram);
+                assert_eq!(b.keys.len(), 1);
+            }
+        }
+        for datagram in &mut seen {
+            assert_eq!(b.open(T, datagram, || true).unwrap_err(), OpenRefused::Replayed);
         }
     }
 

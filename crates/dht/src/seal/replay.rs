@@ -8,19 +8,20 @@
 /// How many datagrams of a stream may overtake another before it is taken for a replay.
 pub const REPLAY_DEPTH: usize = 32;
 
-/// Numbers seen on one stream.
+/// Numbers seen on one stream. There is one for every peer, so it is kept small: numbers are kept as distances from a base.
 #[derive(Debug, Clone)]
 pub struct ReplayWindow {
-    /// The `len` largest numbers seen, rising.
-    seen: [u64; REPLAY_DEPTH],
+    /// The `len` largest numbers seen, rising, less `base`.
+    seen: [u32; REPLAY_DEPTH],
     len: u8,
-    /// Every number at or below it counts as seen; none when `None`.
-    floor: Option<u64>,
+    base: u64,
+    /// Every number below it counts as seen.
+    floor: u64,
 }
 
 impl Default for ReplayWindow {
     fn default() -> Self {
-        Self { seen: [0; REPLAY_DEPTH], len: 0, floor: None }
+        Self { seen: [0; REPLAY_DEPTH], len: 0, base: 0, floor: 0 }
     }
 }
 
@@ -29,10 +30,9 @@ impl ReplayWindow {
     #[must_use]
     pub fn admits(&self, counter: u64) -> bool {
         let seen = &self.seen[..usize::from(self.len)];
-        if seen.last().is_none_or(|newest| counter > *newest) {
-            return self.floor.is_none_or(|floor| counter > floor);
-        }
-        self.floor.is_none_or(|floor| counter > floor) && !seen.contains(&counter)
+        // What is further from the base than any distance can be is newer than all of them.
+        let distance = counter.checked_sub(self.base).map(u32::try_from);
+        counter >= self.floor && !matches!(distance, Some(Ok(distance)) if seen.contains(&distance))
     }
 
     /// Remembers `counter`. Called only once the datagram proved authentic: otherwise anybody could close the window.
@@ -40,20 +40,39 @@ impl ReplayWindow {
         if !self.admits(counter) {
             return;
         }
+        let Some(distance) = self.distance_of(counter) else { return };
         let len = usize::from(self.len);
-        let at = self.seen[..len].partition_point(|seen| *seen < counter);
+        let at = self.seen[..len].partition_point(|seen| *seen < distance);
         if len < REPLAY_DEPTH {
             self.seen.copy_within(at..len, at + 1);
-            self.seen[at] = counter;
+            self.seen[at] = distance;
             self.len += 1;
         } else if at == 0 {
             // Older than all remembered, yet above the floor: the floor rises to it instead of forgetting a newer one.
-            self.floor = Some(counter);
+            self.floor = counter + 1;
         } else {
-            self.floor = Some(self.seen[0]);
+            self.floor = self.base + u64::from(self.seen[0]) + 1;
             self.seen.copy_within(1..at, 0);
-            self.seen[at - 1] = counter;
+            self.seen[at - 1] = distance;
         }
+    }
+
+    /// How far an admitted number is from the base. The base follows a stream that runs away from it, every two thousand
+    /// million datagrams; what stays that far behind is forgotten and refused.
+    fn distance_of(&mut self, counter: u64) -> Option<u32> {
+        if let Ok(distance) = u32::try_from(counter.checked_sub(self.base)?) {
+            return Some(distance);
+        }
+        let base = counter - u64::from(u32::MAX / 2);
+        let moved = base - self.base;
+        let kept_from = self.seen[..usize::from(self.len)].partition_point(|seen| u64::from(*seen) < moved);
+        self.seen.copy_within(kept_from.., 0);
+        self.len -= kept_from as u8;
+        for seen in &mut self.seen[..usize::from(self.len)] {
+            *seen -= moved as u32;
+        }
+        (self.base, self.floor) = (base, self.floor.max(base));
+        Some(u32::MAX / 2)
     }
 }
 
@@ -86,6 +105,22 @@ mod tests {
         assert!(!window.admits(5));
         assert!(!window.admits(10));
         assert!(window.admits(11));
+    }
+
+    #[test]
+    fn the_base_follows_a_stream_that_runs_away() {
+        let mut window = ReplayWindow::default();
+        let far = u64::from(u32::MAX) * 3;
+        for counter in [5, u64::from(u32::MAX), far - 1, far, far + u64::from(u32::MAX), u64::MAX] {
+            assert!(window.admits(counter), "{counter}");
+            window.record(counter);
+            assert!(!window.admits(counter), "{counter}");
+            assert!(!window.admits(5));
+        }
+        assert!(!window.admits(far), "long behind");
+        assert!(window.admits(u64::MAX - 1), "reordering still is no replay");
+        window.record(u64::MAX - 1);
+        assert!(!window.admits(u64::MAX - 1) && !window.admits(u64::MAX));
     }
 
     proptest! {

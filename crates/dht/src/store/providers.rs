@@ -71,12 +71,12 @@ impl ProviderStore {
         Self {
             own,
             limits: ProviderLimits { entries_max, per_id_max, ..limits },
-            entries: Vec::with_capacity(entries_max),
+            entries: Vec::new(),
             free: NONE,
             len: 0,
             lists: KeyedLru::new(entries_max, rng.u64()),
             by_provider: KeyedLru::new(entries_max, rng.u64()),
-            expiries: TimingWheel::with_capacity(entries_max as u32, now.mono_ms),
+            expiries: TimingWheel::growing(entries_max as u32, now.mono_ms),
         }
     }
 

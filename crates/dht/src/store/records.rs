@@ -110,7 +110,7 @@ impl RecordStore {
             values: ByteSlab::with_capacity(limits.bytes_max),
             entries: KeyedLru::new(records_max, rng.u64()),
             givers: KeyedLru::new(records_max, rng.u64()),
-            expiries: TimingWheel::with_capacity(records_max as u32, now.mono_ms),
+            expiries: TimingWheel::growing(records_max as u32, now.mono_ms),
             cached: 0,
         }
     }
