@@ -2,11 +2,9 @@
 //!
 //! For rare control operations; the table is small and bounded, and the lane's loop never waits.
 
-use tessera_contracts::prefix_map::LaneIndex;
 use tessera_stdx::TimerHandle;
 
-use crate::class::Class;
-use crate::envelope::{Envelope, Kind, PAYLOAD_BYTES_MAX};
+use crate::envelope::{Envelope, PAYLOAD_BYTES_MAX};
 
 /// Messages that may wait for an acknowledgement at once.
 pub(crate) const ACKS_PENDING_MAX: usize = 64;
@@ -22,7 +20,8 @@ struct Pending {
 /// What waits for an acknowledgement.
 #[derive(Debug)]
 pub(crate) struct AckTable {
-    pending: Box<[Pending]>,
+    /// Room for all, filled from the front: most lanes need a place or two.
+    pending: Vec<Pending>,
 }
 
 /// What to do about an acknowledgement that did not come in time.
@@ -36,20 +35,21 @@ pub(crate) enum Overdue {
 
 impl Default for AckTable {
     fn default() -> Self {
-        let nothing = Pending {
-            envelope: Envelope::to_lane(LaneIndex(0), Class::Control, Kind::ACK),
-            payload: [0; PAYLOAD_BYTES_MAX],
-            timer: None,
-            waits: false,
-        };
-        Self { pending: vec![nothing; ACKS_PENDING_MAX].into_boxed_slice() }
+        Self { pending: Vec::with_capacity(ACKS_PENDING_MAX) }
     }
 }
 
 impl AckTable {
     /// Remembers a message just sent; its place, or `None` if the table is full.
     pub(crate) fn insert(&mut self, envelope: Envelope, payload: &[u8]) -> Option<u8> {
-        let place = self.pending.iter().position(|pending| !pending.waits)?;
+        let place = match self.pending.iter().position(|pending| !pending.waits) {
+            Some(place) => place,
+            None if self.pending.len() == ACKS_PENDING_MAX => return None,
+            None => {
+                self.pending.push(Pending { envelope, payload: [0; PAYLOAD_BYTES_MAX], timer: None, waits: true });
+                self.pending.len() - 1
+            }
+        };
         let pending = &mut self.pending[place];
         pending.payload[..payload.len()].copy_from_slice(payload);
         pending.envelope = envelope;
@@ -97,7 +97,11 @@ impl AckTable {
 
 #[cfg(test)]
 mod tests {
+    use tessera_contracts::prefix_map::LaneIndex;
+
     use super::*;
+    use crate::class::Class;
+    use crate::envelope::Kind;
 
     #[test]
     fn the_table_is_bounded_and_a_place_is_free_after_its_acknowledgement() {

@@ -12,12 +12,14 @@ use tessera_stdx::{Rate, TimerHandle, TimingWheel, TokenBucket};
 
 use crate::ack::AckTable;
 use crate::arena::{Arena, BufferPool};
-use crate::class::{Class, DropCause, DropReason, Enqueue};
+use crate::class::{Class, DropCause, DropReason, Enqueue, RingSizes};
 use crate::config::{LaneConfig, MICROS_PER_SECOND, RateCap};
 use crate::envelope::{Envelope, Flags, Kind, PAYLOAD_BYTES_MAX};
 use crate::net::send_queue::{SendQueue, SendRefused};
 use crate::ring::bulk::Frame;
-use crate::ring::link::{Link, Sent};
+use crate::ring::link::{Inlet, Link, Sent, link};
+use crate::ring::park::Bed;
+use crate::ring::pressure::Pressure;
 use crate::telemetry::counters::LaneCounters;
 use crate::telemetry::trace::{TraceEvent, TraceWhat, Tracer};
 use crate::time::LaneTime;
@@ -36,6 +38,10 @@ pub struct Context {
     /// Slots whose state is still on its way here.
     pub(crate) arriving: Box<[bool; 256]>,
     pub(crate) links: Vec<Option<Box<Link>>>,
+    /// What a link of the lane to itself is made of, until the lane first says something to itself: few ever do.
+    pub(crate) own_way: Option<OwnWay>,
+    /// The receiving end of that link, until the lane takes it.
+    pub(crate) own_inlet: Option<Inlet>,
     pub(crate) timers: TimingWheel<Timer>,
     pub(crate) acks: AckTable,
     pub(crate) sends: SendQueue,
@@ -52,6 +58,14 @@ pub struct Context {
     pub arena: Arena,
     /// The lane's own buffers, for what lives longer.
     pub pool: BufferPool,
+}
+
+/// See [`Context::own_way`].
+#[derive(Debug)]
+pub(crate) struct OwnWay {
+    pub(crate) sizes: RingSizes,
+    pub(crate) bed: Arc<Bed>,
+    pub(crate) pressure: Arc<Pressure>,
 }
 
 /// What a timer is for.
@@ -94,7 +108,9 @@ impl Context {
             map,
             arriving: Box::new([false; 256]),
             links: Vec::new(),
-            timers: TimingWheel::with_capacity(config.timers_max, now.millis()),
+            own_way: None,
+            own_inlet: None,
+            timers: TimingWheel::growing(config.timers_max, now.millis()),
             acks: AckTable::default(),
             sends: SendQueue::new(config.send_queue_max, config.datagram_bytes_max),
             log: None,
@@ -336,6 +352,11 @@ impl Context {
         if self.is_fenced() {
             return self.drop_message(envelope, DropCause::NoRoute);
         }
+        if envelope.dst == self.lane
+            && let Some(own_way) = self.own_way.take()
+        {
+            self.link_to_itself(&own_way);
+        }
         let Some(link) = link_to(&mut self.links, envelope.dst) else {
             return self.drop_message(envelope, DropCause::NoRoute);
         };
@@ -352,6 +373,17 @@ impl Context {
         }
         self.counters.kind_sent[usize::from(envelope.kind.get())].add(1);
         if sent == Sent::Coalesced { Enqueue::Coalesced } else { Enqueue::Enqueued }
+    }
+
+    #[cold]
+    fn link_to_itself(&mut self, own_way: &OwnWay) {
+        let (out, inlet) = link(self.lane, self.lane, &own_way.sizes, own_way.bed.clone(), own_way.pressure.clone());
+        let index = usize::from(self.lane.0);
+        if self.links.len() <= index {
+            self.links.resize_with(index + 1, || None);
+        }
+        self.links[index] = Some(Box::new(out));
+        self.own_inlet = Some(inlet);
     }
 
     #[cold]

@@ -20,7 +20,6 @@ use crate::envelope::PAYLOAD_BYTES_MAX;
 use crate::handler::{Handler, Notice, Record};
 use crate::handoff::{ExportStep, Handoffs};
 use crate::lane::intake::handle_datagram;
-use crate::ring::bulk::BULK_BODY_BYTES_MAX;
 use crate::ring::link::{Inlet, Link};
 use crate::time::LaneTime;
 use crate::wal::Lsn;
@@ -64,7 +63,8 @@ pub(crate) struct Lane<H> {
     durable_seen: Lsn,
     log_failure_told: bool,
     scratch: Box<[u8; PAYLOAD_BYTES_MAX]>,
-    bulk_body: Box<[u8]>,
+    /// Made when the first frame comes.
+    bulk_body: Vec<u8>,
     retiring: bool,
     /// Messages, frames and timers handled so far: what a simulated turn is charged for.
     pub(crate) work: u64,
@@ -85,7 +85,7 @@ impl<H: Handler> Lane<H> {
             durable_seen: Lsn(0),
             log_failure_told: false,
             scratch: Box::new([0; PAYLOAD_BYTES_MAX]),
-            bulk_body: vec![0; BULK_BODY_BYTES_MAX].into_boxed_slice(),
+            bulk_body: Vec::new(),
             retiring: false,
             work: 0,
             blocked: false,
@@ -215,6 +215,7 @@ impl<H: Handler> Lane<H> {
         }
         self.enter(now);
         self.cx.counters.turns.add(1);
+        self.inlets.extend(self.cx.own_inlet.take());
         let mut busy = false;
         let steps: [fn(&mut Self) -> bool; 6] = [
             Self::take_messages,
@@ -253,6 +254,7 @@ impl<H: Handler> Lane<H> {
     /// Whether something waits that a turn would take: the second look before sleeping.
     pub(crate) fn has_waiting(&self) -> bool {
         self.inlets.iter().any(|inlet| !inlet.is_empty())
+            || self.cx.own_inlet.is_some()
             || self.cx.log.as_ref().is_some_and(|log| {
                 log.progress.durable() > self.durable_seen || (log.progress.has_failed() && !self.log_failure_told)
             })

@@ -96,7 +96,9 @@ fn niceness_of(name: &str) -> Vec<i32> {
 
 #[test]
 fn the_observer_gives_way_to_the_lanes() {
-    let _runtime = Runtime::start(config(), |_| Simple).unwrap();
+    // Only who serves metrics or writes traces has an observer apart.
+    let metrics = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let _runtime = Runtime::start(RuntimeConfig { metrics, ..config() }, |_| Simple).unwrap();
     let ours = niceness_of(std::thread::current().name().unwrap().get(..15).unwrap())[0];
     // A thread has its name only once it runs. Other tests of this process have lanes and observers of their own.
     wait_for("threads", || !niceness_of("lane-0").is_empty() && !niceness_of("lanes-observer").is_empty());

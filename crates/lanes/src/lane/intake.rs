@@ -11,7 +11,7 @@ use crate::envelope::{Envelope, Flags, Kind};
 use crate::handler::{Datagram, Handler, Message, Notice, Record};
 use crate::handoff::Import;
 use crate::lane::Lane;
-use crate::ring::bulk::Frame;
+use crate::ring::bulk::{BULK_BODY_BYTES_MAX, Frame};
 use crate::telemetry::trace::TraceWhat;
 use crate::wal::Lsn;
 
@@ -67,6 +67,9 @@ impl<H: Handler> Lane<H> {
         let mut busy = false;
         for at in 0..self.inlets.len() {
             for _ in 0..BULK_FRAMES_PER_TURN {
+                if self.bulk_body.is_empty() && !self.inlets[at].bulk.is_empty() {
+                    self.bulk_body.resize(BULK_BODY_BYTES_MAX, 0);
+                }
                 let Some((frame, len)) = self.inlets[at].bulk.pop(&mut self.bulk_body) else { break };
                 busy = true;
                 self.work += 1;

@@ -23,6 +23,7 @@ pub(crate) struct Receiver {
     buffer: Box<[u8]>,
     stride: usize,
     batch: usize,
+    drained: bool,
     calls: Calls,
     received: Box<[Received; BATCH_MAX]>,
 }
@@ -33,9 +34,15 @@ impl Receiver {
             buffer: vec![0; datagram_bytes_max * BATCH_MAX].into_boxed_slice(),
             stride: datagram_bytes_max,
             batch: BATCH_MIN,
+            drained: false,
             calls,
             received: Box::new([Received::NONE; BATCH_MAX]),
         }
+    }
+
+    /// Whether the last batch was all the socket had.
+    pub(crate) fn has_drained(&self) -> bool {
+        self.drained
     }
 
     /// Takes what the socket has, up to a batch, and hands each datagram to `each`. Says how many there were.
@@ -48,6 +55,7 @@ impl Receiver {
         counters.receive_calls.add(1);
         let count =
             self.calls.receive(socket.as_fd(), &mut self.buffer, self.stride, self.batch, &mut self.received)?;
+        self.drained = count < self.batch;
         if count == self.batch {
             self.batch = (self.batch * 2).min(BATCH_MAX);
         } else if count * 4 < self.batch {

@@ -1,4 +1,7 @@
 //! Datagrams a handler has written and the lane has not yet sent: a fixed pool, filled in place, sent in batches.
+//!
+//! An empty queue begins again at its front: a lane that sends little at a time touches little of it, and what it touches
+//! stays in the cache.
 
 use std::net::SocketAddr;
 
@@ -6,7 +9,9 @@ use std::net::SocketAddr;
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     bytes: Box<[u8]>,
-    slots: Box<[(SocketAddr, u16)]>,
+    /// Filled from the front, like the bytes.
+    slots: Vec<(SocketAddr, u16)>,
+    datagrams_max: usize,
     datagram_bytes_max: usize,
     head: usize,
     len: usize,
@@ -34,10 +39,10 @@ impl std::error::Error for SendRefused {}
 
 impl SendQueue {
     pub(crate) fn new(datagrams_max: usize, datagram_bytes_max: usize) -> Self {
-        let unset: SocketAddr = SocketAddr::from(([0, 0, 0, 0], 0));
         Self {
             bytes: vec![0; datagrams_max * datagram_bytes_max].into_boxed_slice(),
-            slots: vec![(unset, 0); datagrams_max].into_boxed_slice(),
+            slots: Vec::with_capacity(datagrams_max),
+            datagrams_max,
             datagram_bytes_max,
             head: 0,
             len: 0,
@@ -54,15 +59,18 @@ impl SendQueue {
         to: SocketAddr,
         write: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<(), SendRefused> {
-        if self.len == self.slots.len() {
+        if self.len == self.datagrams_max {
             return Err(SendRefused::QueueFull);
         }
-        let at = (self.head + self.len) % self.slots.len();
+        let at = (self.head + self.len) % self.datagrams_max;
         let start = at * self.datagram_bytes_max;
         let len = write(&mut self.bytes[start..start + self.datagram_bytes_max]);
         assert!(len <= self.datagram_bytes_max, "a writer cannot have written beyond its buffer");
         if len > 0 {
-            self.slots[at] = (to, len as u16);
+            match self.slots.get_mut(at) {
+                Some(slot) => *slot = (to, len as u16),
+                None => self.slots.push((to, len as u16)),
+            }
             self.len += 1;
         }
         Ok(())
@@ -83,7 +91,7 @@ impl SendQueue {
         if index >= self.len {
             return None;
         }
-        let at = (self.head + index) % self.slots.len();
+        let at = (self.head + index) % self.datagrams_max;
         let (to, len) = self.slots[at];
         let start = at * self.datagram_bytes_max;
         Some((to, &self.bytes[start..start + usize::from(len)]))
@@ -92,8 +100,8 @@ impl SendQueue {
     /// Forgets the first `n` datagrams.
     pub(crate) fn advance(&mut self, n: usize) {
         let n = n.min(self.len);
-        self.head = (self.head + n) % self.slots.len();
         self.len -= n;
+        self.head = if self.len == 0 { 0 } else { (self.head + n) % self.datagrams_max };
     }
 }
 
@@ -118,5 +126,18 @@ mod tests {
             queue.advance(9);
             assert_eq!(queue.get(0), None);
         }
+    }
+
+    #[test]
+    fn a_queue_that_was_empty_writes_where_it_wrote_before() {
+        let to: SocketAddr = "192.0.2.1:5".parse().unwrap();
+        let mut queue = SendQueue::new(8, 4);
+        for _ in 0..20 {
+            queue.push(to, b"one").unwrap();
+            queue.push(to, b"two").unwrap();
+            queue.advance(1);
+            queue.advance(1);
+        }
+        assert!(queue.bytes[2 * 4..].iter().all(|byte| *byte == 0), "only two places were ever needed");
     }
 }

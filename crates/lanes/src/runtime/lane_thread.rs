@@ -22,7 +22,9 @@ use crate::lane::{Lane, Mail};
 use crate::net::batch::{Receiver, send_all};
 use crate::net::calls::Calls;
 use crate::ring::park::Bed;
+use crate::runtime::commands::CommandInbox;
 use crate::runtime::log_thread::LogThread;
+use crate::runtime::patience::Patience;
 use crate::runtime::supervisor::Request;
 use crate::time::{LaneTime, micros};
 use crate::wal::LogConfig;
@@ -53,7 +55,7 @@ pub(super) struct Seat<C> {
     pub(super) bed: Arc<Bed>,
     pub(super) pulse: Arc<Pulse>,
     pub(super) mail: Inbox<Mail>,
-    pub(super) commands: Inbox<C>,
+    pub(super) commands: CommandInbox<C>,
     pub(super) log: Option<(Directory, LogConfig)>,
     /// Lanes that no longer exist, whose logs this lane takes over.
     pub(super) orphans: Vec<LaneIndex>,
@@ -224,6 +226,7 @@ fn turn_for_ever<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>) -> io:
     let counters = lane.cx.counters.clone();
     let is_v6 = seat.socket.as_ref().map(|socket| socket.local_addr()).transpose()?.is_some_and(|at| at.is_ipv6());
     let mut receiver = Receiver::new(seat.datagram_bytes_max, seat.calls);
+    let mut patience = Patience::new(seat.spin);
     let mut spin_until = LaneTime(0);
     let mut socket_empty_until = LaneTime(0);
     loop {
@@ -255,7 +258,13 @@ fn turn_for_ever<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>) -> io:
                 });
                 match received {
                     Ok(0) => socket_empty_until = now.after(EMPTY_SOCKET_PAUSE),
-                    Ok(_) => (busy, socket_is_empty) = (true, false),
+                    Ok(_) => {
+                        (busy, socket_is_empty) = (true, false);
+                        // Drained, and nothing more is expected soon: to sleep on the socket is to ask it.
+                        if receiver.has_drained() && !patience.pays() && !lane.is_retired() {
+                            socket_empty_until = now.after(EMPTY_SOCKET_PAUSE);
+                        }
+                    }
                     // An ICMP answer to something we sent: not ours to handle, and gone once read.
                     Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -280,7 +289,7 @@ fn turn_for_ever<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>) -> io:
             return Ok(Ending::Stopped);
         }
         if busy {
-            spin_until = now.after(seat.spin);
+            spin_until = now.after(patience.look());
             continue;
         }
         if lane.is_retired() && socket_is_empty {
@@ -293,7 +302,9 @@ fn turn_for_ever<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>) -> io:
         }
         sleep(seat, lane, now)?;
         socket_empty_until = LaneTime(0);
-        spin_until = LaneTime(micros(seat.origin.elapsed())).after(seat.spin);
+        let woken = LaneTime(micros(seat.origin.elapsed()));
+        patience.slept(woken.since(now));
+        spin_until = woken.after(patience.look());
     }
 }
 

@@ -3,11 +3,13 @@
 //! [`Runtime::start`] starts S lanes and a supervisor. Lanes share nothing but rings; the supervisor owns the sockets, hands out
 //! links and maps by mail, and watches. Everything outside the lanes (commands, changes, counters) goes through [`Runtime`].
 
+mod commands;
 mod cores;
 mod lane_thread;
 mod log_thread;
 mod means;
 mod observer;
+mod patience;
 mod settings;
 mod shared;
 mod supervisor;
@@ -129,8 +131,9 @@ impl<C: Send + 'static> Runtime<C> {
     {
         let (requests, inbox) = channel();
         let (shared, supervisor) = supervisor::opening::start(&config, make, means, requests.clone(), inbox)?;
-        let observer = observer::Observer::start(&config, shared.clone())?;
-        Ok(Self { shared, requests, supervisor: Some(supervisor), observer: Some(observer) })
+        let wanted = observer::Observer::is_wanted(&config);
+        let observer = wanted.then(|| observer::Observer::start(&config, shared.clone())).transpose()?;
+        Ok(Self { shared, requests, supervisor: Some(supervisor), observer })
     }
 
     /// The address the lanes listen on.

@@ -1,5 +1,5 @@
-//! The thread that looks at the counters, keeps the alarms, serves both as Prometheus text, and writes traces to files. No lane
-//! knows of it, and where it shares a core with one it gives way.
+//! Looks at the counters and keeps the alarms; serves both as Prometheus text, and writes traces to files, on a thread of its
+//! own if either is wanted. No lane knows of it, and where that thread shares a core with a lane it gives way.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -38,6 +38,11 @@ pub(super) struct Observer {
 }
 
 impl Observer {
+    /// Whether a runtime of these settings needs the thread: for alarms alone, the supervisor has time enough.
+    pub(super) fn is_wanted(config: &RuntimeConfig) -> bool {
+        config.metrics.is_some() || config.trace_files.is_some()
+    }
+
     pub(super) fn start<C: Send + 'static>(config: &RuntimeConfig, shared: Arc<Shared<C>>) -> Result<Self, StartError> {
         let io = |doing: &'static str| move |error| StartError::Io { doing: doing.to_owned(), error };
         let listener = config.metrics.map(TcpListener::bind).transpose().map_err(io("binding the metrics address"))?;
@@ -77,16 +82,9 @@ fn watch<C>(shared: &Shared<C>, listener: Option<&TcpListener>, mut traces: Opti
     if let Err(error) = nice(NICER) {
         shared.event(None, format!("the observer runs at the lanes' own priority, which may slow them: {error}"));
     }
-    let origin = Instant::now();
-    let mut alarms = Alarms::default();
-    let mut next_look = origin;
+    let mut alarms = AlarmWatch::new();
     while !stop.load(Ordering::Relaxed) {
-        if Instant::now() >= next_look {
-            next_look += LOOK_EVERY;
-            let mut standing = alarms.observe(LaneTime(micros(origin.elapsed())), &read(shared));
-            standing.extend(lock(&shared.at_the_disk).iter().map(|lane| Alarm::DiskHangs { lane: *lane }));
-            *lock(&shared.alarms) = standing;
-        }
+        alarms.look(shared);
         let wait = match listener.map(TcpListener::accept) {
             // A scraper that misbehaves spoils its own scrape.
             Some(Ok((stream, _))) => {
@@ -101,6 +99,32 @@ fn watch<C>(shared: &Shared<C>, listener: Option<&TcpListener>, mut traces: Opti
         std::thread::park_timeout(wait);
     }
     write_traces(shared, &mut traces);
+}
+
+/// Keeps the alarms up to date.
+#[derive(Debug)]
+pub(super) struct AlarmWatch {
+    origin: Instant,
+    alarms: Alarms,
+    next_look: Instant,
+}
+
+impl AlarmWatch {
+    pub(super) fn new() -> Self {
+        let origin = Instant::now();
+        Self { origin, alarms: Alarms::default(), next_look: origin }
+    }
+
+    /// Looks at the counters, if it is time to.
+    pub(super) fn look<C>(&mut self, shared: &Shared<C>) {
+        if Instant::now() < self.next_look {
+            return;
+        }
+        self.next_look += LOOK_EVERY;
+        let mut standing = self.alarms.observe(LaneTime(micros(self.origin.elapsed())), &read(shared));
+        standing.extend(lock(&shared.at_the_disk).iter().map(|lane| Alarm::DiskHangs { lane: *lane }));
+        *lock(&shared.alarms) = standing;
+    }
 }
 
 /// Empties the lanes' traces into the files. A disk that fails ends the writing, not the lanes.

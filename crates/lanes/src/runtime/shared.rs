@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use tessera_contracts::prefix_map::{LaneIndex, PrefixMap};
 
 use crate::ring::park::Bed;
 use crate::runtime::Event;
+use crate::runtime::commands::CommandSender;
 use crate::telemetry::alarms::Alarm;
 use crate::telemetry::counters::LaneCounters;
 use crate::telemetry::trace::TraceEvent;
@@ -89,6 +89,6 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[derive(Debug)]
 pub(super) struct Door<C> {
-    pub(super) commands: SyncSender<C>,
+    pub(super) commands: CommandSender<C>,
     pub(super) bed: Arc<Bed>,
 }

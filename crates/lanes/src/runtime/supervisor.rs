@@ -25,6 +25,7 @@ use crate::ring::pressure::Pressure;
 use crate::runtime::lane_thread::{Ending, Pulse};
 use crate::runtime::log_thread::LogThread;
 use crate::runtime::means::Means;
+use crate::runtime::observer::{AlarmWatch, Observer};
 use crate::runtime::{ChangeRefused, RuntimeConfig, Shared, lock};
 use crate::time::{LaneTime, micros};
 use crate::wal::storage::Directory;
@@ -128,6 +129,7 @@ where
     F: Fn(LaneIndex) -> H + Send + Sync + 'static,
 {
     fn run(mut self, inbox: &Receiver<Request>) {
+        let mut alarms = (!Observer::is_wanted(&self.config)).then(AlarmWatch::new);
         while !self.stopping {
             match inbox.recv_timeout(self.next_look()) {
                 Ok(request) => self.handle(request),
@@ -137,6 +139,9 @@ where
             // All of them before a lane is judged: a log that was opened must be known before its lane is replaced.
             inbox.try_iter().for_each(|request| self.handle(request));
             self.look();
+            if let Some(alarms) = &mut alarms {
+                alarms.look(&self.shared);
+            }
         }
         self.stop(inbox);
     }

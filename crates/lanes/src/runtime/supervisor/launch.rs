@@ -2,19 +2,20 @@
 
 use std::io;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{channel, sync_channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use tessera_contracts::prefix_map::LaneIndex;
 
-use crate::context::Context;
+use crate::context::{Context, OwnWay};
 use crate::handler::Handler;
 use crate::lane::Mail;
 use crate::ring::link::link;
 use crate::ring::pressure::Pressure;
 use crate::runtime::Door;
+use crate::runtime::commands::command_queue;
 use crate::runtime::lane_thread::{self, Pulse, Seat};
 use crate::runtime::supervisor::{State, Supervisor, Watched};
 use crate::telemetry::counters::LaneCounters;
@@ -43,7 +44,7 @@ where
         let bed = self.means.bed(self.sockets.is_some())?;
         let (pressure, pulse) = (Arc::new(Pressure::default()), Arc::new(Pulse::default()));
         let (mail, mailbox) = channel();
-        let (commands, command_inbox) = sync_channel(self.config.commands_max);
+        let (commands, command_inbox) = command_queue(self.config.commands_max);
         let mut seed = [0u8; 32];
         getrandom(&mut seed, GetRandomFlags::empty())?;
         let mut cx = Context::new(index, &self.config.lane, self.map.clone(), seed, self.now(), counters);
@@ -79,9 +80,7 @@ where
             for_others.push((*there, Mail::Link(Box::new(out))));
             let _ = mail.send(Mail::Inlet(Box::new(inlet)));
         }
-        let (out, inlet) = link(index, index, &sizes, bed.clone(), pressure.clone());
-        let _ = mail.send(Mail::Link(Box::new(out)));
-        let _ = mail.send(Mail::Inlet(Box::new(inlet)));
+        cx.own_way = Some(OwnWay { sizes, bed: bed.clone(), pressure: pressure.clone() });
         let make = self.make.clone();
         let body = move || lane_thread::run(seat, move || make(index), cx);
         self.means.thread(format!("lane-{}", index.0), Box::new(body))?;
