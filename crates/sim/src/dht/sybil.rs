@@ -46,6 +46,7 @@ impl Sybil {
             streams_max: 512,
             stranger_agreements_per_sec: 1_000_000,
             stranger_agreements_burst: 1_000_000,
+            ..SealLimits::default()
         };
         let sealer = Sealer::new(crypto, NetworkKey::of_name(network), Suite::Aes256Gcm, &limits, &mut rng, now);
         Self { sealer, ring, rng }
