@@ -24,7 +24,8 @@ pub(crate) fn figures() -> Vec<Figure> {
             "lanes/message",
             "256 messages of 16 bytes between two lanes of one thread, beside 48 bytes over a bare rtrb ring",
             message::on_one_thread,
-        ),
+        )
+        .gated(5.0),
         Figure::cost(
             "lanes/message-threads",
             "65536 messages of 16 bytes between lanes, beside 48 bytes over a bare rtrb ring; spinning included",
@@ -45,7 +46,7 @@ pub(crate) fn figures() -> Vec<Figure> {
         ),
         Figure::rate(
             "lanes/commit-stream",
-            "the same, with the next group under way while one is synced, beside a thread that never waits for a group",
+            "the same with two groups under way, which go with one sync, beside a thread that syncs two at a time unasked",
             64 * 256,
             commit::stream,
         ),

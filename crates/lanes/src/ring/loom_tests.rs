@@ -36,8 +36,8 @@ impl<T> RingIn<T> for In<T> {
         self.0.tail.load(Ordering::Relaxed) - self.0.head.load(Ordering::Acquire) == self.0.slots.len()
     }
 
-    fn push(&mut self, item: T) -> Result<(), RingFull> {
-        self.push_all(&[item])
+    fn push(&mut self, item: &T) -> Result<(), RingFull> {
+        self.push_all(std::slice::from_ref(item))
     }
 
     fn push_all(&mut self, items: &[T]) -> Result<(), RingFull> {
@@ -155,7 +155,7 @@ fn with_the_envelope_first_one_is_seen_without_its_payload() {
         if headers.is_full() {
             return Err(RingFull);
         }
-        headers.push(Cell { envelope: *envelope, short: [] })?;
+        headers.push(&Cell { envelope: *envelope, short: [] })?;
         payloads.push_all(payload)
     });
 }

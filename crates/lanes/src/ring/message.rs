@@ -43,7 +43,7 @@ pub(crate) fn message_ring(size: RingSize) -> (MessageProducer, MessageConsumer)
 /// The producing end of a ring of `T`, as far as a message needs it.
 pub(crate) trait RingIn<T> {
     fn is_full(&self) -> bool;
-    fn push(&mut self, item: T) -> Result<(), RingFull>;
+    fn push(&mut self, item: &T) -> Result<(), RingFull>;
     /// Commits all of `items` at once, or none.
     fn push_all(&mut self, items: &[T]) -> Result<(), RingFull>;
 }
@@ -63,8 +63,8 @@ impl<T: Copy> RingIn<T> for Producer<T> {
     }
 
     #[inline]
-    fn push(&mut self, item: T) -> Result<(), RingFull> {
-        Self::push(self, item).map_err(|_| RingFull)
+    fn push(&mut self, item: &T) -> Result<(), RingFull> {
+        Self::push(self, *item).map_err(|_| RingFull)
     }
 
     fn push_all(&mut self, items: &[T]) -> Result<(), RingFull> {
@@ -72,10 +72,13 @@ impl<T: Copy> RingIn<T> for Producer<T> {
     }
 }
 
-impl<T> RingOut<T> for Consumer<T> {
+impl<T: Copy> RingOut<T> for Consumer<T> {
     #[inline]
     fn pop(&mut self) -> Option<T> {
-        Self::pop(self).ok()
+        // Copied from its place and then freed: what `Consumer::pop` returns is moved twice more before it is used.
+        let item = *self.peek().ok()?;
+        let _ = Self::pop(self);
+        Some(item)
     }
 
     #[inline]
@@ -105,7 +108,7 @@ pub(crate) fn publish<const SHORT: usize>(
         }
         payloads.push_all(payload)?;
     }
-    cells.push(cell)
+    cells.push(&cell)
 }
 
 /// Hands the next message to `handle` and frees its payload afterwards; `None` if there is none.
