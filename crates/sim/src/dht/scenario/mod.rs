@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use tessera_contracts::point::{ContentId, NodeId, Point as _};
 use tessera_dht::abuse::AbuseLimits;
 use tessera_dht::contact::Contact;
+use tessera_dht::lookup::Finish;
 use tessera_dht::node::command::{Answer, Command, CommandId, Outcome, Privacy};
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht::node::outbox::message_kind;
@@ -61,8 +62,22 @@ const JOIN_MAX: usize = 1500;
 
 enum Pending {
     Put(ContentId),
-    Get { id: ContentId, reader: usize, sequence_min: u64 },
-    Providers { id: ContentId },
+    Get {
+        id: ContentId,
+        reader: usize,
+        mutable: bool,
+        sequence_min: u64,
+        privacy: Privacy,
+    },
+    /// A get that ran out of time is no proof that there is nothing. It counts as wrong, and is asked once more for the
+    /// checkers alone.
+    GetAgain {
+        id: ContentId,
+        reader: usize,
+    },
+    Providers {
+        id: ContentId,
+    },
 }
 
 /// How a batch of commands went.
@@ -224,7 +239,7 @@ impl Stage {
         for completed in std::mem::take(&mut self.world.completed) {
             let Some(pending) = self.pending.remove(&completed.command) else { continue };
             let stats = completed.outcome.stats;
-            tally.asked += 1;
+            tally.asked += usize::from(!matches!(pending, Pending::GetAgain { .. }));
             match pending {
                 Pending::Put(id) => {
                     self.checks.put_done(&self.world, &id, &completed);
@@ -238,7 +253,7 @@ impl Stage {
                     }
                     note_wrong(tally, "put", &completed.outcome);
                 }
-                Pending::Get { id, reader, sequence_min } => {
+                Pending::Get { id, reader, mutable, sequence_min, privacy } => {
                     self.checks.get_done(&self.world, NETWORK, &id, &completed);
                     // What was answered from the reader's own store is no lookup.
                     if completed.outcome.finish.is_some() {
@@ -254,10 +269,22 @@ impl Stage {
                         }
                         answer => {
                             if matches!(answer, Answer::NoRecord) && self.world.nodes[reader].is_alive() {
-                                self.checks.get_missed(&self.world, &id, reader);
+                                if completed.outcome.finish == Some(Finish::OutOfTime) {
+                                    let command = Command::Get { id, mutable, privacy };
+                                    let command = self.world.command(reader, Some(id.as_bytes()), command);
+                                    self.pending.insert(command, Pending::GetAgain { id, reader });
+                                } else {
+                                    self.checks.get_missed(&self.world, &id, reader);
+                                }
                             }
                             note_wrong(tally, "get", &completed.outcome);
                         }
+                    }
+                }
+                Pending::GetAgain { id, reader } => {
+                    self.checks.get_done(&self.world, NETWORK, &id, &completed);
+                    if matches!(completed.outcome.answer, Answer::NoRecord) && self.world.nodes[reader].is_alive() {
+                        self.checks.get_missed(&self.world, &id, reader);
                     }
                 }
                 Pending::Providers { id } => {
@@ -326,7 +353,7 @@ impl Stage {
     ) {
         let command = Command::Get { id: *id, mutable, privacy };
         let command = self.world.command(reader, Some(id.as_bytes()), command);
-        self.pending.insert(command, Pending::Get { id: *id, reader, sequence_min });
+        self.pending.insert(command, Pending::Get { id: *id, reader, mutable, sequence_min, privacy });
     }
 
     pub(crate) fn find_providers(&mut self, reader: usize, id: &ContentId, limit: usize) {

@@ -68,7 +68,7 @@ pub(super) fn run(setup: &Setup) -> Findings {
         }
         stage.wait(5000, &mut ignored);
     }
-    for wrong in &across.wrong {
+    for wrong in inside.wrong.iter().chain(&across.wrong) {
         stage.say(wrong);
     }
     let f = &mut stage.findings;
