@@ -13,10 +13,12 @@ use tessera_dht::identity::{Crypto as _, Identity};
 use tessera_dht::node::LaneNode;
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht::seal::keys::NetworkKey;
+use tessera_dht::store::records::RecordLimits;
 use tessera_dht::wire::DATAGRAM_BYTES_MAX;
 use tessera_dht::wire::header::SLOT_OFFSET;
 use tessera_lanes::config::LaneConfig;
 use tessera_lanes::runtime::{self, RestartPolicy, Runtime, RuntimeConfig};
+use tessera_lanes::telemetry::trace_file::TraceFiles;
 use tessera_lanes::wal::{Durability, LogConfig};
 use zeroize::Zeroizing;
 
@@ -32,6 +34,12 @@ use crate::peer_addr::PeerAddr;
 /// How long lanes may take to recover and to hand each other what is theirs by now.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
+/// Trace events that wait to be taken if only dropped messages are traced.
+const TRACED_DROPS_MAX: usize = 64;
+
+/// Bytes of the largest value, cut into records: 64 MiB, the records' own headers and their manifests, and as much again.
+const LARGEST_VALUE_ROOM: usize = 128 << 20;
+
 /// Settings of a node. Every one has a default; [`start`](Self::start) does the rest.
 #[derive(Debug, Clone)]
 pub struct NodeBuilder {
@@ -46,6 +54,7 @@ pub struct NodeBuilder {
     kernel_steering: bool,
     pin: bool,
     trace_every: u32,
+    trace_files: Option<TraceFiles>,
     test_hooks: bool,
     config: NodeConfig,
 }
@@ -64,8 +73,14 @@ impl Default for NodeBuilder {
             kernel_steering: true,
             pin: false,
             trace_every: 0,
+            trace_files: None,
             test_hooks: false,
-            config: NodeConfig::default(),
+            // Room for the largest value there is, in a network of two nodes of one lane.
+            config: NodeConfig {
+                kept_alive_bytes_max: LARGEST_VALUE_ROOM,
+                records: RecordLimits { bytes_max: LARGEST_VALUE_ROOM as u32, ..RecordLimits::default() },
+                ..NodeConfig::default()
+            },
         }
     }
 }
@@ -178,7 +193,15 @@ impl NodeBuilder {
         self
     }
 
-    /// Allows [`Node::inject_panic`], for tests.
+    /// Writes traces to files in this folder, a JSON object a line, of at most so many bytes in all. Default: they wait for
+    /// [`Node::take_traces`].
+    #[must_use]
+    pub fn trace_files(mut self, folder: impl AsRef<Path>, bytes_max: u64) -> Self {
+        self.trace_files = Some(TraceFiles { folder: folder.as_ref().to_owned(), bytes_max });
+        self
+    }
+
+    /// Allows [`Node::inject_panic`] and [`Node::inject_stall`], for tests.
     #[must_use]
     pub fn test_hooks(mut self, allowed: bool) -> Self {
         self.test_hooks = allowed;
@@ -211,6 +234,9 @@ impl NodeBuilder {
                 // One more than the longest, so that a longer one is seen to be too long rather than cut.
                 datagram_bytes_max: DATAGRAM_BYTES_MAX + 1,
                 steer_offset: Some(SLOT_OFFSET as u16),
+                // A lane of the DHT has buffers of its own.
+                pool_buffers: 0,
+                arena_bytes_max: 0,
                 trace_every: self.trace_every,
                 ..LaneConfig::default()
             },
@@ -218,6 +244,8 @@ impl NodeBuilder {
             kernel_steering: self.kernel_steering,
             log: data.as_ref().map(|data| (data.log(), self.log)),
             pin: self.pin,
+            traces_max: if self.trace_every == 0 { TRACED_DROPS_MAX } else { RuntimeConfig::default().traces_max },
+            trace_files: self.trace_files.take(),
             restart: RestartPolicy::default(),
             ..RuntimeConfig::default()
         };

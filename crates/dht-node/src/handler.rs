@@ -43,8 +43,10 @@ pub(crate) enum NodeCommand {
     Peers(oneshot::Sender<Vec<(Contact, Option<u64>)>>),
     /// Answer after this long: the lane's timers serve callers that pause between tries.
     Sleep(Duration, oneshot::Sender<()>),
-    /// Fail, to show that the node outlives it. Only nodes built with test hooks send it.
+    /// Fail, to show that the node outlives it. Only nodes built with test hooks send these.
     Panic,
+    /// Hang for so long.
+    Stall(Duration),
 }
 
 /// Who waits for the outcome of a command.
@@ -277,6 +279,7 @@ impl Handler for DhtLane {
                 }
             }
             NodeCommand::Panic => panic!("this lane was told to panic"),
+            NodeCommand::Stall(time) => std::thread::sleep(time),
         }
     }
 

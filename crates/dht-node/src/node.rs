@@ -302,8 +302,16 @@ impl Node {
 
     /// Makes a lane panic, to see the node outlive it. False unless the node was built with test hooks.
     pub fn inject_panic(&self, lane: u8) -> bool {
-        self.0.test_hooks
-            && self.0.runtime().is_ok_and(|runtime| runtime.command(LaneIndex(lane), NodeCommand::Panic).is_ok())
+        self.inject(lane, NodeCommand::Panic)
+    }
+
+    /// Makes a lane hang for so long, to see it replaced. False unless the node was built with test hooks.
+    pub fn inject_stall(&self, lane: u8, time: Duration) -> bool {
+        self.inject(lane, NodeCommand::Stall(time))
+    }
+
+    fn inject(&self, lane: u8, fault: NodeCommand) -> bool {
+        self.0.test_hooks && self.0.runtime().is_ok_and(|runtime| runtime.command(LaneIndex(lane), fault).is_ok())
     }
 
     /// Tells the peers, saves what is to be saved, and stops. Calls under way end with [`NodeError::Stopped`].

@@ -200,13 +200,12 @@ pub(crate) async fn get(inner: &Arc<Inner>, id: ContentId, get: &Get) -> Result<
     let mut parts: Parts<(ContentId, Result<Vec<u8>, NodeError>)> = Parts::default();
     let (mut asked, mut done) = (std::collections::BTreeSet::new(), 1);
     loop {
-        let wanted: Vec<ContentId> = assembly.wanted().filter(|part| !asked.contains(*part)).copied().collect();
         if let Some(progress) = &get.progress {
-            progress(done, done + assembly.wanted().count());
+            progress(done, done + assembly.wanted().len());
         }
-        let mut wanted = wanted.into_iter();
+        // Few are under way, so the search is short however much is still wanted.
         while parts.len() < window.size
-            && let Some(part) = wanted.next()
+            && let Some(part) = assembly.wanted().find(|part| !asked.contains(*part)).copied()
         {
             asked.insert(part);
             let (inner, privacy) = (inner.clone(), get.privacy);

@@ -182,9 +182,13 @@ pub fn execute(
             changed(node.merge_back())?;
             json!({})
         }
-        "inject-panic" => {
+        "inject-panic" | "inject-stall" => {
             let lane = request["lane"].as_u64().and_then(|lane| u8::try_from(lane).ok()).unwrap_or(0);
-            if !node.inject_panic(lane) {
+            let injected = match request["milliseconds"].as_u64() {
+                Some(time) => node.inject_stall(lane, Duration::from_millis(time)),
+                None => node.inject_panic(lane),
+            };
+            if !injected {
                 return Err(Refused::bad("this node was not started with test hooks"));
             }
             json!({ "lane": lane })
