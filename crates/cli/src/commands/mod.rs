@@ -6,6 +6,7 @@ mod dht_output;
 pub(crate) mod node;
 mod node_config;
 mod node_log;
+mod node_screen;
 mod node_top;
 pub(crate) mod rules;
 pub(crate) mod runs;

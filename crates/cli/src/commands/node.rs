@@ -20,6 +20,9 @@ use super::node_config::{self, Durable, Settings};
 use super::node_log::{Format, Log};
 use super::node_top;
 
+/// What the files in `trace-dir` may take.
+const TRACE_BYTES_MAX: u64 = 64 << 20;
+
 /// Between two looks at signals and events.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -74,7 +77,7 @@ pub(crate) struct Start {
     #[arg(long, value_name = "ADDR")]
     public_addr: Option<SocketAddr>,
 
-    /// Settings from a file; flags win
+    /// Settings from a file, as docs/node.toml shows them; flags win
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -82,7 +85,7 @@ pub(crate) struct Start {
     #[arg(long, value_name = "FORMAT")]
     log: Option<Format>,
 
-    /// Allow `inject-panic`
+    /// Allow `inject-panic` and `inject-stall`
     #[arg(long, hide = true)]
     test_hooks: bool,
 }
@@ -118,6 +121,14 @@ enum Steer {
         #[command(flatten)]
         at: At,
     },
+    /// Make a lane hang
+    #[command(hide = true)]
+    InjectStall {
+        lane: u8,
+        milliseconds: u64,
+        #[command(flatten)]
+        at: At,
+    },
 }
 
 /// Which of the nodes that run here.
@@ -138,6 +149,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         }
         Some(Steer::MergeBack { at }) => steer(at, &json!({ "op": "merge-back" })),
         Some(Steer::InjectPanic { lane, at }) => steer(at, &json!({ "op": "inject-panic", "lane": lane })),
+        Some(Steer::InjectStall { lane, milliseconds, at }) => {
+            steer(at, &json!({ "op": "inject-stall", "lane": lane, "milliseconds": milliseconds }))
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -222,6 +236,9 @@ fn start_node(settings: &Settings, test_hooks: bool) -> Result<Node, String> {
     }
     if let Some(diversity) = settings.address_diversity {
         builder = builder.address_diversity(diversity);
+    }
+    if let Some(folder) = &settings.trace_dir {
+        builder = builder.trace_files(folder, TRACE_BYTES_MAX);
     }
     if let Some(durability) = settings.durability {
         builder = builder.durability(Durable::of(durability));

@@ -30,6 +30,7 @@ pub(crate) struct Settings {
     pub(crate) durability: Option<Durable>,
     pub(crate) pin: Option<bool>,
     pub(crate) trace_every: Option<u32>,
+    pub(crate) trace_dir: Option<PathBuf>,
     pub(crate) log: Option<Format>,
     pub(crate) limits: Limits,
 }
@@ -142,6 +143,7 @@ fn parse(text: &str) -> Result<Settings, String> {
             "durability" => settings.durability = Some(parsed(value).map_err(at)?),
             "pin" => settings.pin = Some(yes_or_no(value).map_err(at)?),
             "trace-every" => settings.trace_every = Some(number(value).map_err(at)?),
+            "trace-dir" => settings.trace_dir = Some(PathBuf::from(text_of(value).map_err(at)?)),
             "log" => {
                 settings.log = Some(match text_of(value).map_err(at)? {
                     "text" => Format::Text,
@@ -195,35 +197,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_setting_is_read() {
-        let key = "ab".repeat(32);
-        let settings = parse(&format!(
-            r#"
-            listen = "127.0.0.1:4242"
-            bootstrap = ["{key}@127.0.0.1:1"]
-            lanes = 3
-            data = "/var/lib/tessera"
-            network = "mine"
-            metrics = "127.0.0.1:9100"
-            public-addr = "203.0.113.7:4242"
-            address-diversity = false
-            durability = "strict"
-            pin = false
-            trace-every = 100
-            log = "json"
-            [limits]
-            record-bytes-max = 1_000_000
-            record-bytes-per-giver-max = 1000
-            requests-per-peer-per-sec = 7
-            requests-per-prefix-per-sec = 8
-            relays-max = 0
-            stem-hops = 2
-            "#
-        ))
-        .unwrap();
+    fn every_setting_is_read_from_the_documented_file() {
+        let settings = parse(include_str!("../../../../docs/node.toml")).unwrap();
         assert_eq!((settings.lanes, settings.network.as_deref()), (Some(3), Some("mine")));
         assert_eq!((settings.durability, settings.log), (Some(Durable::Strict), Some(Format::Json)));
         assert_eq!((settings.address_diversity, settings.pin), (Some(false), Some(false)));
+        assert_eq!(
+            (settings.listen, settings.public_addr),
+            ("0.0.0.0:4242".parse().ok(), "203.0.113.7:4242".parse().ok())
+        );
+        assert_eq!((settings.bootstrap.len(), settings.metrics), (1, "127.0.0.1:9100".parse().ok()));
+        assert_eq!(
+            (settings.data, settings.trace_dir),
+            (Some("/var/lib/tessera".into()), Some("/var/log/tessera".into()))
+        );
+        assert_eq!(settings.trace_every, Some(100));
         let mut config = NodeConfig::default();
         settings.limits.apply(&mut config);
         assert_eq!((config.records.bytes_max, config.records.bytes_per_giver_max), (1_000_000, 1000));

@@ -1,6 +1,6 @@
 //! `tessera node top`: a live view of a running node, lane by lane.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,8 +10,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::dht::Connection;
 use super::node::At;
+use super::node_screen::Screen;
 
-/// Watch a running node: packets, queues, drops, lookups, stores, contacts, health
+/// Watch a running node: packets, queues, drops, lookups, stores, contacts, health. On a terminal `q` ends it
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -33,22 +34,30 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, stop.clone()).map_err(|error| format!("cannot catch signals: {error}"))?;
     }
-    let live = std::io::stdout().is_terminal() && !args.once;
     let mut look = || connection.call(&json!({ "op": "top" }), &[], None).map_err(|refused| refused.to_string());
     let (mut before, mut at) = (look()?.0, Instant::now());
-    let mut out = std::io::stdout();
-    while !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(every);
+    let screen = if args.once { None } else { Screen::open() };
+    if let Some(screen) = &screen {
+        screen.draw(&view(&before, &before, every));
+    }
+    loop {
+        match &screen {
+            Some(screen) if !screen.wait(every, &stop) => return Ok(()),
+            Some(_) => {}
+            None => std::thread::sleep(every),
+        }
         let (now, elapsed) = (look()?.0, at.elapsed());
         at = Instant::now();
         let view = view(&before, &now, elapsed);
-        let clear = if live { "\x1b[H\x1b[2J" } else { "" };
-        if out.write_all(format!("{clear}{view}").as_bytes()).and_then(|()| out.flush()).is_err() || args.once {
+        let shown = match &screen {
+            Some(screen) => screen.draw(&format!("{view}\nq ends this view\n")),
+            None => std::io::stdout().write_all(view.as_bytes()).and_then(|()| std::io::stdout().flush()).is_ok(),
+        };
+        if !shown || args.once || stop.load(Ordering::Relaxed) {
             return Ok(());
         }
         before = now;
     }
-    Ok(())
 }
 
 /// What changed between two looks.

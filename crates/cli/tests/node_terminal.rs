@@ -1,0 +1,174 @@
+//! What a person at a terminal sees: the live view of a node, and the bar of a large value.
+
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+
+mod node_support;
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command};
+use std::sync::{Arc, Mutex};
+
+use node_support::{Place, until};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+
+/// A terminal of our own: we are the person in front of it.
+struct Terminal {
+    person: File,
+    device: File,
+    shown: Arc<Mutex<String>>,
+}
+
+impl Terminal {
+    fn new(rows: u16, columns: u16) -> Self {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
+        let person = openpt(flags).unwrap();
+        grantpt(&person).unwrap();
+        unlockpt(&person).unwrap();
+        let device = File::from(ioctl_tiocgptpeer(&person, flags).unwrap());
+        tcsetwinsize(&person, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        let (person, shown) = (File::from(person), Arc::<Mutex<String>>::default());
+        let (mut eyes, seen) = (person.try_clone().unwrap(), shown.clone());
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count) = eyes.read(&mut bytes) {
+                seen.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
+            }
+        });
+        Self { person, device, shown }
+    }
+
+    /// Runs a program here.
+    fn run(&self, mut command: Command) -> Child {
+        let device = || self.device.try_clone().unwrap();
+        command.stdin(device()).stdout(device()).stderr(device()).spawn().unwrap()
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.person.write_all(keys.as_bytes()).unwrap();
+    }
+
+    fn shown(&self) -> String {
+        self.shown.lock().unwrap().clone()
+    }
+
+    /// What stands on the screen now: the last whole frame, without the codes that draw it.
+    fn screen(&self) -> Option<Vec<String>> {
+        let shown = self.shown();
+        let frame = shown.rsplit_once("\x1b[J")?.0.rsplit_once("\x1b[H")?.1.to_owned();
+        Some(frame.replace("\x1b[K", "").split("\r\n").map(str::to_owned).collect())
+    }
+
+    /// The numbers in the row of a lane.
+    fn row(&self, lane: usize) -> Option<Vec<u64>> {
+        let is_it = |line: &String| line.split_whitespace().next() == Some(&lane.to_string());
+        let line = self.screen()?.into_iter().find(is_it)?;
+        line.split_whitespace().map(|number| number.parse().ok()).collect()
+    }
+
+    /// Whether keys are read one by one and not shown.
+    fn reads_keys(&self) -> bool {
+        !tcgetattr(&self.device).unwrap().local_modes.intersects(LocalModes::ICANON | LocalModes::ECHO)
+    }
+}
+
+#[test]
+fn top_follows_a_node_on_a_terminal_and_leaves_the_terminal_as_it_was() {
+    let place = Place::new();
+    let node = place.node(&["--lanes", "2"]);
+    let socket = node.socket();
+    let mut terminal = Terminal::new(30, 120);
+    let mut top = terminal.run(place.tessera(&["node", "top", "--every", "0.2", "--socket", &socket]));
+    until("both lanes are on the screen", || terminal.row(0).is_some() && terminal.row(1).is_some());
+    assert!(terminal.shown().starts_with("\x1b[?1049h\x1b[?25l"), "the second screen, without a cursor");
+    assert!(terminal.reads_keys());
+    let screen = terminal.screen().unwrap();
+    assert!(screen[0].starts_with(&format!("node {}", &node.id()[..16])), "{screen:?}");
+    assert!(screen[0].contains("NOT UP"), "it is alone, and says so: {screen:?}");
+    // It follows: another node joins, a value is stored.
+    let other = place.node(&["--lanes", "1", "--bootstrap", &node.address()]);
+    place.until_knows(&other, 1);
+    until("the contact is seen", || terminal.screen().is_some_and(|lines| lines[1].contains(" 1 contacts")));
+    let held = |terminal: &Terminal| (0..2).filter_map(|lane| terminal.row(lane)).map(|row| row[10]).sum::<u64>();
+    assert_eq!(held(&terminal), 0);
+    let mut stored = 0;
+    let mut moved = false;
+    until("datagrams, records and stores are seen to move", || {
+        place.ask(&other, &["put"], format!("value {stored}").as_bytes());
+        stored += 1;
+        let rows: Vec<_> = (0..2).filter_map(|lane| terminal.row(lane)).collect();
+        moved |= rows.iter().any(|row| row[1] > 0 && row[2] > 0 && row[3] > 0 && row[5] > 0);
+        moved && held(&terminal) > 0
+    });
+    // A key that means nothing changes nothing; `q` ends it.
+    terminal.press("x");
+    terminal.press("q");
+    assert!(top.wait().unwrap().success());
+    until("the first screen is back", || terminal.shown().ends_with("\x1b[?25h\x1b[?1049l"));
+    assert!(!terminal.reads_keys());
+    // So does a signal, and the end of the node.
+    for ends_with_the_node in [false, true] {
+        let terminal = Terminal::new(30, 120);
+        let mut top = terminal.run(place.tessera(&["node", "top", "--every", "0.1", "--socket", &socket]));
+        until("the view is there", || terminal.row(1).is_some());
+        match ends_with_the_node {
+            false => kill_process(Pid::from_child(&top), Signal::INT).unwrap(),
+            true => node.signal(Signal::TERM),
+        }
+        assert_eq!(top.wait().unwrap().code(), Some(if ends_with_the_node { 2 } else { 0 }));
+        until("the first screen is back", || terminal.shown().contains("\x1b[?25h\x1b[?1049l"));
+        assert!(!terminal.reads_keys());
+        assert_eq!(terminal.shown().contains("error:"), ends_with_the_node, "{}", terminal.shown());
+    }
+}
+
+#[test]
+fn a_small_terminal_is_not_overrun() {
+    let place = Place::new();
+    let node = place.node(&["--lanes", "8"]);
+    let mut terminal = Terminal::new(7, 40);
+    let socket = node.socket();
+    let mut top = terminal.run(place.tessera(&["node", "top", "--every", "0.1", "--socket", &socket]));
+    until("two views were drawn", || terminal.shown().matches("\x1b[J").count() >= 2);
+    let screen = terminal.screen().unwrap();
+    assert_eq!(screen.len(), 7, "{screen:?}");
+    assert!(screen.iter().all(|line| line.chars().count() <= 40), "{screen:?}");
+    terminal.press("q");
+    assert!(top.wait().unwrap().success());
+}
+
+#[test]
+fn a_large_value_travels_under_a_bar_that_is_gone_afterwards() {
+    let place = Place::new();
+    let first = place.node(&["--lanes", "1"]);
+    let node = place.node(&["--lanes", "1", "--bootstrap", &first.address()]);
+    place.until_knows(&node, 1);
+    let (large, back) = (place.path("large"), place.path("back"));
+    let value: Vec<u8> = (0..1_500_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    std::fs::write(&large, &value).unwrap();
+    let mut id = String::new();
+    for (node, args) in
+        [(&node, vec!["put", large.to_str().unwrap()]), (&first, vec!["get", "--output", back.to_str().unwrap()])]
+    {
+        let terminal = Terminal::new(24, 100);
+        let socket = node.socket();
+        let mut all = vec!["dht", "--socket", &socket];
+        all.extend(&args);
+        if args[0] == "get" {
+            all.push(&id);
+        }
+        assert!(terminal.run(place.tessera(&all)).wait().unwrap().success(), "{}", terminal.shown());
+        until("all of it is shown", || terminal.shown().ends_with('\n'));
+        let shown = terminal.shown();
+        let bars = shown.split("\r\x1b[K").filter(|line| line.starts_with('[') && line.contains(" parts ")).count();
+        assert!(bars > usize::from(args[0] == "put"), "it moved: {shown:?}");
+        let last = shown.rsplit("\r\x1b[K").next().unwrap().trim().to_owned();
+        assert!(!last.starts_with('['), "and is gone: {shown:?}");
+        if args[0] == "put" {
+            id = last.lines().last().unwrap().trim().to_owned();
+        }
+    }
+    assert!(std::fs::read(&back).unwrap() == value, "byte for byte");
+}
