@@ -28,7 +28,7 @@ fn a_lane_that_hangs_is_replaced_and_what_died_with_it_raises_an_alarm_everywher
     let status = || place.json(&node, &["status"]);
     assert_eq!(status()["alarms"], serde_json::json!([]), "all is well");
     // While lane 1 hangs, lane 2 is born again and introduces itself to it: these words die with lane 1.
-    steer(&["inject-stall", "1", "6000"]);
+    steer(&["inject-stall", "1", "3000"]);
     steer(&["inject-panic", "2"]);
     until("the alarm stands", || status()["alarms"].as_array().unwrap().len() == 1);
     let alarm = status()["alarms"][0].as_str().unwrap().to_owned();
