@@ -1,15 +1,12 @@
 //! Every checker catches the rule it is there for, when that rule is broken on purpose.
 #![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
-mod broken;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use broken::{Broken, Rule};
+use tessera_sim::coordination::broken::{Broken, Rule};
 use tessera_sim::coordination::config::{Config, Level};
-use tessera_sim::coordination::sink::Sink;
 use tessera_sim::coordination::stage::Violation;
 use tessera_sim::coordination::world::{Report, World};
 use tessera_sim::coordination::{checkers, coordinator, shrink};
@@ -31,14 +28,12 @@ fn simulate(rule: Rule, config: &Config) -> Result<Report, Violation> {
         }
         _ => {}
     }
-    let mut sink = Sink::default();
-    sink.unfenced = rule == Rule::SinkUnfenced;
     let mut checkers = checkers::all();
     if rule != Rule::None {
         // Only the checker that is there for the rule looks: it must not need another's help.
         checkers.retain(|checker| checker.name() == rule.caught_by());
     }
-    World::watched_by(checkers, config, Broken::new(coordinator(&backend_config), rule), sink).run()
+    World::watched_by(checkers, config, Broken::new(coordinator(&backend_config), rule), rule.sink()).run()
 }
 
 /// The first property that some world finds broken.

@@ -3,22 +3,26 @@
 use std::fmt;
 
 use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::{SplitReplacePlan, SplitResidualPlan};
 use tessera_contracts::{Cursor, CursorUpdate, ShardSpec};
 use tessera_coordination::decide::order::OrderRequest;
 use tessera_coordination::decide::renew::RenewResult;
-use tessera_coordination::error::{
-    AccessRefused, ClaimError, IdempotentOutcome, InfraError, LeaseRefused, RunTransitionError,
-};
+use tessera_coordination::error::IdempotentOutcome;
 use tessera_coordination::events::NoEvents;
 use tessera_coordination::record::history::ReleaseReason;
 use tessera_coordination::record::park::Park;
 use tessera_coordination::record::snapshot::{AcquireResultView, AcquireScratch, CapacityHint};
 use tessera_coordination::record::status::ParkReason;
+use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::{CoordinationBackend, Lease, RunManagement, ShardClaiming};
+
+use super::refusal::{Refusal, Told, refused};
 
 /// The tenant of every simulated run.
 pub const TENANT: TenantId = TenantId::from_bytes([3; 32]);
+/// A tenant that has nothing.
+pub const STRANGER: TenantId = TenantId::from_bytes([4; 32]);
 /// The simulated run.
 pub const RUN: RunId = RunId::new(1);
 
@@ -34,6 +38,29 @@ pub enum Caller {
     Worker(usize),
     /// A person, who is not lease-gated.
     Operator,
+    /// Someone who asks for what is wrong, in the tenant's name; see [`super::vandal`].
+    Vandal,
+    /// The same, in another tenant's name.
+    Stranger,
+}
+
+impl Caller {
+    /// In whose name it asks.
+    pub const fn tenant(self) -> TenantId {
+        match self {
+            Self::Worker(_) | Self::Operator | Self::Vandal => TENANT,
+            Self::Stranger => STRANGER,
+        }
+    }
+
+    /// The worker it says it is; a vandal says nothing.
+    pub const fn worker_id(self) -> WorkerId {
+        match self {
+            Self::Worker(worker) => worker_id(worker),
+            Self::Stranger => WorkerId::new(1),
+            Self::Operator | Self::Vandal => WorkerId::UNASSIGNED,
+        }
+    }
 }
 
 /// One request, with the time on its sender's clock.
@@ -57,8 +84,8 @@ pub enum Request {
     Acquire { key: ShardKey },
     /// More time.
     Renew { lease: Lease },
-    /// Progress up to and including `last`.
-    Checkpoint { lease: Lease, last: u16, op: OpId },
+    /// Progress up to and including `last`; without it, wrong.
+    Checkpoint { lease: Lease, last: Option<u16>, op: OpId },
     /// Done; `last` is absent if there was nothing to do.
     Complete { lease: Lease, last: Option<u16>, op: OpId },
     /// Cannot go on.
@@ -77,6 +104,10 @@ pub enum Request {
     CompleteRun { op: OpId },
     /// Call it off.
     CancelRun { op: OpId },
+    /// Make a run.
+    CreateRun { run: RunId },
+    /// Give a run these shards, each with its first key and its end.
+    Register { run: RunId, roots: Vec<(ShardId, Vec<u8>, Vec<u8>)>, op: OpId },
 }
 
 impl Request {
@@ -95,7 +126,9 @@ impl Request {
             | Self::Unpark { .. }
             | Self::Order { .. }
             | Self::CompleteRun { .. }
-            | Self::CancelRun { .. } => None,
+            | Self::CancelRun { .. }
+            | Self::CreateRun { .. }
+            | Self::Register { .. } => None,
         }
     }
 
@@ -118,8 +151,11 @@ impl Request {
             | Self::SplitResidual { op, .. }
             | Self::Unpark { op, .. }
             | Self::CompleteRun { op }
-            | Self::CancelRun { op } => Some(*op),
-            Self::Claim | Self::Acquire { .. } | Self::Renew { .. } | Self::Order { .. } => None,
+            | Self::CancelRun { op }
+            | Self::Register { op, .. } => Some(*op),
+            Self::Claim | Self::Acquire { .. } | Self::Renew { .. } | Self::Order { .. } | Self::CreateRun { .. } => {
+                None
+            }
         }
     }
 }
@@ -155,23 +191,14 @@ pub enum Outcome {
     Superseded,
 }
 
-/// Why the protocol says no.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The lease opens nothing any more.
-    Lease(LeaseRefused),
-    /// The run is settled.
-    RunSettled,
-    /// Something else, in words.
-    Other(String),
-}
-
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { at, caller, request } = self;
         match caller {
             Caller::Worker(worker) => write!(f, "at {at} w{worker} {request}"),
             Caller::Operator => write!(f, "at {at} operator {request}"),
+            Caller::Vandal => write!(f, "at {at} vandal {request}"),
+            Caller::Stranger => write!(f, "at {at} stranger {request}"),
         }
     }
 }
@@ -188,8 +215,12 @@ impl fmt::Display for Request {
                 return write!(f, "unparks {} expecting fence {fence}, op {op}", key.shard);
             }
             Self::Order { key, order, .. } => return write!(f, "orders {}: {order:?}", key.shard),
+            Self::CreateRun { run } => return write!(f, "creates run {run}"),
+            Self::Register { run, roots, op } => {
+                return write!(f, "registers {} shards in run {run}, op {op}", roots.len());
+            }
             Self::Renew { .. } => "renews".to_string(),
-            Self::Checkpoint { last, .. } => format!("checkpoints {last}"),
+            Self::Checkpoint { last, .. } => format!("checkpoints {last:?}"),
             Self::Complete { last, .. } => format!("completes at {last:?}"),
             Self::Park { reason, .. } => format!("parks for {reason:?}"),
             Self::Release { last, reason, .. } => format!("releases at {last:?} ({reason:?})"),
@@ -259,56 +290,64 @@ pub(super) fn cursor(last: Option<u16>) -> Cursor {
 
 /// Asks the backend.
 pub fn perform(backend: &mut impl Backend, call: &Call, scratch: &mut AcquireScratch) -> Answer {
-    let now = call.at;
+    let (now, tenant) = (call.at, call.caller.tenant());
     match &call.request {
         Request::Claim | Request::Acquire { .. } => grant(backend, call, scratch),
-        Request::Renew { lease } => match backend.renew(now, TENANT, lease) {
+        Request::Renew { lease } => match backend.renew(now, tenant, lease) {
             Ok(renewed) => Answer::Renewed(renewed),
             Err(error) => refused(error),
         },
         Request::Checkpoint { lease, last, op } => {
-            plain(backend.checkpoint(now, TENANT, lease, cursor(Some(*last)).as_update(), *op))
+            plain(backend.checkpoint(now, tenant, lease, cursor(*last).as_update(), *op))
         }
         Request::Complete { lease, last, op } => {
-            plain(backend.complete(now, TENANT, lease, cursor(*last).as_update(), *op))
+            plain(backend.complete(now, tenant, lease, cursor(*last).as_update(), *op))
         }
         Request::Park { lease, reason, op } => {
-            plain(backend.park_shard(now, TENANT, lease, Park::because(*reason).with_detail("simulated"), *op))
+            plain(backend.park_shard(now, tenant, lease, Park::because(*reason).with_detail("simulated"), *op))
         }
         Request::Release { lease, last, reason, op } => {
             let cursor = last.map(|last| cursor(Some(last)));
             let cursor: Option<CursorUpdate<'_>> = cursor.as_ref().map(Cursor::as_update);
-            plain(backend.release(now, TENANT, lease, cursor, *reason, *op))
+            plain(backend.release(now, tenant, lease, cursor, *reason, *op))
         }
         Request::SplitReplace { lease, plan, op } => {
-            answered(backend.split_replace(now, TENANT, lease, plan, *op), |children| children)
+            answered(backend.split_replace(now, tenant, lease, plan, *op), |children| children)
         }
         Request::SplitResidual { lease, plan, op } => {
-            answered(backend.split_residual(now, TENANT, lease, plan, *op), |child| vec![child])
+            answered(backend.split_residual(now, tenant, lease, plan, *op), |child| vec![child])
         }
         Request::Unpark { key, fence, op } => {
-            answered(backend.unpark_shard(now, TENANT, *key, *fence, *op), |_| Vec::new())
+            answered(backend.unpark_shard(now, tenant, *key, *fence, *op), |_| Vec::new())
         }
         Request::Order { key, fence, order } => {
-            match backend.order_with_events(now, TENANT, *key, *fence, *order, &mut NoEvents) {
+            match backend.order_with_events(now, tenant, *key, *fence, *order, &mut NoEvents) {
                 Ok(()) => Answer::Accepted { outcome: Outcome::Executed, children: Vec::new() },
                 Err(error) => refused(error),
             }
         }
-        Request::CompleteRun { op } => plain(backend.complete_run(now, TENANT, RUN, *op)),
-        Request::CancelRun { op } => plain(backend.cancel_run(now, TENANT, RUN, *op)),
+        Request::CompleteRun { op } => plain(backend.complete_run(now, tenant, RUN, *op)),
+        Request::CancelRun { op } => plain(backend.cancel_run(now, tenant, RUN, *op)),
+        Request::CreateRun { run } => match backend.create_run(now, tenant, *run, RunConfig::default()) {
+            Ok(()) => Answer::Accepted { outcome: Outcome::Executed, children: Vec::new() },
+            Err(error) => refused(error),
+        },
+        Request::Register { run, roots, op } => {
+            let roots: Vec<InitialShardInput<'_>> =
+                roots.iter().map(|(shard, start, end)| InitialShardInput::new(*shard, start, end)).collect();
+            answered(backend.register_shards(now, tenant, *run, &roots, *op), |_| Vec::new())
+        }
     }
 }
 
 fn grant(backend: &mut impl Backend, call: &Call, scratch: &mut AcquireScratch) -> Answer {
-    let Caller::Worker(worker) = call.caller else { return Answer::NoShard };
-    let worker = worker_id(worker);
+    let (tenant, worker) = (call.caller.tenant(), call.caller.worker_id());
     match call.request {
         Request::Acquire { key } => backend
-            .acquire_and_restore_into(call.at, TENANT, key, worker, scratch)
+            .acquire_and_restore_into(call.at, tenant, key, worker, scratch)
             .map_or_else(refused, |view| granted(&view)),
         _ => {
-            let claimed = backend.claim_next_available(call.at, TENANT, RUN, worker, scratch);
+            let claimed = backend.claim_next_available(call.at, tenant, RUN, worker, scratch);
             claimed.map_or_else(refused, |view| granted(&view))
         }
     }
@@ -343,99 +382,4 @@ pub(super) fn answered<T, E: Told>(
         Err(error) => return refused(error),
     };
     Answer::Accepted { outcome, children: children(value) }
-}
-
-/// An error as an answer.
-pub(super) fn refused(error: impl Told) -> Answer {
-    error.told()
-}
-
-/// What can be told as an answer.
-pub(super) trait Told {
-    fn told(self) -> Answer;
-}
-
-fn infra(error: &InfraError) -> Answer {
-    match error {
-        InfraError::Transient { .. } => Answer::Failed,
-        InfraError::Corruption { .. } => panic!("the backend calls its own records corrupt: {error}"),
-    }
-}
-
-fn access(error: &AccessRefused) -> Answer {
-    match error {
-        AccessRefused::RunNotActive { .. } => Answer::Refused(Refusal::RunSettled),
-        other => Answer::Refused(Refusal::Other(other.to_string())),
-    }
-}
-
-/// Errors of operations under a lease, which have the same building blocks.
-macro_rules! leased {
-    ($($error:ident),*) => {$(
-        impl Told for tessera_coordination::error::$error {
-            fn told(self) -> Answer {
-                match &self {
-                    Self::Access(refused) => access(refused),
-                    Self::Lease(refused) => Answer::Refused(Refusal::Lease(*refused)),
-                    Self::BackendError(error) => infra(error),
-                    other => Answer::Refused(Refusal::Other(other.to_string())),
-                }
-            }
-        }
-    )*};
-}
-
-leased!(CheckpointError, CompleteError, ParkError, SplitError, ReleaseError, OrderError);
-
-impl Told for tessera_coordination::error::RenewError {
-    fn told(self) -> Answer {
-        match &self {
-            Self::Access(refused) => access(refused),
-            Self::Lease(refused) => Answer::Refused(Refusal::Lease(*refused)),
-            Self::BackendError(error) => infra(error),
-        }
-    }
-}
-
-impl Told for tessera_coordination::error::AcquireError {
-    fn told(self) -> Answer {
-        match &self {
-            Self::Access(refused) => access(refused),
-            Self::BackendError(error) => infra(error),
-            Self::AlreadyLeased(_) => Answer::NoShard,
-            other => Answer::Refused(Refusal::Other(other.to_string())),
-        }
-    }
-}
-
-impl Told for tessera_coordination::error::UnparkError {
-    fn told(self) -> Answer {
-        match &self {
-            Self::Access(refused) => access(refused),
-            Self::BackendError(error) => infra(error),
-            other => Answer::Refused(Refusal::Other(other.to_string())),
-        }
-    }
-}
-
-impl Told for RunTransitionError {
-    fn told(self) -> Answer {
-        match &self {
-            Self::Illegal { .. } => Answer::Refused(Refusal::RunSettled),
-            Self::BackendError(error) => infra(error),
-            other => Answer::Refused(Refusal::Other(other.to_string())),
-        }
-    }
-}
-
-impl Told for ClaimError {
-    fn told(self) -> Answer {
-        match &self {
-            Self::BackendError(error) => infra(error),
-            Self::NoneAvailable { .. } => Answer::NoShard,
-            Self::Throttled { .. } => Answer::Throttled,
-            Self::RunNotActive { .. } => Answer::Refused(Refusal::RunSettled),
-            other => Answer::Refused(Refusal::Other(other.to_string())),
-        }
-    }
 }

@@ -100,6 +100,9 @@ pub struct Rates {
     pub split_storm: u32,
     /// Nothing gets through for a while, and then everything at once.
     pub overload: u32,
+    /// Someone asks for what is wrong, on purpose; see [`super::vandal`]. This goes on when the faults have stopped: it is to
+    /// hinder nobody.
+    pub vandal: u32,
 }
 
 impl Rates {
@@ -124,6 +127,7 @@ impl Rates {
         cancel: 0,
         split_storm: 0,
         overload: 0,
+        vandal: 0,
     };
 
     const STORM: Self = Self {
@@ -147,9 +151,10 @@ impl Rates {
         cancel: 3_000,
         split_storm: 20_000,
         overload: 20_000,
+        vandal: 60_000,
     };
 
-    fn each(&mut self) -> [(&'static str, &mut u32); 20] {
+    fn each(&mut self) -> [(&'static str, &mut u32); 21] {
         [
             ("lose_request", &mut self.lose_request),
             ("lose_reply", &mut self.lose_reply),
@@ -171,6 +176,7 @@ impl Rates {
             ("cancel", &mut self.cancel),
             ("split_storm", &mut self.split_storm),
             ("overload", &mut self.overload),
+            ("vandal", &mut self.vandal),
         ]
     }
 
@@ -281,8 +287,8 @@ impl Config {
         (config.cooldown, config.retries, config.shards_max) = (0, 0, 64);
         for (name, rate) in config.rates.each() {
             *rate = match name {
-                // The model has no orders.
-                "order_yield" | "order_split" | "split_storm" => 0,
+                // The model has no orders, and its workers ask for nothing wrong.
+                "order_yield" | "order_split" | "split_storm" | "vandal" => 0,
                 "lose_request" | "lose_reply" | "duplicate" | "delay" => 150_000,
                 "park" | "release" | "split_replace" | "split_residual" => 60_000,
                 "fail_before" | "fail_after" => 40_000,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tessera_contracts::ids::ShardId;
 use tessera_coordination_etcd::EtcdConfig;
 use tessera_coordination_etcd::coordinator::AsyncEtcdCoordinator;
-use tessera_coordination_etcd::kv::{Kv as _, Moment};
+use tessera_coordination_etcd::kv::{Kv as _, Moment, Revision};
 use tessera_coordination_etcd::sim_kv::faults::FaultRates;
 use tessera_coordination_etcd::sim_kv::{SimKv, block_on};
 use tessera_coordination_etcd::sync;
@@ -42,6 +42,7 @@ pub fn stage(config: &Config, level: Level) -> Stage<sync::SimEtcdCoordinator> {
         rates: rates(level),
         last_heartbeat: Moment::default(),
         misses: 0,
+        revision: Revision::default(),
     };
     Stage::new(checkers::all(), config.clone(), backend, Sink::of(config)).with_weather(Box::new(weather))
 }
@@ -64,6 +65,8 @@ struct Store {
     last_heartbeat: Moment,
     /// How often a compare-and-set had missed when last asked.
     misses: u64,
+    /// How far the store was when last asked.
+    revision: Revision,
 }
 
 impl fmt::Debug for Store {
@@ -88,6 +91,15 @@ impl<B> Weather<B> for Store {
     fn missed(&mut self) -> bool {
         let before = std::mem::replace(&mut self.misses, self.kv.compare_misses());
         self.misses > before
+    }
+
+    fn moved(&mut self) -> bool {
+        let now = self.kv.inspect(|store| store.revision());
+        std::mem::replace(&mut self.revision, now) != now
+    }
+
+    fn time(&self) -> Duration {
+        Moment::default().until(self.kv.now())
     }
 
     fn pass(&mut self, ticks: u64) {

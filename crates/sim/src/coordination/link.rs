@@ -18,7 +18,8 @@ use tessera_coordination::record::park::Park;
 use tessera_coordination::record::snapshot::{AcquireResultView, AcquireScratch};
 use tessera_coordination::{CoordinationBackend, Lease, ShardClaiming};
 
-use super::call::{Answer, Backend, Call, Caller, Request, answered, granted, key_number, plain, refused};
+use super::call::{Answer, Backend, Call, Caller, Request, answered, granted, key_number, plain};
+use super::refusal::refused;
 use super::sessions::Air;
 use super::stage::Stage;
 
@@ -106,9 +107,7 @@ impl<B: Backend> CoordinationBackend for Link<B> {
         op: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<()>, CheckpointError> {
-        // A checkpoint without a key is refused; sessions here make none.
-        let last = last(cursor).unwrap_or_default();
-        self.ask(now, Request::Checkpoint { lease: *lease, last, op }, |backend| {
+        self.ask(now, Request::Checkpoint { lease: *lease, last: last(cursor), op }, |backend| {
             let done = backend.checkpoint_with_events(now, tenant, lease, cursor, op, events);
             (done.clone(), plain(done))
         })

@@ -6,7 +6,9 @@ use tessera_coordination::error::LeaseRefused;
 use tessera_coordination::record::history::{MoveReason, ReleaseReason};
 use tessera_coordination::record::status::{ParkReason, ShardStatus};
 
-use super::call::{Answer, Outcome, Refusal, Request};
+use super::call::{Answer, Caller, Outcome, Request};
+use super::refusal::Refusal;
+use super::vandal;
 use super::watch::Sight;
 
 /// How often each path was taken.
@@ -65,7 +67,8 @@ pub const ALL: [&str; 38] = [
 impl Marks {
     /// Notes that a path was taken.
     pub fn note(&mut self, mark: &'static str) {
-        debug_assert!(ALL.contains(&mark) || OF_STORES.contains(&mark), "{mark} is not on the list");
+        let is_listed = || ALL.iter().chain(&OF_STORES).chain(&vandal::WAYS).any(|listed| *listed == mark);
+        debug_assert!(is_listed(), "{mark} is not on the list");
         *self.0.entry(mark).or_default() += 1;
     }
 
@@ -83,11 +86,14 @@ impl Marks {
 
     /// The paths that nobody took.
     pub fn missing(&self) -> Vec<&'static str> {
-        ALL.into_iter().filter(|mark| self.count(mark) == 0).collect()
+        ALL.into_iter().chain(vandal::WAYS).filter(|mark| self.count(mark) == 0).collect()
     }
 
-    /// Notes what a call shows.
+    /// Notes what a call shows. What a vandal did is noted by whoever sent it, in its own words.
     pub fn see(&mut self, sight: &Sight<'_>) {
+        if matches!(sight.call.caller, Caller::Vandal | Caller::Stranger) {
+            return;
+        }
         if sight.worker().is_some_and(|worker| sight.clock_offsets[worker] < 0) {
             self.note("a request came from a clock that was behind");
         }
@@ -119,13 +125,13 @@ impl Marks {
                 LeaseRefused::OwnerDivergence { .. } => {}
             },
             (_, Answer::Refused(Refusal::RunSettled)) => self.note("an operation in a settled run was refused"),
-            (Request::SplitReplace { .. } | Request::SplitResidual { .. }, Answer::Refused(Refusal::Other(why))) => {
-                self.note("a split was refused");
-                if why.contains("limit") {
-                    self.note("a split was refused for want of room");
-                }
+            (Request::SplitReplace { .. } | Request::SplitResidual { .. }, Answer::Refused(Refusal::TooManyShards)) => {
+                self.note("a split was refused for want of room");
             }
-            (Request::Unpark { .. }, Answer::Refused(Refusal::Other(_))) => self.note("a late unpark was refused"),
+            (Request::SplitReplace { .. } | Request::SplitResidual { .. }, Answer::Refused(_)) => {
+                self.note("a split was refused");
+            }
+            (Request::Unpark { .. }, Answer::Refused(_)) => self.note("a late unpark was refused"),
             (request, Answer::Accepted { outcome, .. }) => self.see_accepted(sight, request, *outcome),
             _ => {}
         }

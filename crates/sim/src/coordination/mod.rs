@@ -13,23 +13,29 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args as ClapArgs, ValueEnum};
 use tessera_coordination::{CoordinatorRuntimeConfig, InMemoryCoordinator};
 
+pub mod broken;
 pub mod call;
 pub mod checkers;
 pub mod config;
 pub mod dice;
+mod due;
 pub mod etcd;
+mod forged;
 mod link;
 pub mod local;
 pub mod marks;
+pub mod refusal;
 mod sessions;
 pub mod sink;
 pub mod stage;
 pub mod story;
 pub mod trace;
+pub mod vandal;
 pub mod watch;
 pub mod worker;
 pub mod world;
 
+use self::broken::{Broken, Rule};
 use self::config::{Config, Level};
 use self::dice::Dice;
 use self::marks::Marks;
@@ -82,6 +88,9 @@ pub struct Args {
     /// Write the steps of one small world to this file, for TLC to judge; see specs/coordination/README.md.
     #[arg(long, value_name = "FILE")]
     export_trace: Option<PathBuf>,
+    /// Export a world around a coordinator that breaks this rule, and in which that shows; see docs/MUTANTS.md.
+    #[arg(long, value_name = "RULE", requires = "export_trace", default_value = "none")]
+    broken: Rule,
 }
 
 /// Which backend a world is built around.
@@ -126,17 +135,17 @@ impl BackendName {
 pub fn run(args: &Args) -> ExitCode {
     let first = args.seed.unwrap_or_else(fresh_seed);
     if let Some(path) = &args.export_trace {
-        return export_trace(first, path);
+        return export_trace(first, args.broken, path);
     }
     println!("coordination: seed {first}, level {}{}", args.level, if args.swarm { ", swarm" } else { "" });
     let start = Instant::now();
     let deadline = args.minutes.map(|minutes| start + Duration::from_secs(60 * u64::from(minutes)));
     let (mut steps, mut calls, mut worlds, mut marks) = (0, 0, 0_u64, Marks::default());
+    let mut seeds = world_seeds(first);
     let shows_progress = args.progress || std::io::stderr().is_terminal();
     let mut last_shown = start;
     loop {
-        let seed = if worlds == 0 { first } else { Dice::new(first.wrapping_add(worlds)).roll() };
-        let config = args.config(seed);
+        let config = args.config(seeds.next().unwrap_or(first));
         match args.backend.simulate(&config, args.level) {
             Ok(report) => {
                 steps += report.steps;
@@ -174,24 +183,38 @@ pub fn run(args: &Args) -> ExitCode {
 }
 
 /// Writes down one small world in the model's terms.
-fn export_trace(seed: u64, path: &Path) -> ExitCode {
+fn export_trace(seed: u64, rule: Rule, path: &Path) -> ExitCode {
     let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("Exported");
-    let (ended, text) = traced(seed, name);
-    let written = std::fs::write(path, text.module);
-    match (ended, written) {
-        (Ok(_), Ok(())) => {
+    let Some(seed) = telling_seed(seed, rule) else {
+        eprintln!("{rule:?} does not show in {TELLING_WORLDS} small worlds from seed {seed}");
+        return ExitCode::FAILURE;
+    };
+    let text = traced(seed, rule, name);
+    match std::fs::write(path, text.module) {
+        Ok(()) => {
             println!("coordination: seed {seed}, {} steps written to {}", text.steps, path.display());
             ExitCode::SUCCESS
         }
-        (Err(violation), _) => {
-            println!("{} is broken in the exported world: {}", violation.property, violation.what);
-            ExitCode::FAILURE
-        }
-        (_, Err(error)) => {
+        Err(error) => {
             eprintln!("cannot write {}: {error}", path.display());
             ExitCode::FAILURE
         }
     }
+}
+
+/// How many small worlds are tried for one in which a broken rule shows.
+const TELLING_WORLDS: u64 = 400;
+
+/// The first seed from this one on in whose small world the broken rule is noticed by the checker that is there for it.
+fn telling_seed(first: u64, rule: Rule) -> Option<u64> {
+    let mut seeds = std::iter::once(first).chain((1..TELLING_WORLDS).map(|at| first.wrapping_add(at)));
+    seeds.find(|seed| {
+        let config = Config::modelled(*seed);
+        let mut judges = checkers::all();
+        judges.retain(|checker| checker.name() == rule.caught_by());
+        let backend = Broken::new(coordinator(&config), rule);
+        rule == Rule::None || World::watched_by(judges, config, backend, rule.sink()).run().is_err()
+    })
 }
 
 /// A trace for the model.
@@ -203,13 +226,13 @@ pub struct Trace {
     pub steps: usize,
 }
 
-/// One small world around the in-memory coordinator, in the model's terms, as a module of this name.
-pub fn traced(seed: u64, name: &str) -> (Result<Report, Violation>, Trace) {
+/// One small world around the in-memory coordinator, in the model's terms, as a module of this name. No checker looks: what is
+/// wrong with it is written down like the rest, and the model is to say so.
+pub fn traced(seed: u64, rule: Rule, name: &str) -> Trace {
     let config = Config::modelled(seed);
-    let world = World::new(config.clone(), coordinator(&config), Sink::default()).recorded();
-    let (ended, recorder) = world.run_and_tell();
-    let recorder = recorder.unwrap_or_else(|| trace::Recorder::new(&config));
-    (ended, Trace { module: recorder.module(name), steps: recorder.len() })
+    let backend = Broken::new(coordinator(&config), rule);
+    let recorder = World::watched_by(Vec::new(), config, backend, rule.sink()).told();
+    Trace { module: recorder.module(name), steps: recorder.len() }
 }
 
 impl Args {
@@ -257,7 +280,8 @@ pub fn shrink(
         Err(again) if again.property == broken.property => (*least, *broken) = (candidate, again),
         _ => {}
     };
-    for kind in config.kinds() {
+    // The vandal first, who comes last in the list: what needs none can be told as a story.
+    for kind in config.kinds().into_iter().rev() {
         attempt(least.without(kind), &mut least, &mut broken);
     }
     for _ in 0..16 {
@@ -308,8 +332,28 @@ pub fn shorten(violation: &Violation, mut play: impl FnMut(&[Deed]) -> Result<()
     broken
 }
 
+/// The worlds of a run: first the one of its seed, then others, which neighbouring seeds do not share.
+fn world_seeds(first: u64) -> impl Iterator<Item = u64> {
+    let mut dice = Dice::new(first);
+    std::iter::once(first).chain(std::iter::repeat_with(move || dice.roll()))
+}
+
 /// The clock and the process id, stirred; printed, so that it can be had again.
 fn fresh_seed() -> u64 {
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     Dice::new(nanos ^ (u64::from(std::process::id()) << 32)).roll() >> 24
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn neighbouring_seeds_share_no_world() {
+        let worlds: Vec<u64> = (0..100).flat_map(|seed| world_seeds(seed).take(100)).collect();
+        assert_eq!(worlds.iter().collect::<BTreeSet<_>>().len(), worlds.len());
+        assert_eq!(world_seeds(7).next(), Some(7), "and the first is the one to be had again");
+    }
 }

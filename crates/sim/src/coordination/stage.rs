@@ -4,8 +4,9 @@
 //! of them can be played again without anybody who asks, and shortened.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use tessera_contracts::ids::{LogicalTime, OpId, ShardId, ShardKey};
+use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, WorkerId};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_coordination::Lease;
 use tessera_coordination::record::shard_record::ShardRecord;
@@ -13,7 +14,7 @@ use tessera_coordination::record::snapshot::AcquireScratch;
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::record::RunRecord;
 
-use super::call::{Answer, Backend, Call, RUN, Request, TENANT, key_bytes, perform};
+use super::call::{Answer, Backend, Call, Caller, RUN, Request, TENANT, key_bytes, perform, worker_id};
 use super::config::Config;
 use super::marks::Marks;
 use super::sink::{ResultWrite, Sink};
@@ -21,6 +22,8 @@ use super::watch::{Checker, Ending, Mirror, Sight};
 
 /// Worlds begin at this time, so that a clock that is behind still shows a positive one.
 pub const BEGINNING: u64 = 1_000;
+/// A run without shards, beside the simulated one.
+pub const UNREGISTERED: RunId = RunId::new(2);
 /// Every so many calls all records are read again, to notice a change that no call should have made.
 const SWEEP_PACE: u64 = 32;
 /// How many of the last calls a violation shows.
@@ -48,6 +51,13 @@ pub enum Deed {
     Write(ResultWrite),
 }
 
+/// Who holds which shard under which fence.
+type Hold = (WorkerId, ShardId, FenceEpoch);
+
+fn held(lease: &Lease) -> Hold {
+    (lease.owner(), lease.shard(), lease.fence())
+}
+
 /// What is particular about a backend's own world: a store that fails in its own ways, and time that it has to be told.
 pub trait Weather<B>: std::fmt::Debug {
     /// Faults of the store may happen, or may not: not while the checkers read.
@@ -66,6 +76,16 @@ pub trait Weather<B>: std::fmt::Debug {
     /// Whether a compare-and-set missed since this was last asked.
     fn missed(&mut self) -> bool {
         false
+    }
+
+    /// Whether the store may have changed since this was last asked, by what arrived late or ran out.
+    fn moved(&mut self) -> bool {
+        false
+    }
+
+    /// What time it is in the store, where time passes in a call.
+    fn time(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// So many ticks have passed.
@@ -116,6 +136,7 @@ impl<B: Backend> Stage<B> {
         backend
             .create_run_with_shards(now, TENANT, RUN, run_config, &shards, OpId::new(1))
             .expect("the simulated manifest is legal and nothing fails yet");
+        backend.create_run(now, TENANT, UNREGISTERED, RunConfig::default()).expect("there is room for a second run");
         let mut mirror = Mirror::default();
         for shard in (1..=config.roots).map(ShardId::new) {
             let record = backend.get_shard(TENANT, ShardKey::new(RUN, shard)).expect("a registered shard is there");
@@ -172,10 +193,13 @@ impl<B: Backend> Stage<B> {
         ask: impl FnOnce(&mut B) -> (T, Answer),
     ) -> Result<T, Violation> {
         self.script.push(Deed::Call(self.now, call.clone(), store_may_fail));
+        self.look_for_late_changes()?;
         let run_before = self.run_record().status;
         let vouched_before = self.weather.vouched();
         self.weather.set_faults(store_may_fail);
+        let asked_at = self.weather.time();
         let (own, answer) = ask(&mut self.backend);
+        let waited = self.weather.time() > asked_at;
         self.weather.set_faults(false);
         if self.weather.restart_if_down(&mut self.backend) {
             self.marks.note("a store lost its power and came back");
@@ -192,6 +216,8 @@ impl<B: Backend> Stage<B> {
         let changes = self.mirror.read_after(&mut self.backend, call, &answer, everything);
         let run = self.run_record();
         let vouched = self.weather.vouched();
+        // What this call wrote is read above; what the store does by itself from here on is not.
+        self.weather.moved();
         let sight = Sight {
             config: &self.config,
             now: self.now,
@@ -205,12 +231,26 @@ impl<B: Backend> Stage<B> {
             clock_offsets: &self.clock_offsets,
             vouched_before: vouched_before.as_ref(),
             vouched: vouched.as_ref(),
+            waited,
         };
         self.marks.see(&sight);
         let mut said = self.checkers.iter_mut().map(|checker| (checker.name(), checker.after_call(&sight)));
         match said.find_map(|(name, said)| Some((name, said.err()?))) {
             Some((property, what)) => Err(self.violation(property, what)),
             None => Ok(own),
+        }
+    }
+
+    /// What a store was asked long ago it may do now: the records are read again before they are relied on.
+    pub fn look_for_late_changes(&mut self) -> Result<(), Violation> {
+        if !self.weather.moved() {
+            return Ok(());
+        }
+        let changes = self.mirror.read_all(&mut self.backend);
+        let mut said = self.checkers.iter_mut().map(|checker| (checker.name(), checker.after_late(&changes)));
+        match said.find_map(|(name, said)| Some((name, said.err()?))) {
+            Some((property, what)) => Err(self.violation(property, what)),
+            None => Ok(()),
         }
     }
 
@@ -238,20 +278,18 @@ impl<B: Backend> Stage<B> {
     }
 
     /// Does all of it again. What is done with a lease that nobody was given this time, or to a shard that was not made, is
-    /// left out: nobody would.
+    /// left out: nobody but a vandal would.
     pub fn play(mut self, script: &[Deed]) -> Result<(), Violation> {
         let mut granted = BTreeSet::new();
-        let name = |lease: &Lease| (lease.owner(), lease.shard(), lease.fence());
         for deed in script {
+            if !self.would_be_done(deed, &granted) {
+                continue;
+            }
             match deed {
-                Deed::Call(_, call, _) if call.request.lease().is_some_and(|lease| !granted.contains(&name(lease))) => {
-                }
-                Deed::Call(_, call, _)
-                    if call.request.shard().is_some_and(|shard| !self.records().contains_key(&shard)) => {}
                 Deed::Call(now, call, store_may_fail) => {
                     self.pass_to(*now);
                     if let Answer::Granted { lease, .. } = self.perform(call, *store_may_fail)? {
-                        granted.insert(name(&lease));
+                        granted.insert(held(&lease));
                     }
                 }
                 Deed::Write(result) => {
@@ -260,6 +298,17 @@ impl<B: Backend> Stage<B> {
             }
         }
         Ok(())
+    }
+
+    fn would_be_done(&self, deed: &Deed, granted: &BTreeSet<Hold>) -> bool {
+        match deed {
+            Deed::Call(_, Call { caller: Caller::Vandal | Caller::Stranger, .. }, _) => true,
+            Deed::Call(_, call, _) => {
+                call.request.lease().is_none_or(|lease| granted.contains(&held(lease)))
+                    && call.request.shard().is_none_or(|shard| self.records().contains_key(&shard))
+            }
+            Deed::Write(result) => granted.contains(&(worker_id(result.worker), result.shard, result.fence)),
+        }
     }
 
     fn violation(&self, property: &'static str, what: String) -> Violation {
@@ -280,6 +329,11 @@ impl<B: Backend> Stage<B> {
     /// All records as last read.
     pub fn records(&self) -> &BTreeMap<ShardId, ShardRecord> {
         &self.mirror.records
+    }
+
+    /// Whether the store can lose sight of a holder.
+    pub fn may_lose_holders(&self) -> bool {
+        self.weather.vouched().is_some()
     }
 
     /// Paths taken so far.

@@ -2,8 +2,8 @@
 //!
 //! The calls that led to it are played on the in-memory coordinator, whose answers are what the story expects. So the story
 //! passes there, and fails on the backend that was found out. (If the in-memory coordinator itself was, its wrong answers
-//! are what is written, and the first lines of the story say which property they break.) Results have no place in a story:
-//! only what was asked of the backend is told.
+//! are what is written, and the first lines of the story say which property they break.) Results have no place in a story, nor
+//! has a forged lease: only what can be asked of a backend is told.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -123,14 +123,15 @@ impl Names {
                 known.then(|| format!("w{}#{}", lease.owner().get(), lease.fence()))?
             }
             (None, Caller::Worker(worker)) => format!("w{}", worker + 1),
-            (None, Caller::Operator) => String::new(),
+            (None, Caller::Operator | Caller::Vandal) => String::new(),
+            (None, Caller::Stranger) => return None,
         };
         let op = call.request.op().map(|op| format!(" op {}", op.get())).unwrap_or_default();
         Some(match &call.request {
             Request::Claim => format!("{who} claims run 1"),
             Request::Acquire { .. } => format!("{who} acquires {shard}"),
             Request::Renew { .. } => format!("{who} renews {shard}"),
-            Request::Checkpoint { last, .. } => format!("{who} checkpoints {shard} at {}{op}", cursor(Some(*last))),
+            Request::Checkpoint { last, .. } => format!("{who} checkpoints {shard} at {}{op}", cursor(*last)),
             Request::Complete { last, .. } => format!("{who} completes {shard} at {}{op}", cursor(*last)),
             Request::Park { reason, .. } => {
                 let reason = reason.as_str().replace(' ', "-");
@@ -159,6 +160,7 @@ impl Names {
             Request::Order { fence, .. } => format!("ask {shard} at fence {fence} to keep 50%"),
             Request::CompleteRun { .. } => format!("complete run 1{op}"),
             Request::CancelRun { .. } => format!("cancel run 1{op}"),
+            Request::CreateRun { .. } | Request::Register { .. } => return None,
         })
     }
 }

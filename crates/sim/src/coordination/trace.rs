@@ -1,8 +1,8 @@
 //! What happened in a world, in the terms of `specs/coordination/Trace.tla`, so that TLC can say whether each step of the code
 //! is a step of the model.
 //!
-//! Beside every step stands what could be seen of the records after it. The result is a module that extends `Trace.tla`:
-//! bounds, clocks and steps as definitions, nothing else.
+//! Beside every step stands what was answered, and what could be seen of run and records after it. The result is a module
+//! that extends `Trace.tla`: bounds, clocks and steps as definitions, nothing else.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,9 +10,11 @@ use std::fmt::Write as _;
 use tessera_contracts::ids::{OpId, ShardId};
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::record::status::ShardStatus;
+use tessera_coordination::run::status::RunStatus;
 
 use super::call::{Answer, Call, Caller, Outcome, Request, edge_number, key_number};
 use super::config::Config;
+use super::refusal::Refusal;
 
 /// One thing that happened.
 #[derive(Debug)]
@@ -71,8 +73,8 @@ impl Recorder {
         self.steps.is_empty()
     }
 
-    /// Writes down a step after which the records are these.
-    pub fn note(&mut self, step: Step, now: u64, records: &BTreeMap<ShardId, ShardRecord>) {
+    /// Writes down a step after which run and records are these.
+    pub fn note(&mut self, step: Step, now: u64, run: RunStatus, records: &BTreeMap<ShardId, ShardRecord>) {
         match step {
             Step::Time(ticks) => self.push(format!("do |-> \"time\", ticks |-> {ticks}")),
             Step::Sent(call) => self.sent(&call),
@@ -84,7 +86,7 @@ impl Recorder {
             Step::Delivered { call, answer, heard } => {
                 let told = self.delivered(&call, &answer, heard);
                 let seen = self.seen(now, records);
-                self.push(format!("{told}, seen |-> {seen}"));
+                self.push(format!("{told}, run |-> \"{}\", seen |-> {seen}", run_name(run)));
             }
         }
     }
@@ -127,47 +129,50 @@ impl Recorder {
     }
 
     fn delivered(&mut self, call: &Call, answer: &Answer, heard: bool) -> String {
-        let fate = match answer {
-            Answer::Accepted { outcome: Outcome::Executed, .. } => "executed",
-            Answer::Accepted { .. } => "replayed",
-            _ => "refused",
-        };
-        if let Answer::Accepted { outcome: Outcome::Executed, children } = answer {
-            self.shards.extend(children);
+        let fate = fate(answer);
+        let mut made = Vec::new();
+        if let Answer::Accepted { outcome, children } = answer {
+            if *outcome == Outcome::Executed {
+                self.shards.extend(children);
+            }
+            made.extend(children.iter().map(|child| self.place(*child)));
         }
         let worker = match call.caller {
             Caller::Worker(worker) => Some(worker),
-            Caller::Operator => None,
+            Caller::Operator | Caller::Vandal | Caller::Stranger => None,
         };
         let name = worker.map(worker_name).unwrap_or_default();
         match (&call.request, answer) {
-            (Request::Claim, Answer::Granted { lease, .. }) => {
+            (Request::Claim, Answer::Granted { lease, lo, hi, next, .. }) => {
                 if let Some(worker) = worker.filter(|_| heard) {
                     self.beliefs[worker] = Belief { holds: true, waits_for: None };
                 }
-                let shard = self.place(lease.shard());
-                format!("do |-> \"acquire\", worker |-> {name}, shard |-> {shard}, heard |-> {}", truth(heard))
+                let (shard, fence) = (self.place(lease.shard()), lease.fence());
+                let told = format!("<<{fence}, {lo}, {hi}, {next}>>");
+                let heard = truth(heard);
+                format!("do |-> \"acquire\", worker |-> {name}, shard |-> {shard}, told |-> {told}, heard |-> {heard}")
             }
-            (Request::Claim, _) => format!("do |-> \"none\", worker |-> {name}"),
-            (Request::Renew { .. }, Answer::Renewed(renewed)) if renewed.orders.cancelled.is_none() => {
-                format!("do |-> \"renew\", worker |-> {name}, fate |-> \"executed\"")
-            }
-            (Request::Renew { .. }, _) => format!("do |-> \"renew\", worker |-> {name}, fate |-> \"refused\""),
+            (Request::Claim, Answer::NoShard) => format!("do |-> \"none\", worker |-> {name}"),
+            (Request::Claim, _) => format!("do |-> \"closed\", worker |-> {name}"),
+            (Request::Renew { .. }, _) => format!("do |-> \"renew\", worker |-> {name}, fate |-> \"{fate}\""),
             (Request::CompleteRun { .. }, _) => format!("do |-> \"complete run\", fate |-> \"{fate}\""),
             (Request::CancelRun { .. }, _) => format!("do |-> \"cancel run\", fate |-> \"{fate}\""),
             (request, _) => {
+                let is_accepted = matches!(answer, Answer::Accepted { .. });
                 let goes_on =
-                    fate != "refused" && matches!(request, Request::Checkpoint { .. } | Request::SplitResidual { .. });
+                    is_accepted && matches!(request, Request::Checkpoint { .. } | Request::SplitResidual { .. });
                 if let Some(worker) = worker.filter(|worker| heard && self.beliefs[*worker].waits_for == request.op()) {
                     self.beliefs[worker] = Belief { holds: goes_on, waits_for: None };
                 }
                 let op = request.op().and_then(|op| self.ops.get(&op)).copied().unwrap_or_default();
-                format!("do |-> \"deliver\", op |-> {op}, fate |-> \"{fate}\", heard |-> {}", truth(heard))
+                let (heard, made) = (truth(heard), sequence(&made));
+                format!("do |-> \"deliver\", op |-> {op}, fate |-> \"{fate}\", heard |-> {heard}, made |-> {made}")
             }
         }
     }
 
-    /// All records, in the order of birth: status, fence, owner, ticks left, first key, end, first key to do.
+    /// All records, in the order of birth: status, fence, owner, ticks left, first key, end, first key to do, the operations
+    /// that are remembered, parent.
     fn seen(&self, now: u64, records: &BTreeMap<ShardId, ShardRecord>) -> String {
         let told: Vec<String> =
             self.shards.iter().filter_map(|shard| records.get(shard)).map(|record| self.record(now, record)).collect();
@@ -194,7 +199,12 @@ impl Recorder {
         };
         let (lo, hi) = (edge_number(record.spec.start()), edge_number(record.spec.end()));
         let cursor = record.cursor.last_key().map_or(lo, |key| key_number(key) + 1);
-        format!("<<\"{status}\", {}, {owner}, {left}, {lo}, {hi}, {cursor}>>", head.fence.get())
+        let fence = head.fence.get();
+        let log: Vec<usize> =
+            record.state.op_log.iter().map(|entry| self.ops.get(&entry.op_id).map_or(0, |op| *op)).collect();
+        let log = sequence(&log);
+        let parent = record.state.parent.map_or(0, |parent| self.place(parent));
+        format!("<<\"{status}\", {fence}, {owner}, {left}, {lo}, {hi}, {cursor}, {log}, {parent}>>")
     }
 
     /// The whole trace as a TLA+ module of this name.
@@ -232,6 +242,34 @@ fn worker_name(worker: usize) -> String {
     format!("\"w{}\"", worker + 1)
 }
 
+fn sequence(numbers: &[usize]) -> String {
+    let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
+    format!("<<{}>>", numbers.join(", "))
+}
+
+const fn run_name(run: RunStatus) -> &'static str {
+    match run {
+        RunStatus::Active => "Active",
+        RunStatus::Done => "Done",
+        RunStatus::Cancelled => "Cancelled",
+        RunStatus::Initializing | RunStatus::Failed => "not modelled",
+    }
+}
+
+/// What was answered, in the model's words.
+const fn fate(answer: &Answer) -> &'static str {
+    match answer {
+        Answer::Accepted { outcome: Outcome::Executed, .. } => "executed",
+        Answer::Accepted { outcome: Outcome::Replayed, .. } => "replayed",
+        Answer::Accepted { outcome: Outcome::Superseded, .. } => "superseded",
+        Answer::Renewed(renewed) if renewed.orders.cancelled.is_some() => "told to stop",
+        Answer::Renewed(_) => "executed",
+        Answer::Refused(Refusal::RunSettled) => "refused by the run",
+        Answer::Refused(Refusal::Lease(_)) => "refused by the lease",
+        Answer::Refused(_) | Answer::Granted { .. } | Answer::NoShard | Answer::Throttled | Answer::Failed => "refused",
+    }
+}
+
 const fn truth(value: bool) -> &'static str {
     if value { "TRUE" } else { "FALSE" }
 }
@@ -239,7 +277,7 @@ const fn truth(value: bool) -> &'static str {
 /// How the model calls it, and the key it is about; `None` for one that begins where the sender's shard begins.
 fn kind_and_argument(request: &Request) -> Option<(&'static str, Option<u16>)> {
     Some(match request {
-        Request::Checkpoint { last, .. } => ("checkpoint", Some(last + 1)),
+        Request::Checkpoint { last, .. } => ("checkpoint", last.map(|last| last + 1)),
         Request::Complete { last, .. } => ("complete", last.map(|last| last + 1)),
         Request::Release { last, .. } => ("release", last.map(|last| last + 1)),
         Request::Park { .. } => ("park", Some(0)),

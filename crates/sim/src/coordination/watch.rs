@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_contracts::ids::{ShardId, ShardKey};
+use tessera_coordination::error::GetShardError;
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::run::record::RunRecord;
 use tessera_coordination::run::status::RunStatus;
@@ -39,6 +40,9 @@ pub struct Sight<'w> {
     pub vouched_before: Option<&'w BTreeSet<ShardId>>,
     /// The same, after it.
     pub vouched: Option<&'w BTreeSet<ShardId>>,
+    /// Time passed in the store during the call. What it was asked earlier may have arrived meanwhile, so the records may have
+    /// been others when it was judged.
+    pub waited: bool,
 }
 
 /// One record before and after a call.
@@ -71,7 +75,7 @@ impl Sight<'_> {
     pub const fn worker(&self) -> Option<usize> {
         match self.call.caller {
             Caller::Worker(worker) => Some(worker),
-            Caller::Operator => None,
+            Caller::Operator | Caller::Vandal | Caller::Stranger => None,
         }
     }
 }
@@ -94,6 +98,11 @@ pub trait Checker: std::fmt::Debug {
 
     /// After every call.
     fn after_call(&mut self, _sight: &Sight<'_>) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// The records changed between two calls, by what a store was asked long ago.
+    fn after_late(&mut self, _changes: &[Change]) -> Result<(), String> {
         Ok(())
     }
 
@@ -135,12 +144,27 @@ impl Mirror {
         }
         // A failed call may have done anything it was asked to.
         if everything || matches!(answer, Answer::Failed) {
-            shards = all_shards(backend);
+            return self.read_all(backend);
         }
         shards.dedup();
+        self.read(backend, shards)
+    }
+
+    /// Reads all shards.
+    pub fn read_all(&mut self, backend: &mut impl Backend) -> Vec<Change> {
+        let shards = all_shards(backend);
+        self.read(backend, shards)
+    }
+
+    fn read(&mut self, backend: &mut impl Backend, shards: Vec<ShardId>) -> Vec<Change> {
         let mut changes = Vec::with_capacity(shards.len());
         for shard in shards {
-            let after = backend.get_shard(TENANT, ShardKey::new(RUN, shard)).expect("a shard that was named is there");
+            let found = backend.get_shard(TENANT, ShardKey::new(RUN, shard));
+            if !self.records.contains_key(&shard) && matches!(found, Err(GetShardError::Access(_))) {
+                // Named by a vandal, and never there.
+                continue;
+            }
+            let after = found.expect("a shard that was there, or was said to be made, is there");
             let before = self.records.insert(shard, after.clone());
             changes.push(Change { before, after });
         }

@@ -9,9 +9,10 @@ use tessera_coordination::record::history::ReleaseReason;
 use tessera_coordination::record::orders::Orders;
 use tessera_coordination::record::status::ParkReason;
 
-use super::call::{Answer, Call, Caller, Outcome, Refusal, Request, key_bytes};
+use super::call::{Answer, Call, Caller, Outcome, Request, key_bytes};
 use super::config::{Config, Rates};
 use super::dice::Dice;
+use super::refusal::Refusal;
 
 /// How often a request is repeated before the worker gives up on its shard.
 const ATTEMPTS_MAX: u32 = 6;
@@ -178,7 +179,7 @@ impl Worker {
         if held.next < held.hi {
             if held.next > held.told && dice.below(self.checkpoint_pace) == 0 {
                 self.oblivious = false;
-                return Act::Ask(Request::Checkpoint { lease, last: held.next - 1, op: new_op() });
+                return Act::Ask(Request::Checkpoint { lease, last: done, op: new_op() });
             }
             return Act::Write;
         }
@@ -234,7 +235,8 @@ impl Worker {
                 }
             }
             Answer::Accepted { outcome, .. } => self.accepted(&waiting.request, *outcome),
-            Answer::Refused(Refusal::Other(_)) => {
+            Answer::Refused(Refusal::Lease(_) | Refusal::RunSettled) => self.forget(),
+            Answer::Refused(_) => {
                 // A split that does not fit, say. The lease still stands; orders for it are dropped.
                 if let Some(held) = &mut self.held {
                     held.orders.standing.split_requested = None;
@@ -244,14 +246,13 @@ impl Worker {
                     self.forget();
                 }
             }
-            Answer::Refused(Refusal::Lease(_) | Refusal::RunSettled) => self.forget(),
         }
     }
 
     fn accepted(&mut self, request: &Request, outcome: Outcome) {
         match request {
             Request::Checkpoint { last, .. } => {
-                if let Some(held) = &mut self.held {
+                if let (Some(held), Some(last)) = (&mut self.held, last) {
                     held.told = last + 1;
                 }
             }

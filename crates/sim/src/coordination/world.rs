@@ -4,12 +4,9 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use tessera_contracts::ids::{LogicalTime, OpId, ShardId, ShardKey};
-use tessera_contracts::keyspace::Fraction;
-use tessera_coordination::decide::order::OrderRequest;
-use tessera_coordination::record::status::ShardStatus;
+use tessera_contracts::ids::LogicalTime;
 
-use super::call::{Answer, Backend, Call, Caller, RUN, Request};
+use super::call::{Answer, Backend, Call, Caller, Request};
 use super::checkers;
 use super::config::{Config, Rates};
 use super::dice::Dice;
@@ -18,13 +15,11 @@ use super::sessions::SessionWorker;
 use super::sink::{ResultWrite, Sink};
 use super::stage::{BEGINNING, Stage, Violation};
 use super::trace::{Recorder, Step};
+use super::vandal::Vandal;
 use super::watch::{Checker, Ending};
 use super::worker::{Act, PATIENCE, Waiting, Worker};
 
-/// How often the operator looks.
-const OPERATOR_PACE: u64 = 20;
-/// How many of its past requests to unpark the operator may repeat.
-const REMEMBERED_UNPARKS: usize = 8;
+mod operator;
 
 /// What a world came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +57,7 @@ pub struct World<B> {
     /// Of the first workers, those who work through a session.
     sessions: Vec<SessionWorker>,
     lives: u64,
+    vandal: Vandal,
     stage: Rc<RefCell<Stage<B>>>,
     recorder: Option<Recorder>,
     steps: u64,
@@ -104,6 +100,7 @@ impl<B: Backend + 'static> World<B> {
             workers,
             sessions: Vec::new(),
             lives: 0,
+            vandal: Vandal::new(&config),
             stage: Rc::new(RefCell::new(stage)),
             recorder: None,
             steps: 0,
@@ -117,16 +114,8 @@ impl<B: Backend + 'static> World<B> {
             world.schedule(1, Happening::Wake(worker));
         }
         world.sessions = (0..world.config.sessions as usize).map(|worker| world.session_worker(worker)).collect();
-        world.schedule(OPERATOR_PACE, Happening::Operate);
+        world.schedule(operator::PACE, Happening::Operate);
         world
-    }
-
-    /// The same world, writing down what happens in the model's terms.
-    #[must_use]
-    pub fn recorded(mut self) -> Self {
-        assert!(self.config.as_modelled, "only a world that is shaped like the model's can be told in its terms");
-        self.recorder = Some(Recorder::new(&self.config));
-        self
     }
 
     /// Runs the storm, then the calm, until the run has settled.
@@ -134,10 +123,12 @@ impl<B: Backend + 'static> World<B> {
         self.run_to_end()
     }
 
-    /// The same, and what was written down: also of a world that broke a property.
-    pub fn run_and_tell(mut self) -> (Result<Report, Violation>, Option<Recorder>) {
-        let ended = self.run_to_end();
-        (ended, self.recorder)
+    /// Runs it, writing down what happens in the model's terms, whatever its checkers say.
+    pub fn told(mut self) -> Recorder {
+        assert!(self.config.as_modelled, "only a world that is shaped like the model's can be told in its terms");
+        self.recorder = Some(Recorder::new(&self.config));
+        let _ = self.run_to_end();
+        self.recorder.expect("it was put there above")
     }
 
     fn run_to_end(&mut self) -> Result<Report, Violation> {
@@ -220,7 +211,9 @@ impl<B: Backend + 'static> World<B> {
     /// Writes a step down, if this world is recorded.
     fn tell(&mut self, step: impl FnOnce() -> Step) {
         if let Some(recorder) = &mut self.recorder {
-            recorder.note(step(), self.now, self.stage.borrow().records());
+            let mut stage = self.stage.borrow_mut();
+            let run = stage.run_record().status;
+            recorder.note(step(), self.now, run, stage.records());
         }
     }
 
@@ -268,6 +261,9 @@ impl<B: Backend + 'static> World<B> {
         let Rates { pause, crash, restart, claim_burst, .. } = self.rates;
         let pace = self.dice.between(1, 4);
         self.schedule(pace, Happening::Wake(number));
+        if self.vandal.is_up_to_something(self.config.rates.vandal) {
+            self.do_wrong()?;
+        }
         if self.dice.happens(crash) {
             self.crash(number);
         }
@@ -314,6 +310,24 @@ impl<B: Backend + 'static> World<B> {
                 self.dispatch(ticket, call)
             }
         }
+    }
+
+    /// Someone asks for what is wrong, and is refused.
+    fn do_wrong(&mut self) -> Result<(), Violation> {
+        let mut stage = self.stage.borrow_mut();
+        // It must be wrong when it arrives, so nothing may change on the way.
+        let may_lose = stage.may_lose_holders();
+        let stormy = !self.is_calm() && !may_lose;
+        stage.look_for_late_changes()?;
+        let run = stage.run_record().status;
+        let Some((way, call)) = self.vandal.ask(self.now, stage.records(), run, may_lose) else {
+            return Ok(());
+        };
+        let answer = stage.perform(&call, stormy)?;
+        if matches!(answer, Answer::Refused(_) | Answer::NoShard) {
+            stage.marks().note(way);
+        }
+        Ok(())
     }
 
     fn write(&mut self, number: usize) -> Result<(), Violation> {
@@ -407,70 +421,5 @@ impl<B: Backend + 'static> World<B> {
             let delay = self.latency();
             self.schedule(delay, Happening::Reply { worker, ticket, answer });
         }
-    }
-
-    /// The operator looks at the run: revives what is parked, asks holders for something, ends what is finished.
-    fn operate(&mut self) {
-        self.schedule(OPERATOR_PACE, Happening::Operate);
-        let heads: Vec<(ShardId, _)> =
-            self.stage.borrow().records().values().map(|record| (record.key.shard, record.state.head)).collect();
-        let open = |status: ShardStatus| matches!(status, ShardStatus::Active | ShardStatus::Parked);
-        if heads.iter().all(|(_, head)| !open(head.status)) {
-            let op = self.next_op();
-            self.operator_sends(Request::CompleteRun { op });
-            return;
-        }
-        if self.dice.happens(self.rates.overload) {
-            self.note("an overloaded backend answered everything at once");
-            self.overloaded_until = self.now + self.dice.between(1, self.config.lease);
-        }
-        let split_storm = self.dice.happens(self.rates.split_storm);
-        if split_storm {
-            self.note("every holder was asked to split at once");
-        }
-        for (shard, head) in heads {
-            let key = ShardKey::new(RUN, shard);
-            if head.status == ShardStatus::Parked && (self.is_calm() || self.dice.happens(self.rates.unpark)) {
-                let op = self.next_op();
-                let unpark = Request::Unpark { key, fence: head.fence, op };
-                if self.unparks.len() == REMEMBERED_UNPARKS {
-                    self.unparks.pop_front();
-                }
-                self.unparks.push_back(unpark.clone());
-                let call = self.operators_call(unpark.clone());
-                self.tell(|| Step::Sent(call));
-                self.operator_sends(unpark);
-            }
-            if head.lease.is_some() && self.dice.happens(self.rates.order_yield) {
-                self.operator_sends(Request::Order { key, fence: head.fence, order: OrderRequest::Yield });
-            }
-            if head.lease.is_some() && (self.dice.happens(self.rates.order_split) || split_storm) {
-                let order = OrderRequest::Split(Fraction::HALF);
-                self.operator_sends(Request::Order { key, fence: head.fence, order });
-            }
-        }
-        if self.rates.duplicate > 0 && !self.unparks.is_empty() && self.dice.below(3) == 0 {
-            // A script that repeats itself, long after.
-            let at = self.dice.below(self.unparks.len() as u64) as usize;
-            self.operator_sends(self.unparks[at].clone());
-        }
-        if self.dice.happens(self.rates.cancel) {
-            let op = self.next_op();
-            self.operator_sends(Request::CancelRun { op });
-        }
-    }
-
-    fn next_op(&mut self) -> OpId {
-        self.ops += 1;
-        OpId::new(self.ops)
-    }
-
-    fn operators_call(&self, request: Request) -> Call {
-        Call { at: LogicalTime::new(self.now), caller: Caller::Operator, request }
-    }
-
-    fn operator_sends(&mut self, request: Request) {
-        let call = self.operators_call(request);
-        self.send(0, call);
     }
 }

@@ -23,6 +23,7 @@ mod run_terminal_irreversible;
 mod settled_run_is_quiet;
 mod split_tiles;
 mod terminal_irreversible;
+mod wrong_is_refused;
 
 /// A fresh checker for every property.
 pub fn all() -> Vec<Box<dyn Checker>> {
@@ -48,5 +49,6 @@ pub fn all() -> Vec<Box<dyn Checker>> {
         Box::new(settled_run_is_quiet::SettledRunIsQuiet),
         Box::new(split_tiles::SplitTiles),
         Box::new(terminal_irreversible::TerminalIrreversible),
+        Box::new(wrong_is_refused::WrongIsRefused::default()),
     ]
 }

@@ -1,10 +1,11 @@
-//! A lease is not taken from a worker whose own clock calls it live, while clocks differ by no more than is tolerated.
+//! A lease is not taken from a worker whose own clock calls it live, while clocks differ by no more than is tolerated; and the
+//! deadline that a worker was promised is not put back, so that others would take it sooner.
 //!
 //! A store with sessions may take a lost one for a lost worker. So it is judged only where the store vouched for the holder
-//! when it was asked, and the holder did not lose its session by asking itself.
+//! when it was asked, no time passed in it meanwhile, and the holder did not lose its session by asking itself.
 
 use crate::coordination::call::Answer;
-use crate::coordination::watch::{Checker, Sight};
+use crate::coordination::watch::{Change, Checker, Sight};
 
 /// See the module.
 #[derive(Debug)]
@@ -15,14 +16,19 @@ impl Checker for NoTheftFromLiveOwner {
         "NoTheftFromLiveOwner"
     }
 
+    fn after_late(&mut self, changes: &[Change]) -> Result<(), String> {
+        check_promises(changes)
+    }
+
     fn after_call(&mut self, sight: &Sight<'_>) -> Result<(), String> {
+        check_promises(sight.changes)?;
         let Answer::Granted { lease, .. } = sight.answer else { return Ok(()) };
         let taken = sight.changes.iter().find(|change| change.after.key.shard == lease.shard());
         let Some(holder) = taken.and_then(|change| change.before.as_ref()?.state.head.lease) else { return Ok(()) };
         let owner = holder.owner.get() as usize - 1;
         let was_gone = sight.vouched_before.is_some_and(|vouched| !vouched.contains(&lease.shard()));
         let lost_it_now = sight.vouched_before.is_some() && sight.worker() == Some(owner);
-        if was_gone || lost_it_now {
+        if was_gone || lost_it_now || sight.waited {
             return Ok(());
         }
         let clock = sight.now.saturating_add_signed(sight.clock_offsets[owner]);
@@ -35,4 +41,23 @@ impl Checker for NoTheftFromLiveOwner {
         }
         Ok(())
     }
+}
+
+/// Under one fence, a deadline moves forward only.
+fn check_promises(changes: &[Change]) -> Result<(), String> {
+    for change in changes {
+        let Some(before) = &change.before else { continue };
+        let (was, is) = (&before.state.head, &change.after.state.head);
+        if let (Some(promised), Some(found)) = (was.lease, is.lease)
+            && was.fence == is.fence
+            && found.deadline < promised.deadline
+        {
+            let (key, fence) = (change.after.key, is.fence);
+            return Err(format!(
+                "shard {key}, fence {fence}: {} was put back to {}",
+                promised.deadline, found.deadline
+            ));
+        }
+    }
+    Ok(())
 }

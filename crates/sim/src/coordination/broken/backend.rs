@@ -1,10 +1,10 @@
-//! A backend with one rule broken: it lets in what it should refuse, forgets what it should remember, or shows records that
-//! cannot be.
+//! The operations of a backend with one rule broken. What is not broken is passed on.
 
+use tessera_contracts::Cursor;
+use tessera_contracts::CursorUpdate;
 use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::{SplitReplacePlan, SplitResidualPlan};
-use tessera_contracts::{Cursor, CursorUpdate, ShardSpec};
 use tessera_coordination::decide::order::OrderRequest;
 use tessera_coordination::decide::renew::RenewResult;
 use tessera_coordination::decide::settle_run::Settlement;
@@ -18,175 +18,16 @@ use tessera_coordination::record::history::ReleaseReason;
 use tessera_coordination::record::park::Park;
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::record::snapshot::{AcquireResultView, AcquireScratch};
-use tessera_coordination::record::status::ShardStatus;
-use tessera_coordination::record::view::OwnerSignal;
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::explain::ClaimExplanation;
 use tessera_coordination::run::progress::RunProgress;
 use tessera_coordination::run::record::RunRecord;
-use tessera_coordination::run::status::{RunGate, RunStatus};
+use tessera_coordination::run::status::RunStatus;
 use tessera_coordination::run::summary::{RunSummary, ShardFilter, ShardPage, ShardSummary};
 use tessera_coordination::{CoordinationBackend, Lease, RunManagement, ShardClaiming};
-use tessera_sim::coordination::call::{Backend, edge_number, key_bytes, key_number};
 
-/// Which rule is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rule {
-    None,
-    SinkUnfenced,
-    SplitDenied,
-    FenceUnchecked,
-    ExpiryUnchecked,
-    RunIgnored,
-    OpLogForgotten,
-    UnparkUnconditional,
-    SplitShowsNoChildren,
-    ActiveRunIsSettled,
-    CursorBelowStart,
-    CursorForgotten,
-    FenceGoesBack,
-    OwnerSwapped,
-    DoneIsOpen,
-    ChildIsShort,
-    CheckpointRunsAhead,
-    RunChangesItsMind,
-    NoSkewTolerance,
-    NoCooldown,
-    HintsLie,
-    NothingCompletes,
-}
-
-impl Rule {
-    pub(crate) const ALL: [Self; 21] = [
-        Self::SinkUnfenced,
-        Self::SplitDenied,
-        Self::FenceUnchecked,
-        Self::ExpiryUnchecked,
-        Self::RunIgnored,
-        Self::OpLogForgotten,
-        Self::UnparkUnconditional,
-        Self::SplitShowsNoChildren,
-        Self::ActiveRunIsSettled,
-        Self::CursorBelowStart,
-        Self::CursorForgotten,
-        Self::FenceGoesBack,
-        Self::OwnerSwapped,
-        Self::DoneIsOpen,
-        Self::ChildIsShort,
-        Self::CheckpointRunsAhead,
-        Self::RunChangesItsMind,
-        Self::NoSkewTolerance,
-        Self::NoCooldown,
-        Self::HintsLie,
-        Self::NothingCompletes,
-    ];
-
-    /// The property that is there for it.
-    pub(crate) const fn caught_by(self) -> &'static str {
-        match self {
-            Self::None => "nothing",
-            Self::SinkUnfenced => "EffectsFenced",
-            Self::SplitDenied => "EffectsInRange",
-            Self::FenceUnchecked => "ControlFenced",
-            Self::ExpiryUnchecked => "ExpiredIsRefused",
-            Self::RunIgnored => "SettledRunIsQuiet",
-            Self::OpLogForgotten => "ReplayAnswersAgree",
-            Self::UnparkUnconditional => "AtMostOnce",
-            Self::SplitShowsNoChildren => "RecordInvariants",
-            Self::ActiveRunIsSettled => "RunInvariants",
-            Self::CursorBelowStart => "CursorInBounds",
-            Self::CursorForgotten => "CursorMonotonic",
-            Self::FenceGoesBack => "FenceMonotonic",
-            Self::OwnerSwapped => "OwnerChangeBumpsFence",
-            Self::DoneIsOpen => "TerminalIrreversible",
-            Self::ChildIsShort => "SplitTiles",
-            Self::CheckpointRunsAhead => "Coverage",
-            Self::RunChangesItsMind => "RunTerminalIrreversible",
-            Self::NoSkewTolerance => "NoTheftFromLiveOwner",
-            Self::NoCooldown => "ClaimCooldown",
-            Self::HintsLie => "HintsAreTrue",
-            Self::NothingCompletes => "RunSettles",
-        }
-    }
-}
-
-/// A backend that breaks one rule.
-#[derive(Debug)]
-pub(crate) struct Broken<B> {
-    inner: B,
-    rule: Rule,
-    reads: u64,
-    ops: u64,
-}
-
-impl<B: Backend> Broken<B> {
-    pub(crate) fn new(inner: B, rule: Rule) -> Self {
-        Self { inner, rule, reads: 0, ops: 1 << 40 }
-    }
-
-    fn fresh_op(&mut self) -> OpId {
-        self.ops += 1;
-        OpId::new(self.ops)
-    }
-
-    fn op(&mut self, op: OpId) -> OpId {
-        if self.rule == Rule::OpLogForgotten { self.fresh_op() } else { op }
-    }
-
-    /// Another lease or another time than the worker showed.
-    fn let_in(&mut self, now: LogicalTime, tenant: TenantId, lease: &Lease) -> (LogicalTime, Lease) {
-        let Ok(record) = self.inner.get_shard(tenant, lease.key()) else { return (now, *lease) };
-        let gate = RunGate { status: RunStatus::Active, lease_duration: 1, max_shard_retries: 0 };
-        let current = Lease::of_holder(&record.view(gate, OwnerSignal::Alive));
-        match (self.rule, current) {
-            (Rule::FenceUnchecked, Some(current)) => (now, current),
-            (Rule::ExpiryUnchecked, Some(current)) => {
-                (LogicalTime::new(now.get().min(current.deadline().get() - 1)), *lease)
-            }
-            _ => (now, *lease),
-        }
-    }
-
-    fn one_key_ahead(&mut self, tenant: TenantId, lease: &Lease, cursor: CursorUpdate<'_>) -> Option<Cursor> {
-        if self.rule != Rule::CheckpointRunsAhead {
-            return None;
-        }
-        let record = self.inner.get_shard(tenant, lease.key()).ok()?;
-        let next = key_bytes(key_number(cursor.last_key()?) + 1);
-        record.spec.range().contains(&next).then(|| Cursor::new(Some(&next), None).unwrap())
-    }
-
-    /// What cannot be, shown now and then.
-    fn distort(&self, record: &mut ShardRecord) {
-        let head = &mut record.state.head;
-        // The first reads are true, so that there is something to differ from.
-        let now_and_then = self.reads > 20 && self.reads.is_multiple_of(3);
-        match self.rule {
-            Rule::SplitShowsNoChildren if head.status == ShardStatus::Split => record.spawned.clear(),
-            Rule::CursorBelowStart => {
-                let start = edge_number(record.spec.start());
-                if start > 0 && now_and_then {
-                    record.cursor = Cursor::new(Some(&key_bytes(start - 1)), None).unwrap();
-                }
-            }
-            Rule::CursorForgotten if now_and_then => record.cursor = Cursor::initial(),
-            Rule::FenceGoesBack if now_and_then => head.fence = FenceEpoch::INITIAL,
-            Rule::OwnerSwapped if now_and_then => {
-                if let Some(holder) = &mut head.lease {
-                    holder.owner = WorkerId::new(77);
-                }
-            }
-            Rule::DoneIsOpen if now_and_then && head.status == ShardStatus::Done => head.status = ShardStatus::Active,
-            Rule::ChildIsShort if record.state.parent.is_some() && record.cursor.is_initial() => {
-                let (start, end) = (edge_number(record.spec.start()), edge_number(record.spec.end()));
-                if end - start > 1 {
-                    record.spec = ShardSpec::new(&key_bytes(start), &key_bytes(end - 1), b"").unwrap();
-                }
-            }
-            _ => {}
-        }
-    }
-}
+use super::super::call::Backend;
+use super::{Broken, Rule};
 
 impl<B: Backend> CoordinationBackend for Broken<B> {
     fn acquire_and_restore_into_with_events<'s>(
@@ -234,6 +75,9 @@ impl<B: Backend> CoordinationBackend for Broken<B> {
         let answer = self.inner.checkpoint_with_events(now, tenant, lease, cursor, op_id, events);
         match answer {
             Err(CheckpointError::Access(AccessRefused::RunNotActive { .. })) if self.rule == Rule::RunIgnored => {
+                Ok(IdempotentOutcome::Executed(()))
+            }
+            Err(CheckpointError::Cursor(_)) if self.rule == Rule::CursorUnchecked => {
                 Ok(IdempotentOutcome::Executed(()))
             }
             answer => answer,
