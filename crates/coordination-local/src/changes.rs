@@ -7,16 +7,8 @@ use tessera_coordination::InMemoryCoordinator;
 use tessera_coordination::RunManagement;
 use tessera_coordination::error::InfraError;
 use tessera_coordination::events::{EventSink, StateTransitionEvent, Touched};
-use tessera_coordination::stored::{ColdPart, HotPart, RootsPart, RunPart};
 
-use crate::store::{RunRow, ShardRow, Write};
-
-/// How much of a shard's record changed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Extent {
-    Hot,
-    Whole,
-}
+use crate::store::{Extent, Write};
 
 /// Records to be written.
 #[derive(Debug, Default)]
@@ -62,7 +54,7 @@ impl Changes {
         *noted = extent.max(*noted);
     }
 
-    /// The rows to write, as they stand in `memory` now. Later changes of the same records need a later write.
+    /// The records to write, as they stand in `memory` now. Later changes of the same records need a later write.
     pub(crate) fn into_write(mut self, memory: &mut InMemoryCoordinator) -> Result<Write, InfraError> {
         let lost =
             |what: String| InfraError::corruption("local.gather", format!("{what} was changed and is not there"));
@@ -74,18 +66,11 @@ impl Changes {
                     self.shards.insert((tenant, ShardKey::new(run, *root)), Extent::Whole);
                 }
             }
-            let roots = RootsPart { roots: record.root_shards.clone() };
-            write.runs.push(RunRow {
-                tenant,
-                run,
-                run_part: RunPart::of(&record, None).encode(),
-                roots: roots.encode(),
-            });
+            write.runs.push(record);
         }
         for ((tenant, key), extent) in self.shards {
             let record = memory.get_shard(tenant, key).map_err(|_| lost(format!("shard {key}")))?;
-            let cold = (extent == Extent::Whole).then(|| ColdPart::of(&record).encode());
-            write.shards.push(ShardRow { tenant, key, cold, hot: HotPart::of(&record).encode() });
+            write.shards.push((record, extent));
         }
         Ok(write)
     }

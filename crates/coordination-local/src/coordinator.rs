@@ -1,7 +1,11 @@
 //! The handle that workers hold, and the group commit behind it.
+//!
+//! Whoever joins an open batch first leads it: it waits for the write under way, then writes for all who joined since. The
+//! others sleep until their own batch is settled, so that a write wakes those it was for, once, and nobody else: with many
+//! threads, waking is what costs.
 
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use redb::StorageBackend;
 use tessera_coordination::error::InfraError;
@@ -25,7 +29,6 @@ struct Shared {
     store: Store,
     config: CoordinatorRuntimeConfig,
     state: Mutex<State>,
-    settled: Condvar,
 }
 
 #[derive(Debug)]
@@ -35,6 +38,8 @@ struct State {
     changes: Changes,
     /// The batch that operations join now.
     open: Arc<Batch>,
+    /// Whether somebody is to write it.
+    led: bool,
     /// The batch that is being written.
     in_flight: Option<Arc<Batch>>,
     /// Set when even reading the file again failed: nothing in memory can be trusted any more.
@@ -45,6 +50,18 @@ struct State {
 #[derive(Debug, Default)]
 struct Batch {
     outcome: OnceLock<Result<(), String>>,
+}
+
+impl Batch {
+    /// Only the first word counts: a batch that was given up is not settled again.
+    fn settle(&self, outcome: Result<(), String>) {
+        let _ = self.outcome.set(outcome);
+    }
+
+    /// Waits until it is known how it went.
+    fn settled(&self) -> Result<(), InfraError> {
+        self.outcome.wait().clone().map_err(|problem| InfraError::transient("local.commit", problem))
+    }
 }
 
 impl LocalCoordinator {
@@ -62,8 +79,9 @@ impl LocalCoordinator {
 
     fn with_store(path: &Path, store: Store, config: CoordinatorRuntimeConfig) -> Result<Self, OpenError> {
         let memory = store.load(config).map_err(|error| OpenError::of_records(path, error))?;
-        let state = State { memory, changes: Changes::default(), open: Arc::default(), in_flight: None, broken: None };
-        let shared = Shared { store, config, state: Mutex::new(state), settled: Condvar::new() };
+        let changes = Changes::default();
+        let state = State { memory, changes, open: Arc::default(), led: false, in_flight: None, broken: None };
+        let shared = Shared { store, config, state: Mutex::new(state) };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -82,8 +100,11 @@ impl LocalCoordinator {
         let mut recorder = Recorder { changes, kept: events.is_enabled().then_some(&mut kept) };
         let answer = operation(memory, &mut recorder);
         let rests_on = if state.changes.is_empty() { state.in_flight.clone() } else { Some(Arc::clone(&state.open)) };
-        if let Some(batch) = rests_on {
-            self.wait_for(state, &batch)?;
+        if state.changes.is_empty() || state.led {
+            drop(state);
+            rests_on.map_or(Ok(()), |batch| batch.settled())?;
+        } else {
+            self.lead(state)?;
         }
         for event in kept {
             events.emit(event);
@@ -91,21 +112,28 @@ impl LocalCoordinator {
         answer
     }
 
-    /// Waits until `batch` is written. Whoever finds nobody writing writes the open batch, for all who wait with it.
-    fn wait_for<'s>(&'s self, mut state: MutexGuard<'s, State>, batch: &Batch) -> Result<(), InfraError> {
-        loop {
-            if let Some(outcome) = batch.outcome.get() {
-                return outcome.clone().map_err(|problem| InfraError::transient("local.commit", problem));
-            }
-            state = match state.in_flight {
-                Some(_) => self.shared.settled.wait(state).unwrap_or_else(PoisonError::into_inner),
-                None => self.write_open_batch(state),
-            };
+    /// Writes the open batch as soon as the one before it is written, for all who join until then.
+    fn lead<'s>(&'s self, mut state: MutexGuard<'s, State>) -> Result<(), InfraError> {
+        state.led = true;
+        let batch = Arc::clone(&state.open);
+        if let Some(under_way) = state.in_flight.clone() {
+            drop(state);
+            // However it went: if it failed, this batch was given up with it.
+            let _ = under_way.settled();
+            state = self.lock();
         }
+        if batch.outcome.get().is_none() {
+            self.write_open_batch(state);
+        }
+        batch.settled()
     }
 
-    fn write_open_batch<'s>(&'s self, mut state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+    fn write_open_batch(&self, mut state: MutexGuard<'_, State>) {
         let batch = std::mem::take(&mut state.open);
+        state.led = false;
+        if let Some(problem) = &state.broken {
+            return batch.settle(Err(problem.clone()));
+        }
         let changes = std::mem::take(&mut state.changes);
         let gathered = changes.into_write(&mut state.memory);
         state.in_flight = Some(Arc::clone(&batch));
@@ -118,10 +146,9 @@ impl LocalCoordinator {
         if let Err(problem) = &written {
             self.go_back(&mut state, problem);
         }
-        // Only the writer settles a batch, so the cell is empty.
-        let _ = batch.outcome.set(written);
-        self.shared.settled.notify_all();
-        state
+        // Those who sleep find the door open when they wake.
+        drop(state);
+        batch.settle(written);
     }
 
     /// The file did not take a write: memory returns to what the file holds, and whoever joined since is told.
@@ -131,8 +158,8 @@ impl LocalCoordinator {
             Err(error) => state.broken = Some(format!("{problem}; and reading the file again failed: {error}")),
         }
         state.changes = Changes::default();
-        let joined = std::mem::take(&mut state.open);
-        let _ = joined.outcome.set(Err(problem.to_string()));
+        state.led = false;
+        std::mem::take(&mut state.open).settle(Err(problem.to_string()));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

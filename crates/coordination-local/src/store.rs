@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, TableError};
 use tessera_contracts::ids::{RunId, ShardId, ShardKey, TenantId};
 use tessera_coordination::error::InfraError;
+use tessera_coordination::record::shard_record::ShardRecord;
+use tessera_coordination::run::record::RunRecord;
 use tessera_coordination::stored::{ColdPart, HotPart, RootsPart, RunPart, join};
 use tessera_coordination::{CoordinatorRuntimeConfig, InMemoryCoordinator};
 
@@ -32,28 +34,19 @@ const ROOTS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("roots");
 const COLD: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("cold");
 const HOT: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("hot");
 
-/// What one commit writes.
+/// What one commit writes. Encoding it is left to whoever writes, so that it is not done under the lock of the records.
 #[derive(Debug, Default)]
 pub(crate) struct Write {
-    pub(crate) runs: Vec<RunRow>,
-    pub(crate) shards: Vec<ShardRow>,
+    pub(crate) runs: Vec<RunRecord>,
+    pub(crate) shards: Vec<(ShardRecord, Extent)>,
     pub(crate) gone: Vec<(TenantId, RunId)>,
 }
 
-#[derive(Debug)]
-pub(crate) struct RunRow {
-    pub(crate) tenant: TenantId,
-    pub(crate) run: RunId,
-    pub(crate) run_part: Vec<u8>,
-    pub(crate) roots: Vec<u8>,
-}
-
-#[derive(Debug)]
-pub(crate) struct ShardRow {
-    pub(crate) tenant: TenantId,
-    pub(crate) key: ShardKey,
-    pub(crate) cold: Option<Vec<u8>>,
-    pub(crate) hot: Vec<u8>,
+/// How much of a shard's record changed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Extent {
+    Hot,
+    Whole,
 }
 
 #[derive(Debug)]
@@ -155,22 +148,22 @@ impl Store {
                 runs.remove(key.as_slice())?;
                 roots.remove(key.as_slice())?;
             }
-            for row in &write.runs {
-                let key = run_key(row.tenant, row.run);
-                runs.insert(key.as_slice(), row.run_part.as_slice())?;
-                roots.insert(key.as_slice(), row.roots.as_slice())?;
+            for record in &write.runs {
+                let key = run_key(record.tenant, record.run);
+                runs.insert(key.as_slice(), RunPart::of(record, None).encode().as_slice())?;
+                let list = RootsPart { roots: record.root_shards.clone() };
+                roots.insert(key.as_slice(), list.encode().as_slice())?;
             }
         }
-        if !write.gone.is_empty() || write.shards.iter().any(|row| row.cold.is_some()) {
+        if !write.gone.is_empty() || write.shards.iter().any(|(_, extent)| *extent == Extent::Whole) {
             let mut cold = transaction.open_table(COLD)?;
             for (tenant, run) in &write.gone {
                 let shards = shards_of(*tenant, *run);
                 cold.retain_in(shards.0.as_slice()..=shards.1.as_slice(), |_, _| false)?;
             }
-            for row in &write.shards {
-                if let Some(part) = &row.cold {
-                    cold.insert(shard_key(row.tenant, row.key).as_slice(), part.as_slice())?;
-                }
+            for (record, _) in write.shards.iter().filter(|(_, extent)| *extent == Extent::Whole) {
+                let part = ColdPart::of(record).encode();
+                cold.insert(shard_key(record.tenant, record.key).as_slice(), part.as_slice())?;
             }
         }
         if !write.gone.is_empty() || !write.shards.is_empty() {
@@ -179,8 +172,9 @@ impl Store {
                 let shards = shards_of(*tenant, *run);
                 hot.retain_in(shards.0.as_slice()..=shards.1.as_slice(), |_, _| false)?;
             }
-            for row in &write.shards {
-                hot.insert(shard_key(row.tenant, row.key).as_slice(), row.hot.as_slice())?;
+            for (record, _) in &write.shards {
+                let part = HotPart::of(record).encode();
+                hot.insert(shard_key(record.tenant, record.key).as_slice(), part.as_slice())?;
             }
         }
         transaction.commit()?;

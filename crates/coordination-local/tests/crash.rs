@@ -5,9 +5,17 @@ mod support;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use support::{Dice, Disk, RUN, TENANT, Workload, records};
-use tessera_coordination::{CoordinatorRuntimeConfig, InMemoryCoordinator, RunManagement};
+use tessera_contracts::CursorUpdate;
+use tessera_contracts::ids::{LogicalTime, OpId, ShardId, ShardKey, WorkerId};
+use tessera_contracts::manifest::InitialShardInput;
+use tessera_coordination::run::config::RunConfig;
+use tessera_coordination::{
+    AcquireScratch, CoordinationBackend, CoordinatorRuntimeConfig, InMemoryCoordinator, RunManagement,
+};
 use tessera_coordination_local::LocalCoordinator;
 
 fn config() -> CoordinatorRuntimeConfig {
@@ -97,6 +105,57 @@ fn a_full_disk_is_an_error_that_leaves_everything_as_it_was() {
     drop(local);
     let mut again = LocalCoordinator::open_backend(disk.after_power_cut(&mut Dice::new(1)), config()).unwrap();
     assert_eq!(records(&mut again), before);
+}
+
+#[test]
+fn everyone_who_shared_a_write_that_failed_is_told_and_only_what_was_acknowledged_is_kept() {
+    const WORKERS: u64 = 8;
+    let disk = Disk::default();
+    let mut local = LocalCoordinator::open_backend(disk.clone(), config()).unwrap();
+    let edges: Vec<[u8; 8]> = (0..=WORKERS).map(|at| (at << 32).to_be_bytes()).collect();
+    let shards: Vec<_> = (0..WORKERS as usize)
+        .map(|at| InitialShardInput::new(ShardId::new(at as u64 + 1), &edges[at], &edges[at + 1]))
+        .collect();
+    let now = LogicalTime::new(1);
+    local.create_run_with_shards(now, TENANT, RUN, RunConfig::default(), &shards, OpId::new(1)).unwrap();
+    let (told, all_at_work) = (AtomicU64::new(0), Barrier::new(WORKERS as usize + 1));
+    let acknowledged: Vec<u64> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (1..=WORKERS)
+            .map(|worker| {
+                let (mut local, told, all_at_work) = (local.clone(), &told, &all_at_work);
+                scope.spawn(move || {
+                    let key = ShardKey::new(RUN, ShardId::new(worker));
+                    let mut scratch = AcquireScratch::default();
+                    let granted = local.acquire_and_restore_into(now, TENANT, key, WorkerId::new(worker), &mut scratch);
+                    let lease = granted.unwrap().lease;
+                    for step in 1.. {
+                        let last = ((worker - 1) << 32 | step).to_be_bytes();
+                        let cursor = CursorUpdate::at_key(&last).unwrap();
+                        if local.checkpoint(now, TENANT, &lease, cursor, OpId::new(step)).is_err() {
+                            told.fetch_add(1, Ordering::Relaxed);
+                            return step - 1;
+                        }
+                        if step == 5 {
+                            all_at_work.wait();
+                        }
+                    }
+                    unreachable!("the disk fills up")
+                })
+            })
+            .collect();
+        all_at_work.wait();
+        disk.with_room(Some(0));
+        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+    });
+    assert_eq!(told.into_inner(), WORKERS);
+    disk.with_room(None);
+    drop(local);
+    let mut again = LocalCoordinator::open_backend(disk.after_power_cut(&mut Dice::new(1)), config()).unwrap();
+    for (worker, step) in (1..).zip(acknowledged) {
+        let record = again.get_shard(TENANT, ShardKey::new(RUN, ShardId::new(worker))).unwrap();
+        assert!(step >= 5);
+        assert_eq!(record.cursor.last_key(), Some(((worker - 1) << 32 | step).to_be_bytes().as_slice()));
+    }
 }
 
 const CHILD: &str = "TESSERA_LOCAL_CRASH_CHILD";

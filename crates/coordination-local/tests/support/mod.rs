@@ -216,7 +216,14 @@ impl Workload {
         };
         let base = at as u8 * 50 + 1;
         let last = [base + self.progress[at]];
-        match self.dice.below(8) {
+        match self.dice.below(9) {
+            // Several records in one write.
+            8 => {
+                let held: Vec<Lease> = self.leases.iter().flatten().copied().collect();
+                let mut answers = Vec::new();
+                backend.renew_many(now, TENANT, &held, &mut answers);
+                answers.into_iter().try_for_each(|answer| answer.map(drop).map_err(|error| error.to_string()))?;
+            }
             0 => {
                 let released = backend.release(now, TENANT, &lease, None, ReleaseReason::Released, op);
                 released.map_err(|error| error.to_string())?;
