@@ -1,7 +1,8 @@
 //! The one-file backend beside a raw loop that appends the same bytes to a file and syncs it, in batches of the same size.
 //!
 //! Syncing is nearly all of the time on both sides, so wall time is what to read here; CPU stands beside it. Of many threads
-//! one half gathers while the other's batch is written, so a batch is half of them, on both sides.
+//! one half gathers while the other's batch is written, so a batch is half of them, on both sides. That many threads sleep
+//! and wake for every batch costs more than the batch; a second figure therefore has as many threads on the raw side too.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,6 +10,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::{CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
@@ -30,12 +32,17 @@ pub(crate) fn figures() -> Vec<Figure> {
         Figure::cost(
             "local/checkpoint-alone",
             "a checkpoint of one worker beside one record appended and synced",
-            || checkpoints(1),
+            || checkpoints(1, Bench::append_in_halves),
         ),
         Figure::cost(
             "local/checkpoint-x64",
             "64 checkpoints of 64 threads beside 64 records appended and synced in halves, as ours are",
-            || checkpoints(64),
+            || checkpoints(64, Bench::append_in_halves),
+        ),
+        Figure::cost(
+            "local/checkpoint-x64-threads",
+            "the same beside 64 threads whose records are appended and synced together",
+            || checkpoints(64, Bench::append_on_threads),
         ),
         Figure::cost(
             "local/renew-64",
@@ -114,6 +121,90 @@ impl Bench {
             }
         }
     }
+
+    /// The reference for so many threads, of which one half gathers while the other's records are written.
+    fn append_in_halves(&mut self, threads: u64) -> Box<dyn FnMut(u64)> {
+        let mut append = self.append(threads.div_ceil(2) as usize);
+        let halves = threads.min(2);
+        Box::new(move |times| append(times * halves))
+    }
+
+    /// The reference with as many threads: each hands its record to the open batch and sleeps until that is synced.
+    fn append_on_threads(&mut self, threads: u64) -> Box<dyn FnMut(u64)> {
+        let bytes = self.record_bytes();
+        let appender = Arc::new(Appender {
+            file: Mutex::new(File::create(self.folder.0.join("raw")).expect("a file can be made")),
+            gathered: Mutex::default(),
+        });
+        let mut next = 0;
+        let workers = on_threads((0..threads).map(|_| {
+            let (appender, mut record) = (Arc::clone(&appender), vec![7; bytes]);
+            move |serial: u64| {
+                record[..8].copy_from_slice(&serial.to_be_bytes());
+                appender.append(&record);
+            }
+        }));
+        Box::new(move |times| {
+            workers.run(next..next + times);
+            next += times;
+        })
+    }
+}
+
+/// A file that many threads append to, with one sync for all who come together.
+struct Appender {
+    file: Mutex<File>,
+    gathered: Mutex<Gathered>,
+}
+
+#[derive(Default)]
+struct Gathered {
+    bytes: Vec<u8>,
+    synced: Arc<OnceLock<()>>,
+}
+
+impl Appender {
+    fn append(&self, record: &[u8]) {
+        let mut gathered = self.gathered.lock().expect("no panic");
+        let (first, synced) = (gathered.bytes.is_empty(), Arc::clone(&gathered.synced));
+        gathered.bytes.extend_from_slice(record);
+        drop(gathered);
+        if first {
+            // Whoever is first writes for all who come while the file is in use.
+            let mut file = self.file.lock().expect("no panic");
+            let batch = std::mem::take(&mut *self.gathered.lock().expect("no panic"));
+            file.write_all(&batch.bytes).expect("written");
+            file.sync_data().expect("synced");
+            drop(file);
+            batch.synced.set(()).expect("only its first author does this");
+        }
+        synced.wait();
+    }
+}
+
+/// Threads that are there already: starting them is not what is measured.
+struct Workers(Vec<(Sender<Range<u64>>, Receiver<()>)>);
+
+fn on_threads<F: FnMut(u64) + Send + 'static>(bodies: impl Iterator<Item = F>) -> Workers {
+    let start = |mut body: F| {
+        let ((order, orders), (done, when_done)) = (channel::<Range<u64>>(), channel());
+        std::thread::spawn(move || {
+            for serials in orders {
+                serials.for_each(&mut body);
+                // Nobody listens once the figure is over.
+                let _ = done.send(());
+            }
+        });
+        (order, when_done)
+    };
+    Workers(bodies.map(start).collect())
+}
+
+impl Workers {
+    fn run(&self, serials: Range<u64>) {
+        self.0.iter().for_each(|(order, _)| order.send(serials.clone()).expect("it waits for orders"));
+        self.0.iter().for_each(|(_, when_done)| when_done.recv().expect("a thread of the measurement failed"));
+    }
 }
 
 fn checkpoint(runs: &mut LocalCoordinator, lease: &Lease, serial: u64) {
@@ -123,7 +214,7 @@ fn checkpoint(runs: &mut LocalCoordinator, lease: &Lease, serial: u64) {
     runs.checkpoint(LogicalTime::new(2), TENANT, lease, cursor, OpId::new(serial)).expect("recorded");
 }
 
-fn checkpoints(threads: u64) -> Pair {
+fn checkpoints(threads: u64, reference: impl Fn(&mut Bench, u64) -> Box<dyn FnMut(u64)>) -> Pair {
     let mut bench = Bench::start(threads);
     let mut serial = 10;
     // Until the log of operations is full, records grow.
@@ -131,32 +222,15 @@ fn checkpoints(threads: u64) -> Pair {
         serial += 1;
         bench.leases.iter().for_each(|lease| checkpoint(&mut bench.runs, lease, serial));
     }
-    let mut append = bench.append(threads.div_ceil(2) as usize);
-    let halves = threads.min(2);
-    let reference = move |times| append(times * halves);
-    // Threads that are there already: starting them is not what is measured.
-    let workers: Vec<(Sender<Range<u64>>, Receiver<()>)> = bench
-        .leases
-        .iter()
-        .map(|lease| {
-            let (lease, mut runs) = (*lease, bench.runs.clone());
-            let ((order, orders), (done, when_done)) = (channel::<Range<u64>>(), channel());
-            std::thread::spawn(move || {
-                for serials in orders {
-                    serials.for_each(|serial| checkpoint(&mut runs, &lease, serial));
-                    // Nobody listens once the figure is over.
-                    let _ = done.send(());
-                }
-            });
-            (order, when_done)
-        })
-        .collect();
+    let reference = reference(&mut bench, threads);
+    let workers = on_threads(bench.leases.iter().map(|lease| {
+        let (lease, mut runs) = (*lease, bench.runs.clone());
+        move |serial| checkpoint(&mut runs, &lease, serial)
+    }));
     let ours = move |times: u64| {
         let _alive = &bench.folder;
-        let serials = serial + 1..serial + 1 + times;
+        workers.run(serial + 1..serial + 1 + times);
         serial += times;
-        workers.iter().for_each(|(order, _)| order.send(serials.clone()).expect("it waits for orders"));
-        workers.iter().for_each(|(_, when_done)| when_done.recv().expect("a thread of the measurement failed"));
     };
     Pair::new(ours, reference)
 }
