@@ -82,26 +82,27 @@ impl<K: Kv> Inner<K> {
     ) -> Result<IdempotentOutcome<()>, RunTransitionError> {
         let operation = "settle_run";
         let deadline = self.deadline();
-        let path = self.space.run(tenant, run);
+        let (path, roots) = (self.space.run(tenant, run), self.space.roots(tenant, run));
         let open = [ShardIndex::Free, ShardIndex::Held, ShardIndex::Parked]
             .map(|index| self.space.indexed(index, tenant, run, Window::ALL));
         let hatching = self.space.all_hatching(tenant, run);
         let mut in_doubt = false;
         for attempt in 1..=self.config.attempts_max {
-            let mut reads = vec![Op::get(&path)];
+            let mut reads = vec![Op::get(&path), Op::get(&roots)];
             if settlement == Settlement::Complete {
                 // Counting costs time with every open shard; the run that can be completed has none.
                 reads.extend(open.iter().map(|keys| Op::Range(RangeRequest::of(keys.clone()).count_only())));
                 reads.push(Op::Range(RangeRequest::of(hatching.clone()).count_only()));
             }
             let read = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
-            let Some(kv) = read.responses.first().and_then(found) else { return Err(RunNotFound { run }.into()) };
+            let [stored, roots, counts @ ..] = &read.responses[..] else { return Err(contended(operation).into()) };
+            let Some(kv) = found(stored) else { return Err(RunNotFound { run }.into()) };
             let stored = decode_run(operation, kv)?;
-            if settlement == Settlement::Complete && counted(&read.responses, 4) > 0 {
+            if settlement == Settlement::Complete && counted(counts, 3) > 0 {
                 self.finish_hatching(operation, tenant, run, deadline).await?;
             }
-            let counts = settled_counts(&stored, &read.responses);
-            let record = stored.part.to_record(tenant, run, placeholder_roots(&stored));
+            let counts = settled_counts(&stored, counts);
+            let record = stored.part.to_record(tenant, run, decode_roots(operation, roots)?);
             let change = match settle_run::decide(&record, settlement, &counts, op_id, now)? {
                 Verdict::Replay(IdempotentOutcome::Replayed(())) if in_doubt => {
                     return Ok(IdempotentOutcome::Executed(()));
@@ -111,8 +112,7 @@ impl<K: Kv> Inner<K> {
             };
             let mut next = record;
             next.apply(&change, []);
-            let mut part = RunPart::of(&next, stored.part.creation);
-            part.shared.root_count = stored.part.root_count;
+            let part = RunPart::of(&next, stored.part.creation);
             let txn = self.settling(tenant, run, &stored, &part, settlement, deadline).await?;
             match self.kv.txn(txn, deadline).await {
                 Ok(answer) if answer.succeeded => return Ok(IdempotentOutcome::Executed(())),
@@ -165,9 +165,7 @@ impl<K: Kv> Inner<K> {
         let [run_answer, roots] = &read.responses[..] else { return Err(contended(operation).into()) };
         let Some(kv) = found(run_answer) else { return Err(RunNotFound { run }.into()) };
         let stored = decode_run(operation, kv)?;
-        let roots = found(roots).map(|kv| RootsPart::decode(&kv.value)).transpose();
-        let roots = roots.map_err(|error| unreadable(operation, &error))?.unwrap_or_default();
-        Ok(stored.part.to_record(tenant, run, roots.roots))
+        Ok(stored.part.to_record(tenant, run, decode_roots(operation, roots)?))
     }
 
     pub(super) async fn list_runs(
@@ -199,8 +197,8 @@ impl<K: Kv> Inner<K> {
 /// some: a run is active only with shards.
 fn settled_counts(stored: &StoredRun, answers: &[OpResponse]) -> ShardCounts {
     let count = |index: usize| u32::try_from(counted(answers, index)).unwrap_or(u32::MAX);
-    let active = count(1).saturating_add(count(2)).saturating_add(count(4));
-    ShardCounts { active, done: u32::from(stored.part.root_count > 0), split: 0, parked: count(3) }
+    let active = count(0).saturating_add(count(1)).saturating_add(count(3));
+    ShardCounts { active, done: u32::from(stored.part.root_count > 0), split: 0, parked: count(2) }
 }
 
 fn counted(answers: &[OpResponse], index: usize) -> i64 {
@@ -210,7 +208,8 @@ fn counted(answers: &[OpResponse], index: usize) -> i64 {
     }
 }
 
-/// A stand-in for the list of roots, which is stored apart and which settling does not look at: only whether there are any.
-fn placeholder_roots(stored: &StoredRun) -> Vec<ShardId> {
-    if stored.part.root_count > 0 { vec![ShardId::new(1)] } else { Vec::new() }
+/// The list of roots, which is written when a run becomes active.
+fn decode_roots(operation: &'static str, answer: &OpResponse) -> Result<Vec<ShardId>, InfraError> {
+    let roots = found(answer).map(|kv| RootsPart::decode(&kv.value)).transpose();
+    Ok(roots.map_err(|error| unreadable(operation, &error))?.unwrap_or_default().roots)
 }
