@@ -32,6 +32,13 @@ pub struct SimKv {
     sim: Arc<Mutex<Sim>>,
 }
 
+/// A simulated cluster at one point of its time.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    store: Store,
+    now: Moment,
+}
+
 struct Sim {
     store: Store,
     now: Moment,
@@ -49,9 +56,16 @@ impl SimKv {
     /// An empty store without faults. The seed drives jitter, names and faults.
     #[must_use]
     pub fn new(seed: u64) -> Self {
+        Self::from_snapshot(&Snapshot { store: Store::default(), now: Moment::default() }, seed)
+    }
+
+    /// A store that goes on from a snapshot, without faults; the seed as in [`SimKv::new`].
+    #[must_use]
+    pub fn from_snapshot(snapshot: &Snapshot, seed: u64) -> Self {
+        let Snapshot { store, now } = snapshot.clone();
         let sim = Sim {
-            store: Store::default(),
-            now: Moment::default(),
+            store,
+            now,
             random: SplitMix64::new(seed),
             plan: FaultPlan::new(seed),
             driven: false,
@@ -107,6 +121,13 @@ impl SimKv {
     #[must_use]
     pub fn compare_misses(&self) -> u64 {
         self.lock().compare_misses
+    }
+
+    /// All that the store holds and what time it is there, so that a test can try many endings of one beginning.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let sim = self.lock();
+        Snapshot { store: sim.store.clone(), now: sim.now }
     }
 
     /// Looks at the store itself, past clients, faults and time.
@@ -390,6 +411,22 @@ mod tests {
         let answer = block_on(kv.txn(guarded, FAR)).expect("answered");
         assert!(!answer.succeeded);
         assert!(!exists(&kv, "own") && !exists(&kv, "record"));
+    }
+
+    #[test]
+    fn a_snapshot_keeps_data_leases_and_time_and_what_happens_later_is_not_in_it() {
+        let kv = SimKv::new(1);
+        let lease = EtcdLeaseId(7);
+        block_on(kv.lease_grant(lease, Duration::from_secs(10), FAR)).expect("granted");
+        block_on(kv.txn(Txn::of(vec![Op::put_attached("own", "w", lease)]), FAR)).expect("written");
+        kv.advance(Duration::from_secs(4));
+        let snapshot = kv.snapshot();
+        block_on(kv.txn(put_if_absent("later"), FAR)).expect("written");
+        let again = SimKv::from_snapshot(&snapshot, 2);
+        assert!(exists(&again, "own") && !exists(&again, "later"));
+        again.advance(Duration::from_secs(6));
+        assert!(!exists(&again, "own"), "its lease had six seconds left");
+        assert!(exists(&kv, "own") && exists(&kv, "later"), "and here it still has");
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! What the etcd backend promises beyond the protocol: round trips, staging that is seen whole or not at all, sessions.
 
+mod fixtures;
+
 use std::time::Duration;
 
-use tessera_contracts::manifest::InitialShardInput;
+use fixtures::{NOW, RUN, TENANT, WORKER, acquire, bounds, coordinator, inputs, register};
+
 use tessera_contracts::split::{SplitReplacePlan, plan_split_replace};
-use tessera_contracts::{CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardKey, ShardSpec, TenantId, WorkerId};
+use tessera_contracts::{CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardKey, ShardSpec, WorkerId};
 use tessera_coordination::backend::{
     AsyncCoordinationBackend, BlockOn, CoordinationBackend, HeldShard, RunManagement, ShardClaiming,
 };
@@ -18,35 +21,12 @@ use tessera_coordination_etcd::sim_kv::SimKv;
 use tessera_coordination_etcd::sim_kv::faults::{CallKind, Fault};
 use tessera_coordination_etcd::sync::{self, SimEtcdCoordinator};
 
-const TENANT: TenantId = TenantId::from_bytes([3; 32]);
-const RUN: RunId = RunId::new(1);
-const WORKER: WorkerId = WorkerId::new(1);
-const NOW: LogicalTime = LogicalTime::new(1_000_000);
-
-fn coordinator(kv: &SimKv) -> SimEtcdCoordinator {
-    let config = EtcdConfig { skew_tolerance: Duration::ZERO, ..EtcdConfig::default() };
-    sync::simulate(kv.clone(), config).expect("valid")
-}
-
 fn op(number: u64) -> OpId {
     OpId::new(number)
 }
 
-/// Keys of roots: eight bytes, so that there are many.
-fn bounds(count: usize) -> Vec<[u8; 8]> {
-    (0..=count as u64).map(|n| (n + 1).to_be_bytes()).collect()
-}
-
-fn inputs(bounds: &[[u8; 8]]) -> Vec<InitialShardInput<'_>> {
-    let pairs = bounds.iter().zip(bounds.iter().skip(1)).enumerate();
-    pairs.map(|(n, (start, end))| InitialShardInput::new(ShardId::new(n as u64 + 1), start, end)).collect()
-}
-
 fn start(coordinator: &mut SimEtcdCoordinator, shards: usize) {
-    let bounds = bounds(shards);
-    coordinator
-        .create_run_with_shards(NOW, TENANT, RUN, RunConfig::default(), &inputs(&bounds), op(1))
-        .expect("registered");
+    register(coordinator, &inputs(&bounds(shards)));
 }
 
 fn list(coordinator: &mut SimEtcdCoordinator) -> Vec<ShardSummary> {
@@ -57,12 +37,6 @@ fn list(coordinator: &mut SimEtcdCoordinator) -> Vec<ShardSummary> {
         all.append(&mut shards);
     }
     all
-}
-
-fn acquire(coordinator: &mut SimEtcdCoordinator, shard: ShardId) -> Lease {
-    let mut scratch = AcquireScratch::new();
-    let key = ShardKey::new(RUN, shard);
-    coordinator.acquire_and_restore_into(NOW, TENANT, key, WORKER, &mut scratch).expect("granted").lease
 }
 
 /// How many calls to the store `act` makes.
@@ -289,11 +263,13 @@ fn the_largest_split_is_done_and_its_children_can_be_claimed() {
 #[test]
 fn a_split_that_breaks_off_anywhere_is_seen_whole_or_not_at_all_and_is_finished_or_undone() {
     let (_, plan) = plan(200);
+    let kv = SimKv::new(1);
+    start(&mut coordinator(&kv), 1);
+    let lease = acquire(&mut coordinator(&kv), ShardId::new(1));
+    let begun = kv.snapshot();
     for broken_at in 0..14 {
-        let kv = SimKv::new(broken_at);
+        let kv = SimKv::from_snapshot(&begun, broken_at);
         let mut backend = coordinator(&kv);
-        start(&mut backend, 1);
-        let lease = acquire(&mut backend, ShardId::new(1));
         for turn in broken_at..broken_at + 400 {
             kv.inject(CallKind::Write, turn, Fault::Refuse);
         }

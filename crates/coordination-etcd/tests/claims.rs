@@ -1,11 +1,13 @@
 //! Many claims of one process at once.
 
+mod fixtures;
+
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
 
-use tessera_contracts::manifest::InitialShardInput;
-use tessera_contracts::{LogicalTime, OpId, RunId, ShardId, TenantId, WorkerId};
+use fixtures::{NOW, RUN, TENANT, bounds, inputs};
+use tessera_contracts::{OpId, ShardId, WorkerId};
 use tessera_coordination::AcquireScratch;
 use tessera_coordination::backend::{AsyncRunManagement, AsyncShardClaiming};
 use tessera_coordination::error::ClaimError;
@@ -13,17 +15,11 @@ use tessera_coordination::run::config::RunConfig;
 use tessera_coordination_etcd::sim_kv::{SimKv, block_on};
 use tessera_coordination_etcd::{AsyncEtcdCoordinator, EtcdConfig};
 
-const TENANT: TenantId = TenantId::from_bytes([3; 32]);
-const RUN: RunId = RunId::new(1);
-const NOW: LogicalTime = LogicalTime::new(1_000);
-
 fn world(roots: u64) -> (SimKv, AsyncEtcdCoordinator<SimKv>) {
     let kv = SimKv::new(1);
     let mut coordinator = AsyncEtcdCoordinator::over(kv.clone(), EtcdConfig::default()).expect("valid");
-    let bounds: Vec<[u8; 8]> = (1..=roots + 1).map(u64::to_be_bytes).collect();
-    let roots: Vec<InitialShardInput<'_>> = (0..roots as usize)
-        .map(|n| InitialShardInput::new(ShardId::new(n as u64 + 1), &bounds[n], &bounds[n + 1]))
-        .collect();
+    let bounds = bounds(roots as usize);
+    let roots = inputs(&bounds);
     let registered = coordinator.create_run_with_shards(NOW, TENANT, RUN, RunConfig::default(), &roots, OpId::new(1));
     block_on(registered).expect("registered");
     (kv, coordinator)

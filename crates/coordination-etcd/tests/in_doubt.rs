@@ -1,37 +1,32 @@
 //! Requests and answers that are lost, one at a time: what is in doubt is resolved by looking, and never done twice.
 
+mod fixtures;
+
 use core::time::Duration;
 
+use fixtures::{KEY, NOW, TENANT, WORKER, register};
 use tessera_contracts::manifest::InitialShardInput;
-use tessera_contracts::{CursorUpdate, FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::{CursorUpdate, FenceEpoch, OpId, ShardId, ShardKey};
 use tessera_coordination::backend::{CoordinationBackend, RunManagement, ShardClaiming};
 use tessera_coordination::error::OperationError as _;
-use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::{AcquireScratch, Lease};
 use tessera_coordination_etcd::EtcdConfig;
 use tessera_coordination_etcd::sim_kv::SimKv;
 use tessera_coordination_etcd::sim_kv::faults::{CallKind, Fault};
 use tessera_coordination_etcd::sync::{self, SimEtcdCoordinator};
 
-const TENANT: TenantId = TenantId::from_bytes([3; 32]);
-const KEY: ShardKey = ShardKey::new(RunId::new(1), ShardId::new(1));
-const WORKER: WorkerId = WorkerId::new(1);
-const NOW: LogicalTime = LogicalTime::new(1_000);
-
 /// A run with one shard, and a coordinator that has its session open.
 fn world() -> (SimKv, SimEtcdCoordinator) {
     let kv = SimKv::new(1);
     let mut backend = sync::simulate(kv.clone(), EtcdConfig::default()).expect("valid");
     let shards = [InitialShardInput::new(KEY.shard, b"a", b"m"), InitialShardInput::new(ShardId::new(2), b"m", b"z")];
-    let run = RunConfig::default();
-    backend.create_run_with_shards(NOW, TENANT, KEY.run, run, &shards, OpId::new(1)).expect("registered");
-    acquire(&mut backend, ShardKey::new(KEY.run, ShardId::new(2)));
+    register(&mut backend, &shards);
+    fixtures::acquire(&mut backend, ShardId::new(2));
     (kv, backend)
 }
 
 fn acquire(backend: &mut SimEtcdCoordinator, key: ShardKey) -> Lease {
-    let mut scratch = AcquireScratch::new();
-    backend.acquire_and_restore_into(NOW, TENANT, key, WORKER, &mut scratch).expect("granted").lease
+    fixtures::acquire(backend, key.shard)
 }
 
 #[test]

@@ -1,35 +1,25 @@
 //! A record in the store that breaks an invariant, or is no record at all, is refused as corruption: neither served nor
 //! written over.
 
-use std::iter;
-use std::time::Duration;
+mod fixtures;
 
+use std::iter;
+
+use fixtures::{KEY, NOW, TENANT, coordinator, everything, plant, register};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::plan_split_replace;
-use tessera_contracts::{
-    CursorUpdate, FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, ShardSpec, TenantId, WorkerId,
-};
+use tessera_contracts::{CursorUpdate, FenceEpoch, OpId, ShardId, ShardSpec, WorkerId};
 use tessera_coordination::backend::{CoordinationBackend, RunManagement, ShardClaiming};
 use tessera_coordination::record::history::ReleaseReason;
 use tessera_coordination::record::park::ParkInfo;
 use tessera_coordination::record::status::{ParkReason, ShardStatus};
-use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::{AcquireScratch, Lease};
 use tessera_coordination_etcd::EtcdConfig;
 use tessera_coordination_etcd::codec::{ColdPart, HotPart};
 use tessera_coordination_etcd::keyspace::Keyspace;
-use tessera_coordination_etcd::kv::{KeyValue, Keys, Kv, Moment, Op, RangeRequest, Txn};
-use tessera_coordination_etcd::sim_kv::{SimKv, block_on};
-use tessera_coordination_etcd::sync::{self, SimEtcdCoordinator};
-
-const TENANT: TenantId = TenantId::from_bytes([3; 32]);
-const KEY: ShardKey = ShardKey::new(RunId::new(1), ShardId::new(1));
-const NOW: LogicalTime = LogicalTime::new(1_000_000);
-
-fn coordinator(kv: &SimKv) -> SimEtcdCoordinator {
-    let config = EtcdConfig { skew_tolerance: Duration::ZERO, ..EtcdConfig::default() };
-    sync::simulate(kv.clone(), config).expect("valid")
-}
+use tessera_coordination_etcd::kv::{Op, RangeRequest};
+use tessera_coordination_etcd::sim_kv::SimKv;
+use tessera_coordination_etcd::sync::SimEtcdCoordinator;
 
 fn at(key: &[u8]) -> CursorUpdate<'_> {
     CursorUpdate::at_key(key).expect("valid")
@@ -38,20 +28,10 @@ fn at(key: &[u8]) -> CursorUpdate<'_> {
 /// A run of one shard, held and with progress.
 fn leased(kv: &SimKv) -> (SimEtcdCoordinator, Lease) {
     let mut etcd = coordinator(kv);
-    let shards = [InitialShardInput::new(KEY.shard, b"a", b"m")];
-    etcd.create_run_with_shards(NOW, TENANT, KEY.run, RunConfig::default(), &shards, OpId::new(1)).expect("registered");
-    let scratch = &mut AcquireScratch::new();
-    let lease = etcd.acquire_and_restore_into(NOW, TENANT, KEY, WorkerId::new(1), scratch).expect("granted").lease;
+    register(&mut etcd, &[InitialShardInput::new(KEY.shard, b"a", b"m")]);
+    let lease = fixtures::acquire(&mut etcd, KEY.shard);
     etcd.checkpoint(NOW, TENANT, &lease, at(b"b"), OpId::new(5)).expect("recorded");
     (etcd, lease)
-}
-
-/// All that the store holds, with the revisions at which it was written.
-fn everything(kv: &SimKv) -> Vec<KeyValue> {
-    let all = Keys::with_prefix(EtcdConfig::default().namespace);
-    let found = kv.inspect(|store| store.range(&RangeRequest::of(all)).expect("readable").kvs);
-    assert_eq!(found.len(), kv.inspect(|store| store.keys().count()), "nothing lies elsewhere");
-    found
 }
 
 fn read(kv: &SimKv, path: &[u8]) -> Vec<u8> {
@@ -60,9 +40,8 @@ fn read(kv: &SimKv, path: &[u8]) -> Vec<u8> {
     found.into_one().expect("there").value.to_vec()
 }
 
-fn plant(kv: &SimKv, path: &[u8], value: Vec<u8>) {
-    let put = Txn::of(vec![Op::put(path.to_vec(), value)]);
-    block_on(kv.txn(put, Moment(Duration::from_secs(1 << 30)))).expect("planted");
+fn put(kv: &SimKv, path: &[u8], value: Vec<u8>) {
+    plant(kv, vec![Op::put(path.to_vec(), value)]);
 }
 
 /// What each operation said of a shard that cannot be believed.
@@ -122,13 +101,13 @@ fn a_broken_record_in_the_store_is_refused_by_its_rule_and_stays_as_it_was_found
     let (hot, cold) = (read(&kv, hot_path.as_bytes()), read(&kv, cold_path.as_bytes()));
     for (rule, is_hot, bytes) in cases(&hot, &cold) {
         let (path, whole) = if is_hot { (hot_path.as_bytes(), &hot) } else { (cold_path.as_bytes(), &cold) };
-        plant(&kv, path, bytes);
+        put(&kv, path, bytes);
         let stored = everything(&kv);
         for (operation, words) in said(&mut coordinator(&kv), &lease) {
             assert!(words.contains("Corruption") && words.contains(rule), "{rule}, {operation}: {words}");
         }
         assert_eq!(everything(&kv), stored, "{rule}: the store was written to");
-        plant(&kv, path, whole.clone());
+        put(&kv, path, whole.clone());
     }
     holder.checkpoint(NOW, TENANT, &lease, at(b"c"), OpId::new(50)).expect("whole again");
 }
@@ -143,14 +122,14 @@ fn a_holder_that_remembers_a_whole_record_does_not_write_over_a_broken_one() {
     let cold = read(&kv, space.cold(TENANT, KEY).as_bytes());
     let of_hot = cases(&hot, &cold).into_iter().filter(|(_, is_hot, _)| *is_hot);
     for (n, (rule, _, bytes)) in of_hot.enumerate() {
-        plant(&kv, path.as_bytes(), bytes);
+        put(&kv, path.as_bytes(), bytes);
         let stored = everything(&kv);
         let words = format!("{:?}", holder.checkpoint(NOW, TENANT, &lease, at(b"c"), OpId::new(60 + n as u64)));
         assert!(words.contains("Corruption") && words.contains(rule), "{rule}: {words}");
         assert_eq!(everything(&kv), stored, "{rule}: the store was written to");
-        plant(&kv, path.as_bytes(), hot.clone());
+        put(&kv, path.as_bytes(), hot.clone());
         holder.checkpoint(NOW, TENANT, &lease, at(b"b"), OpId::new(80 + n as u64)).expect("whole again");
-        plant(&kv, path.as_bytes(), hot.clone());
+        put(&kv, path.as_bytes(), hot.clone());
     }
 }
 
@@ -163,7 +142,7 @@ fn a_claim_is_not_granted_a_broken_record() {
     let path = space.hot(TENANT, KEY);
     let mut part = HotPart::decode(&read(&kv, path.as_bytes())).expect("whole");
     part.head.fence = FenceEpoch::new(0);
-    plant(&kv, path.as_bytes(), part.encode());
+    put(&kv, path.as_bytes(), part.encode());
     let before = read(&kv, path.as_bytes());
     let scratch = &mut AcquireScratch::new();
     let claimed = coordinator(&kv).claim_next_available(NOW, TENANT, KEY.run, WorkerId::new(2), scratch).map(|_| ());

@@ -2,48 +2,29 @@
 //!
 //! Names of children are 63 bits of a hash, so they never collide in practice; the other shard is put there by hand.
 
-use std::time::Duration;
+mod fixtures;
 
+use fixtures::{KEY, NOW, TENANT, coordinator, everything, plant, register};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::{DerivedShardKind, derive_split_shard_id, plan_split_replace, plan_split_residual};
-use tessera_contracts::{
-    Cursor, CursorSemantics, CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardKey, ShardSpec, TenantId, WorkerId,
-};
+use tessera_contracts::{Cursor, CursorSemantics, CursorUpdate, OpId, ShardId, ShardKey, ShardSpec, WorkerId};
 use tessera_coordination::backend::{CoordinationBackend, RunManagement};
 use tessera_coordination::error::{InfraError, SplitError};
-use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::{AcquireScratch, Lease};
 use tessera_coordination_etcd::EtcdConfig;
 use tessera_coordination_etcd::codec::ColdPart;
 use tessera_coordination_etcd::keyspace::{Keyspace, ShardIndex};
-use tessera_coordination_etcd::kv::{KeyValue, Keys, Kv, Moment, Op, RangeRequest, Txn};
-use tessera_coordination_etcd::sim_kv::{SimKv, block_on};
-use tessera_coordination_etcd::sync::{self, SimEtcdCoordinator};
+use tessera_coordination_etcd::kv::Op;
+use tessera_coordination_etcd::sim_kv::SimKv;
+use tessera_coordination_etcd::sync::SimEtcdCoordinator;
 
-const TENANT: TenantId = TenantId::from_bytes([3; 32]);
-const KEY: ShardKey = ShardKey::new(RunId::new(1), ShardId::new(1));
-const NOW: LogicalTime = LogicalTime::new(1_000_000);
 const SPLIT: OpId = OpId::new(9);
-
-fn coordinator(kv: &SimKv) -> SimEtcdCoordinator {
-    let config = EtcdConfig { skew_tolerance: Duration::ZERO, ..EtcdConfig::default() };
-    sync::simulate(kv.clone(), config).expect("valid")
-}
-
-/// All that the store holds, with the revisions at which it was written.
-fn everything(kv: &SimKv) -> Vec<KeyValue> {
-    let all = Keys::with_prefix(EtcdConfig::default().namespace);
-    let found = kv.inspect(|store| store.range(&RangeRequest::of(all)).expect("readable").kvs);
-    assert_eq!(found.len(), kv.inspect(|store| store.keys().count()), "nothing lies elsewhere");
-    found
-}
 
 fn leased(kv: &SimKv) -> (SimEtcdCoordinator, Lease) {
     let mut etcd = coordinator(kv);
     let shards = [InitialShardInput::new(KEY.shard, b"a", b"m"), InitialShardInput::new(ShardId::new(2), b"m", b"z")];
-    etcd.create_run_with_shards(NOW, TENANT, KEY.run, RunConfig::default(), &shards, OpId::new(1)).expect("registered");
-    let scratch = &mut AcquireScratch::new();
-    let lease = etcd.acquire_and_restore_into(NOW, TENANT, KEY, WorkerId::new(1), scratch).expect("granted").lease;
+    register(&mut etcd, &shards);
+    let lease = fixtures::acquire(&mut etcd, KEY.shard);
     (etcd, lease)
 }
 
@@ -63,7 +44,7 @@ fn take(kv: &SimKv, kind: DerivedShardKind, index: u32) -> ShardKey {
         Op::put(space.cold(TENANT, taken), cold.encode()),
         Op::put(space.index(ShardIndex::Free, TENANT, taken), ""),
     ];
-    block_on(kv.txn(Txn::of(puts), Moment(Duration::from_secs(1 << 30)))).expect("planted");
+    plant(kv, puts);
     taken
 }
 

@@ -19,7 +19,7 @@ use crate::kv::{
 const LEASE_TTL_MIN: Duration = Duration::from_secs(2);
 
 /// The state of a simulated cluster.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Store {
     limits: Limits,
     revision: i64,
