@@ -12,6 +12,10 @@ use crate::codec::{ColdPart, HotPart, OwnerPart};
 use crate::keyspace::{Keyspace, ShardIndex};
 use crate::kv::{Compare, EtcdLeaseId, Fate, Kv, Moment, Op, OpResponse, Revision, Txn, TxnResponse};
 
+/// Writes from which on a transaction gains nothing by company: what a request costs is then its own work, and sharing one
+/// only makes all wait for all.
+const LARGE_OPS: usize = 12;
+
 /// What a transaction proves about the shard's owner key, beside the revisions of run and record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Guard {
@@ -105,7 +109,7 @@ impl<'s> Transition<'s> {
 }
 
 impl<K: Kv> Inner<K> {
-    /// Stores a transition, in whichever batch it fits, and says what became of it.
+    /// Stores a transition, in whichever batch it fits or by itself if it is large, and says what became of it.
     pub(super) async fn commit(
         &self,
         operation: &'static str,
@@ -114,7 +118,12 @@ impl<K: Kv> Inner<K> {
     ) -> Result<Commit, InfraError> {
         let (before, next, owner) = (transition.before, transition.next, transition.owner);
         let (txn, reads_from) = transition.into_txn(&self.space);
-        match self.batcher.submit(before.paths.hot.clone(), txn, deadline).await {
+        let answer = if txn.success.len() < LARGE_OPS {
+            self.batcher.submit(before.paths.hot.clone(), txn, deadline).await
+        } else {
+            self.kv.txn(txn, deadline).await
+        };
+        match answer {
             Ok(answer) if answer.succeeded => {
                 let shard = Box::new(after(before, next, owner, answer.revision));
                 lock(&self.cache).put((*shard).clone());

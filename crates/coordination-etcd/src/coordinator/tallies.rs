@@ -1,7 +1,9 @@
 //! The shard counters as this coordinator last saw them.
 
 use core::array::from_fn;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use tessera_contracts::TenantId;
 use tessera_coordination::error::InfraError;
@@ -16,22 +18,55 @@ use crate::kv::{Kv, Moment, OpResponse, Revision, Txn};
 /// How many tenants' counters are remembered.
 const TENANTS_MAX: usize = 1_024;
 
-/// Counters as last seen, and which stripe is written next.
+/// Counters as last seen, and which of their stripes are being written.
 pub(super) struct Tallies {
     space: Keyspace,
     limits: ShardLimits,
     all: Counter,
     tenants: HashMap<TenantId, Counter>,
-    next_stripe: usize,
+    stripes: Arc<Stripes>,
+}
+
+/// How many operations under way write each stripe, and which was taken last.
+#[derive(Debug, Default)]
+struct Stripes {
+    writers: [AtomicUsize; STRIPES],
+    last: AtomicUsize,
+}
+
+/// The stripe that an operation writes. Dropping it, for whatever reason, frees the stripe.
+#[derive(Debug)]
+struct StripeTaken {
+    stripes: Arc<Stripes>,
+    stripe: usize,
+}
+
+impl StripeTaken {
+    /// Takes a stripe that the fewest are writing: two operations of one coordinator that run side by side would
+    /// otherwise collide. Called under the lock of the tallies.
+    fn new(stripes: &Arc<Stripes>) -> Self {
+        let last = stripes.last.load(Ordering::Relaxed);
+        let in_turn = (1..=STRIPES).map(|step| (last + step) % STRIPES);
+        let stripe = in_turn.min_by_key(|stripe| stripes.writers[*stripe].load(Ordering::Relaxed)).unwrap_or(0);
+        stripes.last.store(stripe, Ordering::Relaxed);
+        stripes.writers[stripe].fetch_add(1, Ordering::Relaxed);
+        Self { stripes: Arc::clone(stripes), stripe }
+    }
+}
+
+impl Drop for StripeTaken {
+    fn drop(&mut self) {
+        self.stripes.writers[self.stripe].fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Both counters that bind a tenant, at one point in time.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Tally {
     all: Counter,
     of_tenant: Counter,
     limits: ShardLimits,
-    stripe: usize,
+    taken: StripeTaken,
 }
 
 /// A change of both counters.
@@ -50,26 +85,24 @@ impl Tallies {
             limits,
             all: Counter::unseen(LimitScope::Coordinator, limits.total_max, paths),
             tenants: HashMap::new(),
-            next_stripe: 0,
+            stripes: Arc::default(),
         }
     }
 
     /// The tally as last seen; `None` if this tenant's was never seen.
-    fn remembered(&mut self, tenant: TenantId) -> Option<Tally> {
+    fn remembered(&self, tenant: TenantId) -> Option<Tally> {
         let of_tenant = self.tenants.get(&tenant)?.clone();
-        // Operations of one coordinator that run side by side write different stripes, so they do not collide.
-        self.next_stripe = (self.next_stripe + 1) % STRIPES;
-        Some(Tally { all: self.all.clone(), of_tenant, limits: self.limits, stripe: self.next_stripe })
+        let taken = StripeTaken::new(&self.stripes);
+        Some(Tally { all: self.all.clone(), of_tenant, limits: self.limits, taken })
     }
 
-    fn unseen(&mut self, tenant: TenantId) -> Tally {
+    fn unseen(&self, tenant: TenantId) -> Tally {
         let paths = from_fn(|key| self.space.count_of(tenant, stripe_of(key)).into());
-        self.next_stripe = (self.next_stripe + 1) % STRIPES;
         Tally {
             all: self.all.clone(),
             of_tenant: Counter::unseen(LimitScope::Tenant, self.limits.per_tenant_max, paths),
             limits: self.limits,
-            stripe: self.next_stripe,
+            taken: StripeTaken::new(&self.stripes),
         }
     }
 
@@ -101,8 +134,9 @@ impl Tally {
     }
 
     pub(super) fn add(&self, added: u64) -> Result<TallyChange, ShardLimitViolation> {
-        let of_tenant = self.of_tenant.add(added, self.stripe)?;
-        Ok(TallyChange { all: self.all.add(added, self.stripe)?, of_tenant })
+        let stripe = self.taken.stripe;
+        let of_tenant = self.of_tenant.add(added, stripe)?;
+        Ok(TallyChange { all: self.all.add(added, stripe)?, of_tenant })
     }
 
     pub(super) fn subtract(&self, removed: u64) -> TallyChange {
@@ -149,5 +183,25 @@ impl<K: Kv> Inner<K> {
     /// Remembers that a change of the tally was stored.
     pub(super) fn tally_changed(&self, tenant: TenantId, change: &TallyChange, revision: Revision) {
         lock(&self.tallies).changed(tenant, change, revision);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_side_by_side_write_different_stripes_whatever_the_order_in_which_they_end() {
+        let stripes = Arc::default();
+        let mut under_way: Vec<StripeTaken> = (0..STRIPES).map(|_| StripeTaken::new(&stripes)).collect();
+        for ended in [5, 2, 7, 0, 0, 3, 6, 1] {
+            let freed = under_way.remove(ended).stripe;
+            let next = StripeTaken::new(&stripes);
+            assert_eq!(next.stripe, freed, "the only one that nobody writes");
+            under_way.push(next);
+        }
+        drop(under_way);
+        let in_turn: Vec<usize> = (0..STRIPES).map(|_| StripeTaken::new(&stripes).stripe).collect();
+        assert!((0..STRIPES).all(|stripe| in_turn.contains(&stripe)), "and all are used: {in_turn:?}");
     }
 }
