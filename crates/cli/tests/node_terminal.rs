@@ -163,7 +163,7 @@ fn a_large_value_travels_under_a_bar_that_is_gone_afterwards() {
         until("all of it is shown", || terminal.shown().ends_with('\n'));
         let shown = terminal.shown();
         let bars = shown.split("\r\x1b[K").filter(|line| line.starts_with('[') && line.contains(" parts ")).count();
-        assert!(bars > usize::from(args[0] == "put"), "it moved: {shown:?}");
+        assert!(bars > 0, "{shown:?}");
         let last = shown.rsplit("\r\x1b[K").next().unwrap().trim().to_owned();
         assert!(!last.starts_with('['), "and is gone: {shown:?}");
         if args[0] == "put" {
