@@ -2,7 +2,8 @@
 //!
 //! Like for like: both sides write the same bytes with as many syncs, which is printed when the figure is done, from the files
 //! and from the log's own count. CPU is that of all threads. Ours has one more than the reference: the lane, which does not
-//! wait for the disk.
+//! wait for the disk. All are on one core, as a lane and the writer of its log are by default: elsewhere most of what is
+//! measured is what it costs to wake another core.
 //!
 //! * *one at a time*: a group is asked for, from outside, when the last one is durable. Beside the disk this measures threads
 //!   that wake each other: ours four times a group, the reference's two.
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use rustix::thread::{CpuSet, sched_setaffinity};
 use tessera_contracts::prefix_map::{LaneIndex, Slot};
 use tessera_lanes::handler::Notice;
 use tessera_lanes::runtime::{Runtime, RuntimeConfig};
@@ -27,6 +29,8 @@ use crate::harness::Pair;
 /// Records in a group, and their bytes.
 const RECORDS: u8 = 64;
 const RECORD_BYTES: usize = 256;
+/// Where both sides write.
+const CORE: usize = 0;
 
 /// Groups as fast as the disk takes them.
 pub(super) fn stream() -> Pair {
@@ -71,7 +75,7 @@ impl LaneSide {
             lanes: 1,
             log: Some((scratch.0.clone(), log)),
             spin: Duration::ZERO,
-            pin: false,
+            cores: Some(vec![CORE]),
             ..RuntimeConfig::default()
         };
         let runtime = Arc::new(Runtime::start(config, |_| Logger::default()).expect("a lane with a log starts"));
@@ -152,6 +156,9 @@ impl FileSide {
         let (ask, asked) = sync_channel::<Task>(1);
         let mut file = File::create(scratch.0.join("bare")).expect("a file can be created");
         std::thread::spawn(move || {
+            let mut core = CpuSet::new();
+            core.set(CORE);
+            sched_setaffinity(None, &core).expect("the first core may be used, as on the other side");
             let mut group = Vec::new();
             for task in asked {
                 let mut left = task.groups;
