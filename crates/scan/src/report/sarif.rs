@@ -80,7 +80,6 @@ fn rule_value(written: &Written<'_>, finding: &Finding) -> Value {
     let title = written.title_of(finding);
     json!({
         "id": finding.rule,
-        "name": finding.rule,
         "shortDescription": {"text": title},
         "fullDescription": {"text": format!("A secret was committed or stored in plain text: {title}")},
         "defaultConfiguration": {"level": level(finding.severity)},
