@@ -19,7 +19,7 @@ use tessera_dht::wire::message::{Envelope, Message};
 use tessera_dht::wire::{BODY_BYTES_MAX, DATAGRAM_BYTES_MAX};
 use tessera_dht_node::{Node, PeerAddr, Point as _};
 
-use crate::clock::{Moment, Table};
+use crate::figures::{Moment, Rounds};
 
 /// Requests under way at once.
 const WINDOW: usize = 64;
@@ -27,7 +27,7 @@ const ROUND: Duration = Duration::from_millis(1500);
 const ROUNDS: usize = 7;
 
 /// Floods a node and an echo in turns and compares the CPU of this process.
-pub(crate) fn compare() -> Result<(), Box<dyn Error>> {
+pub(crate) fn compare() -> Result<Rounds, Box<dyn Error>> {
     let generous = |builder: tessera_dht_node::NodeBuilder| {
         builder.lanes(1).configure(|config| {
             config.abuse.per_peer_per_sec = 100_000_000;
@@ -42,7 +42,7 @@ pub(crate) fn compare() -> Result<(), Box<dyn Error>> {
         std::thread::sleep(Duration::from_millis(50));
     }
     let echo = Echo::start()?;
-    let mut table = Table::default();
+    let mut rounds = Rounds::default();
     for _ in 0..ROUNDS {
         let served = |node: &Node| -> Result<u64, Box<dyn Error>> {
             Ok(node.status().wait()?.lanes.iter().map(|lane| lane.counters.requests_served).sum())
@@ -50,14 +50,12 @@ pub(crate) fn compare() -> Result<(), Box<dyn Error>> {
         let (mut flood, before, begun) = (flood(Some(node.address()), None)?, served(&node)?, Moment::now());
         flood.wait()?;
         let count = served(&node)? - before;
-        table.add("find-node", "ours", &begun, count as usize);
+        rounds.add("ours", begun.cost_of_each(count as usize));
         let (mut flood, before, begun) = (self::flood(None, Some(echo.addr))?, echo.count(), Moment::now());
         flood.wait()?;
-        table.add("find-node", "echo", &begun, (echo.count() - before) as usize);
+        rounds.add("echo", begun.cost_of_each((echo.count() - before) as usize));
     }
-    println!("serving FIND_NODE under flood, one lane, median of {ROUNDS} rounds:");
-    table.print("echo");
-    Ok(())
+    Ok(rounds)
 }
 
 fn flood(node: Option<PeerAddr>, echo: Option<SocketAddr>) -> std::io::Result<Child> {
@@ -67,10 +65,9 @@ fn flood(node: Option<PeerAddr>, echo: Option<SocketAddr>) -> std::io::Result<Ch
 }
 
 /// The other process: keeps a window of requests under way for one round.
-pub(crate) fn send(args: &[String]) -> Result<(), Box<dyn Error>> {
+pub(crate) fn send(kind: &str, target: &str) -> Result<(), Box<dyn Error>> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     socket.set_read_timeout(Some(Duration::from_millis(20)))?;
-    let [kind, target] = args else { return Err("send-flood KIND TARGET".into()) };
     let mut asker = if kind == "node" { Some(Asker::new(target.parse()?, &socket)?) } else { None };
     let addr: SocketAddr = target.rsplit('@').next().unwrap_or_default().parse()?;
     // As long as a FIND_NODE.

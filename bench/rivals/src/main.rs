@@ -1,51 +1,111 @@
 //! A whole node beside others, in one run.
 //!
 //! ```text
-//! cargo run --release --manifest-path bench/rivals/Cargo.toml            all figures: ours, a bare echo, mainline
-//! cargo run --release --manifest-path bench/rivals/Cargo.toml -- get     those whose name contains a text
+//! cargo run --release --manifest-path bench/rivals/Cargo.toml              all figures: ours, a bare echo, libp2p, mainline
+//! cargo run --release --manifest-path bench/rivals/Cargo.toml -- --json    the same, an object a line
+//! cargo run --release --manifest-path bench/rivals/Cargo.toml -- get put   figures whose name contains a text
 //! ```
 //!
-//! CPU time is that of the whole process, wall time stands beside it. The sender of the flood is a process of its own, so that
-//! its work is not counted. Rounds alternate between ours and the others, and the median round is printed.
+//! CPU time is that of the whole process that serves, wall time stands beside it. The sender of the flood is a process of its
+//! own, and so is each network; rounds alternate between them, and the median round is printed.
 
-mod clock;
+mod figures;
 mod flood;
+#[cfg(feature = "libp2p")]
+mod libp2p_kad;
+#[cfg(feature = "mainline")]
 mod mainline_dht;
+mod network;
 mod ours;
 
 use std::error::Error;
+use std::time::Duration;
+
+use figures::{Aim, Cost, Question, Rounds};
+use network::Driven;
+
+/// Nodes of a network that is read and written, and of one whose memory is looked at.
+const NODES: usize = 64;
+const NODES_FOR_MEMORY: usize = 256;
+const ROUNDS: usize = 5;
+/// Rounds before those that count: every two nodes that will talk should have met, which costs a key agreement once.
+const ROUNDS_TO_WARM_UP: usize = 3;
+
+/// Everybody there is, ours first.
+const EVERYBODY: &[&str] = &[
+    "ours",
+    #[cfg(feature = "libp2p")]
+    "libp2p",
+    #[cfg(feature = "mainline")]
+    "mainline",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if args.first().is_some_and(|arg| arg == "send-flood") {
-        return flood::send(&args[1..]);
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words[..] {
+        ["send-flood", kind, target] => return flood::send(kind, target),
+        ["serve", "ours", count] => return network::serve::<ours::Ours>(count.parse()?),
+        #[cfg(feature = "libp2p")]
+        ["serve", "libp2p", count] => return network::serve::<libp2p_kad::Libp2p>(count.parse()?),
+        #[cfg(feature = "mainline")]
+        ["serve", "mainline", count] => return network::serve::<mainline_dht::Mainline>(count.parse()?),
+        _ => {}
     }
-    let wanted = |name: &str| args.is_empty() || args.iter().any(|arg| name.contains(arg.as_str()));
+    let json = words.contains(&"--json");
+    let texts: Vec<&str> = words.into_iter().filter(|word| *word != "--json").collect();
+    let wanted = |name: &str| texts.is_empty() || texts.iter().any(|text| name.contains(text));
+    if let Some(unknown) =
+        texts.iter().find(|text| !["find-node", "get", "put", "memory"].iter().any(|f| f.contains(*text)))
+    {
+        return Err(format!("no figure has `{unknown}` in its name: there are find-node, get, put and memory").into());
+    }
     if wanted("find-node") {
-        flood::compare()?;
+        let question = Question { name: "find-node", unit: "us CPU/request", aim: Aim::Times(1.6, "echo") };
+        flood::compare()?.print(&question, json);
     }
     if wanted("get") || wanted("put") {
-        lookups()?;
+        let (get, put) = lookups()?;
+        if wanted("get") {
+            get.print(&Question { name: "get", unit: "us CPU/get", aim: Aim::Ours(150.0) }, json);
+        }
+        if wanted("put") {
+            put.print(&Question { name: "put", unit: "us CPU/put", aim: Aim::Ours(400.0) }, json);
+        }
     }
     if wanted("memory") {
-        ours::memory(256)?;
+        memory()?.print(&Question { name: "memory", unit: "kB/node", aim: Aim::Ours(200.0) }, json);
     }
     Ok(())
 }
 
-/// CPU of a put and of a get in a network of 64 nodes in this process.
-fn lookups() -> Result<(), Box<dyn Error>> {
-    const NODES: usize = 64;
-    const ROUNDS: usize = 5;
-    const EACH: usize = 60;
-    let ours = ours::Network::start(NODES)?;
-    let mainline = mainline_dht::Network::start(NODES)?;
-    let mut table = clock::Table::default();
-    for round in 0..ROUNDS {
-        ours.round(round, EACH, &mut table)?;
-        mainline.round(round, EACH, &mut table)?;
+/// What a get and a put cost in networks of 64 nodes, each in one process.
+fn lookups() -> Result<(Rounds, Rounds), Box<dyn Error>> {
+    let (mut get, mut put) = (Rounds::default(), Rounds::default());
+    let mut networks = EVERYBODY
+        .iter()
+        .map(|who| Ok((*who, Driven::start(who, NODES)?)))
+        .collect::<Result<Vec<_>, Box<dyn Error>>>()?;
+    for round in 0..ROUNDS_TO_WARM_UP + ROUNDS {
+        for (who, network) in &mut networks {
+            eprintln!("{who}: round {} of {}", round + 1, ROUNDS_TO_WARM_UP + ROUNDS);
+            let (cost_of_put, cost_of_get) = network.round()?;
+            if round >= ROUNDS_TO_WARM_UP {
+                put.add(who, cost_of_put);
+                get.add(who, cost_of_get);
+            }
+        }
     }
-    println!("{NODES} nodes in one process, microseconds of CPU (wall) for one, median of {ROUNDS} rounds of {EACH}:");
-    table.print("ours");
-    Ok(())
+    Ok((get, put))
+}
+
+/// What a node of 256 in one process takes of memory, a while after they met.
+fn memory() -> Result<Rounds, Box<dyn Error>> {
+    let mut rounds = Rounds::default();
+    for who in EVERYBODY {
+        let mut network = Driven::start(who, NODES_FOR_MEMORY)?;
+        std::thread::sleep(Duration::from_secs(3));
+        rounds.add(who, Cost { cpu: network.memory()?, wall: 0.0 });
+    }
+    Ok(rounds)
 }

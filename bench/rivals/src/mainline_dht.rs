@@ -4,37 +4,26 @@
 
 use std::error::Error;
 
-use mainline::Testnet;
+use mainline::{Id, Testnet};
 
-use crate::clock::{Moment, Table};
+use crate::network::{Got, Network};
 
-pub(crate) struct Network {
+pub(crate) struct Mainline {
     testnet: Testnet,
 }
 
-impl Network {
-    pub(crate) fn start(count: usize) -> Result<Self, Box<dyn Error>> {
+impl Network for Mainline {
+    type Id = Id;
+
+    fn start(count: usize) -> Result<Self, Box<dyn Error>> {
         Ok(Self { testnet: Testnet::new(count)? })
     }
 
-    pub(crate) fn round(&self, round: usize, each: usize, table: &mut Table) -> Result<(), Box<dyn Error>> {
-        let nodes = &self.testnet.nodes;
-        let mut ids = Vec::new();
-        let begun = Moment::now();
-        for n in 0..each {
-            let writer = (round * 7 + n * 13) % nodes.len();
-            let id = nodes[writer].put_immutable(format!("value {round} {n}").as_bytes())?;
-            ids.push((writer, id));
-        }
-        table.add("put", "mainline", &begun, each);
-        let begun = Moment::now();
-        let mut found = 0;
-        for (n, (writer, id)) in ids.iter().enumerate() {
-            let reader = (writer + 17 + n) % nodes.len();
-            found += usize::from(nodes[reader].get_immutable(*id).is_some());
-        }
-        table.add("get", "mainline", &begun, each);
-        assert!(found * 10 >= each * 9, "{found} of {each} were found");
-        Ok(())
+    fn put(&self, node: usize, value: Vec<u8>) -> Result<Id, Box<dyn Error>> {
+        Ok(self.testnet.nodes[node].put_immutable(&value)?)
+    }
+
+    fn get(&self, node: usize, id: &Id) -> Result<Got, Box<dyn Error>> {
+        Ok(if self.testnet.nodes[node].get_immutable(*id).is_some() { Got::Asked } else { Got::Missing })
     }
 }

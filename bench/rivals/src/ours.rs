@@ -1,18 +1,20 @@
-//! Our nodes.
+//! Our nodes, of one lane each and otherwise as they come.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
 
 use tessera_dht_node::{ContentId, Node};
 
-use crate::clock::{Moment, Table};
+use crate::network::{Got, Network};
 
-pub(crate) struct Network {
+pub(crate) struct Ours {
     nodes: Vec<Node>,
 }
 
-impl Network {
-    pub(crate) fn start(count: usize) -> Result<Self, Box<dyn Error>> {
+impl Network for Ours {
+    type Id = ContentId;
+
+    fn start(count: usize) -> Result<Self, Box<dyn Error>> {
         let mut nodes: Vec<Node> = Vec::new();
         for _ in 0..count {
             let seed = nodes.first().map(Node::address);
@@ -27,51 +29,16 @@ impl Network {
         Ok(Self { nodes })
     }
 
-    pub(crate) fn round(&self, round: usize, each: usize, table: &mut Table) -> Result<(), Box<dyn Error>> {
-        let count = self.nodes.len();
-        let mut ids: Vec<(usize, ContentId)> = Vec::new();
-        let (begun, mut replicas) = (Moment::now(), 0);
-        for n in 0..each {
-            let writer = (round * 7 + n * 13) % count;
-            let stored = self.nodes[writer].put(format!("value {round} {n}").into_bytes()).wait()?;
-            replicas += usize::from(stored.replicas);
-            ids.push((writer, stored.id));
+    fn put(&self, node: usize, value: Vec<u8>) -> Result<ContentId, Box<dyn Error>> {
+        let stored = self.nodes[node].put(value).wait()?;
+        if usize::from(stored.replicas) < self.nodes.len().min(20) * 9 / 10 {
+            return Err(format!("only {} nodes hold a value", stored.replicas).into());
         }
-        table.add("put", "ours", &begun, each);
-        assert!(replicas / each >= 18, "about twenty nodes hold each: {}", replicas / each);
-        // Readers that have to ask: a holder answers from its own store, which would flatter the figure.
-        let asks = |reader: usize, id: &ContentId| {
-            self.nodes[reader].get(*id).wait().map(|value| value.explain.finish.is_some())
-        };
-        let (mut asked, mut total) = (0, 0);
-        let begun = Moment::now();
-        for (n, (writer, id)) in ids.iter().enumerate() {
-            for step in 0..3 {
-                let reader = (writer + 17 + n + step * 19) % count;
-                asked += usize::from(reader != *writer && asks(reader, id)?);
-                total += 1;
-            }
-        }
-        // Answers from the own store cost next to nothing; all CPU is put down to those that asked.
-        table.add("get", "ours", &begun, asked.max(1));
-        assert!(asked * 2 > total, "{asked} of {total} had to ask");
-        Ok(())
+        Ok(stored.id)
     }
-}
 
-/// Memory per node.
-pub(crate) fn memory(count: usize) -> Result<(), Box<dyn Error>> {
-    let before = resident_kilobytes()?;
-    let network = Network::start(count)?;
-    std::thread::sleep(Duration::from_secs(3));
-    let after = resident_kilobytes()?;
-    println!("memory: {count} nodes of one lane in one process: {} kB resident for each", (after - before) / count);
-    drop(network);
-    Ok(())
-}
-
-fn resident_kilobytes() -> Result<usize, Box<dyn Error>> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).ok_or("no VmRSS")?;
-    Ok(line.split_whitespace().nth(1).ok_or("no number")?.parse()?)
+    fn get(&self, node: usize, id: &ContentId) -> Result<Got, Box<dyn Error>> {
+        let value = self.nodes[node].get(*id).wait()?;
+        Ok(if value.explain.finish.is_some() { Got::Asked } else { Got::Here })
+    }
 }

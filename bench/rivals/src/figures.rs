@@ -1,0 +1,117 @@
+//! CPU and wall time of this process, and medians of rounds side by side.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// A moment, by both clocks.
+pub(crate) struct Moment {
+    cpu: Duration,
+    wall: Instant,
+}
+
+/// What one operation cost, in microseconds.
+#[derive(Clone, Copy)]
+pub(crate) struct Cost {
+    pub(crate) cpu: f64,
+    pub(crate) wall: f64,
+}
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        let cpu = clock_gettime(ClockId::ProcessCPUTime);
+        Self { cpu: Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32), wall: Instant::now() }
+    }
+
+    /// What each of `count` operations cost since.
+    pub(crate) fn cost_of_each(&self, count: usize) -> Cost {
+        let now = Self::now();
+        let micros = |time: Duration| time.as_secs_f64() * 1e6 / count.max(1) as f64;
+        Cost { cpu: micros(now.cpu.saturating_sub(self.cpu)), wall: micros(now.wall.duration_since(self.wall)) }
+    }
+}
+
+/// What is compared, in which unit, and what we want of ours.
+pub(crate) struct Question {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) aim: Aim,
+}
+
+pub(crate) enum Aim {
+    /// Ours is at most this.
+    Ours(f64),
+    /// Ours is at most this many times what is named.
+    Times(f64, &'static str),
+}
+
+/// One question's rounds, by who answered; ours is called `ours`.
+#[derive(Default)]
+pub(crate) struct Rounds(BTreeMap<String, Vec<Cost>>);
+
+impl Rounds {
+    pub(crate) fn add(&mut self, who: &str, cost: Cost) {
+        self.0.entry(who.to_owned()).or_default().push(cost);
+    }
+
+    /// A line for ours alone, and one for ours beside each other.
+    pub(crate) fn print(&self, question: &Question, json: bool) {
+        let Question { name, unit, aim } = question;
+        let Some(ours) = self.0.get("ours").map(|rounds| Side::of(rounds)) else { return };
+        let aimed = match aim {
+            Aim::Ours(most) => (*most, ours.cpu),
+            Aim::Times(most, whom) => (*most, self.0.get(*whom).map_or(f64::NAN, |base| ours.cpu / Side::of(base).cpu)),
+        };
+        if !json {
+            println!("{name}, {unit}: median of {} rounds (spread), wall time", ours.rounds);
+            println!("  {:<10} {:>9.1} (±{:.1})  {:>10.1}", "ours", ours.cpu, ours.spread, ours.wall);
+        }
+        for (who, rounds) in self.0.iter().filter(|(who, _)| *who != "ours") {
+            let other = Side::of(rounds);
+            let ratio = ours.cpu / other.cpu;
+            if json {
+                println!(
+                    "{{\"figure\":\"dht-node/{name}\",\"beside\":\"{who}\",\"ours\":{:.3},\"reference\":{:.3},\
+                     \"ratio\":{ratio:.4},\"unit\":\"{unit}\",\"better\":\"less\",\"ours_spread\":{:.3},\
+                     \"reference_spread\":{:.3},\"ours_wall\":{:.3},\"reference_wall\":{:.3},\"rounds\":{}}}",
+                    ours.cpu, other.cpu, ours.spread, other.spread, ours.wall, other.wall, ours.rounds,
+                );
+            } else {
+                let Side { cpu, spread, wall, .. } = other;
+                println!("  {who:<10} {cpu:>9.1} (±{spread:.1})  {wall:>10.1}   ours is {ratio:.3} of it");
+            }
+        }
+        let (most, is) = aimed;
+        let (what, met) = (if matches!(aim, Aim::Ours(_)) { *unit } else { "times" }, is <= most);
+        if json {
+            println!(
+                "{{\"figure\":\"dht-node/{name}\",\"ours\":{:.3},\"unit\":\"{unit}\",\"aim\":{most},\
+                 \"aim_unit\":\"{what}\",\"is\":{is:.3},\"met\":{met}}}",
+                ours.cpu
+            );
+        } else {
+            println!("  aim: at most {most} {what}; it is {is:.2}: {}\n", if met { "met" } else { "NOT MET" });
+        }
+    }
+}
+
+/// The middle of the rounds by CPU time, and the median distance from it.
+struct Side {
+    cpu: f64,
+    spread: f64,
+    wall: f64,
+    rounds: usize,
+}
+
+impl Side {
+    fn of(rounds: &[Cost]) -> Self {
+        let median = |mut values: Vec<f64>| {
+            values.sort_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
+        let cpu = median(rounds.iter().map(|cost| cost.cpu).collect());
+        let spread = median(rounds.iter().map(|cost| (cost.cpu - cpu).abs()).collect());
+        Self { cpu, spread, wall: median(rounds.iter().map(|cost| cost.wall).collect()), rounds: rounds.len() }
+    }
+}
