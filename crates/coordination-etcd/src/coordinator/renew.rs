@@ -128,14 +128,15 @@ impl<K: Kv> Inner<K> {
     }
 }
 
-/// Writes the owner key anew, if run, record and session are what they were seen to be.
+/// Writes the owner key anew, if run, record and owner key are what they were seen to be. The owner key too, and not only the
+/// session it is attached to: a renewal that arrives late must not put back the deadline that a later one has moved on.
 fn extension(stored: &StoredShard, owner: &StoredOwner, part: OwnerPart) -> Txn {
     let paths = &stored.paths;
     Txn {
         compares: vec![
             Compare::unchanged_since(paths.run.clone(), stored.run.revision),
             Compare::unchanged_since(paths.hot.clone(), stored.hot_revision),
-            Compare::attached_to(paths.owner.clone(), owner.lease),
+            Compare::unchanged_since(paths.owner.clone(), owner.revision),
         ],
         success: vec![Op::put_attached(paths.owner.clone(), part.encode(), owner.lease)],
         failure: paths.reads(),
