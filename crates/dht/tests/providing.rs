@@ -16,7 +16,7 @@ use tessera_dht::node::outbox::message_kind;
 use tessera_dht::record::{immutable_record, sign_provider};
 use tessera_dht::seal::keys::NetworkKey;
 use tessera_dht::store::records::{Class, RecordLimits};
-use tessera_dht::wire::message::{Message, SignedProvider, kind};
+use tessera_dht::wire::message::{Announcement, Message, SignedProvider, kind};
 
 const ID: [u8; 32] = [0x42; 32];
 
@@ -176,6 +176,32 @@ fn a_stem_that_is_lost_further_on_is_spread_by_who_had_it_last() {
     let own = net.members[3].contact.addr;
     let spread = (0..8).flat_map(|n| net.seen_by(n)).filter(|seen| seen.kind == kind::ANNOUNCE && seen.from == own);
     assert_eq!(spread.count(), 0, "not by the provider");
+}
+
+#[test]
+fn a_stem_that_comes_around_to_its_provider_is_handed_on_and_not_spread_by_it() {
+    let mut net = Net::of(8, &NodeConfig::default());
+    net.run_quietly(90_000);
+    let (id, provider) = (ContentId::from_bytes(ID), net.members[3].contact);
+    let (issued_secs, ttl_secs) = (net.now.unix_secs(), 600);
+    let network = NetworkKey::of_name("tessera");
+    let mut entry = ID.to_vec();
+    entry.extend(sign_provider(&identity(3), &network, &id, &provider.addr, issued_secs, ttl_secs));
+    let announcement = Announcement::over(provider, issued_secs, ttl_secs, &entry);
+    let mut stranger = Stranger::new(200, net.now);
+    stranger.say(&mut net, 3, Message::Ping, |_| ());
+    let mut taken = false;
+    stranger.say(&mut net, 3, Message::Stem { hops_left: 0, announcement }, |reply| {
+        taken = matches!(reply, Message::StemTaken);
+    });
+    assert!(taken);
+    net.tap = Some(Vec::new());
+    net.run(8000);
+    let seen: Vec<_> = (0..8).flat_map(|n| net.seen_by(n)).filter(|seen| seen.from == provider.addr).collect();
+    assert!(seen.iter().any(|seen| seen.kind == kind::STEM), "though no hops were left");
+    assert!(seen.iter().all(|seen| seen.kind != kind::ANNOUNCE));
+    let Answer::Providers(found) = net.ask(5, Command::FindProviders { id, limit: 8 }).answer else { panic!() };
+    assert_eq!(found.len(), 1, "somebody else has spread it");
 }
 
 #[test]
