@@ -9,6 +9,7 @@
 //! at every point where a real fleet would.
 
 pub mod admission;
+mod executor;
 pub mod faults;
 pub mod store;
 
@@ -18,6 +19,7 @@ use core::task::{Poll, Waker};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub use self::executor::block_on;
 use self::faults::{CallKind, Fault, FaultPlan, FaultRates};
 use self::store::Store;
 use crate::kv::{
@@ -307,38 +309,6 @@ async fn yield_once() {
         Poll::Pending
     })
     .await;
-}
-
-/// Runs a future to its end on this thread, spinning through its yields: what a simulation without an executor needs.
-///
-/// # Panics
-/// If the future waits for something that nothing here will bring about: a deadlock of the simulation.
-pub fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = core::pin::pin!(future);
-    let woken = Arc::new(Woken::default());
-    let waker = Waker::from(Arc::clone(&woken));
-    let mut context = core::task::Context::from_waker(&waker);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return output;
-        }
-        assert!(woken.take(), "the simulated future waits for an event that nobody will send");
-    }
-}
-
-#[derive(Default)]
-struct Woken(core::sync::atomic::AtomicBool);
-
-impl Woken {
-    fn take(&self) -> bool {
-        self.0.swap(false, core::sync::atomic::Ordering::AcqRel)
-    }
-}
-
-impl std::task::Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, core::sync::atomic::Ordering::Release);
-    }
 }
 
 #[cfg(test)]
