@@ -212,10 +212,13 @@ impl<B: Backend> Stage<B> {
         self.calls += 1;
         self.answers.push(answer.clone());
         let parks_unseen = self.config.retries > 0 && matches!(call.request, Request::Claim | Request::Acquire { .. });
-        let everything = parks_unseen || self.calls.is_multiple_of(SWEEP_PACE);
+        let vouched = self.weather.vouched();
+        // With a session, a store loses the renewals of all that it held.
+        let lost =
+            vouched_before.as_ref().zip(vouched.as_ref()).is_some_and(|(before, after)| !before.is_subset(after));
+        let everything = parks_unseen || lost || self.calls.is_multiple_of(SWEEP_PACE);
         let changes = self.mirror.read_after(&mut self.backend, call, &answer, everything);
         let run = self.run_record();
-        let vouched = self.weather.vouched();
         // What this call wrote is read above; what the store does by itself from here on is not.
         self.weather.moved();
         let sight = Sight {
@@ -247,7 +250,9 @@ impl<B: Backend> Stage<B> {
             return Ok(());
         }
         let changes = self.mirror.read_all(&mut self.backend);
-        let mut said = self.checkers.iter_mut().map(|checker| (checker.name(), checker.after_late(&changes)));
+        let vouched = self.weather.vouched();
+        let late = |checker: &mut Box<dyn Checker>| (checker.name(), checker.after_late(&changes, vouched.as_ref()));
+        let mut said = self.checkers.iter_mut().map(late);
         match said.find_map(|(name, said)| Some((name, said.err()?))) {
             Some((property, what)) => Err(self.violation(property, what)),
             None => Ok(()),

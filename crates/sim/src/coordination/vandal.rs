@@ -12,6 +12,7 @@ use tessera_contracts::split::{SplitReplacePlan, SplitResidualPlan};
 use tessera_coordination::Lease;
 use tessera_coordination::decide::order::OrderRequest;
 use tessera_coordination::record::history::ReleaseReason;
+use tessera_coordination::record::op_log::OpKind;
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::record::status::{ParkReason, ShardStatus};
 use tessera_coordination::run::status::RunStatus;
@@ -62,13 +63,21 @@ pub(super) struct Vandal {
     ops: u64,
     skew_allowance: u64,
     room: u64,
+    /// Residual splits that it saw remembered; an op-log forgets them, their children stay.
+    residuals: Vec<(ShardId, OpId)>,
 }
 
 impl Vandal {
     /// The vandal of a world, with chances of its own: what others do does not depend on it.
     pub(super) fn new(config: &Config) -> Self {
         let dice = Dice::new(config.seed ^ 0xbad0_bad0_bad0_bad0);
-        Self { dice, ops: 1 << 62, skew_allowance: config.skew_allowance, room: config.shards_max as u64 }
+        Self {
+            dice,
+            ops: 1 << 62,
+            skew_allowance: config.skew_allowance,
+            room: config.shards_max as u64,
+            residuals: Vec::new(),
+        }
     }
 
     /// Whether it is in the mood.
@@ -100,11 +109,8 @@ impl Vandal {
                 (now, Caller::Vandal, self.any_work(record, lease))
             }
             9 => {
-                let record = self.pick(records, |record| !record.state.op_log.is_empty())?;
-                let at = self.dice.below(record.state.op_log.len() as u64) as usize;
-                let op = record.state.op_log.iter().nth(at)?.op_id;
-                let at = record.state.head.lease.map_or(now, before);
-                (at, Caller::Vandal, with_op(self.any_operation(record, Forged::of(record).granted()), op))
+                let (record, request) = self.reused_op(records)?;
+                (record.state.head.lease.map_or(now, before), Caller::Vandal, request)
             }
             17 => {
                 let record = self.pick(records, |record| record.state.head.status.is_terminal())?;
@@ -261,6 +267,28 @@ impl Vandal {
         let fit: Vec<&ShardRecord> = records.values().filter(|record| is_fit(record)).collect();
         let at = self.dice.below(fit.len().max(1) as u64) as usize;
         fit.get(at).copied()
+    }
+
+    /// Something under the id of an operation that took effect on the shard: of one that is remembered, or of a residual split
+    /// that was, for which another residual split is still a retry or wrong.
+    fn reused_op<'r>(&mut self, records: &'r BTreeMap<ShardId, ShardRecord>) -> Option<(&'r ShardRecord, Request)> {
+        let record = self.pick(records, |record| !record.state.op_log.is_empty())?;
+        for entry in record.state.op_log.iter().filter(|entry| entry.kind == OpKind::SplitResidual) {
+            let split = (record.key.shard, entry.op_id);
+            if !self.residuals.contains(&split) {
+                self.residuals.push(split);
+            }
+        }
+        let at = self.dice.below(2 * self.residuals.len() as u64 + 1) as usize;
+        if let Some((shard, op)) = self.residuals.get(at).copied() {
+            let record = records.get(&shard)?;
+            let (lower, upper) = halves(record)?;
+            let plan = SplitResidualPlan::new(lower, upper);
+            return Some((record, Request::SplitResidual { lease: Forged::of(record).granted(), plan, op }));
+        }
+        let at = self.dice.below(record.state.op_log.len() as u64) as usize;
+        let op = record.state.op_log.iter().nth(at)?.op_id;
+        Some((record, with_op(self.any_operation(record, Forged::of(record).granted()), op)))
     }
 
     fn next_op(&mut self) -> OpId {

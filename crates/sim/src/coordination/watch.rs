@@ -102,7 +102,7 @@ pub trait Checker: std::fmt::Debug {
     }
 
     /// The records changed between two calls, by what a store was asked long ago.
-    fn after_late(&mut self, _changes: &[Change]) -> Result<(), String> {
+    fn after_late(&mut self, _changes: &[Change], _vouched: Option<&BTreeSet<ShardId>>) -> Result<(), String> {
         Ok(())
     }
 

@@ -165,7 +165,7 @@ impl<B: Backend> CoordinationBackend for Broken<B> {
     ) -> Result<IdempotentOutcome<()>, ReleaseError> {
         let (now, lease) = self.let_in(now, tenant, lease);
         let lease = &lease;
-        let op_id = self.op(op_id);
+        let op_id = if self.rule == Rule::ReleaseForgotten { self.fresh_op() } else { self.op(op_id) };
         self.inner.release_with_events(now, tenant, lease, cursor, reason, op_id, events)
     }
 }

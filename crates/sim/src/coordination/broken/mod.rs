@@ -42,11 +42,12 @@ pub enum Rule {
     HintsLie,
     NothingCompletes,
     CursorUnchecked,
+    ReleaseForgotten,
 }
 
 impl Rule {
     /// Every rule that can be broken.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::SinkUnfenced,
         Self::SplitDenied,
         Self::FenceUnchecked,
@@ -69,6 +70,7 @@ impl Rule {
         Self::HintsLie,
         Self::NothingCompletes,
         Self::CursorUnchecked,
+        Self::ReleaseForgotten,
     ];
 
     /// The property that is there for it.
@@ -97,6 +99,7 @@ impl Rule {
             Self::HintsLie => "HintsAreTrue",
             Self::NothingCompletes => "RunSettles",
             Self::CursorUnchecked => "WrongIsRefused",
+            Self::ReleaseForgotten => "DoneAsAsked",
         }
     }
 

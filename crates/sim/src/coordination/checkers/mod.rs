@@ -8,6 +8,7 @@ mod control_fenced;
 mod coverage;
 mod cursor_in_bounds;
 mod cursor_monotonic;
+mod done_as_asked;
 mod effects_fenced;
 mod effects_in_range;
 mod expired_is_refused;
@@ -34,6 +35,7 @@ pub fn all() -> Vec<Box<dyn Checker>> {
         Box::new(coverage::Coverage),
         Box::new(cursor_in_bounds::CursorInBounds),
         Box::new(cursor_monotonic::CursorMonotonic),
+        Box::new(done_as_asked::DoneAsAsked),
         Box::new(effects_fenced::EffectsFenced::default()),
         Box::new(effects_in_range::EffectsInRange),
         Box::new(expired_is_refused::ExpiredIsRefused),

@@ -4,6 +4,10 @@
 //! A store with sessions may take a lost one for a lost worker. So it is judged only where the store vouched for the holder
 //! when it was asked, no time passed in it meanwhile, and the holder did not lose its session by asking itself.
 
+use std::collections::BTreeSet;
+
+use tessera_contracts::ids::ShardId;
+
 use crate::coordination::call::Answer;
 use crate::coordination::watch::{Change, Checker, Sight};
 
@@ -16,12 +20,12 @@ impl Checker for NoTheftFromLiveOwner {
         "NoTheftFromLiveOwner"
     }
 
-    fn after_late(&mut self, changes: &[Change]) -> Result<(), String> {
-        check_promises(changes)
+    fn after_late(&mut self, changes: &[Change], vouched: Option<&BTreeSet<ShardId>>) -> Result<(), String> {
+        check_promises(changes, vouched)
     }
 
     fn after_call(&mut self, sight: &Sight<'_>) -> Result<(), String> {
-        check_promises(sight.changes)?;
+        check_promises(sight.changes, sight.vouched)?;
         let Answer::Granted { lease, .. } = sight.answer else { return Ok(()) };
         let taken = sight.changes.iter().find(|change| change.after.key.shard == lease.shard());
         let Some(holder) = taken.and_then(|change| change.before.as_ref()?.state.head.lease) else { return Ok(()) };
@@ -43,9 +47,10 @@ impl Checker for NoTheftFromLiveOwner {
     }
 }
 
-/// Under one fence, a deadline moves forward only.
-fn check_promises(changes: &[Change]) -> Result<(), String> {
-    for change in changes {
+/// Under one fence, a deadline moves forward only. A holder that the store lost sight of has lost its renewals, too.
+fn check_promises(changes: &[Change], vouched: Option<&BTreeSet<ShardId>>) -> Result<(), String> {
+    let in_sight = |change: &&Change| vouched.is_none_or(|vouched| vouched.contains(&change.after.key.shard));
+    for change in changes.iter().filter(in_sight) {
         let Some(before) = &change.before else { continue };
         let (was, is) = (&before.state.head, &change.after.state.head);
         if let (Some(promised), Some(found)) = (was.lease, is.lease)

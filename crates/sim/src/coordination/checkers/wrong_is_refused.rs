@@ -11,7 +11,7 @@ use tessera_coordination::record::status::ShardStatus;
 use crate::coordination::call::{Answer, Caller, Outcome, Request};
 use crate::coordination::due::{Due, Past};
 use crate::coordination::refusal::Refusal;
-use crate::coordination::watch::{Checker, Sight};
+use crate::coordination::watch::{Change, Checker, Sight};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -51,19 +51,24 @@ fn check_answer(sight: &Sight<'_>, due: Result<Due, Refusal>) -> Result<(), Stri
     if given == Ok(Due::Executed) {
         return Ok(());
     }
-    match sight.changes.iter().find(|change| change.before.as_ref() != Some(&change.after)) {
+    // Of a holder that a store lost sight of it has lost the renewals, too, whoever asked for what.
+    let in_sight = |change: &&Change| sight.vouched.is_none_or(|vouched| vouched.contains(&change.after.key.shard));
+    let mut seen = sight.changes.iter().filter(in_sight);
+    match seen.find(|change| change.before.as_ref() != Some(&change.after)) {
         Some(change) => Err(format!("{request} was answered with {given:?}, and shard {} changed", change.after.key)),
         None => Ok(()),
     }
 }
 
-/// A store with sessions may lose sight of a holder at any moment, and then says that its lease ended.
+/// A store with sessions may lose sight of a holder at any moment, and of its renewals with it. It then says that the lease
+/// ended, or when it would have ended had it not been renewed.
 fn store_lost_the_holder(sight: &Sight<'_>, refusal: Refusal) -> bool {
-    let lost = matches!(
-        refusal,
-        Refusal::NotLeased | Refusal::Lease(LeaseRefused::Expired { because: ExpiredBecause::SessionLost, .. })
-    );
-    lost && sight.vouched.is_some()
+    let Some((vouched, shard)) = sight.vouched.zip(sight.call.request.shard()) else { return false };
+    match refusal {
+        Refusal::NotLeased | Refusal::Lease(LeaseRefused::Expired { because: ExpiredBecause::SessionLost, .. }) => true,
+        Refusal::Lease(LeaseRefused::Expired { because: ExpiredBecause::Deadline, .. }) => !vouched.contains(&shard),
+        _ => false,
+    }
 }
 
 fn check_grant(sight: &Sight<'_>) -> Result<(), String> {
