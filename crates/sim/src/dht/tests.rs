@@ -61,7 +61,7 @@ fn slow_nodes_relays_blinding_stems_and_paths_work() {
 
 #[test]
 fn sybils_fail_against_the_defences_and_succeed_without() {
-    passes(Scenario::Sybil, 400);
+    passes(Scenario::Sybil, 500);
 }
 
 #[test]

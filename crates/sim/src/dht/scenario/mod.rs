@@ -119,6 +119,8 @@ pub(crate) struct Stage {
     pub(crate) config: NodeConfig,
     pending: BTreeMap<CommandId, Pending>,
     pub(crate) findings: Findings,
+    /// When all nodes were last looked at.
+    surveyed_ms: u64,
     quiet: bool,
     started: std::time::Instant,
     cpu_started: Option<f64>,
@@ -140,6 +142,7 @@ impl Stage {
             config: node_config(),
             pending: BTreeMap::new(),
             findings: Findings { title, replay, figures: Vec::new(), violations: Vec::new(), checks: 0 },
+            surveyed_ms: 0,
             quiet: setup.quiet,
             started: std::time::Instant::now(),
             cpu_started: cpu_secs(),
@@ -220,6 +223,7 @@ impl Stage {
             let step = left.min(1000);
             self.world.run_for(step);
             self.collect(tally);
+            self.survey();
             left -= step;
         }
     }
@@ -231,7 +235,16 @@ impl Stage {
             let step = left.min(250);
             self.world.run_for(step);
             self.collect(tally);
+            self.survey();
             left -= step;
+        }
+    }
+
+    /// Looks at every node once a second: what was above its bound in between is not seen at the end.
+    fn survey(&mut self) {
+        if self.world.elapsed_ms() - self.surveyed_ms >= 1000 {
+            self.surveyed_ms = self.world.elapsed_ms();
+            self.checks.survey(&self.world);
         }
     }
 
