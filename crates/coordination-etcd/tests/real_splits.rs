@@ -1,0 +1,206 @@
+//! Splits on a real server: broken off at any write, and with a child's name taken by another shard.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use tessera_contracts::manifest::InitialShardInput;
+use tessera_contracts::split::{DerivedShardKind, SplitReplacePlan, derive_split_shard_id, plan_split_replace};
+use tessera_contracts::{
+    Cursor, CursorSemantics, CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardKey, ShardSpec, TenantId, WorkerId,
+};
+use tessera_coordination::backend::{AsyncCoordinationBackend, AsyncRunManagement, AsyncShardClaiming};
+use tessera_coordination::error::{InfraError, SplitError};
+use tessera_coordination::run::config::RunConfig;
+use tessera_coordination::run::summary::{ShardFilter, ShardPage};
+use tessera_coordination::{AcquireScratch, Lease};
+use tessera_coordination_etcd::client::EtcdClient;
+use tessera_coordination_etcd::codec::ColdPart;
+use tessera_coordination_etcd::keyspace::{Keyspace, ShardIndex};
+use tessera_coordination_etcd::kv::{
+    EtcdLeaseId, GrantedLease, KeyValue, Keys, Kv, KvError, KvErrorKind, LeaseTimeToLive, Moment, Op, RangeRequest,
+    RangeResponse, Txn, TxnResponse,
+};
+use tessera_coordination_etcd::test_support::EtcdCluster;
+use tessera_coordination_etcd::{AsyncEtcdCoordinator, EtcdConfig};
+
+const TENANT: TenantId = TenantId::from_bytes([3; 32]);
+const KEY: ShardKey = ShardKey::new(RunId::new(1), ShardId::new(1));
+const NOW: LogicalTime = LogicalTime::new(1_000_000);
+const SPLIT: OpId = OpId::new(9);
+const CHILDREN: usize = 200;
+
+/// The real client, until so many writes were made; from then on every write is refused.
+#[derive(Clone)]
+struct Breaking {
+    client: EtcdClient,
+    writes_left: Arc<AtomicI64>,
+}
+
+impl Kv for Breaking {
+    async fn range(&self, request: RangeRequest, deadline: Moment) -> Result<RangeResponse, KvError> {
+        self.client.range(request, deadline).await
+    }
+
+    async fn txn(&self, request: Txn, deadline: Moment) -> Result<TxnResponse, KvError> {
+        if !request.is_read_only() && self.writes_left.fetch_sub(1, Ordering::Relaxed) <= 0 {
+            return Err(KvError::not_applied(KvErrorKind::Overloaded, "the test refuses it"));
+        }
+        self.client.txn(request, deadline).await
+    }
+
+    async fn lease_grant(&self, id: EtcdLeaseId, ttl: Duration, deadline: Moment) -> Result<GrantedLease, KvError> {
+        self.client.lease_grant(id, ttl, deadline).await
+    }
+
+    async fn lease_revoke(&self, id: EtcdLeaseId, deadline: Moment) -> Result<(), KvError> {
+        self.client.lease_revoke(id, deadline).await
+    }
+
+    async fn lease_keep_alive(&self, id: EtcdLeaseId, deadline: Moment) -> Result<Option<Duration>, KvError> {
+        self.client.lease_keep_alive(id, deadline).await
+    }
+
+    async fn lease_time_to_live(&self, id: EtcdLeaseId, deadline: Moment) -> Result<Option<LeaseTimeToLive>, KvError> {
+        self.client.lease_time_to_live(id, deadline).await
+    }
+
+    fn now(&self) -> Moment {
+        self.client.now()
+    }
+
+    fn pause(&self, delay: Duration) -> impl Future<Output = ()> + Send {
+        self.client.pause(delay)
+    }
+
+    fn random(&self) -> u64 {
+        self.client.random()
+    }
+}
+
+/// A namespace with one leased shard.
+struct Stage {
+    config: EtcdConfig,
+    kv: Breaking,
+    holder: AsyncEtcdCoordinator<Breaking>,
+    lease: Lease,
+    _cluster: Arc<EtcdCluster>,
+}
+
+impl Stage {
+    async fn set() -> Self {
+        let cluster = EtcdCluster::shared();
+        // Nobody beats for these sessions, so they outlast the test, on a busy machine too.
+        let patient = Duration::from_secs(300);
+        let config = EtcdConfig {
+            session_ttl: patient,
+            session_ttl_min: patient,
+            attempt_timeout: patient / 10,
+            call_timeout: patient / 2,
+            attempts_max: 2,
+            ..cluster.config()
+        };
+        let writes_left = Arc::new(AtomicI64::new(i64::MAX));
+        let kv = Breaking { client: EtcdClient::new(&config).expect("valid"), writes_left };
+        let mut holder = AsyncEtcdCoordinator::over(kv.clone(), config.clone()).expect("valid");
+        let shards = [InitialShardInput::new(KEY.shard, b"a", b"m")];
+        let registered =
+            holder.create_run_with_shards(NOW, TENANT, KEY.run, RunConfig::default(), &shards, OpId::new(1));
+        registered.await.expect("registered");
+        let mut scratch = AcquireScratch::new();
+        let granted = holder.acquire_and_restore_into(NOW, TENANT, KEY, WorkerId::new(1), &mut scratch).await;
+        let lease = granted.expect("granted").lease;
+        Self { config, kv, holder, lease, _cluster: cluster }
+    }
+
+    fn refuse_after(&self, writes: i64) {
+        self.kv.writes_left.store(writes, Ordering::Relaxed);
+    }
+
+    /// Somebody who has seen nothing of this.
+    fn stranger(&self) -> AsyncEtcdCoordinator<EtcdClient> {
+        AsyncEtcdCoordinator::over(self.kv.client.clone(), self.config.clone()).expect("valid")
+    }
+
+    async fn shards(&self) -> usize {
+        let mut shards = Vec::new();
+        let (all, page) = (ShardFilter::all(), ShardPage::first(1_000));
+        self.stranger().list_shards_into(NOW, TENANT, KEY.run, &all, page, &mut shards).await.expect("listed");
+        shards.len()
+    }
+
+    async fn everything(&self) -> Vec<KeyValue> {
+        let all = RangeRequest::of(Keys::with_prefix(self.config.namespace.clone()));
+        let soon = self.kv.now().after(Duration::from_secs(60));
+        self.kv.client.range(all, soon).await.expect("readable").kvs
+    }
+}
+
+fn parent() -> ShardSpec {
+    ShardSpec::new(b"a", b"m", b"").expect("valid")
+}
+
+/// More children than one transaction can carry.
+fn plan() -> SplitReplacePlan {
+    let points: Vec<[u8; 2]> = (0..CHILDREN as u8 - 1).map(|point| [b'b', point]).collect();
+    let points: Vec<&[u8]> = points.iter().map(<[u8; 2]>::as_slice).collect();
+    plan_split_replace(parent().view(), &points).expect("valid")
+}
+
+#[tokio::test]
+async fn a_large_split_that_breaks_off_is_not_seen_leaves_nothing_and_can_be_made_again() {
+    let plan = plan();
+    // The marker, the children in five parts, and the change of the parent, which nothing comes after.
+    for broken_at in [0, 1, 3, 5, 6] {
+        let mut stage = Stage::set().await;
+        stage.refuse_after(broken_at);
+        let split = stage.holder.split_replace(NOW, TENANT, &stage.lease, &plan, SPLIT).await;
+        stage.refuse_after(i64::MAX);
+        assert!(split.is_err(), "broken at write {broken_at}: {split:?}");
+        assert_eq!(stage.shards().await, 1, "shards that are seen after breaking at write {broken_at}");
+        // The holder goes on, what was staged goes, and the split can be made again.
+        let cursor = CursorUpdate::at_key(b"a").expect("valid");
+        stage.holder.checkpoint(NOW, TENANT, &stage.lease, cursor, OpId::new(10)).await.expect("recorded");
+        let mut scratch = AcquireScratch::new();
+        let mut other = stage.stranger();
+        let claimed = other.claim_next_available(NOW, TENANT, KEY.run, WorkerId::new(2), &mut scratch).await;
+        assert!(claimed.is_err(), "broken at write {broken_at}");
+        let colds = stage.everything().await.iter().filter(|kv| kv.key.windows(6).any(|at| at == b"/cold/")).count();
+        assert_eq!(colds, 1, "orphans after breaking at write {broken_at}");
+        let born = stage.holder.split_replace(NOW, TENANT, &stage.lease, &plan, SPLIT).await.expect("split");
+        assert_eq!(born.into_inner().len(), CHILDREN);
+        assert_eq!(stage.shards().await, 1 + CHILDREN);
+    }
+}
+
+#[tokio::test]
+async fn a_child_whose_name_is_taken_is_not_written_over() {
+    let small = plan_split_replace(parent().view(), &[b"f"]).expect("valid");
+    for (plan, index) in [(small, 1), (plan(), CHILDREN as u32 - 1)] {
+        let mut stage = Stage::set().await;
+        // Names are 63 bits of a hash and never collide in practice: the other shard is put there by hand.
+        let name = derive_split_shard_id(KEY.run, KEY.shard, SPLIT, DerivedShardKind::Child, index);
+        let taken = ShardKey::new(KEY.run, name);
+        let space = Keyspace::new(&stage.config.namespace);
+        let cold = ColdPart {
+            spec: ShardSpec::new(b"x", b"y", b"somebody else's").expect("valid"),
+            cursor_semantics: CursorSemantics::default(),
+            parent: Some(ShardId::new(2)),
+            born_at: Cursor::initial(),
+            spawned: Vec::new(),
+            staged: false,
+        };
+        let puts = vec![
+            Op::put(space.cold(TENANT, taken), cold.encode()),
+            Op::put(space.index(ShardIndex::Free, TENANT, taken), ""),
+        ];
+        let soon = stage.kv.now().after(Duration::from_secs(60));
+        stage.kv.txn(Txn::of(puts), soon).await.expect("planted");
+        let stored = stage.everything().await;
+        let refused = stage.holder.split_replace(NOW, TENANT, &stage.lease, &plan, SPLIT).await;
+        let refused = refused.expect_err("it wrote over another shard");
+        assert!(matches!(refused, SplitError::BackendError(InfraError::Corruption { .. })), "{refused:?}");
+        assert_eq!(stage.everything().await, stored, "to the revision");
+        stage.holder.split_replace(NOW, TENANT, &stage.lease, &plan, OpId::new(10)).await.expect("another name");
+    }
+}
