@@ -14,7 +14,7 @@ use tessera_stdx::{Ewma, Rate, TakeRefused, TokenBucket};
 
 use crate::addr::AddrPrefix;
 use crate::identity::PublicKey;
-use crate::keyed_lru::{KeyedLru, sum};
+use crate::keyed_lru::{FIRST_ENTRIES, KeyedLru, sum};
 use crate::rng::LaneRng;
 
 /// Limits of a whole node, and bounds of one lane's memory.
@@ -108,9 +108,9 @@ impl Abuse {
         Self {
             limits,
             lanes: (lanes as u32).max(1),
-            peers: KeyedLru::new(remembered_max, rng.u64()),
-            prefixes: KeyedLru::new(remembered_max, rng.u64()),
-            strangers: KeyedLru::new(remembered_max, rng.u64()),
+            peers: KeyedLru::with_room(FIRST_ENTRIES, remembered_max, rng.u64()),
+            prefixes: KeyedLru::with_room(FIRST_ENTRIES, remembered_max, rng.u64()),
+            strangers: KeyedLru::with_room(FIRST_ENTRIES, remembered_max, rng.u64()),
             scores: KeyedLru::new(remembered_max, rng.u64()),
         }
     }

@@ -1,10 +1,10 @@
 //! A map that forgets its least recently used entry when full: agreements, replay windows, rate limits and scores
 //! all live in one, because strangers choose how many keys there are.
 //!
-//! Room for the first few hundred entries is reserved at construction. Beyond, memory is taken as entries come, in
-//! doublings up to the bound, and is kept: a node that meets a hundred peers pays for a hundred, whatever its bounds are,
-//! and one that has met as many as it may allocates nothing any more. The index is a linear hash for that reason: with
-//! each entry it grows by two buckets, and only two chains are sorted again.
+//! Memory is taken as entries come, in doublings up to the bound, and is kept: a node that meets a hundred peers pays for
+//! a hundred, whatever its bounds are, and one that has met as many as it may allocates nothing any more. What every
+//! datagram touches reserves its first few hundred entries. The index is a linear hash for the same reason: with each
+//! entry it grows by two buckets, and only two chains are sorted again.
 //!
 //! Keys come from strangers too, so the hash is seeded: who does not know the seed cannot aim many keys at one chain.
 
@@ -39,8 +39,8 @@ const NONE: u32 = u32::MAX;
 /// Twice as many buckets as entries: a chain is rarely longer than one.
 const BUCKETS_PER_ENTRY: usize = 2;
 
-/// Entries for which room is reserved from the start.
-const FIRST_ENTRIES: usize = 256;
+/// Entries for which room is reserved where every datagram may bring one.
+pub const FIRST_ENTRIES: usize = 256;
 
 #[derive(Debug, Clone)]
 struct Entry<K, V> {
@@ -78,11 +78,18 @@ impl<K: LruKey, V> KeyedLru<K, V> {
     /// A map of at most `capacity` entries (at least one), hashing under `seed`.
     #[must_use]
     pub fn new(capacity: usize, seed: u64) -> Self {
+        Self::with_room(0, capacity, seed)
+    }
+
+    /// The same, that allocates nothing before it holds `first` entries.
+    #[must_use]
+    pub fn with_room(first: usize, capacity: usize, seed: u64) -> Self {
         let capacity = capacity.clamp(1, NONE as usize / 2);
-        let mut buckets = Vec::with_capacity(capacity.min(FIRST_ENTRIES) * BUCKETS_PER_ENTRY);
+        let first = first.min(capacity);
+        let mut buckets = Vec::with_capacity(first * BUCKETS_PER_ENTRY);
         buckets.push(NONE);
         Self {
-            entries: Vec::with_capacity(capacity.min(FIRST_ENTRIES)),
+            entries: Vec::with_capacity(first),
             buckets,
             half: 1,
             capacity,

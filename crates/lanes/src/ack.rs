@@ -18,9 +18,9 @@ struct Pending {
 }
 
 /// What waits for an acknowledgement.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct AckTable {
-    /// Room for all, filled from the front: most lanes need a place or two.
+    /// Grows up to its bound: most lanes need a place or two, and many none.
     pending: Vec<Pending>,
 }
 
@@ -31,12 +31,6 @@ pub(crate) enum Overdue {
     Retry(Envelope),
     /// Tell the handler.
     GiveUp(Envelope),
-}
-
-impl Default for AckTable {
-    fn default() -> Self {
-        Self { pending: Vec::with_capacity(ACKS_PENDING_MAX) }
-    }
 }
 
 impl AckTable {

@@ -84,7 +84,7 @@ impl<T> TimingWheel<T> {
             capacity,
             free_head: NO_TIMER,
             len: 0,
-            queues: Vec::with_capacity(LEVELS * SLOTS),
+            queues: Vec::with_capacity(FIRST_LEVELS * SLOTS),
             occupied: [0; LEVELS],
         }
     }
@@ -260,8 +260,9 @@ const DIGIT_BITS: u32 = 6;
 const SLOTS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
 const NO_TIMER: u32 = u32::MAX;
-/// Timers a growing wheel has room for from the start.
-const FIRST_TIMERS: usize = 128;
+/// Timers a growing wheel has room for from the start, and levels: if a tick is a millisecond, those of the next twelve days.
+const FIRST_TIMERS: usize = 64;
+const FIRST_LEVELS: usize = 5;
 
 struct Timer<T> {
     deadline: u64,

@@ -177,6 +177,9 @@ pub struct LaneNode<C> {
 /// Acknowledgements for which room is reserved at the start; a larger queue grows when it is needed.
 const PROMISES_RESERVED_MAX: usize = 64;
 
+/// The same for requests: a few lookups' worth.
+const FIRST_REQUESTS: usize = 64;
+
 const SIZE_SAMPLES: usize = 16;
 
 /// An estimate older than this says nothing about a network that grows or shrinks.
@@ -207,8 +210,8 @@ impl<C: Crypto> LaneNode<C> {
             providers: ProviderStore::new(own, config.providers, &mut rng, now),
             abuse: Abuse::new(config.abuse, map.lanes(), &mut rng),
             timers: TimingWheel::growing(timers_max as u32, now.mono_ms),
-            requests: KeyedLru::new(config.requests_max, rng.u64()),
-            outstanding: KeyedLru::new(config.requests_max, rng.u64()),
+            requests: KeyedLru::with_room(FIRST_REQUESTS, config.requests_max, rng.u64()),
+            outstanding: KeyedLru::with_room(FIRST_REQUESTS, config.requests_max, rng.u64()),
             operations: Vec::with_capacity(config.operations_max),
             round_trip: RoundTrip::default(),
             sequences: KeyedLru::new(config.sequences_max, rng.u64()),

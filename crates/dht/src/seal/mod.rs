@@ -22,7 +22,7 @@ use tessera_contracts::point::NodeId;
 use tessera_stdx::{Rate, TokenBucket};
 
 use crate::identity::{Crypto, PublicKey};
-use crate::keyed_lru::{KeyedLru, LruKey, sum};
+use crate::keyed_lru::{FIRST_ENTRIES, KeyedLru, LruKey, sum};
 use crate::rng::LaneRng;
 use crate::time::Now;
 use crate::wire::codec::Malformed;
@@ -162,9 +162,9 @@ impl<C: Crypto> Sealer<C> {
             suite,
             incarnation: rng.bytes(),
             counter: 0,
-            agreements: KeyedLru::new(limits.agreements_max, rng.u64()),
-            streams: KeyedLru::new(limits.streams_max, rng.u64()),
-            keys: KeyedLru::new(limits.keys_max, rng.u64()),
+            agreements: KeyedLru::with_room(FIRST_ENTRIES, limits.agreements_max, rng.u64()),
+            streams: KeyedLru::with_room(FIRST_ENTRIES, limits.streams_max, rng.u64()),
+            keys: KeyedLru::with_room(FIRST_ENTRIES, limits.keys_max, rng.u64()),
             strangers: TokenBucket::full(per_second, limits.stranger_agreements_burst, now.mono_ms),
         }
     }
