@@ -11,7 +11,7 @@
 //! ```
 
 /// Longest rest of a name after the keyword, and longest beginning before it.
-const NAME_BYTES_MAX: usize = 48;
+pub(crate) const NAME_BYTES_MAX: usize = 48;
 /// Spaces on either side of the operator: aligned tables have many.
 const SPACES_MAX: usize = 24;
 /// Longest type annotation between name and value.

@@ -256,16 +256,16 @@ impl Detector {
         self.program.rules.len()
     }
 
-    /// The rules that run, each with how far from the start of its keyword a match can begin or end; `None` if it can
-    /// lie anywhere in the text once a keyword was seen.
-    pub fn reaches(&self) -> impl Iterator<Item = (&Rule, Option<usize>)> {
+    /// The rules that run, each with how far before the start of its keyword a match can begin, and how far behind it end;
+    /// `None` if it can lie anywhere in the text once a keyword was seen.
+    pub fn reaches(&self) -> impl Iterator<Item = (&Rule, Option<(usize, usize)>)> {
         self.program.rules.iter().zip(&self.program.plans).map(|(rule, plan)| {
             let reach = match plan.look {
-                Look::Text(Reach::Anchored { after }) => Some(after),
-                Look::Text(Reach::Around { before, after }) => Some(before.max(after)),
+                Look::Text(Reach::Anchored { after }) => Some((0, after)),
+                Look::Text(Reach::Around { before, after }) => Some((before, after)),
                 Look::Text(Reach::Anywhere) => None,
-                Look::Assigned { after, .. } => Some(assign::REACH_MAX + after),
-                Look::Path => Some(0),
+                Look::Assigned { after, .. } => Some((assign::NAME_BYTES_MAX, assign::REACH_MAX + after)),
+                Look::Path => Some((0, 0)),
             };
             (rule, reach)
         })

@@ -52,8 +52,8 @@ impl Edited {
     /// For this detector's rules; `None` if one of them cannot be served.
     pub fn new(detector: &Detector) -> Option<Self> {
         let Reaches { wide, across } = Reaches::of(detector, REACH_MAX)?;
-        // Two matches that touch, each within `across` on either side of its keyword.
-        Some(Self { wide, margin: 4 * across + 2, parts: Vec::new(), breaks: Breaks::default(), bytes_spared: 0 })
+        // Two matches that touch, and a byte on either side of each.
+        Some(Self { wide, margin: 2 * across + 4, parts: Vec::new(), breaks: Breaks::default(), bytes_spared: 0 })
     }
 
     /// Searches what `text` does not have from a quiet one. `None` says nothing: search all of it.

@@ -109,23 +109,26 @@ impl Reader {
         }
         let Some(Known { edited, chunks }) = &mut self.known else { return self.bytes(bytes, key, place, options) };
         let scanned = Outcome::Scanned { bytes: bytes.len() as u64 };
-        let kin = blob.kin();
-        let by_changes = kin.and_then(|kin| edited.search(&mut self.detector, place.path, bytes, kin.base, kin.copied));
-        let (outcome, quiet) = if by_changes.is_some() {
-            self.clear();
-            (scanned, by_changes)
-        } else if chunks.is_clean(&mut self.detector, place.path, bytes) {
-            let quiet = edited.clean(place.path, bytes);
-            self.clear();
-            (scanned, quiet)
-        } else {
-            let outcome = self.bytes(bytes, key, place, options);
-            let known = self.known.as_ref().filter(|_| outcome == scanned);
-            (outcome, known.and_then(|known| known.edited.searched(&self.detector, place.path, bytes)))
+        // A version of a text that is not quiet is most often not quiet either: it is searched whole at once.
+        let quiet = match blob.kin() {
+            Some(kin) => kin
+                .base
+                .and_then(|base| edited.search(&mut self.detector, place.path, bytes, base, kin.copied))
+                .map(Some),
+            None => chunks.is_clean(&mut self.detector, place.path, bytes).then(|| edited.clean(place.path, bytes)),
         };
-        if let Some(quiet) = quiet {
-            blob.remember(quiet);
-        }
+        let (outcome, quiet) = match quiet {
+            Some(quiet) => {
+                self.clear();
+                (scanned, quiet)
+            }
+            None => {
+                let outcome = self.bytes(bytes, key, place, options);
+                let known = self.known.as_ref().filter(|_| outcome == scanned);
+                (outcome, known.and_then(|known| known.edited.searched(&self.detector, place.path, bytes)))
+            }
+        };
+        blob.remember(quiet);
         outcome
     }
 

@@ -136,7 +136,7 @@ impl BlobReader for CatFile {
         None
     }
 
-    fn remember(&mut self, _: Quiet) {}
+    fn remember(&mut self, _: Option<Quiet>) {}
 
     fn reset(&mut self) {
         if !self.asked.is_empty() {

@@ -15,11 +15,11 @@ pub trait BlobReader: std::fmt::Debug + Send {
     /// The content of the last one, if it was read.
     fn content(&self) -> &[u8];
 
-    /// What the last one has in common with one that is known to be quiet.
+    /// What the last one has in common with one that was searched.
     fn kin(&self) -> Option<Kin<'_>>;
 
-    /// Remembers that the last one is quiet, for those that have something in common with it.
-    fn remember(&mut self, quiet: Quiet);
+    /// Remembers what a search of the last one says, for those that have something in common with it.
+    fn remember(&mut self, quiet: Option<Quiet>);
 
     /// Forgets what was asked for and not read.
     fn reset(&mut self);
@@ -28,8 +28,8 @@ pub trait BlobReader: std::fmt::Debug + Send {
 /// What a blob has in common with another one.
 #[derive(Debug, Clone, Copy)]
 pub struct Kin<'r> {
-    /// What is known of the other.
-    pub base: &'r Quiet,
+    /// What is known of the other; `None` if it is not quiet.
+    pub base: Option<&'r Quiet>,
     /// Stretches that come from it, in order.
     pub copied: &'r [Copied],
 }

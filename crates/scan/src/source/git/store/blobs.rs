@@ -21,7 +21,8 @@ struct Link {
     offset: u64,
     kind: Kind,
     content: Vec<u8>,
-    quiet: Option<Quiet>,
+    /// What a search of it said, if there was one.
+    searched: Option<Option<Quiet>>,
 }
 
 /// Reads blobs out of a store.
@@ -142,7 +143,7 @@ impl StoreReader {
                     kind
                 }
             };
-            self.push(Link { offset, kind, content, quiet: None });
+            self.push(Link { offset, kind, content, searched: None });
         }
         match self.chain.last() {
             Some(link) if link.content.len() as u64 > bytes_max => {
@@ -220,12 +221,12 @@ impl BlobReader for StoreReader {
             return None;
         }
         let base = self.chain.len().checked_sub(2).map(|base| &self.chain[base])?;
-        base.quiet.as_ref().map(|base| Kin { base, copied: &self.copied })
+        base.searched.as_ref().map(|base| Kin { base: base.as_ref(), copied: &self.copied })
     }
 
-    fn remember(&mut self, quiet: Quiet) {
+    fn remember(&mut self, quiet: Option<Quiet>) {
         if let (None, Some(link)) = (&self.loose, self.chain.last_mut()) {
-            link.quiet = Some(quiet);
+            link.searched = Some(quiet);
         }
     }
 
