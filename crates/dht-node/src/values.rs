@@ -166,13 +166,15 @@ async fn put_record(inner: Arc<Inner>, record: Vec<u8>, keep_alive: bool) -> Res
     for tries in 1.. {
         let outcome = inner.ask(id.as_bytes(), None, || Command::Put { record: record.clone(), keep_alive }).await?;
         let explain = Explain::of(&outcome);
+        let nobody_to_ask = outcome.asked.is_empty();
         let written = match outcome.answer {
             Answer::Written(written) => written,
             Answer::BadRecord => return Err(NodeError::BadRecord),
             _ => return Err(unexpected(&outcome)),
         };
-        // Alone, a node that stays keeps it and stores it when others come; a client has put it nowhere.
-        let alone = written.holders == 0 && !inner.client;
+        // Alone, a node that stays keeps it and stores it when others come; a client has put it nowhere. Others who all said
+        // no are another matter: they are asked again.
+        let alone = written.holders == 0 && nobody_to_ask && !inner.client;
         if written.has_quorum() || alone {
             return Ok(PutPart { written, explain, tries });
         }

@@ -24,6 +24,20 @@ fn what_one_node_puts_every_other_gets() {
 }
 
 #[test]
+fn what_others_refuse_for_now_is_stored_a_little_later_and_not_called_stored_before() {
+    let sparing = support::builder().lanes(1).address_diversity(true).configure(|config| {
+        config.abuse.per_peer_per_sec = 20; // A value costs five, and forty may be spent at once.
+    });
+    let holder = sparing.start().unwrap();
+    let writer = support::builder().lanes(1).bootstrap([holder.address()]).start().unwrap();
+    support::until("they know each other", || writer.status().wait().unwrap().contacts() == 1);
+    for n in 0..14 {
+        let stored = writer.put(format!("value {n}").into_bytes()).wait().unwrap();
+        assert_eq!((stored.replicas, stored.holders), (1, 1), "value {n}: {stored:?}");
+    }
+}
+
+#[test]
 fn values_larger_than_a_datagram_come_back_whole_and_tell_their_progress() {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
