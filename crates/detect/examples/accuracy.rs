@@ -1,5 +1,10 @@
 //! Recall and precision on a labelled set of our own making: `cargo run --release -p tessera-detect --example accuracy [SEED]`
 //!
+//! With another scanner's command after the seed, its recall beside ours: `… --example accuracy 1 kingfisher scan -n
+//! --no-update-check --format json`. The samples become files in a folder, whose path is put after the command; a sample counts
+//! as reported if its file's name occurs in what the command writes. A family (`github-…`, `aws-…`) is shared if both report
+//! something of it: what only one side has rules for says nothing about how good its rules are.
+//!
 //! The set is made from documented token formats: every positive example of every built-in rule in several surroundings
 //! (true), and hard negatives that look alike: tokens cut short or with a wrong checksum, placeholders, hashes, lock files,
 //! UUIDs, identifiers, public keys, templates. A near miss such as `COINBASE_API_KEY=` with one character too few is no Coinbase key,
@@ -8,21 +13,26 @@
 //! formats fare; it is made by the authors of the rules and measures that the rules do what they mean to, together.
 
 use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
 
 use tessera_detect::template::{Seed, base64, expand};
 use tessera_detect::{Detector, RuleSet, Source};
 
 fn main() {
-    let seed = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1);
+    let mut args = std::env::args().skip(1);
+    let seed = args.next().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let rival: Vec<String> = args.collect();
     let rules = RuleSet::builtin();
     let mut detector = Detector::new(&rules).expect("built-in rules are consistent");
     let samples = labelled_set(&rules, seed);
     let (mut hit, mut missed, mut false_alarm, mut quiet, mut undecided) = (0, 0, 0, 0, 0);
     let mut complaints: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut ours = Vec::new();
     for sample in &samples {
         let mut ids = Vec::new();
         detector
             .scan_bytes(Source::path("sample"), sample.text.as_bytes(), |finding| ids.push(finding.rule.id.clone()));
+        ours.push(!ids.is_empty());
         match (sample.secret, ids.is_empty()) {
             (true, false) => {
                 hit += 1;
@@ -54,6 +64,64 @@ fn main() {
         println!("{what}:");
         which.iter().for_each(|kind| println!("  {kind}"));
     }
+    if !rival.is_empty() {
+        match reported_by(&rival, &samples) {
+            Ok(theirs) => compare(&samples, &ours, &theirs),
+            Err(problem) => println!("{} could not be run: {problem}", rival[0]),
+        }
+    }
+}
+
+/// Which samples another scanner reports.
+fn reported_by(rival: &[String], samples: &[Sample]) -> std::io::Result<Vec<bool>> {
+    let dir = std::env::temp_dir().join(format!("accuracy-{}", std::process::id()));
+    std::fs::create_dir_all(&dir)?;
+    let name = |i: usize| format!("sample-{i:05}.txt");
+    for (i, sample) in samples.iter().enumerate() {
+        std::fs::write(dir.join(name(i)), &sample.text)?;
+    }
+    let output = Command::new(&rival[0]).args(&rival[1..]).arg(&dir).stdin(Stdio::null()).output();
+    std::fs::remove_dir_all(&dir)?;
+    let text = String::from_utf8_lossy(&output?.stdout).into_owned();
+    Ok((0..samples.len()).map(|i| text.contains(&name(i))).collect())
+}
+
+fn compare(samples: &[Sample], ours: &[bool], theirs: &[bool]) {
+    let secrets = || (0..samples.len()).filter(|&i| samples[i].secret);
+    let mut families: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
+    for i in secrets() {
+        let [all, by_us, by_them] = families.entry(samples[i].family()).or_default();
+        *all += 1;
+        *by_us += usize::from(ours[i]);
+        *by_them += usize::from(theirs[i]);
+    }
+    let shared = || families.iter().filter(|(_, [_, by_us, by_them])| *by_us > 0 && *by_them > 0);
+    let sum = |field: usize| shared().map(|(_, counts)| counts[field]).sum::<usize>();
+    let (all, hits) = (sum(0), [sum(1), sum(2)]);
+    println!("\n{} of {} families are shared, {all} samples with a secret", shared().count(), families.len());
+    println!("{:<36} {:>8} {:>8}", "", "tessera", "rival");
+    let line = |what: &str, parts: [usize; 2], whole: usize| {
+        println!("{what:<36} {:>8.4} {:>8.4}", ratio(parts[0], whole), ratio(parts[1], whole));
+    };
+    line("recall on shared families", hits, all);
+    let plain = |reported: &[bool]| {
+        let of_shared = |i: &usize| shared().any(|(family, _)| *family == samples[*i].family());
+        let plain: Vec<usize> = secrets().filter(|&i| !samples[i].is_encoded).filter(of_shared).collect();
+        (plain.iter().filter(|&&i| reported[i]).count(), plain.len())
+    };
+    line("  of these, not encoded", [plain(ours).0, plain(theirs).0], plain(ours).1);
+    let count = |reported: &[bool], of: &dyn Fn(&Sample) -> bool| {
+        (0..samples.len()).filter(|&i| of(&samples[i]) && reported[i]).count()
+    };
+    let with = samples.iter().filter(|sample| sample.secret).count();
+    line("recall on everything", [count(ours, &|s| s.secret), count(theirs, &|s| s.secret)], with);
+    let harmless = samples.iter().filter(|sample| !sample.secret && !sample.is_near_miss).count();
+    let is_harmless = |sample: &Sample| !sample.secret && !sample.is_near_miss;
+    line("harmless samples that are reported", [count(ours, &is_harmless), count(theirs, &is_harmless)], harmless);
+    println!("shared families in which the rival reports more:");
+    for (family, [all, by_us, by_them]) in shared().filter(|(_, [_, by_us, by_them])| by_them > by_us) {
+        println!("  {family}: {by_us} and {by_them} of {all}");
+    }
 }
 
 fn ratio(part: usize, whole: usize) -> f64 {
@@ -65,6 +133,14 @@ struct Sample {
     text: String,
     secret: bool,
     is_near_miss: bool,
+    is_encoded: bool,
+}
+
+impl Sample {
+    /// Whose secret it is: the first word of its rule's id.
+    fn family(&self) -> &str {
+        self.kind.split(['-', ' ']).next().unwrap_or_default()
+    }
 }
 
 fn labelled_set(rules: &RuleSet, seed: u64) -> Vec<Sample> {
@@ -78,6 +154,7 @@ fn labelled_set(rules: &RuleSet, seed: u64) -> Vec<Sample> {
                 text: surrounded(&text, &mut seed),
                 secret: true,
                 is_near_miss: false,
+                is_encoded: false,
             });
             let text = expand(example, &mut seed).expect("examples are tested");
             let hidden = format!("payload: {}\n", base64(format!("---\nkind: settings\n{text}\n...\n").as_bytes()));
@@ -86,6 +163,7 @@ fn labelled_set(rules: &RuleSet, seed: u64) -> Vec<Sample> {
                 text: hidden,
                 secret: true,
                 is_near_miss: false,
+                is_encoded: true,
             });
         }
         for example in &rule.negative {
@@ -95,6 +173,7 @@ fn labelled_set(rules: &RuleSet, seed: u64) -> Vec<Sample> {
                 text: surrounded(&text, &mut seed),
                 secret: false,
                 is_near_miss: true,
+                is_encoded: false,
             });
         }
     }
@@ -106,6 +185,7 @@ fn labelled_set(rules: &RuleSet, seed: u64) -> Vec<Sample> {
                 text: surrounded(&text, &mut seed),
                 secret: false,
                 is_near_miss: false,
+                is_encoded: false,
             });
         }
     }
