@@ -3,7 +3,7 @@
 //! Most expressions stay within a line. A few reach over line breaks, but not far. What is left is *wide*: a private key has as
 //! many lines as it has, and text with a keyword of a wide rule is always searched whole.
 
-use aho_corasick::AhoCorasick;
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use regex_syntax::hir::{Class, Hir, HirKind};
 use tessera_detect::Detector;
 use tessera_detect::rule::Matching;
@@ -44,7 +44,10 @@ impl Reaches {
         let wide = if wide.is_empty() {
             None
         } else {
-            Some(AhoCorasick::builder().ascii_case_insensitive(true).build(wide).ok()?)
+            // There are few such keywords, and every text is searched for them: a table with a step for each byte.
+            let mut builder = AhoCorasick::builder();
+            builder.kind(Some(AhoCorasickKind::DFA)).ascii_case_insensitive(true);
+            Some(builder.build(wide).ok()?)
         };
         Some(Self { wide, across })
     }

@@ -91,11 +91,11 @@ fn act(args: &Args) -> Result<(), String> {
     };
     let tenant = args.place.fleet.tenant();
     if let Some(fleet) = args.place.fleet.fleet()? {
-        return act_on(&mut fleet.connect()?, tenant, run, args.command.as_ref());
+        return act_on(&mut fleet.connect()?, tenant, run, args.command.as_ref(), "the fleet's workers go on with it");
     }
     let dir = state_dir::of(args.place.state_dir.as_deref())?;
     let mut backend = local::open(&existing(&dir, run)?).map_err(|error| error.to_string())?;
-    act_on(&mut backend, tenant, run, args.command.as_ref())
+    act_on(&mut backend, tenant, run, args.command.as_ref(), "run the same scan to go on")
 }
 
 fn act_on(
@@ -103,6 +103,7 @@ fn act_on(
     tenant: TenantId,
     run: RunId,
     command: Option<&Command>,
+    goes_on: &str,
 ) -> Result<(), String> {
     match command {
         None => {
@@ -136,7 +137,7 @@ fn act_on(
             backend
                 .unpark_shard(wall_clock(), tenant, key, fence, OpIds::random().next_id())
                 .map_err(|error| format!("cannot unpark shard {shard}: {error}"))?;
-            print(&format!("shard {shard} is open again; run the same scan to go on\n"))
+            print(&format!("shard {shard} is open again; {goes_on}\n"))
         }
     }
 }
