@@ -27,11 +27,12 @@ pub(crate) struct SocketGroup {
 impl SocketGroup {
     /// Binds `count` sockets to `address`; port 0 picks a free one for all of them.
     pub(crate) fn bind(address: SocketAddr, count: usize, buffer_bytes: usize) -> io::Result<Self> {
-        if address.port() != 0 {
-            // Sockets of this group share their port with each other, and the kernel would let any program of the same user
-            // join in and take a part of the datagrams. One that does not share finds out whether the port is free.
-            drop(bind_alone(address)?);
-        }
+        // Sockets of this group share their port with each other, and the kernel would let any program of the same user join in
+        // and take a part of the datagrams; asked for a free port, it may even give one that another group has. A socket that
+        // does not share finds out whether the port is free, or which one is.
+        let alone = bind_alone(address)?;
+        let address = alone.local_addr()?.as_socket().unwrap_or(address);
+        drop(alone);
         let first = bind_one(address, buffer_bytes)?;
         let mut group = Self { address: first.local_addr()?, sockets: vec![Arc::new(first)], buffer_bytes };
         group.grow_to(count)?;
@@ -126,6 +127,15 @@ pub(crate) mod tests {
                 assert_eq!(buffer[..len], [9, slot, 9]);
             }
         }
+    }
+
+    #[test]
+    fn groups_that_ask_for_a_free_port_never_share_one() {
+        // Left to the kernel, about one of 256 groups got the port of another.
+        let groups: Vec<_> =
+            (0..600).map(|_| SocketGroup::bind(SocketAddr::from(([127, 0, 0, 1], 0)), 1, 4096).unwrap()).collect();
+        let ports: std::collections::BTreeSet<u16> = groups.iter().map(|group| group.address().port()).collect();
+        assert_eq!(ports.len(), groups.len());
     }
 
     #[test]
