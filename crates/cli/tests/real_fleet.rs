@@ -6,6 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tessera_contracts::RunId;
 use tessera_coordination_etcd::test_support::EtcdCluster;
 use tessera_scan::sink::merge;
 
@@ -193,6 +194,53 @@ fn without_its_coordinator_everyone_ends_with_a_message_and_later_goes_on() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("continued"), "{:?}", output.stderr);
     assert_eq!(essence(&report(&output)), essence(&expected));
     drain(worker);
+}
+
+#[test]
+fn shards_that_were_parked_are_done_after_they_are_unparked() {
+    let stage = Stage::new();
+    let expected = stage.expected();
+    let follower = stage.submit();
+    let say = |verb: &[&str]| {
+        let output = stage.tessera(verb).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let run_of = |runs: &str| runs.split_whitespace().find(|word| word.parse::<RunId>().is_ok()).map(str::to_owned);
+    let run = until(|| run_of(&say(&["runs"]).1).filter(|run| say(&["shards", run]).1.contains("nothing yet")));
+    // Nobody has begun. For whoever claims a shard now, its target is gone.
+    let away = stage.tree.path().with_extension("away");
+    std::fs::rename(stage.tree.path(), &away).unwrap();
+    let worker = stage.worker();
+    let output = end_of(follower);
+    std::fs::rename(&away, stage.tree.path()).unwrap();
+    assert_eq!(output.status.code(), Some(3), "nothing was found, and nothing was read");
+    let parked: Vec<String> = {
+        let shards = say(&["shards", &run]).1;
+        assert!(shards.starts_with("[!"), "{shards}");
+        let lines = shards.lines().filter(|line| line.contains(" parked "));
+        lines.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
+    };
+    assert!(!parked.is_empty());
+    for shard in &parked {
+        assert_eq!(say(&["shards", "unpark", &run, shard]).0, Some(0), "{shard}");
+    }
+    assert_eq!(say(&["shards", "unpark", &run, &parked[0]]).0, Some(2), "it is not parked any more, or done");
+    until(|| say(&["runs"]).1.contains("done").then_some(()));
+    let shown = stage.tessera(&["runs", "show", &run, "--format", "json"]).output().unwrap();
+    assert_eq!(essence(&serde_json::from_slice(&shown.stdout).unwrap()), essence(&expected));
+    drain(worker);
+}
+
+/// Asks again until there is an answer, but not for ever.
+fn until<T>(mut answer: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(answer) = answer() {
+            return answer;
+        }
+        assert!(started.elapsed() < Duration::from_secs(60), "no answer after a minute");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]
