@@ -91,3 +91,21 @@ fn an_interrupted_scan_hands_back_and_says_so() {
     assert!(matches!(output.status.code(), Some(1 | 3)), "{:?}", output.status);
     assert!(String::from_utf8_lossy(&output.stdout).contains("receipt"));
 }
+
+#[test]
+fn a_scan_whose_time_is_up_says_so_and_the_same_command_finishes_it() {
+    let (dir, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    tree(dir.path());
+    let path = dir.path().to_str().unwrap();
+    let whole = finished(tessera(state.path(), &["scan", path, "--no-resume", "--format", "json"]).output().unwrap());
+    let scan = ["scan", path, "--format", "json", "-j", "1"];
+    let cut = tessera(state.path(), &scan).args(["--max-time", "1ms"]).output().unwrap();
+    assert!(matches!(cut.status.code(), Some(1 | 3)), "{:?}", cut.status);
+    let said = String::from_utf8_lossy(&cut.stderr);
+    assert!(said.contains("stopped by --max-time; the same command goes on from there"), "{said}");
+    let report: Value = serde_json::from_slice(&cut.stdout).unwrap();
+    assert_eq!(report["receipt"]["complete"], false);
+    let rest = finished(tessera(state.path(), &scan).output().unwrap());
+    assert_eq!(rest["resumed"], true);
+    assert_eq!(essence(&rest), essence(&whole));
+}

@@ -88,6 +88,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     max_file_size: Option<u64>,
 
+    /// Stop after this time (such as 90s, 10m, 2h); the same command goes on from there
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    max_time: Option<Duration>,
+
     /// Worker threads; one a core by default
     #[arg(short, long, default_value_t = 0, hide_default_value = true, value_name = "N")]
     jobs: usize,
@@ -143,7 +147,11 @@ fn scan_and_write(args: &Args) -> Result<ExitStatus, String> {
     let stop = signals::stop_flag()?;
     let mut bar = Bar::new(!args.quiet && io::stderr().is_terminal());
     let mut hint = Hint { is_given: args.quiet };
+    let is_time_up = |elapsed| args.max_time.is_some_and(|time| elapsed >= time);
     let mut show = |progress: &Progress| {
+        if is_time_up(progress.elapsed) {
+            stop.store(true, Ordering::Relaxed);
+        }
         hint.give_if_due(progress);
         bar.show(progress);
     };
@@ -157,12 +165,24 @@ fn scan_and_write(args: &Args) -> Result<ExitStatus, String> {
     if report.is_resumed && !args.quiet {
         eprintln!("continued the interrupted scan {}", report.run);
     }
+    if fleet.is_none() && !report.receipt.is_complete() && is_time_up(report.elapsed) && !args.quiet {
+        eprintln!("stopped by --max-time; {}", after_the_time(args));
+    }
     if fleet.is_some() && stop.load(Ordering::Relaxed) && !args.quiet {
         eprintln!("the fleet goes on with run {0}; `tessera runs cancel {0}` ends it", report.run);
     }
     let suppressed = suppressions.apply(&mut report.findings);
     report::write(&args.report, request.rules.set(), &report, suppressed)?;
     Ok(report.exit_status())
+}
+
+/// What is to be done about a scan whose time was up.
+fn after_the_time(args: &Args) -> &'static str {
+    if args.no_resume || args.staged {
+        "nothing of it was kept, so it cannot be continued"
+    } else {
+        "the same command goes on from there"
+    }
 }
 
 fn submit(
@@ -309,9 +329,34 @@ fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(factor).ok_or_else(wrong)
 }
 
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no time; write a number with ms, s, m or h after it, such as 10m");
+    let digits = text.trim_end_matches(|char: char| char.is_ascii_alphabetic());
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    let millis = match &text[digits.len()..] {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(wrong()),
+    };
+    let time = number.checked_mul(millis).map(Duration::from_millis).ok_or_else(wrong)?;
+    if time.is_zero() { Err("nothing can be done in no time".to_string()) } else { Ok(time) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_read_with_their_unit() {
+        let seconds = |text| parse_time(text).map(|time| time.as_secs());
+        assert_eq!((seconds("90s"), seconds("10m"), seconds("2h")), (Ok(90), Ok(600), Ok(7_200)));
+        assert_eq!(parse_time("5ms"), Ok(Duration::from_millis(5)));
+        for wrong in ["", "10", "m", "0s", "1d", "-1s", "99999999999999999h"] {
+            assert!(parse_time(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn a_key_has_sixty_four_hex_digits() {
