@@ -3,7 +3,7 @@
 //!
 //! A vandal looks at the records as they are and makes a request that is wrong in one way, otherwise well-made, and asks at
 //! once. So whoever does not check that one thing lets it in. What the answer must be is not said here: see
-//! [`due`](super::due), which judges all requests alike.
+//! `due`, which judges all requests alike.
 
 use std::collections::BTreeMap;
 
