@@ -1,0 +1,119 @@
+//! Runs that are kept on this machine, looked at and ended by command; rules by command; reports in every format.
+#![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// What a command printed, what it said, and its exit code.
+struct Ended {
+    printed: String,
+    said: String,
+    code: i32,
+}
+
+fn tessera(state: &Path, args: &[&str]) -> Ended {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tessera"));
+    let output = command.args(args).env("TESSERA_STATE_DIR", state).stdin(Stdio::null()).output().unwrap();
+    Ended {
+        printed: String::from_utf8(output.stdout).unwrap(),
+        said: String::from_utf8(output.stderr).unwrap(),
+        code: output.status.code().unwrap(),
+    }
+}
+
+fn token(number: u64) -> String {
+    let mut seed = tessera_detect::template::Seed::new(number);
+    tessera_detect::template::expand("ghp_<<github 30>>", &mut seed).unwrap()
+}
+
+/// A run that was stopped before its end.
+fn stopped(tree: &Path, state: &Path) -> String {
+    for file in 0..1_500 {
+        let dir = tree.join(format!("d{:02}", file % 23));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join(format!("f{file:04}")), "nothing to see in this line\n".repeat(600)).unwrap();
+    }
+    let scan = tessera(state, &["scan", tree.to_str().unwrap(), "-j", "1", "--max-time", "1ms"]);
+    assert_eq!(scan.code, 3, "{}", scan.said);
+    let runs = tessera(state, &["runs"]);
+    assert!(runs.printed.contains("active") && runs.printed.contains(tree.to_str().unwrap()), "{}", runs.printed);
+    runs.printed.split_whitespace().next().unwrap().to_owned()
+}
+
+#[test]
+fn a_run_and_its_shards_can_be_looked_at() {
+    let (tree, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let run = stopped(tree.path(), state.path());
+    let ask = |args: &[&str]| tessera(state.path(), args);
+    let shown = ask(&["runs", "show", &run]);
+    assert!(shown.printed.contains("interrupted"), "{}", shown.printed);
+    let shards = ask(&["shards", &run]).printed;
+    let first = "0000000000000001";
+    assert!(shards.starts_with("[>") && shards.contains("progress") && shards.contains(first), "{shards}");
+    assert!(ask(&["shards", "explain", &run]).printed.contains("can be claimed now"));
+    assert!(ask(&["shards", "history", &run, first]).printed.contains("first acquire"));
+    let unparked = ask(&["shards", "unpark", &run, first]);
+    assert_eq!(unparked.code, 2);
+    assert!(unparked.said.contains("only a parked shard can be unparked"), "{}", unparked.said);
+    let unknown = ask(&["runs", "show", "00c0ffee00c0ffee"]);
+    assert_eq!(unknown.code, 2);
+    assert!(unknown.said.contains("there is no run 00c0ffee00c0ffee"), "{}", unknown.said);
+}
+
+#[test]
+fn a_cancelled_run_is_not_continued_and_a_retired_one_is_forgotten() {
+    let (tree, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let run = stopped(tree.path(), state.path());
+    let cancelled = tessera(state.path(), &["runs", "cancel", &run]);
+    assert_eq!(cancelled.code, 0, "{}", cancelled.said);
+    assert!(tessera(state.path(), &["runs"]).printed.contains("cancelled"));
+    let scan = tessera(state.path(), &["scan", tree.path().to_str().unwrap()]);
+    assert_eq!(scan.code, 0, "{}", scan.said);
+    assert!(!scan.said.contains("continued"), "{}", scan.said);
+    for line in tessera(state.path(), &["runs"]).printed.lines() {
+        let retired = tessera(state.path(), &["runs", "retire", line.split_whitespace().next().unwrap()]);
+        assert_eq!(retired.code, 0, "{}", retired.said);
+    }
+    assert!(tessera(state.path(), &["runs"]).printed.contains("no runs are kept"));
+}
+
+#[test]
+fn rules_are_listed_explained_and_tried_on_a_file() {
+    let place = tempfile::tempdir().unwrap();
+    let ask = |args: &[&str]| tessera(place.path(), args);
+    assert!(ask(&["rules", "list"]).printed.lines().count() >= 150);
+    assert!(ask(&["rules", "explain", "github-pat"]).printed.contains("ghp_"));
+    let unknown = ask(&["rules", "explain", "no-such-rule"]);
+    assert!(unknown.code == 2 && unknown.said.contains("no-such-rule"), "{}", unknown.said);
+    let file = place.path().join("tried");
+    std::fs::write(&file, format!("token: {}\n", token(7))).unwrap();
+    assert!(ask(&["rules", "test", file.to_str().unwrap()]).printed.contains("github-pat"));
+}
+
+#[test]
+fn every_format_names_the_finding_and_none_shows_the_secret_unasked() {
+    let (tree, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let secret = token(9);
+    std::fs::write(tree.path().join("settings"), format!("token: {secret}\n")).unwrap();
+    let path = tree.path().to_str().unwrap();
+    for format in ["human", "json", "jsonl", "sarif", "csv", "gitleaks"] {
+        let report = tessera(state.path(), &["scan", path, "--fresh", "--format", format]);
+        assert_eq!(report.code, 1, "{format}: {}", report.said);
+        assert!(report.printed.contains("github-pat"), "{format}: {}", report.printed);
+        assert!(!report.printed.contains(&secret), "{format} shows the secret");
+        match format {
+            "json" | "sarif" | "gitleaks" => drop(serde_json::from_str::<Value>(&report.printed).unwrap()),
+            "jsonl" => report.printed.lines().for_each(|line| drop(serde_json::from_str::<Value>(line).unwrap())),
+            _ => {}
+        }
+        let shown = tessera(state.path(), &["scan", path, "--fresh", "--format", format, "--show-secrets"]);
+        assert!(shown.printed.contains(&secret), "{format}: {}", shown.printed);
+    }
+    let out = tree.path().join("report");
+    let written =
+        tessera(state.path(), &["scan", path, "--fresh", "--format", "json", "--output", out.to_str().unwrap()]);
+    assert_eq!((written.code, written.printed.as_str()), (1, ""));
+    assert!(std::fs::read_to_string(out).unwrap().contains("github-pat"));
+}
