@@ -1,4 +1,4 @@
-//! What a person at a terminal sees: the live view of a node, and the bar of a large value.
+//! What a person at a terminal sees: the live view of a node, the bar of a large value, and that of a scan.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -171,4 +171,22 @@ fn a_large_value_travels_under_a_bar_that_is_gone_afterwards() {
         }
     }
     assert!(std::fs::read(&back).unwrap() == value, "byte for byte");
+}
+
+#[test]
+fn a_scan_draws_how_far_it_came_and_takes_it_away_before_it_reports() {
+    let place = Place::new();
+    let tree = tempfile::tempdir().unwrap();
+    for file in 0..300 {
+        std::fs::write(tree.path().join(format!("f{file:03}")), "nothing to see in this line\n".repeat(2_000)).unwrap();
+    }
+    let terminal = Terminal::new(30, 120);
+    let mut scan = terminal.run(place.tessera(&["scan", "--no-resume", tree.path().to_str().unwrap()]));
+    assert!(scan.wait().unwrap().success());
+    until("the report is there", || terminal.shown().contains("clean: everything was read"));
+    let shown = terminal.shown();
+    let (bar, report) = shown.split_once("receipt").unwrap();
+    assert!(bar.contains(" files  ") && bar.contains("/s"), "{bar:?}");
+    assert!(bar.trim_end_matches(|char: char| char != 'K').ends_with("\r\x1b[K"), "{bar:?}");
+    assert!(!report.contains("\x1b[K"), "{report:?}");
 }
