@@ -120,7 +120,12 @@ impl Run {
 impl Ended {
     /// The failure this end is, told so that it can be repeated by hand.
     pub(crate) fn failure(self, line: &str) -> Failure {
-        Failure::of(format!("failed: {line}"), format!("{}\nlog: {}\nagain: {line}", self.output, self.log.display()))
+        // What a compiler or linker says on a full disk looks like an error in the code.
+        let said = match self.output.contains("No space left on device") {
+            true => format!("the disk is full; make room and run again: {line}"),
+            false => format!("failed: {line}"),
+        };
+        Failure::of(said, format!("{}\nlog: {}\nagain: {line}", self.output, self.log.display()))
     }
 }
 
@@ -187,6 +192,14 @@ mod tests {
     fn a_parent_is_read_past_a_name_with_blanks_and_brackets() {
         assert_eq!(parent_in("42 (a) b (c) S 7 42 42 0"), Some(7));
         assert_eq!(parent_in("nonsense"), None);
+    }
+
+    #[test]
+    fn a_full_disk_is_called_by_its_name() {
+        let ended = |output: &str| Ended { success: false, output: output.to_string(), log: PathBuf::from("a.log") };
+        let full = ended("/usr/bin/ld: final link failed: No space left on device").failure("cargo test");
+        assert_eq!(full.said, "the disk is full; make room and run again: cargo test");
+        assert_eq!(ended("error[E0308]").failure("cargo test").said, "failed: cargo test");
     }
 
     #[test]

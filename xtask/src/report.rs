@@ -98,7 +98,7 @@ fn show(name: &str, output: &str) {
     if output.trim().is_empty() {
         return;
     }
-    let lines: Vec<&str> = output.lines().collect();
+    let lines: Vec<&str> = output.lines().filter(|line| !is_chatter(line)).collect();
     println!("------ {name}: what it said ------");
     if lines.len() > OUTPUT_LINES_MAX {
         println!("({} lines before these are in the log)", lines.len() - OUTPUT_LINES_MAX);
@@ -107,6 +107,13 @@ fn show(name: &str, output: &str) {
         println!("{line}");
     }
     println!("------ end of {name} ------");
+}
+
+/// Cargo's account of what it builds: a hundred lines of it would push the error off the screen, or out of a log that is cut.
+fn is_chatter(line: &str) -> bool {
+    const CHATTER: [&str; 7] =
+        ["Compiling ", "Checking ", "Documenting ", "Downloading ", "Downloaded ", "Fresh ", "Locking "];
+    line.starts_with(' ') && CHATTER.iter().any(|word| line.trim_start().starts_with(word))
 }
 
 /// One line of the final table.
@@ -158,6 +165,15 @@ mod tests {
         let (text, held) = summary(&[row(Ok(Proof::of("formatted"))), row(Ok(tests))]);
         assert!(held);
         assert_eq!(text.lines().last(), Some("14 passed, 0 failed"));
+    }
+
+    #[test]
+    fn an_error_is_shown_without_the_crates_that_were_built_before_it() {
+        assert!(is_chatter("   Compiling tokio v1.54.1"));
+        assert!(is_chatter("    Checking tessera-stdx v0.1.0 (crates/stdx)"));
+        assert!(!is_chatter("error: could not compile `tessera-sim` (test \"dht\")"));
+        assert!(!is_chatter("  = note: /usr/bin/ld: final link failed: No space left on device"));
+        assert!(!is_chatter("Compiling is what the test printed"));
     }
 
     #[test]
