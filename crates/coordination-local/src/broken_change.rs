@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tessera_contracts::CursorUpdate;
 use tessera_contracts::ids::{LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_contracts::manifest::InitialShardInput;
+use tessera_coordination::backend::Wrapper;
 use tessera_coordination::error::{CheckpointError, InfraError};
 use tessera_coordination::events::NoEvents;
 use tessera_coordination::record::state::{Change, Head};
@@ -38,7 +39,7 @@ fn what_a_broken_rule_stopped_is_not_in_the_file_and_the_next_start_goes_on_from
 
     // The operation has changed memory and told of it, and then meets a rule it would break.
     let stopped = catch_unwind(AssertUnwindSafe(|| {
-        local.perform(&mut NoEvents, |memory, events| {
+        local.pass(&mut NoEvents, |memory, events| {
             memory.checkpoint_with_events(NOW, TENANT, &lease, key(b"c"), OpId::new(6), events)?;
             let mut record = memory.get_shard(TENANT, KEY).unwrap();
             let head = Head { status: ShardStatus::Done, ..record.state.head };

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use redb::StorageBackend;
+use tessera_coordination::backend::Wrapper;
 use tessera_coordination::error::InfraError;
 use tessera_coordination::events::EventSink;
 use tessera_coordination::{CoordinatorRuntimeConfig, InMemoryCoordinator};
@@ -85,33 +86,6 @@ impl LocalCoordinator {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Runs one operation in memory and answers when all that it rests on is durable.
-    pub(crate) fn perform<T, E: From<InfraError>>(
-        &self,
-        events: &mut dyn EventSink,
-        operation: impl FnOnce(&mut InMemoryCoordinator, &mut dyn EventSink) -> Result<T, E>,
-    ) -> Result<T, E> {
-        let mut state = self.lock();
-        if let Some(problem) = &state.broken {
-            return Err(InfraError::corruption("local.broken", problem.clone()).into());
-        }
-        let mut kept = Vec::new();
-        let State { memory, changes, .. } = &mut *state;
-        let mut recorder = Recorder { changes, kept: events.is_enabled().then_some(&mut kept) };
-        let answer = operation(memory, &mut recorder);
-        let rests_on = if state.changes.is_empty() { state.in_flight.clone() } else { Some(Arc::clone(&state.open)) };
-        if state.changes.is_empty() || state.led {
-            drop(state);
-            rests_on.map_or(Ok(()), |batch| batch.settled())?;
-        } else {
-            self.lead(state)?;
-        }
-        for event in kept {
-            events.emit(event);
-        }
-        answer
-    }
-
     /// Writes the open batch as soon as the one before it is written, for all who join until then.
     fn lead<'s>(&'s self, mut state: MutexGuard<'s, State>) -> Result<(), InfraError> {
         state.led = true;
@@ -171,5 +145,36 @@ impl LocalCoordinator {
             state.broken = Some("an operation violated an invariant; restart to go on from the file".to_string());
             state
         })
+    }
+}
+
+impl Wrapper for LocalCoordinator {
+    type Inner = InMemoryCoordinator;
+
+    /// Runs one operation in memory and answers when all that it rests on is durable.
+    fn pass<T, E: From<InfraError>>(
+        &mut self,
+        events: &mut dyn EventSink,
+        operation: impl FnOnce(&mut InMemoryCoordinator, &mut dyn EventSink) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut state = self.lock();
+        if let Some(problem) = &state.broken {
+            return Err(InfraError::corruption("local.broken", problem.clone()).into());
+        }
+        let mut kept = Vec::new();
+        let State { memory, changes, .. } = &mut *state;
+        let mut recorder = Recorder { changes, kept: events.is_enabled().then_some(&mut kept) };
+        let answer = operation(memory, &mut recorder);
+        let rests_on = if state.changes.is_empty() { state.in_flight.clone() } else { Some(Arc::clone(&state.open)) };
+        if state.changes.is_empty() || state.led {
+            drop(state);
+            rests_on.map_or(Ok(()), |batch| batch.settled())?;
+        } else {
+            self.lead(state)?;
+        }
+        for event in kept {
+            events.emit(event);
+        }
+        answer
     }
 }

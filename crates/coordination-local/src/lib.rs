@@ -40,7 +40,6 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod backend;
 #[cfg(test)]
 mod broken_change;
 mod changes;

@@ -5,26 +5,20 @@ use std::cell::Cell;
 use tessera_contracts::ids::{LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_contracts::keyspace::Fraction;
 use tessera_contracts::manifest::InitialShardInput;
-use tessera_contracts::split::{SplitReplacePlan, SplitResidualPlan, plan_split_replace, plan_split_residual};
+use tessera_contracts::split::{plan_split_replace, plan_split_residual};
 use tessera_contracts::{CursorUpdate, ShardSpec};
-use tessera_coordination::backend::{BlockOn, Blocking, NeverWaits, Ready};
-use tessera_coordination::decide::renew::RenewResult;
-use tessera_coordination::error::{
-    AcquireError, CheckpointError, CompleteError, InfraError, LeaseRefused, OperationError, ParkError, ReleaseError,
-    RenewError, SplitReplaceError, SplitResidualError,
-};
+use tessera_coordination::backend::{BlockOn, Blocking, HeldShard, NeverWaits, Ready, Wrapper};
+use tessera_coordination::error::{CompleteError, InfraError, LeaseRefused, OperationError};
 use tessera_coordination::events::EventSink;
-use tessera_coordination::record::history::{MoveReason, ReleaseReason};
+use tessera_coordination::record::history::MoveReason;
 use tessera_coordination::record::orders::Order;
-use tessera_coordination::record::park::Park;
-use tessera_coordination::record::snapshot::AcquireResultView;
 use tessera_coordination::record::status::{ParkReason, ShardStatus};
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::status::RunStatus;
 use tessera_coordination::session::{AfterSafePoint, SessionFailure};
 use tessera_coordination::{
-    AcquireScratch, AsyncWorkerSession, CoordinationBackend, IdempotentOutcome, InMemoryCoordinator, Lease,
-    RunManagement, WorkerSession,
+    AcquireScratch, AsyncWorkerSession, CoordinationBackend, IdempotentOutcome, InMemoryCoordinator, RunManagement,
+    WorkerSession,
 };
 
 const RUN: RunId = RunId::new(1);
@@ -71,117 +65,25 @@ impl Flaky {
     fn new() -> Self {
         Self { inner: coordinator(), fail_next: Cell::new(None) }
     }
+}
 
-    fn call<T, E: From<InfraError>>(
+impl Wrapper for Flaky {
+    type Inner = InMemoryCoordinator;
+
+    fn pass<T, E: From<InfraError>>(
         &mut self,
-        operation: impl FnOnce(&mut InMemoryCoordinator) -> Result<T, E>,
+        events: &mut dyn EventSink,
+        operation: impl FnOnce(&mut InMemoryCoordinator, &mut dyn EventSink) -> Result<T, E>,
     ) -> Result<T, E> {
         let lost = || Err(InfraError::transient("test", "connection reset").into());
         match self.fail_next.take() {
-            None => operation(&mut self.inner),
+            None => operation(&mut self.inner, events),
             Some(Failing::Before) => lost(),
             Some(Failing::After) => {
-                operation(&mut self.inner)?;
+                operation(&mut self.inner, events)?;
                 lost()
             }
         }
-    }
-}
-
-impl CoordinationBackend for Flaky {
-    fn acquire_and_restore_into_with_events<'s>(
-        &mut self,
-        now: LogicalTime,
-        tenant: TenantId,
-        key: ShardKey,
-        worker: WorkerId,
-        scratch: &'s mut AcquireScratch,
-        events: &mut dyn EventSink,
-    ) -> Result<AcquireResultView<'s>, AcquireError> {
-        self.call(|b| b.acquire_and_restore_into_with_events(now, tenant, key, worker, scratch, events))
-    }
-
-    fn renew_with_events(
-        &mut self,
-        now: LogicalTime,
-        tenant: TenantId,
-        lease: &Lease,
-        events: &mut dyn EventSink,
-    ) -> Result<RenewResult, RenewError> {
-        self.call(|b| b.renew_with_events(now, tenant, lease, events))
-    }
-
-    fn checkpoint_with_events(
-        &mut self,
-        now: LogicalTime,
-        tenant: TenantId,
-        lease: &Lease,
-        cursor: CursorUpdate<'_>,
-        op_id: OpId,
-        events: &mut dyn EventSink,
-    ) -> Result<IdempotentOutcome<()>, CheckpointError> {
-        self.call(|b| b.checkpoint_with_events(now, tenant, lease, cursor, op_id, events))
-    }
-
-    fn complete_with_events(
-        &mut self,
-        now: LogicalTime,
-        tenant: TenantId,
-        lease: &Lease,
-        cursor: CursorUpdate<'_>,
-        op_id: OpId,
-        events: &mut dyn EventSink,
-    ) -> Result<IdempotentOutcome<()>, CompleteError> {
-        self.call(|b| b.complete_with_events(now, tenant, lease, cursor, op_id, events))
-    }
-
-    fn park_shard_with_events(
-        &mut self,
-        now: LogicalTime,
-        tenant: TenantId,
-        lease: &Lease,
-        park: Park<'_>,
-        op_id: OpId,
-        events: &mut dyn EventSink,
-    ) -> Result<IdempotentOutcome<()>, ParkError> {
-        self.call(|b| b.park_shard_with_events(now, tenant, lease, park, op_id, events))
-    }
-
-    fn split_replace_with_events(
-        &mut self,
-        now: LogicalTime,
-        tenant: TenantId,
-        lease: &Lease,
-        plan: &SplitReplacePlan,
-        op_id: OpId,
-        events: &mut dyn EventSink,
-    ) -> Result<IdempotentOutcome<Vec<ShardId>>, SplitReplaceError> {
-        self.call(|b| b.split_replace_with_events(now, tenant, lease, plan, op_id, events))
-    }
-
-    fn split_residual_with_events(
-        &mut self,
-        now: LogicalTime,
-        tenant: TenantId,
-        lease: &Lease,
-        plan: &SplitResidualPlan,
-        op_id: OpId,
-        events: &mut dyn EventSink,
-    ) -> Result<IdempotentOutcome<ShardId>, SplitResidualError> {
-        self.call(|b| b.split_residual_with_events(now, tenant, lease, plan, op_id, events))
-    }
-
-    fn release_with_events(
-        &mut self,
-        now: LogicalTime,
-        tenant: TenantId,
-        lease: &Lease,
-        cursor: Option<CursorUpdate<'_>>,
-        reason: ReleaseReason,
-        op_id: OpId,
-        events: &mut dyn EventSink,
-    ) -> Result<IdempotentOutcome<()>, ReleaseError> {
-        self.call(|b| b.release_with_events(now, tenant, lease, cursor, reason, op_id, events))
     }
 }
 
@@ -423,4 +325,53 @@ fn a_backend_is_the_same_through_both_adapters() {
 #[should_panic(expected = "never wait")]
 fn an_executor_without_a_waker_refuses_to_wait() {
     NeverWaits.block_on(std::future::pending::<()>());
+}
+
+/// Counts the operations that pass.
+struct Counted {
+    inner: InMemoryCoordinator,
+    passed: u32,
+}
+
+impl Wrapper for Counted {
+    type Inner = InMemoryCoordinator;
+
+    fn pass<T, E: From<InfraError>>(
+        &mut self,
+        events: &mut dyn EventSink,
+        operation: impl FnOnce(&mut InMemoryCoordinator, &mut dyn EventSink) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.passed += 1;
+        operation(&mut self.inner, events)
+    }
+}
+
+#[test]
+fn a_batch_passes_every_adapter_in_one_piece() {
+    let inner = Counted { inner: coordinator(), passed: 0 };
+    let mut store = Blocking { backend: Ready(inner), executor: NeverWaits };
+    let lease =
+        store.acquire_and_restore_into(at(2), tenant(), SHARD, WORKER, &mut AcquireScratch::new()).unwrap().lease;
+    store.backend.0.passed = 0;
+
+    let mut renewed = Vec::new();
+    store.renew_many(at(3), tenant(), &[lease, lease], &mut renewed);
+    assert_eq!((renewed.iter().filter(|answer| answer.is_ok()).count(), store.backend.0.passed), (2, 1));
+
+    let held = [4, 5].map(|id| HeldShard { lease: &lease, cursor: None, op_id: op(id) });
+    let mut drained = Vec::new();
+    store.drain(at(4), tenant(), &held, &mut drained);
+    assert!(drained[0].is_ok() && drained[1].is_err(), "it can be given back once: {drained:?}");
+    assert_eq!(store.backend.0.passed, 2);
+}
+
+#[test]
+fn a_batch_that_could_not_pass_answers_for_each_of_its_parts() {
+    let mut store = Flaky::new();
+    let lease =
+        store.acquire_and_restore_into(at(2), tenant(), SHARD, WORKER, &mut AcquireScratch::new()).unwrap().lease;
+    store.fail_next.set(Some(Failing::Before));
+    let mut renewed = Vec::new();
+    store.renew_many(at(3), tenant(), &[lease, lease], &mut renewed);
+    assert_eq!(renewed.iter().filter(|answer| answer.as_ref().is_err_and(OperationError::is_transient)).count(), 2);
 }

@@ -1,9 +1,10 @@
 //! The same contract for backends that wait on I/O, and the ways between the two.
 //!
 //! Nothing is decided here. Each async trait lists the operations of its sync twin with the same arguments and answers, and
-//! the two adapters are generated from that one list: [`Ready`] offers a sync backend as an async one, [`Blocking`] offers
-//! an async backend as a sync one, driven by an executor that the caller supplies. So a backend is written once, in
-//! whichever form suits its store. Futures are `Send`, to be spawned on any executor.
+//! the adapters are generated from that one list: [`Ready`] offers a sync backend as an async one, [`Blocking`] offers
+//! an async backend as a sync one, driven by an executor that the caller supplies; a [`Wrapper`] passes everything on to the
+//! backend inside it. So a backend is written once, in whichever form suits its store. Futures are `Send`, to be spawned on
+//! any executor.
 
 use alloc::vec::Vec;
 use core::future::Future;
@@ -17,14 +18,14 @@ use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::{SplitReplacePlan, SplitResidualPlan};
 
 use super::run_ops::after_existing_run;
-use super::{CoordinationBackend, HeldShard, RunManagement, ShardClaiming};
+use super::{CoordinationBackend, HeldShard, RunManagement, ShardClaiming, Wrapper};
 use crate::decide::order::OrderRequest;
 use crate::decide::renew::RenewResult;
 use crate::decide::settle_run::Settlement;
 use crate::error::{
     AcquireError, CheckpointError, ClaimError, CompleteError, CreateRunError, GetRunError, GetShardError,
-    IdempotentOutcome, OrderError, ParkError, RegisterShardsError, ReleaseError, RenewError, RunTransitionError,
-    SplitReplaceError, SplitResidualError, UnparkError,
+    IdempotentOutcome, InfraError, OrderError, ParkError, RegisterShardsError, ReleaseError, RenewError,
+    RunTransitionError, SplitReplaceError, SplitResidualError, UnparkError,
 };
 use crate::events::{EventSink, NoEvents};
 use crate::record::history::ReleaseReason;
@@ -73,8 +74,9 @@ impl BlockOn for NeverWaits {
     }
 }
 
-/// Declares the async twin of a trait, and both adapters. An operation under `mutates` has a plain form and one that tells
-/// an [`EventSink`]; one under `reads` has only itself. What is under `provided` is built from the others.
+/// Declares the async twin of a trait, and the adapters. An operation under `mutates` has a plain form and one that tells
+/// an [`EventSink`]; one under `batches` has them too, and an answer for each of the things it is given; one under `reads`
+/// has only itself. What is under `provided` is built from the others.
 macro_rules! twins {
     (
         $(#[$trait_doc:meta])*
@@ -82,6 +84,12 @@ macro_rules! twins {
         mutates { $(
             $(#[$doc:meta])*
             $plain:ident, $told:ident $(<$lifetime:lifetime>)? ($($arg:ident: $ty:ty),*) -> $answer:ty;
+        )* }
+        batches { $(
+            $(#[$batch_doc:meta])*
+            $batch:ident, $batch_told:ident(
+                now: LogicalTime, tenant: TenantId, $each:ident: $each_ty:ty, answers: $answers:ty
+            );
         )* }
         reads { $(
             $(#[$read_doc:meta])*
@@ -103,6 +111,19 @@ macro_rules! twins {
                 }
             )*
             $(
+                #[doc = concat!("[`Self::", stringify!($batch), "`], telling `events`.")]
+                fn $batch_told(
+                    &mut self, now: LogicalTime, tenant: TenantId, $each: $each_ty, answers: $answers,
+                    events: &mut dyn EventSink,
+                ) -> impl Future<Output = ()> + Send;
+
+                $(#[$batch_doc])*
+                fn $batch(&mut self, now: LogicalTime, tenant: TenantId, $each: $each_ty, answers: $answers)
+                    -> impl Future<Output = ()> + Send {
+                    async move { self.$batch_told(now, tenant, $each, answers, &mut NoEvents).await }
+                }
+            )*
+            $(
                 $(#[$read_doc])*
                 fn $read(&mut self, $($read_arg: $read_ty),*) -> impl Future<Output = $read_answer> + Send;
             )*
@@ -113,6 +134,14 @@ macro_rules! twins {
             $(
                 async fn $told $(<$lifetime>)? (&mut self, $($arg: $ty,)* events: &mut dyn EventSink) -> $answer {
                     self.0.$told($($arg,)* events)
+                }
+            )*
+            $(
+                async fn $batch_told(
+                    &mut self, now: LogicalTime, tenant: TenantId, $each: $each_ty, answers: $answers,
+                    events: &mut dyn EventSink,
+                ) {
+                    self.0.$batch_told(now, tenant, $each, answers, events);
                 }
             )*
             $(
@@ -129,8 +158,44 @@ macro_rules! twins {
                 }
             )*
             $(
+                fn $batch_told(
+                    &mut self, now: LogicalTime, tenant: TenantId, $each: $each_ty, answers: $answers,
+                    events: &mut dyn EventSink,
+                ) {
+                    self.executor.block_on(self.backend.$batch_told(now, tenant, $each, answers, events));
+                }
+            )*
+            $(
                 fn $read(&mut self, $($read_arg: $read_ty),*) -> $read_answer {
                     self.executor.block_on(self.backend.$read($($read_arg),*))
+                }
+            )*
+        }
+
+        impl<W: Wrapper<Inner: $Sync>> $Sync for W {
+            $(
+                fn $told $(<$lifetime>)? (&mut self, $($arg: $ty,)* events: &mut dyn EventSink) -> $answer {
+                    self.pass(events, |inner, events| inner.$told($($arg,)* events))
+                }
+            )*
+            $(
+                fn $batch_told(
+                    &mut self, now: LogicalTime, tenant: TenantId, $each: $each_ty, answers: $answers,
+                    events: &mut dyn EventSink,
+                ) {
+                    let passed = self.pass(events, |inner, events| {
+                        inner.$batch_told(now, tenant, $each, answers, events);
+                        Ok::<(), InfraError>(())
+                    });
+                    if let Err(error) = passed {
+                        answers.clear();
+                        answers.extend($each.iter().map(|_| Err(error.clone().into())));
+                    }
+                }
+            )*
+            $(
+                fn $read(&mut self, $($read_arg: $read_ty),*) -> $read_answer {
+                    self.pass(&mut NoEvents, |inner, _| inner.$read($($read_arg),*))
                 }
             )*
         }
@@ -147,10 +212,6 @@ twins! {
         ) -> Result<AcquireResultView<'s>, AcquireError>;
         /// See [`CoordinationBackend::renew`].
         renew, renew_with_events(now: LogicalTime, tenant: TenantId, lease: &Lease) -> Result<RenewResult, RenewError>;
-        /// See [`CoordinationBackend::renew_many`].
-        renew_many, renew_many_with_events(
-            now: LogicalTime, tenant: TenantId, leases: &[Lease], answers: &mut Vec<Result<RenewResult, RenewError>>
-        ) -> ();
         /// See [`CoordinationBackend::checkpoint`].
         checkpoint, checkpoint_with_events(
             now: LogicalTime, tenant: TenantId, lease: &Lease, cursor: CursorUpdate<'_>, op_id: OpId
@@ -177,37 +238,19 @@ twins! {
             reason: ReleaseReason, op_id: OpId
         ) -> Result<IdempotentOutcome<()>, ReleaseError>;
     }
-    reads {}
-    provided {
+    batches {
+        /// See [`CoordinationBackend::renew_many`].
+        renew_many, renew_many_with_events(
+            now: LogicalTime, tenant: TenantId, leases: &[Lease], answers: &mut Vec<Result<RenewResult, RenewError>>
+        );
         /// See [`CoordinationBackend::drain`].
-        fn drain(
-            &mut self,
-            now: LogicalTime,
-            tenant: TenantId,
-            held: &[HeldShard<'_>],
-            answers: &mut Vec<Result<IdempotentOutcome<()>, ReleaseError>>,
-        ) -> impl Future<Output = ()> + Send {
-            async move { self.drain_with_events(now, tenant, held, answers, &mut NoEvents).await }
-        }
-
-        /// [`Self::drain`], telling `events`.
-        fn drain_with_events(
-            &mut self,
-            now: LogicalTime,
-            tenant: TenantId,
-            held: &[HeldShard<'_>],
-            answers: &mut Vec<Result<IdempotentOutcome<()>, ReleaseError>>,
-            events: &mut dyn EventSink,
-        ) -> impl Future<Output = ()> + Send {
-            async move {
-                answers.clear();
-                for HeldShard { lease, cursor, op_id } in held {
-                    let reason = ReleaseReason::Drained;
-                    answers.push(self.release_with_events(now, tenant, lease, *cursor, reason, *op_id, events).await);
-                }
-            }
-        }
+        drain, drain_with_events(
+            now: LogicalTime, tenant: TenantId, held: &[HeldShard<'_>],
+            answers: &mut Vec<Result<IdempotentOutcome<()>, ReleaseError>>
+        );
     }
+    reads {}
+    provided {}
 }
 
 twins! {
@@ -238,6 +281,7 @@ twins! {
             now: LogicalTime, tenant: TenantId, settled_until: LogicalTime, limit: usize
         ) -> Result<usize, GetRunError>;
     }
+    batches {}
     reads {
         /// See [`RunManagement::get_run`].
         get_run(tenant: TenantId, run: RunId) -> Result<RunRecord, GetRunError>;
@@ -331,6 +375,7 @@ twins! {
             now: LogicalTime, tenant: TenantId, run: RunId, worker: WorkerId, scratch: &'s mut AcquireScratch
         ) -> Result<AcquireResultView<'s>, ClaimError>;
     }
+    batches {}
     reads {}
     provided {}
 }

@@ -4,6 +4,7 @@ mod asynchronous;
 mod claiming;
 mod run_ops;
 mod shard_ops;
+mod wrapper;
 
 pub use asynchronous::{
     AsyncCoordinationBackend, AsyncCoordinationFacade, AsyncRunManagement, AsyncShardClaiming, BlockOn, Blocking,
@@ -12,3 +13,4 @@ pub use asynchronous::{
 pub use claiming::{CoordinationFacade, ShardClaiming, claim_from_candidates};
 pub use run_ops::RunManagement;
 pub use shard_ops::{CoordinationBackend, HeldShard};
+pub use wrapper::Wrapper;

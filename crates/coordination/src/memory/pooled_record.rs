@@ -142,8 +142,23 @@ impl PooledRecord {
         Ok(())
     }
 
+    /// What every operation changes, to be stored elsewhere.
+    pub(super) fn hot<'a>(&'a self, slab: &'a ByteSlab) -> HotView<'a> {
+        HotView {
+            head: &self.state.head,
+            cursor: self.shard.view(slab).1,
+            op_log: &self.state.op_log,
+            history: &self.state.history,
+            park_detail: self.detail(slab),
+        }
+    }
+
+    fn detail<'a>(&self, slab: &'a ByteSlab) -> Option<&'a str> {
+        self.park_detail.and_then(|slot| slab.get(slot)).and_then(|text| core::str::from_utf8(text).ok())
+    }
+
     pub(super) fn to_owned(&self, slab: &ByteSlab) -> ShardRecord {
-        let detail = self.park_detail.and_then(|slot| slab.get(slot)).and_then(|text| core::str::from_utf8(text).ok());
+        let detail = self.detail(slab);
         let (spec, cursor) = self.shard.view(slab);
         ShardRecord {
             tenant: self.tenant,

@@ -1,15 +1,16 @@
-//! Filling a coordinator from records that were stored elsewhere.
+//! Filling a coordinator from records that were stored elsewhere, and what is to be stored of them.
 //!
 //! A backend that keeps its records in a file works on them here and writes down what changed; after a restart it hands the
 //! records back. Nothing is decided: a record is taken as it is, or refused if it could not have come from here.
 
-use tessera_contracts::ids::{RunId, ShardKey};
+use tessera_contracts::ids::{RunId, ShardKey, TenantId};
 
 use super::pooled_record::PooledRecord;
 use super::{InMemoryCoordinator, Standing, standing};
-use crate::error::InfraError;
+use crate::error::{GetShardError, InfraError};
 use crate::record::shard_record::ShardRecord;
 use crate::run::record::RunRecord;
+use crate::stored::HotView;
 
 impl InMemoryCoordinator {
     /// Takes in a run as it was. Its shards follow by [`restore_shard`](Self::restore_shard).
@@ -23,6 +24,11 @@ impl InMemoryCoordinator {
         }
         self.insert_run(record);
         Ok(())
+    }
+
+    /// The often-written part of a shard's record, where it lies: a backend that stores many at a time need not copy them.
+    pub fn hot_part(&self, tenant: TenantId, key: ShardKey) -> Result<HotView<'_>, GetShardError> {
+        Ok(self.arena.get(self.locate(tenant, key)?).hot(&self.slab))
     }
 
     /// Takes in a shard as it was. Its run must be there.

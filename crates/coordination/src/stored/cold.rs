@@ -52,7 +52,7 @@ impl ColdPart {
         writer.bytes(spec.metadata());
         writer.u8(self.cursor_semantics as u8);
         writer.option(self.parent, |writer, parent| writer.u64(parent.get()));
-        writer.cursor(&self.born_at);
+        writer.cursor(self.born_at.as_update());
         writer.length(self.spawned.len());
         for child in &self.spawned {
             writer.u64(child.id.get());

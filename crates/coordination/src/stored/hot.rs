@@ -12,7 +12,7 @@ use crate::record::shard_record::ShardRecord;
 use crate::record::state::Head;
 use crate::record::status::{ParkReason, ShardStatus};
 use tessera_contracts::keyspace::Fraction;
-use tessera_contracts::{Cursor, FenceEpoch, OpId, PayloadHash, WorkerId};
+use tessera_contracts::{Cursor, CursorUpdate, FenceEpoch, OpId, PayloadHash, WorkerId};
 
 use super::{CodecError, Kind, Reader, Writer};
 
@@ -32,55 +32,20 @@ pub struct HotPart {
 }
 
 impl HotPart {
-    /// The often-written part of a record.
-    #[must_use]
-    pub fn of(record: &ShardRecord) -> Self {
-        Self {
-            head: record.state.head,
-            cursor: record.cursor.clone(),
-            op_log: record.state.op_log.clone(),
-            history: record.state.history.clone(),
-            park_detail: record.park_detail.clone(),
-        }
-    }
-
     /// The stored bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::new(Kind::HOT, 1024);
-        let head = &self.head;
-        writer.u8(head.status.as_u8());
-        writer.u64(head.fence.get());
-        writer.option(head.lease, |writer, holder| {
-            writer.u64(holder.owner.get());
-            writer.time(holder.deadline);
-        });
-        writer.option(head.park, |writer, park| {
-            writer.u8(park.reason.as_u8());
-            writer.option(park.retry_after, Writer::time);
-        });
-        writer.u8(head.freed.as_u8());
-        writer.u32(head.stalled_acquisitions);
-        writer.u8(u8::from(head.orders.yield_requested));
-        writer.option(head.orders.split_requested, |writer, fraction| writer.u32(fraction.millionths()));
-        writer.cursor(&self.cursor);
-        writer.length(self.op_log.len());
-        for entry in self.op_log.iter() {
-            writer.u64(entry.op_id.get());
-            writer.u64(entry.payload_hash.get());
-            writer.time(entry.executed_at);
-            writer.u8(entry.kind.as_u8());
-            writer.u8(entry.result.as_u8());
+        self.view().encode()
+    }
+
+    fn view(&self) -> HotView<'_> {
+        HotView {
+            head: &self.head,
+            cursor: self.cursor.as_update(),
+            op_log: &self.op_log,
+            history: &self.history,
+            park_detail: self.park_detail.as_deref(),
         }
-        writer.length(self.history.iter().len());
-        for ownership in self.history.iter() {
-            writer.u64(ownership.worker.get());
-            writer.u64(ownership.fence.get());
-            writer.time(ownership.since);
-            writer.u8(ownership.reason.as_u8());
-        }
-        writer.option(self.park_detail.as_deref(), |writer, detail| writer.bytes(detail.as_bytes()));
-        writer.finish()
     }
 
     /// Reads stored bytes.
@@ -104,6 +69,79 @@ impl HotPart {
         Ok(Self { head, cursor, op_log, history, park_detail })
     }
 }
+
+/// The often-written part of a record that lies elsewhere, to be written down without a copy of it.
+#[derive(Clone, Copy, Debug)]
+pub struct HotView<'r> {
+    pub(crate) head: &'r Head,
+    pub(crate) cursor: CursorUpdate<'r>,
+    pub(crate) op_log: &'r OpLog,
+    pub(crate) history: &'r History,
+    pub(crate) park_detail: Option<&'r str>,
+}
+
+impl<'r> HotView<'r> {
+    /// The often-written part of a record.
+    #[must_use]
+    pub fn of(record: &'r ShardRecord) -> Self {
+        Self {
+            head: &record.state.head,
+            cursor: record.cursor.as_update(),
+            op_log: &record.state.op_log,
+            history: &record.state.history,
+            park_detail: record.park_detail.as_deref(),
+        }
+    }
+
+    /// The stored bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HOT_BYTES_USUAL);
+        self.append_to(&mut bytes);
+        bytes
+    }
+
+    /// Writes the stored bytes behind what is there.
+    pub fn append_to(&self, bytes: &mut Vec<u8>) {
+        let mut writer = Writer::behind(Kind::HOT, core::mem::take(bytes));
+        let head = self.head;
+        writer.u8(head.status.as_u8());
+        writer.u64(head.fence.get());
+        writer.option(head.lease, |writer, holder| {
+            writer.u64(holder.owner.get());
+            writer.time(holder.deadline);
+        });
+        writer.option(head.park, |writer, park| {
+            writer.u8(park.reason.as_u8());
+            writer.option(park.retry_after, Writer::time);
+        });
+        writer.u8(head.freed.as_u8());
+        writer.u32(head.stalled_acquisitions);
+        writer.u8(u8::from(head.orders.yield_requested));
+        writer.option(head.orders.split_requested, |writer, fraction| writer.u32(fraction.millionths()));
+        writer.cursor(self.cursor);
+        writer.length(self.op_log.len());
+        for entry in self.op_log.iter() {
+            writer.u64(entry.op_id.get());
+            writer.u64(entry.payload_hash.get());
+            writer.time(entry.executed_at);
+            writer.u8(entry.kind.as_u8());
+            writer.u8(entry.result.as_u8());
+        }
+        writer.length(self.history.iter().len());
+        for ownership in self.history.iter() {
+            writer.u64(ownership.worker.get());
+            writer.u64(ownership.fence.get());
+            writer.time(ownership.since);
+            writer.u8(ownership.reason.as_u8());
+        }
+        writer.option(self.park_detail, |writer, detail| writer.bytes(detail.as_bytes()));
+        *bytes = writer.finish();
+    }
+}
+
+/// About as long as the hot part of a shard becomes once its log of operations is full.
+pub const HOT_BYTES_USUAL: usize = 1024;
 
 fn decode_head(reader: &mut Reader<'_>) -> Result<Head, CodecError> {
     let status = reader.numbered("status", ShardStatus::from_u8)?;

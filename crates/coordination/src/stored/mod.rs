@@ -15,6 +15,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
+use tessera_contracts::CursorUpdate;
 use tessera_contracts::cursor::Cursor;
 use tessera_contracts::ids::{LogicalTime, ShardKey, TenantId};
 use tessera_contracts::limits::{MAX_KEY_SIZE, MAX_TOKEN_SIZE};
@@ -27,7 +28,7 @@ mod hot;
 mod run;
 
 pub use cold::ColdPart;
-pub use hot::HotPart;
+pub use hot::{HOT_BYTES_USUAL, HotPart, HotView};
 pub use run::{RootsPart, RunPart, Staging};
 
 /// The layout that is written.
@@ -90,7 +91,12 @@ pub struct Writer {
 impl Writer {
     /// Begins a value of this kind; `capacity` is about how long it will be.
     pub fn new(kind: Kind, capacity: usize) -> Self {
-        let mut bytes = Vec::with_capacity(capacity);
+        Self::behind(kind, Vec::with_capacity(capacity))
+    }
+
+    /// Begins a value of this kind behind what is there.
+    #[must_use]
+    pub fn behind(kind: Kind, mut bytes: Vec<u8>) -> Self {
         bytes.extend_from_slice(&[VERSION, kind.number]);
         Self { bytes }
     }
@@ -135,12 +141,12 @@ impl Writer {
     }
 
     /// A cursor.
-    pub fn cursor(&mut self, cursor: &Cursor) {
+    pub fn cursor(&mut self, cursor: CursorUpdate<'_>) {
         self.option(cursor.last_key(), Self::bytes);
         self.option(cursor.token(), Self::bytes);
     }
 
-    /// The value.
+    /// The value, and whatever it was written behind.
     pub fn finish(self) -> Vec<u8> {
         self.bytes
     }
