@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::{CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_coordination::run::config::RunConfig;
-use tessera_coordination::stored::HotPart;
+use tessera_coordination::stored::HotView;
 use tessera_coordination::{
     AcquireScratch, CoordinationBackend, CoordinatorRuntimeConfig, Lease, RunManagement, ShardClaiming,
 };
@@ -103,7 +103,7 @@ impl Bench {
     /// How many bytes of a shard an operation writes.
     fn record_bytes(&mut self) -> usize {
         let key = ShardKey::new(RUN, ShardId::new(1));
-        HotPart::of(&self.runs.get_shard(TENANT, key).expect("there")).encode().len()
+        HotView::of(&self.runs.get_shard(TENANT, key).expect("there")).encode().len()
     }
 
     /// The reference: so many records at once, appended and synced.

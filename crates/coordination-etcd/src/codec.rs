@@ -14,7 +14,7 @@ use tessera_coordination::stored::{Kind, Reader, Writer};
 pub use hatching::HatchingPart;
 pub use owner::OwnerPart;
 pub use run::RunPart;
-pub use tessera_coordination::stored::{CodecError, ColdPart, HotPart, RootsPart, Staging};
+pub use tessera_coordination::stored::{CodecError, ColdPart, HotPart, HotView, RootsPart, Staging};
 
 const OWNER: Kind = Kind { number: 64, name: "owner record" };
 const COUNT: Kind = Kind { number: 65, name: "count" };

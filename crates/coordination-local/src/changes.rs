@@ -8,7 +8,14 @@ use tessera_coordination::RunManagement;
 use tessera_coordination::error::InfraError;
 use tessera_coordination::events::{EventSink, StateTransitionEvent, Touched};
 
-use crate::store::{Extent, Write};
+use crate::store::{HotParts, Write};
+
+/// How much of a shard's record changed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Extent {
+    Hot,
+    Whole,
+}
 
 /// Records to be written.
 #[derive(Debug, Default)]
@@ -68,9 +75,13 @@ impl Changes {
             }
             write.runs.push(record);
         }
+        write.hot = HotParts::with_capacity(self.shards.len());
         for ((tenant, key), extent) in self.shards {
-            let record = memory.get_shard(tenant, key).map_err(|_| lost(format!("shard {key}")))?;
-            write.shards.push((record, extent));
+            if extent == Extent::Whole {
+                write.whole.push(memory.get_shard(tenant, key).map_err(|_| lost(format!("shard {key}")))?);
+            }
+            let part = memory.hot_part(tenant, key).map_err(|_| lost(format!("shard {key}")))?;
+            write.hot.push(tenant, key, &part);
         }
         Ok(write)
     }

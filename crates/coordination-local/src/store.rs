@@ -20,7 +20,7 @@ use tessera_contracts::ids::{RunId, ShardId, ShardKey, TenantId};
 use tessera_coordination::error::InfraError;
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::run::record::RunRecord;
-use tessera_coordination::stored::{ColdPart, HotPart, RootsPart, RunPart, join};
+use tessera_coordination::stored::{ColdPart, HOT_BYTES_USUAL, HotPart, HotView, RootsPart, RunPart, join};
 use tessera_coordination::{CoordinatorRuntimeConfig, InMemoryCoordinator};
 
 use crate::error::OpenError;
@@ -34,19 +34,43 @@ const ROOTS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("roots");
 const COLD: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("cold");
 const HOT: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("hot");
 
-/// What one commit writes. Encoding it is left to whoever writes, so that it is not done under the lock of the records.
+/// What one commit writes.
 #[derive(Debug, Default)]
 pub(crate) struct Write {
     pub(crate) runs: Vec<RunRecord>,
-    pub(crate) shards: Vec<(ShardRecord, Extent)>,
+    /// Shards whose cold part is written.
+    pub(crate) whole: Vec<ShardRecord>,
+    pub(crate) hot: HotParts,
     pub(crate) gone: Vec<(TenantId, RunId)>,
 }
 
-/// How much of a shard's record changed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Extent {
-    Hot,
-    Whole,
+/// Hot parts one behind the other, as they are stored: they are most of what is ever written, and to encode one where the
+/// record lies takes less time than to copy the record.
+#[derive(Debug, Default)]
+pub(crate) struct HotParts {
+    /// Each shard and where its bytes end.
+    shards: Vec<(TenantId, ShardKey, usize)>,
+    bytes: Vec<u8>,
+}
+
+impl HotParts {
+    pub(crate) fn with_capacity(shards: usize) -> Self {
+        Self { shards: Vec::with_capacity(shards), bytes: Vec::with_capacity(shards * HOT_BYTES_USUAL) }
+    }
+
+    pub(crate) fn push(&mut self, tenant: TenantId, key: ShardKey, part: &HotView<'_>) {
+        part.append_to(&mut self.bytes);
+        self.shards.push((tenant, key, self.bytes.len()));
+    }
+
+    fn iter(&self) -> impl Iterator<Item = ([u8; 48], &[u8])> {
+        let mut begin = 0;
+        self.shards.iter().map(move |(tenant, key, end)| {
+            let part = &self.bytes[begin..*end];
+            begin = *end;
+            (shard_key(*tenant, *key), part)
+        })
+    }
 }
 
 #[derive(Debug)]
@@ -155,26 +179,25 @@ impl Store {
                 roots.insert(key.as_slice(), list.encode().as_slice())?;
             }
         }
-        if !write.gone.is_empty() || write.shards.iter().any(|(_, extent)| *extent == Extent::Whole) {
+        if !write.gone.is_empty() || !write.whole.is_empty() {
             let mut cold = transaction.open_table(COLD)?;
             for (tenant, run) in &write.gone {
                 let shards = shards_of(*tenant, *run);
                 cold.retain_in(shards.0.as_slice()..=shards.1.as_slice(), |_, _| false)?;
             }
-            for (record, _) in write.shards.iter().filter(|(_, extent)| *extent == Extent::Whole) {
+            for record in &write.whole {
                 let part = ColdPart::of(record).encode();
                 cold.insert(shard_key(record.tenant, record.key).as_slice(), part.as_slice())?;
             }
         }
-        if !write.gone.is_empty() || !write.shards.is_empty() {
+        if !write.gone.is_empty() || !write.hot.shards.is_empty() {
             let mut hot = transaction.open_table(HOT)?;
             for (tenant, run) in &write.gone {
                 let shards = shards_of(*tenant, *run);
                 hot.retain_in(shards.0.as_slice()..=shards.1.as_slice(), |_, _| false)?;
             }
-            for (record, _) in &write.shards {
-                let part = HotPart::of(record).encode();
-                hot.insert(shard_key(record.tenant, record.key).as_slice(), part.as_slice())?;
+            for (key, part) in write.hot.iter() {
+                hot.insert(key.as_slice(), part)?;
             }
         }
         transaction.commit()?;

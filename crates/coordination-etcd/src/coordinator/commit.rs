@@ -8,7 +8,7 @@ use tessera_coordination::record::status::ShardStatus;
 
 use super::stored::{StoredOwner, StoredShard, assemble};
 use super::{Inner, failed, lock};
-use crate::codec::{ColdPart, HotPart, OwnerPart};
+use crate::codec::{ColdPart, HotView, OwnerPart};
 use crate::keyspace::{Keyspace, ShardIndex};
 use crate::kv::{Compare, EtcdLeaseId, Fate, Kv, Moment, Op, OpResponse, Revision, Txn, TxnResponse};
 
@@ -82,7 +82,7 @@ impl<'s> Transition<'s> {
             }
             (Guard::Nothing, _) => {}
         }
-        let mut success = vec![Op::put(paths.hot.clone(), HotPart::of(next).encode())];
+        let mut success = vec![Op::put(paths.hot.clone(), HotView::of(next).encode())];
         if next.spec != before.record.spec || next.spawned != before.record.spawned {
             success.push(Op::put(paths.cold.clone(), cold_part(before, next).encode()));
         }

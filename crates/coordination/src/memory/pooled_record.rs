@@ -14,6 +14,7 @@ use crate::record::shard_record::ShardRecord;
 use crate::record::state::{Change, DetailChange, ShardState, Spawned, assert_transition_legal};
 use crate::record::view::{HoldView, OwnerSignal, ShardView};
 use crate::run::status::RunGate;
+use crate::stored::HotView;
 
 /// The number of a run in the coordinator.
 pub(super) type RunSlot = u32;

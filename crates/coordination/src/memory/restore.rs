@@ -27,8 +27,9 @@ impl InMemoryCoordinator {
     }
 
     /// The often-written part of a shard's record, where it lies: a backend that stores many at a time need not copy them.
-    pub fn hot_part(&self, tenant: TenantId, key: ShardKey) -> Result<HotView<'_>, GetShardError> {
-        Ok(self.arena.get(self.locate(tenant, key)?).hot(&self.slab))
+    pub fn hot_part(&mut self, tenant: TenantId, key: ShardKey) -> Result<HotView<'_>, GetShardError> {
+        let slot = self.locate(tenant, key)?;
+        Ok(self.arena.get(slot).hot(&self.slab))
     }
 
     /// Takes in a shard as it was. Its run must be there.
