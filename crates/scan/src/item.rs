@@ -131,6 +131,10 @@ reasons! {
         ArchiveLimit = 9, "beyond the limits for archives";
         /// An archive or a member of one that cannot be unpacked: damaged, encrypted, or of a kind we do not know.
         ArchiveDamaged = 10, "archive cannot be unpacked";
+        /// A shallow clone: what came before this commit is not there.
+        HistoryCut = 11, "history cut off (shallow clone)";
+        /// A blob stored as a change to another one, both too large to be put together.
+        ObjectTooLarge = 12, "git object too large";
     }
 }
 

@@ -46,6 +46,15 @@ impl Repository {
         command
     }
 
+    /// Stores a tree of these lines, as `git ls-tree` would print them.
+    pub(crate) fn made_tree(&self, lines: &str) -> String {
+        let mut command = self.command(&["mktree"]);
+        let mut child =
+            command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), lines.as_bytes()).unwrap();
+        String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap().trim().to_owned()
+    }
+
     /// Stores a blob; it is part of no commit.
     pub(crate) fn blob(&self, content: &[u8]) -> Box<[u8]> {
         let path = self.path().join(".git/blob-to-hash");

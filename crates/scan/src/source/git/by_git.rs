@@ -1,10 +1,13 @@
 //! Which blobs a repository holds, as git tells: for repositories that only git can read, and for what is staged.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::list::{Entry, Listed, Presence};
+use super::store::layout::Layout;
 use super::{GitError, Running, parse_oid};
 
 /// Blobs the walk met, with a path each; and what it could not find.
@@ -70,11 +73,23 @@ pub(super) fn history(repository: &Path) -> Result<Listed, GitError> {
         // Neither walk nor listing: there is nothing to go by.
         None => listed?,
     }
-    if broken {
+    for oid in cut(repository) {
+        entries.push(Entry { oid, size: 0, path: Box::default(), presence: Presence::Cut, commit: None });
+    }
+    // Git warns about refs that it cannot read, and goes on as if they were not there.
+    if broken || Layout::discover(repository).is_ok_and(|layout| layout.tips().is_broken) {
         let path = Box::default();
         entries.push(Entry { oid: Box::default(), size: 0, path, presence: Presence::WalkBroken, commit: None });
     }
     Ok(Listed { entries, commits: Vec::new() })
+}
+
+/// Commits whose parents were left out when the repository was cloned.
+fn cut(repository: &Path) -> Vec<Box<[u8]>> {
+    let answer = super::git(repository, &["rev-parse", "--git-path", "shallow"]).output();
+    let path = answer.map(|answer| answer.stdout).unwrap_or_default();
+    let text = std::fs::read(repository.join(OsStr::from_bytes(path.trim_ascii_end()))).unwrap_or_default();
+    text.split(|&byte| byte == b'\n').filter_map(parse_oid).collect()
 }
 
 fn walk(repository: &Path) -> Result<Reachable, GitError> {

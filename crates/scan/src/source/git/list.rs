@@ -11,7 +11,8 @@
 //!
 //! Reachable is what a walk from all refs meets. Objects it meets and does not find are in the list too, so that they are
 //! counted. If the walk itself breaks (a damaged tree), every blob of the repository is listed instead, together with one
-//! entry for the broken walk: more is scanned then, never less, and the run cannot end as clean.
+//! entry for the broken walk: more is scanned then, never less, and the run cannot end as clean. Neither can that of a shallow
+//! clone: each commit where its history is cut off is an entry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -88,6 +89,8 @@ pub enum Presence {
     Missing,
     /// Not an object: the walk over the history broke.
     WalkBroken,
+    /// Not a blob but a commit whose parents were left out when the repository was cloned.
+    Cut,
 }
 
 /// A list that is written down.
@@ -189,6 +192,7 @@ impl ObjectList {
                 0 => Presence::Present,
                 1 => Presence::Missing,
                 2 => Presence::WalkBroken,
+                3 => Presence::Cut,
                 _ => return Err(damaged()),
             };
             let path_len = usize::from(u16::from_le_bytes([entry[34], entry[35]]));
@@ -289,14 +293,15 @@ mod tests {
             entry(1, "a/b", Presence::Present),
             entry(2, "a/b", Presence::Missing),
             entry(3, "", Presence::Present),
+            entry(4, "", Presence::Cut),
             Entry { oid: Box::default(), ..entry(0, "", Presence::WalkBroken) },
         ];
         let name = write(&listed(&entries), dir.path()).unwrap();
         let list = ObjectList::open(dir.path(), &name).unwrap();
-        assert_eq!(list.len(), 4);
+        assert_eq!(list.len(), 5);
         assert_eq!(list.read(0, 100).unwrap(), entries);
         assert_eq!(list.read(1, 2).unwrap(), entries[1..3]);
-        assert!(list.read(4, 2).unwrap().is_empty() && list.read(9, 2).unwrap().is_empty());
+        assert!(list.read(5, 2).unwrap().is_empty() && list.read(9, 2).unwrap().is_empty());
         assert!(list.read(u64::MAX, 2).unwrap().is_empty());
     }
 

@@ -77,6 +77,9 @@ pub(crate) fn git(repository: &Path, args: &[impl AsRef<OsStr>]) -> Command {
         .env("GIT_OPTIONAL_LOCKS", "0")
         // A partial clone lacks objects on purpose: they are counted as missing, not fetched behind the user's back.
         .env("GIT_NO_LAZY_FETCH", "1")
+        // What was put in another's place is a ref of its own: both are read, neither hides the other.
+        .env("GIT_NO_REPLACE_OBJECTS", "1")
+        .env("GIT_GRAFT_FILE", "/dev/null")
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

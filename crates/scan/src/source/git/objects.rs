@@ -80,6 +80,7 @@ impl ObjectsSource {
         let kind = match entry.presence {
             Presence::Missing => unreadable(UnreadableReason::ObjectMissing),
             Presence::WalkBroken => unreadable(UnreadableReason::ObjectCorrupt),
+            Presence::Cut => unreadable(UnreadableReason::HistoryCut),
             Presence::Present if !self.filter.takes(&entry.path, false) => skipped(SkipReason::Excluded),
             Presence::Present if self.target.options.size_max.is_some_and(|max| entry.size > max) => {
                 skipped(SkipReason::TooLarge)

@@ -26,6 +26,7 @@ pub(in crate::source::git) fn listed(store: &Store) -> Result<Listed, LayoutErro
         entries.push(entry(&blobs[one.blob], one.size, presence));
     }
     entries.extend(walked.missing.iter().map(|oid| entry(oid, 0, Presence::Missing)));
+    entries.extend(walked.cut.iter().map(|oid| entry(oid, 0, Presence::Cut)));
     if walked.is_broken {
         let (oid, path) = Default::default();
         entries.push(Entry { oid, size: 0, path, presence: Presence::WalkBroken, commit: None });
@@ -138,6 +139,49 @@ mod tests {
                 assert_eq!(&*entry.path, &came.path[..]);
             }
         }
+    }
+
+    #[test]
+    fn a_shallow_clone_is_told_where_it_is_cut_off() {
+        let origin = repository();
+        let outside = tempfile::tempdir().unwrap();
+        let path = outside.path().join("clone");
+        let url = format!("file://{}", origin.path().display());
+        origin.git(&["clone", "-q", "--bare", "--depth=2", "--single-branch", &url, path.to_str().unwrap()]);
+        let cut = |listed: Listed| -> BTreeSet<Box<[u8]>> {
+            listed.entries.into_iter().filter(|entry| entry.presence == Presence::Cut).map(|entry| entry.oid).collect()
+        };
+        let ours = cut(listed(&Store::open(&path).unwrap()).unwrap());
+        assert!(!ours.is_empty());
+        assert_eq!(ours, cut(by_git::history(&path).unwrap()));
+    }
+
+    #[test]
+    fn a_ref_that_is_rubbish_breaks_the_walk_and_all_blobs_are_listed() {
+        let repository = repository();
+        let lost = repository.blob(b"in no commit");
+        std::fs::write(repository.path().join(".git/refs/heads/lost"), "").unwrap();
+        let store = Store::open(repository.path()).unwrap();
+        for listed in [listed(&store).unwrap(), by_git::history(repository.path()).unwrap()] {
+            assert!(listed.entries.iter().any(|entry| entry.presence == Presence::WalkBroken));
+        }
+        assert!(listed(&store).unwrap().entries.iter().any(|entry| entry.oid == lost));
+    }
+
+    #[test]
+    fn long_names_in_deep_folders_are_not_kept_for_each_blob() {
+        let repository = Repository::new();
+        let name = "n".repeat(200);
+        repository.commit("deep", &[("a", "1")]);
+        let mut tree = repository.git(&["rev-parse", "HEAD^{tree}"]);
+        for _ in 0..40 {
+            tree = repository.made_tree(&format!("040000 tree {tree}\t{name}\n"));
+        }
+        repository.git(&["update-ref", "refs/tags/deep", &tree]);
+        repository.git(&["update-ref", "-d", "refs/heads/main"]);
+        let entries = listed(&Store::open(repository.path()).unwrap()).unwrap().entries;
+        assert_eq!((entries.len(), entries[0].path.len()), (1, 4_096));
+        assert!(entries[0].path.starts_with(name.as_bytes()));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The index of a pack: which objects are in it, and where.
 
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::oid::Oid;
+use super::plain_file;
 
 const MAGIC: &[u8; 8] = b"\xfftOc\0\0\0\x02";
 const FANOUT_AT: u64 = 8;
@@ -25,7 +25,7 @@ impl PackIndex {
     /// Reads an index file.
     pub(super) fn open(path: &Path, oid_len: usize) -> io::Result<Self> {
         let damaged = |what| io::Error::new(io::ErrorKind::InvalidData, what);
-        let file = File::open(path)?;
+        let file = plain_file::open(path)?;
         let file_len = file.metadata()?.len();
         let part = |at: u64, len: u64| -> io::Result<Vec<u8>> {
             // No memory for a length that the file does not have.

@@ -3,18 +3,22 @@
 //! What this does not know (refs in tables, object formats of the future) is refused rather than read in part: whoever asks
 //! can still let git do it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::oid::Oid;
+use super::plain_file;
+use super::refs::Tips;
 
 /// Deepest nesting of borrowed object folders, as in git.
 const ALTERNATES_DEPTH_MAX: u32 = 5;
-/// Deepest nesting of names of refs; deeper ones are no refs but a trap.
-const REFS_DEPTH_MAX: u32 = 64;
+/// Most of them: whoever names more means harm.
+const ALTERNATES_MAX: usize = 1_000;
+/// Longest file that says where things are.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Folders of a repository.
 #[derive(Debug, Clone)]
@@ -44,11 +48,7 @@ fn io_at(path: &Path) -> impl FnOnce(io::Error) -> LayoutError + '_ {
 
 /// What lies in a file; `None` if there is none.
 fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, LayoutError> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
-        Err(error) => Err(io_at(path)(error)),
-    }
+    plain_file::read(path, FILE_BYTES_MAX).map_err(io_at(path))
 }
 
 fn path_of(bytes: &[u8]) -> &Path {
@@ -106,47 +106,37 @@ impl Layout {
     /// Folders of objects: its own, and those it borrows from.
     pub(crate) fn object_dirs(&self) -> Result<Vec<PathBuf>, LayoutError> {
         let mut dirs = vec![self.common_dir.join("objects")];
+        // By their real paths: a folder that borrows from itself can be spelt in many ways.
+        let mut known = HashSet::from([dirs[0].canonicalize().map_err(io_at(&dirs[0]))?]);
         let mut borrowed = vec![(dirs[0].clone(), 0)];
         while let Some((dir, depth)) = borrowed.pop() {
             let text = read_if_there(&dir.join("info/alternates"))?.unwrap_or_default();
             let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty() && line[0] != b'#');
-            for line in lines {
-                let other = dir.join(path_of(line));
-                if depth < ALTERNATES_DEPTH_MAX && !dirs.contains(&other) {
-                    dirs.push(other.clone());
-                    borrowed.push((other, depth + 1));
+            for line in lines.filter(|_| depth < ALTERNATES_DEPTH_MAX) {
+                // What is gone lends nothing: the objects it had are missing, and counted so.
+                let Ok(other) = dir.join(path_of(line)).canonicalize() else { continue };
+                if !known.insert(other.clone()) {
+                    continue;
                 }
+                if known.len() > ALTERNATES_MAX {
+                    let what = format!("objects of more than {ALTERNATES_MAX} others");
+                    return Err(LayoutError::Unsupported { path: self.git_dir.clone(), what });
+                }
+                dirs.push(other.clone());
+                borrowed.push((other, depth + 1));
             }
         }
         Ok(dirs)
     }
 
-    /// What all refs and heads point at, each once, in the order of their names.
-    pub(crate) fn tips(&self) -> Result<Vec<Oid>, LayoutError> {
-        let mut refs = BTreeMap::new();
-        let packed = read_if_there(&self.common_dir.join("packed-refs"))?.unwrap_or_default();
-        for line in packed.split(|&byte| byte == b'\n') {
-            if let Some(space) = memchr::memchr(b' ', line)
-                && let Some(oid) = Oid::from_hex(&line[..space])
-            {
-                refs.insert(line[space + 1..].to_vec(), oid);
-            }
-        }
-        let mut roots = vec![self.common_dir.clone()];
-        if self.git_dir != self.common_dir {
-            roots.push(self.git_dir.clone());
-        }
+    /// What all refs and heads point at.
+    pub(crate) fn tips(&self) -> Tips {
+        let mut roots = vec![self.git_dir.clone()];
         let worktrees = self.common_dir.join("worktrees");
         if let Ok(entries) = std::fs::read_dir(&worktrees) {
             roots.extend(entries.flatten().map(|entry| entry.path()));
         }
-        let mut heads = Vec::new();
-        for root in roots {
-            loose_refs(&root.join("refs"), b"refs", 0, &mut refs)?;
-            heads.extend(read_if_there(&root.join("HEAD"))?.and_then(|text| Oid::from_hex(text.trim_ascii_end())));
-        }
-        let mut seen = HashSet::new();
-        Ok(refs.into_values().chain(heads).filter(|oid| seen.insert(*oid)).collect())
+        Tips::of(&self.common_dir, &roots)
     }
 
     /// Commits whose parents were left out when this repository was cloned.
@@ -158,33 +148,6 @@ impl Layout {
 
 fn is_git_dir(path: &Path) -> bool {
     path.join("HEAD").exists() && path.join("objects").is_dir() && path.join("refs").is_dir()
-}
-
-/// Refs that are files of their own; they outdo packed ones of the same name.
-fn loose_refs(dir: &Path, name: &[u8], depth: u32, refs: &mut BTreeMap<Vec<u8>, Oid>) -> Result<(), LayoutError> {
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(io_at(dir)(error)),
-    };
-    for entry in entries {
-        let entry = entry.map_err(io_at(dir))?;
-        let (path, mut name) = (entry.path(), name.to_vec());
-        name.push(b'/');
-        name.extend_from_slice(entry.file_name().as_bytes());
-        if path.is_dir() {
-            if depth < REFS_DEPTH_MAX {
-                loose_refs(&path, &name, depth + 1, refs)?;
-            }
-            continue;
-        }
-        let text = read_if_there(&path)?.unwrap_or_default();
-        // A symbolic ref names another one, which is in the list itself. A file with neither is a lock or rubbish.
-        if let Some(oid) = Oid::from_hex(text.trim_ascii_end()) {
-            refs.insert(name, oid);
-        }
-    }
-    Ok(())
 }
 
 /// Names and values in the section `extensions`, in lower case.
@@ -208,9 +171,10 @@ mod tests {
     use crate::testing::Repository;
 
     fn tips(path: &Path) -> Vec<Oid> {
-        let mut tips = Layout::discover(path).unwrap().tips().unwrap();
-        tips.sort();
-        tips
+        let mut tips = Layout::discover(path).unwrap().tips();
+        assert!(!tips.is_broken);
+        tips.oids.sort();
+        tips.oids
     }
 
     #[test]
@@ -241,6 +205,17 @@ mod tests {
         assert_eq!(tips(&linked.join("sub")), [Oid::from_hex(main.as_bytes()).unwrap()]);
         assert!(Layout::discover(&linked).unwrap().object_dirs().unwrap()[0].is_dir());
         assert!(matches!(Layout::discover(outside.path()), Err(LayoutError::NoRepository(_))));
+    }
+
+    #[test]
+    fn a_folder_that_borrows_from_itself_in_many_spellings_is_read_once() {
+        let repository = Repository::new();
+        repository.commit("first", &[("a", "1")]);
+        let info = repository.path().join(".git/objects/info");
+        std::fs::create_dir_all(&info).unwrap();
+        let spellings: Vec<String> = (1..60).map(|times| "../objects/".repeat(times)).collect();
+        std::fs::write(info.join("alternates"), spellings.join("\n")).unwrap();
+        assert_eq!(Layout::discover(repository.path()).unwrap().object_dirs().unwrap().len(), 1);
     }
 
     #[test]

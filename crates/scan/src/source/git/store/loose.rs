@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use flate2::read::ZlibDecoder;
 
 use super::oid::Oid;
-use super::{Kind, OBJECT_BYTES_MAX, ObjectError};
+use super::{Kind, OBJECT_BYTES_MAX, ObjectError, plain_file};
 use crate::source::git::hex_oid;
 
 /// Longest head: a type, a size and a zero.
@@ -34,7 +34,7 @@ pub(super) struct Loose {
 /// Opens the object, if it lies in this folder of objects.
 pub(super) fn open(dir: &Path, oid: &Oid) -> Result<Option<Loose>, ObjectError> {
     const HEAD: ObjectError = ObjectError::Corrupt("the head of an object makes no sense");
-    let file = match File::open(path_in(dir, oid)) {
+    let file = match plain_file::open(&path_in(dir, oid)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),

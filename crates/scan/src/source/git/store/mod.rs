@@ -6,7 +6,8 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `layout` | where a repository keeps what, and its refs |
+//! | `layout`, `refs` | where a repository keeps what, and what its refs point at |
+//! | `plain_file` | files that are files |
 //! | `index`, `pack`, `delta`, `loose` | how objects are stored |
 //! | `cache`, `commit` | any object by name, for walks over commits and trees; what a commit says |
 //! | `walk` | which blobs refs lead to, and by which commit each came in |
@@ -28,6 +29,8 @@ mod loose;
 pub(crate) mod oid;
 mod order;
 mod pack;
+mod plain_file;
+mod refs;
 pub(crate) mod walk;
 
 use std::collections::BTreeSet;

@@ -9,7 +9,7 @@ use flate2::{Decompress, FlushDecompress, Status};
 
 use super::index::PackIndex;
 use super::oid::Oid;
-use super::{Kind, ObjectError};
+use super::{Kind, ObjectError, plain_file};
 
 /// Bytes read of a pack at a time.
 const WINDOW_BYTES: usize = 16 << 10;
@@ -30,7 +30,7 @@ impl Pack {
     /// Opens the pack with this index.
     pub(super) fn open(index: &Path, oid_len: usize) -> io::Result<Self> {
         let path = index.with_extension("pack");
-        let file = File::open(&path)?;
+        let file = plain_file::open(&path)?;
         let mut head = [0; 8];
         file.read_exact_at(&mut head, 0)?;
         if !matches!(&head, b"PACK\0\0\0\x02" | b"PACK\0\0\0\x03") {

@@ -17,6 +17,12 @@ use super::{Kind, ObjectError, Store};
 const DEPTH_MAX: usize = 2_048;
 /// Longest chain of tags that point to tags.
 const TAGS_MAX: usize = 64;
+/// Longest path kept; a list does not keep more either.
+const PATH_BYTES_MAX: usize = 4_096;
+/// Bytes of the trees on the way from a root to where the walk is; real ones have thousandths of it.
+const OPEN_BYTES_MAX: usize = 128 << 20;
+/// Most parents, of all commits together; the largest histories have a tenth of it.
+const PARENTS_MAX: usize = 16 << 20;
 
 type Table<V> = HashMap<Oid, V, foldhash::fast::RandomState>;
 
@@ -40,6 +46,8 @@ pub(crate) struct Walked {
     pub(crate) blobs: Table<Came>,
     /// Objects that are referred to and not there.
     pub(crate) missing: Vec<Oid>,
+    /// Commits whose parents were left out when the repository was cloned.
+    pub(crate) cut: Vec<Oid>,
     /// Whether something could not be read, so that there may be blobs that were not met.
     pub(crate) is_broken: bool,
 }
@@ -52,15 +60,18 @@ pub(crate) fn walk(store: &Store) -> Result<Walked, LayoutError> {
         trees: HashSet::default(),
         names: HashMap::default(),
     };
-    let tips = store.layout.tips()?;
+    let tips = store.layout.tips();
+    walk.walked.is_broken = tips.is_broken;
     let shallow = store.layout.shallow()?;
     let mut commits = Commits::default();
     let (mut loose_trees, mut loose_blobs) = (Vec::new(), Vec::new());
-    for tip in tips {
+    for tip in tips.oids {
         match walk.peeled(tip) {
             Ok((Kind::Commit, oid)) => commits.load(&mut walk, oid, &shallow),
             Ok((Kind::Tree, oid)) => loose_trees.push(oid),
             Ok((_, oid)) => loose_blobs.push(oid),
+            // Only blobs are so large; whoever reads it finds out.
+            Err(ObjectError::TooLarge(_)) => loose_blobs.push(tip),
             Err(error) => walk.failed(tip, &error, true),
         }
     }
@@ -113,6 +124,8 @@ impl Walk<'_> {
 
     fn blob(&mut self, oid: Oid, commit: Option<u32>, path: &[u8]) {
         let std::collections::hash_map::Entry::Vacant(place) = self.walked.blobs.entry(oid) else { return };
+        // Names can be long and folders deep: all of a path, for each blob, would be more than the repository is.
+        let path = &path[..path.len().min(PATH_BYTES_MAX)];
         let path = match self.names.get(path) {
             Some(&number) => number,
             None => {
@@ -130,13 +143,19 @@ impl Walk<'_> {
         let mut path = Vec::new();
         // Trees under way: content, how far it is read, length of the path to it.
         let mut open: Vec<(Rc<Vec<u8>>, usize, usize)> = Vec::new();
+        let mut open_bytes = 0;
         let mut enter = Some(root);
         loop {
             if let Some(oid) = enter.take()
                 && self.trees.insert(oid)
             {
                 match self.objects.read(&oid) {
-                    Ok((Kind::Tree, content)) if open.len() < DEPTH_MAX => open.push((content, 0, path.len())),
+                    Ok((Kind::Tree, content))
+                        if open.len() < DEPTH_MAX && open_bytes + content.len() <= OPEN_BYTES_MAX =>
+                    {
+                        open_bytes += content.len();
+                        open.push((content, 0, path.len()));
+                    }
                     Ok(_) => self.walked.is_broken = true,
                     // The objects it names cannot be told; those it shares with other trees are met there.
                     Err(error) => self.failed(oid, &error, false),
@@ -145,11 +164,13 @@ impl Walk<'_> {
             let Some((content, at, base)) = open.last_mut() else { return };
             path.truncate(*base);
             if *at == content.len() {
+                open_bytes -= content.len();
                 open.pop();
                 continue;
             }
             let Some(entry) = tree_entry(&content[*at..], root.as_bytes().len()) else {
                 self.walked.is_broken = true;
+                open_bytes -= content.len();
                 open.pop();
                 continue;
             };
@@ -232,8 +253,9 @@ impl Commits {
             if self.numbers.contains_key(&oid) {
                 continue;
             }
+            let room = PARENTS_MAX - self.parents.len();
             let read = walk.objects.read(&oid).and_then(|(kind, content)| {
-                let head = (kind == Kind::Commit).then(|| Head::of(&content)).flatten();
+                let head = (kind == Kind::Commit).then(|| Head::of(&content, room)).flatten();
                 head.ok_or(ObjectError::Corrupt("a commit makes no sense"))
             });
             // One that cannot be read is not asked for again.
@@ -244,6 +266,8 @@ impl Commits {
                     if !shallow.contains(&oid) {
                         self.parents.extend(&head.parents);
                         wanted.extend(head.parents);
+                    } else if !head.parents.is_empty() {
+                        walk.walked.cut.push(oid);
                     }
                     self.numbers.insert(oid, self.all.len() as u32);
                     let parents = first..self.parents.len();
@@ -291,12 +315,16 @@ struct Head {
 }
 
 impl Head {
-    fn of(content: &[u8]) -> Option<Self> {
+    /// `None` if this is no commit, or one with more than `parents_max` parents.
+    fn of(content: &[u8], parents_max: usize) -> Option<Self> {
         let (mut tree, mut parents, mut time) = (None, Vec::new(), 0);
         for line in content.split(|&byte| byte == b'\n').take_while(|line| !line.is_empty()) {
             if let Some(hex) = line.strip_prefix(b"tree ") {
                 tree = Some(Oid::from_hex(hex)?);
             } else if let Some(hex) = line.strip_prefix(b"parent ") {
+                if parents.len() == parents_max {
+                    return None;
+                }
                 parents.push(Oid::from_hex(hex)?);
             } else if let Some(who) = line.strip_prefix(b"committer ") {
                 // `Name <address> seconds zone`; a nonsensical time only changes the order.
