@@ -1,7 +1,8 @@
 //! Splits on a real server: broken off at any write, and with a child's name taken by another shard.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use tessera_contracts::manifest::InitialShardInput;
@@ -23,6 +24,7 @@ use tessera_coordination_etcd::kv::{
 };
 use tessera_coordination_etcd::test_support::EtcdCluster;
 use tessera_coordination_etcd::{AsyncEtcdCoordinator, EtcdConfig};
+use tokio::sync::Notify;
 
 const TENANT: TenantId = TenantId::from_bytes([3; 32]);
 const KEY: ShardKey = ShardKey::new(RunId::new(1), ShardId::new(1));
@@ -30,11 +32,14 @@ const NOW: LogicalTime = LogicalTime::new(1_000_000);
 const SPLIT: OpId = OpId::new(9);
 const CHILDREN: usize = 200;
 
-/// The real client, until so many writes were made; from then on every write is refused.
+/// The real client, until so many writes were made; from then on every write is refused, or never sent and never answered,
+/// as those of a process that died.
 #[derive(Clone)]
 struct Breaking {
     client: EtcdClient,
     writes_left: Arc<AtomicI64>,
+    dies: Arc<AtomicBool>,
+    died: Arc<Notify>,
 }
 
 impl Kv for Breaking {
@@ -44,6 +49,10 @@ impl Kv for Breaking {
 
     async fn txn(&self, request: Txn, deadline: Moment) -> Result<TxnResponse, KvError> {
         if !request.is_read_only() && self.writes_left.fetch_sub(1, Ordering::Relaxed) <= 0 {
+            if self.dies.load(Ordering::Relaxed) {
+                self.died.notify_one();
+                core::future::pending::<()>().await;
+            }
             return Err(KvError::not_applied(KvErrorKind::Overloaded, "the test refuses it"));
         }
         self.client.txn(request, deadline).await
@@ -101,7 +110,8 @@ impl Stage {
             ..cluster.config()
         };
         let writes_left = Arc::new(AtomicI64::new(i64::MAX));
-        let kv = Breaking { client: EtcdClient::new(&config).expect("valid"), writes_left };
+        let client = EtcdClient::new(&config).expect("valid");
+        let kv = Breaking { client, writes_left, dies: Arc::default(), died: Arc::default() };
         let mut holder = AsyncEtcdCoordinator::over(kv.clone(), config.clone()).expect("valid");
         let shards = [InitialShardInput::new(KEY.shard, b"a", b"m")];
         let registered =
@@ -115,6 +125,23 @@ impl Stage {
 
     fn refuse_after(&self, writes: i64) {
         self.kv.writes_left.store(writes, Ordering::Relaxed);
+    }
+
+    /// Begins the split, and dies with it when it wants to write again after so many writes.
+    async fn die_in_split_after(&mut self, plan: &SplitReplacePlan, writes: i64) {
+        self.kv.dies.store(true, Ordering::Relaxed);
+        self.refuse_after(writes);
+        let mut doomed = AsyncEtcdCoordinator::over(self.kv.clone(), self.config.clone()).expect("valid");
+        core::mem::swap(&mut doomed, &mut self.holder);
+        tokio::select! {
+            split = doomed.split_replace(NOW, TENANT, &self.lease, plan, SPLIT) => panic!("it outlived {writes} writes: {split:?}"),
+            () = self.kv.died.notified() => {}
+        }
+    }
+
+    /// Keys with this in their path.
+    async fn count(&self, part: &[u8]) -> usize {
+        self.everything().await.iter().filter(|kv| kv.key.windows(part.len()).any(|at| at == part)).count()
     }
 
     /// Somebody who has seen nothing of this.
@@ -165,11 +192,33 @@ async fn a_large_split_that_breaks_off_is_not_seen_leaves_nothing_and_can_be_mad
         let mut other = stage.stranger();
         let claimed = other.claim_next_available(NOW, TENANT, KEY.run, WorkerId::new(2), &mut scratch).await;
         assert!(claimed.is_err(), "broken at write {broken_at}");
-        let colds = stage.everything().await.iter().filter(|kv| kv.key.windows(6).any(|at| at == b"/cold/")).count();
-        assert_eq!(colds, 1, "orphans after breaking at write {broken_at}");
+        assert_eq!(stage.count(b"/cold/").await, 1, "orphans after breaking at write {broken_at}");
         let born = stage.holder.split_replace(NOW, TENANT, &stage.lease, &plan, SPLIT).await.expect("split");
         assert_eq!(born.into_inner().len(), CHILDREN);
         assert_eq!(stage.shards().await, 1 + CHILDREN);
+    }
+}
+
+#[tokio::test]
+async fn a_large_split_whose_author_died_after_publishing_it_is_finished_by_whoever_looks_for_work_next() {
+    let plan = plan();
+    let derived = |index| derive_split_shard_id(KEY.run, KEY.shard, SPLIT, DerivedShardKind::Child, index);
+    let children: BTreeSet<ShardId> = (0..CHILDREN as u32).map(derived).collect();
+    // The seventh write changes the parent; seven more enter the children as free, and the last removes the marker.
+    for (written, free) in [(7, 0), (8, 32), (11, 128), (14, CHILDREN)] {
+        let mut stage = Stage::set().await;
+        stage.die_in_split_after(&plan, written).await;
+        assert_eq!(stage.shards().await, 1 + CHILDREN, "shards that are seen after {written} writes");
+        let left_behind = (stage.count(b"/free/").await, stage.count(b"/hatching/").await);
+        assert_eq!(left_behind, (free, 1), "free shards and markers after {written} writes");
+        let mut other = stage.stranger();
+        let mut scratch = AcquireScratch::new();
+        let mut claimed = BTreeSet::new();
+        while let Ok(view) = other.claim_next_available(NOW, TENANT, KEY.run, WorkerId::new(2), &mut scratch).await {
+            assert!(claimed.insert(view.lease.shard()), "claimed twice after {written} writes");
+        }
+        assert_eq!(claimed, children, "after {written} writes");
+        assert_eq!(stage.count(b"/hatching/").await, 0, "markers after all were claimed, {written} writes");
     }
 }
 

@@ -156,14 +156,15 @@ impl<K: Kv> Inner<K> {
             transition.compares.extend(part.compares.iter().cloned());
             transition.ops.extend(part.ops.iter().cloned());
         }
-        let staged = !self.fits_one_transaction(planned, &change);
+        let colds: Vec<Vec<u8>> = planned.children.iter().map(|(_, cold)| cold.encode()).collect();
+        let staged = !self.fits_one_transaction(&colds, &change);
         if staged {
             self.stage(operation, stored, planned, deadline).await?;
         } else {
-            for (key, cold) in &planned.children {
+            for ((key, _), cold) in planned.children.iter().zip(colds) {
                 let path = self.space.cold(tenant, *key);
                 transition.compares.push(Compare::absent(&path));
-                transition.ops.push(Op::put(path, cold.encode()));
+                transition.ops.push(Op::put(path, cold));
                 transition.ops.push(Op::put(self.space.index(ShardIndex::Free, tenant, *key), ""));
             }
         }
@@ -175,12 +176,12 @@ impl<K: Kv> Inner<K> {
         Ok((change, commit))
     }
 
-    fn fits_one_transaction<T>(&self, planned: &Planned<T>, change: &TallyChange) -> bool {
-        let children = planned.children.len();
+    fn fits_one_transaction(&self, colds: &[Vec<u8>], change: &TallyChange) -> bool {
+        let children = colds.len();
         // The parent's hot and cold parts, its owner key and its index entry.
         let ops = 4 + 2 * children + change.all.ops.len() + change.of_tenant.ops.len();
         let compares = 3 + children + change.all.compares.len() + change.of_tenant.compares.len();
-        let bytes: usize = planned.children.iter().map(|(_, cold)| cold.encode().len() + 512).sum();
+        let bytes: usize = colds.iter().map(|cold| cold.len() + 512).sum();
         ops.max(compares) <= self.config.txn_ops_max && bytes + 131_072 <= self.config.request_bytes_max
     }
 
