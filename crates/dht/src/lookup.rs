@@ -248,6 +248,13 @@ impl Lookup {
         }
     }
 
+    /// `from` keeps the record that it was sent instead of a question; call after [`Lookup::answered`].
+    pub fn took_record(&mut self, from: &NodeId) {
+        if let Some(at) = self.position(from) {
+            self.frontier[at].had_result = true;
+        }
+    }
+
     /// `from` returned a valid provider; call after [`Lookup::answered`].
     pub fn found_provider(&mut self, from: &NodeId, provider: &SignedProvider) {
         if let Some(at) = self.position(from) {

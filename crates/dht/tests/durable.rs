@@ -34,7 +34,7 @@ fn kinds(stranger: &mut Stranger, net: &mut Net) -> Vec<u8> {
 
 fn store(stranger: &mut Stranger, net: &mut Net, token: Token, record: &[u8]) -> Vec<(u8, Option<ErrorCode>)> {
     let mut replies = Vec::new();
-    stranger.say(net, 1, Message::Store { token, record }, |reply| {
+    stranger.say(net, 1, Message::Store { token, closer_max: 0, record }, |reply| {
         let code = if let Message::Error { code, .. } = reply { Some(*code) } else { None };
         replies.push((reply.kind(), code));
     });

@@ -129,7 +129,7 @@ fn a_peer_that_returns_a_forged_record_is_not_believed_is_scored_and_soon_shunne
 #[test]
 fn a_reply_that_does_not_fit_its_question_costs_its_sender() {
     let mut net = Net::of(4, &NodeConfig::default());
-    net.puppets.insert(2, Box::new(|_, reply| reply(Message::Stored)));
+    net.puppets.insert(2, Box::new(|_, reply| reply(Message::Stored { closer: Contacts::default() })));
     let id = net.members[2].contact.id();
     for target in 0..8 {
         net.ask(1, Command::FindNode { target: [target; 32] });
@@ -290,8 +290,8 @@ fn a_write_that_is_given_up_leaves_nothing_in_flight() {
     let record = immutable_record(b"given up", 3600).unwrap();
     let id = ContentId::of_immutable(b"given up");
     let command = net.tell(1, Some(&id), Command::Put { record, keep_alive: false });
-    // More than three at a time are no longer questions: all answer at once, and alpha stays where it began.
-    while requests(&net) <= 3 {
+    // More than eight at a time are no longer questions.
+    while requests(&net) <= 8 {
         net.run(10);
     }
     assert_eq!(requests(&net), 11, "everybody is written to");

@@ -206,7 +206,7 @@ fn a_write_without_a_token_is_refused() {
     let record = immutable_record(b"uninvited", 3600).unwrap();
     let mut stranger = Stranger::new(200, net.now);
     let mut refused = None;
-    stranger.say(&mut net, 1, Message::Store { token: [0; 16], record: &record }, |reply| {
+    stranger.say(&mut net, 1, Message::Store { token: [0; 16], closer_max: 0, record: &record }, |reply| {
         if let Message::Error { code, .. } = reply {
             refused = Some(*code);
         }

@@ -41,7 +41,7 @@ pub struct Candidate {
     pub path: u8,
     /// Allows a write to it, once it has answered.
     pub token: Option<Token>,
-    /// Whether it returned the record or providers.
+    /// Whether it returned the record or providers, or took the record.
     pub had_result: bool,
     /// Who named it first; `None` for a peer of our own table.
     pub via: Option<NodeId>,

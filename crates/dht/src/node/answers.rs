@@ -3,9 +3,9 @@
 use tessera_contracts::point::{ContentId, NodeId, Point as _};
 
 use super::LaneNode;
-use super::ask::Request;
+use super::ask::{Purpose, Request};
 use super::command::{Answer, Privacy};
-use super::operation::Phase;
+use super::operation::{Phase, Task};
 use super::outbox::Outbox;
 use crate::abuse::Offence;
 use crate::identity::Crypto;
@@ -13,7 +13,7 @@ use crate::lookup::Standing;
 use crate::record::{RecordRefused, RecordView, check_provider};
 use crate::store::records::Class;
 use crate::time::Now;
-use crate::wire::message::{ErrorCode, Message};
+use crate::wire::message::{ErrorCode, Message, Token};
 
 impl<C: Crypto> LaneNode<C> {
     pub(super) fn on_lookup_reply(
@@ -76,9 +76,22 @@ impl<C: Crypto> LaneNode<C> {
         out: &mut impl Outbox,
     ) {
         let secs = now.unix_secs();
+        let stores = direct.is_some_and(|request| matches!(request.purpose, Purpose::Lookup { stores: true, .. }));
         let target = ContentId::from_bytes(*self.operations[usize::from(at)].lookup.target());
         let (token, closer) = match message {
-            Message::Nodes { token, contacts } => (*token, *contacts),
+            Message::Nodes { token, contacts } => {
+                if self.operations[usize::from(at)].task == Task::Put {
+                    self.tokens.keep(now.mono_ms, peer, &target, *token);
+                }
+                (*token, *contacts)
+            }
+            Message::Stored { closer } if stores => (Token::default(), *closer),
+            // It does not honour the token, or it will not keep the record: it is asked as if there had been no token.
+            Message::Error { .. } if stores => {
+                self.tokens.forget(peer);
+                self.operations[usize::from(at)].lookup.requeue(peer);
+                return;
+            }
             Message::Value { token, closer, .. } => (*token, *closer),
             Message::Providers { token, closer, .. } => (*token, *closer),
             Message::Error { code: ErrorCode::CookieRequired | ErrorCode::RelayFailed, .. } => {
@@ -145,6 +158,7 @@ impl<C: Crypto> LaneNode<C> {
             return;
         }
         match message {
+            Message::Stored { .. } => operation.lookup.took_record(peer),
             Message::Value { record: Some(record), .. } if sequence != u64::MAX => {
                 operation.lookup.found_record(peer, record, sequence);
             }

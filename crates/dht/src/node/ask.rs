@@ -28,8 +28,8 @@ pub(super) enum Timer {
 /// Why a request was sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Purpose {
-    /// A step of a lookup.
-    Lookup { at: u16, generation: u32, peer: NodeId },
+    /// A step of a lookup; one that `stores` is the write itself.
+    Lookup { at: u16, generation: u32, peer: NodeId, stores: bool },
     /// A write of an operation, to its `target`-th holder.
     Write { at: u16, generation: u32, target: u8, batch: u32, attempt: u8 },
     /// Is it there, and what can it do?
@@ -261,7 +261,7 @@ impl<C: Crypto> LaneNode<C> {
             _ => {}
         }
         match request.purpose {
-            Purpose::Lookup { at, generation, peer } => {
+            Purpose::Lookup { at, generation, peer, .. } => {
                 self.on_lookup_reply(now, at, generation, &peer, &request, &envelope.message, whole, out);
             }
             Purpose::Write { at, generation, target, batch, attempt } => {
@@ -283,7 +283,7 @@ impl<C: Crypto> LaneNode<C> {
 
     pub(super) fn on_request_timeout(&mut self, now: Now, correlation: u64, out: &mut impl Outbox) {
         let Some(request) = self.settle(correlation) else { return };
-        if let (Purpose::Lookup { at, generation, peer }, Some(next)) = (request.purpose, request.parts.gap()) {
+        if let (Purpose::Lookup { at, generation, peer, .. }, Some(next)) = (request.purpose, request.parts.gap()) {
             self.on_lookup_gap(now, at, generation, &peer, next, out);
             return;
         }
@@ -293,7 +293,7 @@ impl<C: Crypto> LaneNode<C> {
             self.tell_lanes(message_kind::SILENT, request.id.prefix_u64(), request.id.as_bytes(), out);
         }
         match request.purpose {
-            Purpose::Lookup { at, generation, peer } => {
+            Purpose::Lookup { at, generation, peer, .. } => {
                 self.on_lookup_timeout(now, at, generation, &peer, &request.id, out);
             }
             Purpose::Write { at, generation, target, batch, attempt } => {

@@ -90,7 +90,7 @@ impl Default for NodeConfig {
             operations_max: 64,
             requests_max: 1024,
             requests_per_peer_max: 4,
-            writes_in_flight_max: 16,
+            writes_in_flight_max: 24,
             announces_per_sec: 1000,
             refresh_ms: 45 * 60 * 1000,
             ping_idle_ms: 60 * 1000,

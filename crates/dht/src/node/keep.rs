@@ -20,8 +20,10 @@ use crate::record::{RecordRefused, RecordView, TTL_SECS_MAX, check_provider};
 use crate::store::NotKept;
 use crate::store::records::{Class, Keeping};
 use crate::time::Now;
-use crate::wire::ANNOUNCED_IDS_MAX;
-use crate::wire::message::{Announcement, ErrorCode, Message, PROVIDER_BYTES, SignedProvider, Token};
+use crate::wire::message::{
+    Announcement, CONTACT_BYTES, Contacts, ErrorCode, Message, PROVIDER_BYTES, SignedProvider, Token,
+};
+use crate::wire::{ANNOUNCED_IDS_MAX, CONTACTS_MAX};
 
 /// How many times the radius of K nodes away an id may lie before a write for it is refused, if enough others are nearer.
 pub(super) const TOO_FAR_FACTOR: usize = 8;
@@ -52,17 +54,8 @@ pub(super) struct Unlogged {
 
 #[derive(Debug, Clone, Copy)]
 enum Promised {
-    Stored,
+    Stored { id: ContentId, closer_max: u8 },
     Announced { kept: u16 },
-}
-
-impl Promised {
-    fn message<'a>(self) -> Message<'a> {
-        match self {
-            Self::Stored => Message::Stored,
-            Self::Announced { kept } => Message::Announced { kept },
-        }
-    }
 }
 
 impl<C: Crypto> LaneNode<C> {
@@ -70,7 +63,7 @@ impl<C: Crypto> LaneNode<C> {
     pub fn on_durable(&mut self, now: Now, number: u64, out: &mut impl Outbox) {
         self.durable = self.durable.max(number);
         while let Some(promise) = self.promises.pop_front_if(|promise| promise.at <= number) {
-            self.reply_to(now, &promise.to, &promise.reply.message(), out);
+            self.keep_promise(now, &self.asker(&promise.to), promise.reply, out);
         }
         while let Some(unlogged) = self.unlogged.pop_front_if(|unlogged| unlogged.at <= number) {
             out.complete(unlogged.command, unlogged.outcome);
@@ -115,7 +108,7 @@ impl<C: Crypto> LaneNode<C> {
     /// Answers a write: at once if it is safe, else when it is.
     fn acknowledge(&mut self, now: Now, asker: &Asker, logged: Logged, reply: Promised, out: &mut impl Outbox) {
         match logged {
-            Logged::Safe => self.answer(now, asker, &reply.message(), out),
+            Logged::Safe => self.keep_promise(now, asker, reply, out),
             Logged::At(at) => {
                 // Numbers grow, so the queue is sorted and never longer than was checked before the write.
                 self.promises.push_back(Promise { at, made_ms: now.mono_ms, to: asker.reply_to(), reply });
@@ -124,9 +117,29 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
-    pub(super) fn serve_store(&mut self, now: Now, asker: &Asker, token: &Token, record: &[u8], out: &mut impl Outbox) {
+    fn keep_promise(&mut self, now: Now, asker: &Asker, reply: Promised, out: &mut impl Outbox) {
+        match reply {
+            Promised::Stored { id, closer_max } => {
+                let mut list = [0; CONTACTS_MAX * CONTACT_BYTES];
+                let room = asker.contacts_max(1).min(usize::from(closer_max));
+                let len = self.write_closest(id.as_bytes(), room, &asker.id, &mut list);
+                self.answer(now, asker, &Message::Stored { closer: Contacts::over(&list[..len]) }, out);
+            }
+            Promised::Announced { kept } => self.answer(now, asker, &Message::Announced { kept }, out),
+        }
+    }
+
+    pub(super) fn serve_store(
+        &mut self,
+        now: Now,
+        asker: &Asker,
+        token: &Token,
+        closer_max: u8,
+        record: &[u8],
+        out: &mut impl Outbox,
+    ) {
         match self.keep_record(now, asker, token, record, Class::Held, out) {
-            Ok(logged) => self.acknowledge(now, asker, logged, Promised::Stored, out),
+            Ok((id, logged)) => self.acknowledge(now, asker, logged, Promised::Stored { id, closer_max }, out),
             Err(code) => self.answer(now, asker, &refusal(code), out),
         }
     }
@@ -190,7 +203,7 @@ impl<C: Crypto> LaneNode<C> {
         record: &[u8],
         class: Class,
         out: &mut impl Outbox,
-    ) -> Result<Logged, ErrorCode> {
+    ) -> Result<(ContentId, Logged), ErrorCode> {
         if self.config.client {
             return Err(ErrorCode::Unsupported);
         }
@@ -214,7 +227,7 @@ impl<C: Crypto> LaneNode<C> {
             // It may still be on its way to the disk: whatever was logged last is the latest it can be.
             Ok(Keeping::AlreadyHeld) => {
                 self.records.put_off(now, &id, record, class, &mut self.rng);
-                return Ok(self.last_logged());
+                return Ok((id, self.last_logged()));
             }
             Ok(Keeping::Changed) => {}
             // Only a second value that the owner really signed is an equivocation.
@@ -249,9 +262,9 @@ impl<C: Crypto> LaneNode<C> {
                 } else {
                     self.last_logged = logged;
                 }
-                Ok(logged)
+                Ok((id, logged))
             }
-            Ok(_) => Ok(self.last_logged()),
+            Ok(_) => Ok((id, self.last_logged())),
             Err(_) => Err(ErrorCode::Full),
         }
     }

@@ -8,7 +8,7 @@
 //! - `serve`: other nodes' requests; `keep`: their writes; `relay`: what is asked for them
 //! - `begin`: commands that become operations; `operation`: lookups and writes on behalf of commands and of upkeep;
 //!   `fall_back`: whom a lookup asks that knows nobody; `privacy`: what hides it; `answers`: what replies to it mean;
-//!   `writes`: telling the holders that it found
+//!   `writes`: telling the holders that it found; `tokens`: what spares it asking them first
 //! - `alive`: records stored again
 //! - `publish`: announcing ids, alone or in sweeps; `stem`: through others
 //! - `upkeep`: joining, pinging, refreshing, hints between lanes, health
@@ -33,6 +33,7 @@ mod publish;
 mod relay;
 mod serve;
 mod stem;
+mod tokens;
 mod upkeep;
 mod writes;
 
@@ -138,6 +139,7 @@ pub struct LaneNode<C> {
     round_trip: RoundTrip,
     /// Highest sequences seen, so that a reader here never goes back.
     sequences: KeyedLru<[u8; 32], u64>,
+    tokens: tokens::HeldTokens,
     published: BTreeMap<ContentId, Published>,
     published_due: BTreeSet<(u64, ContentId)>,
     kept_alive: BTreeMap<ContentId, alive::KeptAlive>,
@@ -215,6 +217,7 @@ impl<C: Crypto> LaneNode<C> {
             operations: Vec::with_capacity(config.operations_max),
             round_trip: RoundTrip::default(),
             sequences: KeyedLru::new(config.sequences_max, rng.u64()),
+            tokens: tokens::HeldTokens::new(rng.u64()),
             published: BTreeMap::new(),
             published_due: BTreeSet::new(),
             kept_alive: BTreeMap::new(),
@@ -432,7 +435,7 @@ impl<C: Crypto> LaneNode<C> {
 
     /// Numbers that have a bound, with their bounds, for a checker or a metric.
     #[must_use]
-    pub fn bounds(&self) -> [(&'static str, usize, usize); 22] {
+    pub fn bounds(&self) -> [(&'static str, usize, usize); 23] {
         let bytes = |what, (used, most)| (what, used, most);
         let (agreements, streams) = self.sealer.remembered();
         [
@@ -457,6 +460,7 @@ impl<C: Crypto> LaneNode<C> {
             bytes("provider bytes", self.providers.bytes()),
             bytes("abuse bytes", self.abuse.bytes()),
             bytes("sequence bytes", self.sequences.bytes()),
+            bytes("token bytes", self.tokens.bytes()),
             bytes("request bytes", sum([self.requests.bytes(), self.outstanding.bytes()])),
         ]
     }

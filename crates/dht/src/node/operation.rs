@@ -1,6 +1,7 @@
 //! Operations: a lookup, and for writes what follows it.
 //!
-//! An operation is a slot that is used again and again; a generation number keeps late replies of its former lives out.
+//! An operation is a slot that is used again and again while there is something to do, and given back when there is not; a
+//! generation number keeps late replies to those before it out.
 
 use alloc::vec::Vec;
 
@@ -67,7 +68,7 @@ impl Holder {
             id: candidate.id,
             contact: candidate.contact,
             token: candidate.token.unwrap_or_default(),
-            acknowledged: false,
+            acknowledged: candidate.had_result,
             silences: 0,
             resume_ms: 0,
         }
@@ -162,6 +163,11 @@ impl<C: Crypto> LaneNode<C> {
         })
     }
 
+    /// Gives back the memory of operations that are free, but for those before one that is not.
+    pub(super) fn drop_idle_operations(&mut self) {
+        while self.operations.pop_if(|operation| operation.task == Task::Idle).is_some() {}
+    }
+
     /// Operations that are free.
     pub(super) fn spare_operations(&self) -> usize {
         let busy = self.operations.iter().filter(|op| op.task != Task::Idle).count();
@@ -187,7 +193,7 @@ impl<C: Crypto> LaneNode<C> {
         };
         let config = self.config.lookup;
         let operation = &mut self.operations[usize::from(at)];
-        operation.generation = operation.generation.wrapping_add(1);
+        operation.generation = self.counters.lookups_started as u32;
         (operation.task, operation.command, operation.privacy) = (task, command, privacy);
         operation.phase = if privacy == Privacy::Blind { Phase::Blind } else { Phase::Walking };
         operation.target = target;
@@ -196,9 +202,10 @@ impl<C: Crypto> LaneNode<C> {
         operation.writes_in_flight = 0;
         operation.written = Written::default();
         let blind_goal = if privacy == Privacy::Blind { Goal::Nodes } else { goal };
-        // A write must find everybody it belongs to, and a sweep everybody of a region: both take the time that needs.
+        // A write must find everybody it belongs to, and a sweep everybody of a region: both take the time that needs, and as
+        // all the nearest will have to be asked, there is nothing to be spared by asking few at a time.
         let config = match task {
-            Task::Put => LookupConfig { budget_ms: config.budget_ms * 2, ..config },
+            Task::Put => LookupConfig { budget_ms: config.budget_ms * 2, alpha_min: config.alpha_max, ..config },
             Task::Spread => LookupConfig { budget_ms: config.budget_ms * 8, alpha_min: config.alpha_max, ..config },
             _ => config,
         };
@@ -285,8 +292,15 @@ impl<C: Crypto> LaneNode<C> {
 
     fn send_step(&mut self, now: Now, at: u16, ask: &Ask, out: &mut impl Outbox) -> bool {
         let operation = &self.operations[usize::from(at)];
-        let purpose = Purpose::Lookup { at, generation: operation.generation, peer: ask.id };
         let (mut target, mut scope) = (*operation.lookup.target(), Scope::EXACT);
+        if operation.task == Task::Put {
+            if let Some(token) = self.tokens.of(now.mono_ms, &ask.id, &ContentId::from_bytes(target)) {
+                return self.store_at_once(now, at, ask, token, out);
+            }
+            scope = Scope::WIDEST;
+        }
+        let operation = &self.operations[usize::from(at)];
+        let purpose = Purpose::Lookup { at, generation: operation.generation, peer: ask.id, stores: false };
         if operation.task == Task::Spread && operation.spread.is_regional() {
             // An answer names those nearest to one point. To meet everybody of a region, ask about points all over it, and
             // for a token that is good for all of it.
@@ -455,7 +469,6 @@ impl<C: Crypto> LaneNode<C> {
         operation.command = None;
         operation.record = Vec::new();
         operation.spread = Spread::default();
-        operation.generation = operation.generation.wrapping_add(1);
         if let Some(timer) = operation.timer.take() {
             self.timers.cancel(timer);
         }
@@ -485,4 +498,4 @@ pub(super) fn random_point(rng: &mut LaneRng, point: &[u8; 32], bits: u32) -> [u
 }
 
 /// Requests of one operation for which room is reserved: as many as a lookup or a write has in flight by default.
-const IN_FLIGHT_RESERVED: usize = 16;
+const IN_FLIGHT_RESERVED: usize = 24;

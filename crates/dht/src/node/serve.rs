@@ -43,6 +43,11 @@ pub(super) struct Asker {
 }
 
 impl Asker {
+    /// How many contacts an answer may name beside `taken` bytes of other things.
+    pub(super) fn contacts_max(&self, taken: usize) -> usize {
+        (self.payload_max.saturating_sub(taken) / CONTACT_BYTES).min(CONTACTS_MAX)
+    }
+
     /// What a later answer needs.
     pub(super) fn reply_to(&self) -> ReplyTo {
         ReplyTo {
@@ -106,7 +111,9 @@ impl<C: Crypto> LaneNode<C> {
             }
             Message::FindNode { target, scope } => self.serve_find_node(now, &asker, target, *scope, out),
             Message::FindValue { id, sequence_min } => self.serve_find_value(now, &asker, id, *sequence_min, out),
-            Message::Store { token, record } => self.serve_store(now, &asker, token, record, out),
+            Message::Store { token, closer_max, record } => {
+                self.serve_store(now, &asker, token, *closer_max, record, out);
+            }
             Message::CacheHint { token, record } => self.serve_cache_hint(now, &asker, token, record, out),
             Message::Leaving => {
                 // It said so itself, under its own key: nobody has to wait for its silence.
@@ -157,9 +164,8 @@ impl<C: Crypto> LaneNode<C> {
 
     fn serve_find_node(&mut self, now: Now, asker: &Asker, target: &[u8; 32], scope: Scope, out: &mut impl Outbox) {
         let token = self.region_token(now, asker, target, scope);
-        let room = asker.payload_max.saturating_sub(17) / CONTACT_BYTES;
         let mut list = [0; CONTACTS_MAX * CONTACT_BYTES];
-        let len = self.write_closest(target, room.min(CONTACTS_MAX), &asker.id, &mut list);
+        let len = self.write_closest(target, asker.contacts_max(17), &asker.id, &mut list);
         self.answer(now, asker, &Message::Nodes { token, contacts: Contacts::over(&list[..len]) }, out);
     }
 
@@ -251,7 +257,7 @@ impl<C: Crypto> LaneNode<C> {
     }
 
     /// Writes up to `count` live contacts nearest to `target`, leaving out the asker, and returns the bytes written.
-    fn write_closest(&self, target: &[u8; 32], count: usize, asker: &NodeId, list: &mut [u8]) -> usize {
+    pub(super) fn write_closest(&self, target: &[u8; 32], count: usize, asker: &NodeId, list: &mut [u8]) -> usize {
         if count == 0 {
             return 0;
         }
@@ -267,17 +273,21 @@ impl<C: Crypto> LaneNode<C> {
 
     /// Answers a request that came a while ago.
     pub(super) fn reply_to(&mut self, now: Now, to: &ReplyTo, message: &Message<'_>, out: &mut impl Outbox) {
-        let asker = Asker {
+        self.answer(now, &self.asker(to), message, out);
+    }
+
+    /// Who asked a while ago.
+    pub(super) fn asker(&self, to: &ReplyTo) -> Asker {
+        Asker {
             key: to.key,
             id: self.sealer.node_id(&to.key),
             addr: to.addr,
             correlation: to.correlation,
             flags: to.flags,
-            payload_max: PAYLOAD_BYTES_MAX,
+            payload_max: if to.proven { PAYLOAD_BYTES_MAX } else { 0 },
             datagram_len: to.datagram_len,
             proven: to.proven,
-        };
-        self.answer(now, &asker, message, out);
+        }
     }
 
     pub(super) fn answer(&mut self, now: Now, asker: &Asker, message: &Message<'_>, out: &mut impl Outbox) {

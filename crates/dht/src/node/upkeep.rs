@@ -140,6 +140,7 @@ impl<C: Crypto> LaneNode<C> {
             }
         });
         self.providers.expire(now);
+        self.drop_idle_operations();
         self.drop_old_promises(now, out);
         self.keep_joined(now, out);
         self.try_lost(now, out);

@@ -1,6 +1,6 @@
 //! The second half of a write: telling the holders that a lookup found, a few at a time, each at most twice.
 
-use tessera_contracts::point::ContentId;
+use tessera_contracts::point::{ContentId, NodeId};
 
 use super::LaneNode;
 use super::ask::Purpose;
@@ -8,10 +8,12 @@ use super::command::Answer;
 use super::operation::{Phase, Task};
 use super::outbox::Outbox;
 use super::publish::Pace;
+use crate::contact::Contact;
 use crate::identity::Crypto;
-use crate::lookup::Finish;
+use crate::lookup::{Ask, Finish};
 use crate::time::Now;
-use crate::wire::message::{ErrorCode, Message};
+use crate::wire::CONTACTS_MAX;
+use crate::wire::message::{ErrorCode, Message, Token};
 
 /// When writes that their pace holds up are looked at again.
 const PACE_MS: u64 = 50;
@@ -51,7 +53,11 @@ impl<C: Crypto> LaneNode<C> {
             };
             operation.next_holder += 1;
             operation.written.holders += 1;
-            self.send_store(now, at, target, 1, out);
+            if operation.holders[target].acknowledged {
+                operation.written.acknowledged += 1;
+            } else {
+                self.send_store(now, at, target, 1, out);
+            }
         }
         if self.operations[usize::from(at)].writes_in_flight == 0 {
             self.finish_write(now, at, Finish::Exhausted, out);
@@ -62,18 +68,41 @@ impl<C: Crypto> LaneNode<C> {
         let operation = &mut self.operations[usize::from(at)];
         let holder = operation.holders[target];
         let purpose = Purpose::Write { at, generation: operation.generation, target: target as u8, batch: 0, attempt };
-        let about = operation.target;
-        // The record is lent out for the call: building the datagram needs the rest of the lane.
-        let record = core::mem::take(&mut operation.record);
-        let message = Message::Store { token: holder.token, record: &record };
-        let sent = self.request(now, holder.contact, holder.id, &about, &message, purpose, out);
+        let sent = self.store(now, at, holder.contact, holder.id, holder.token, 0, purpose, out);
         let operation = &mut self.operations[usize::from(at)];
-        operation.record = record;
         if sent {
             operation.writes_in_flight += 1;
         } else {
             operation.written.silent += 1;
         }
+    }
+
+    /// A step of the lookup that is the write itself, with a token from before.
+    pub(super) fn store_at_once(&mut self, now: Now, at: u16, ask: &Ask, token: Token, out: &mut impl Outbox) -> bool {
+        let generation = self.operations[usize::from(at)].generation;
+        let purpose = Purpose::Lookup { at, generation, peer: ask.id, stores: true };
+        self.store(now, at, ask.contact, ask.id, token, CONTACTS_MAX as u8, purpose, out)
+    }
+
+    fn store(
+        &mut self,
+        now: Now,
+        at: u16,
+        to: Contact,
+        id: NodeId,
+        token: Token,
+        closer_max: u8,
+        purpose: Purpose,
+        out: &mut impl Outbox,
+    ) -> bool {
+        let operation = &mut self.operations[usize::from(at)];
+        let about = operation.target;
+        // The record is lent out for the call: building the datagram needs the rest of the lane.
+        let record = core::mem::take(&mut operation.record);
+        let message = Message::Store { token, closer_max, record: &record };
+        let sent = self.request(now, to, id, &about, &message, purpose, out);
+        self.operations[usize::from(at)].record = record;
+        sent
     }
 
     pub(super) fn on_write_reply(
@@ -95,7 +124,7 @@ impl<C: Crypto> LaneNode<C> {
         let holder = &mut operation.holders[usize::from(target)];
         holder.silences = 0;
         match message {
-            Message::Stored => {
+            Message::Stored { .. } => {
                 holder.acknowledged = true;
                 operation.written.acknowledged += 1;
             }

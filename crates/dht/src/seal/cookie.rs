@@ -27,6 +27,9 @@ impl Scope {
     /// The id alone.
     pub const EXACT: Self = Self(u8::MAX);
 
+    /// All ids: who is asked for it gives what it will.
+    pub const WIDEST: Self = Self(0);
+
     /// All ids that share `bits` leading bits.
     #[must_use]
     pub fn region(bits: u32) -> Self {

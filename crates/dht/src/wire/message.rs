@@ -118,11 +118,16 @@ pub enum Message<'a> {
     Store {
         /// From a recent reply of this node.
         token: Token,
+        /// How many contacts near the record's id the answer should name; none if the asker knows them.
+        closer_max: u8,
         /// The record's bytes.
         record: &'a [u8],
     },
     /// Kept.
-    Stored,
+    Stored {
+        /// As many as were asked for, at most [`CONTACTS_MAX`](super::CONTACTS_MAX), nearest first.
+        closer: Contacts<'a>,
+    },
     /// These ids are provided by that node.
     Announce {
         /// From a recent reply of this node.
@@ -244,7 +249,7 @@ impl Message<'_> {
             Self::FindValue { .. } => kind::FIND_VALUE,
             Self::Value { .. } => kind::VALUE,
             Self::Store { .. } => kind::STORE,
-            Self::Stored => kind::STORED,
+            Self::Stored { .. } => kind::STORED,
             Self::Announce { .. } => kind::ANNOUNCE,
             Self::Announced { .. } => kind::ANNOUNCED,
             Self::GetProviders { .. } => kind::GET_PROVIDERS,

@@ -86,7 +86,7 @@ impl Sybil {
                     _ => Message::Value { token, record: None, closer },
                 }
             }
-            Message::Store { .. } => Message::Stored,
+            Message::Store { .. } => Message::Stored { closer: Contacts::default() },
             Message::Announce { .. } => Message::Announced { kept: u16::MAX },
             Message::GetProviders { id, .. } => {
                 let len = self.accomplices(id.as_bytes(), 8, &mut list);

@@ -13,7 +13,7 @@ impl Message<'_> {
     /// Writes the payload, without preamble.
     pub fn write_payload(&self, out: &mut Writer<'_>) -> Result<(), Overflow> {
         match self {
-            Self::Ping | Self::Stored | Self::StemTaken | Self::Leaving => Ok(()),
+            Self::Ping | Self::StemTaken | Self::Leaving => Ok(()),
             Self::Pong { observed } => out.put(&observed.to_wire()),
             Self::Negotiate(capabilities) => capabilities.write(out),
             Self::Negotiated { capabilities, observed } => {
@@ -37,7 +37,13 @@ impl Message<'_> {
                 write_sized(out, record.unwrap_or_default())?;
                 closer.write(out)
             }
-            Self::Store { token, record } | Self::CacheHint { token, record } => {
+            Self::Store { token, closer_max, record } => {
+                out.put(token)?;
+                out.put(&[*closer_max])?;
+                write_sized(out, record)
+            }
+            Self::Stored { closer } => closer.write(out),
+            Self::CacheHint { token, record } => {
                 out.put(token)?;
                 write_sized(out, record)
             }
@@ -103,8 +109,12 @@ impl<'a> Message<'a> {
                 let closer = Contacts::read(&mut r, CLOSER_CONTACTS_MAX)?;
                 Self::Value { token, record: (!record.is_empty()).then_some(record), closer }
             }
-            kind::STORE => Self::Store { token: *r.array("token")?, record: read_sized(&mut r)? },
-            kind::STORED => Self::Stored,
+            kind::STORE => Self::Store {
+                token: *r.array("token")?,
+                closer_max: r.u8("contacts wanted")?,
+                record: read_sized(&mut r)?,
+            },
+            kind::STORED => Self::Stored { closer: Contacts::read(&mut r, CONTACTS_MAX)? },
             kind::ANNOUNCE => Self::Announce { token: *r.array("token")?, announcement: Announcement::read(&mut r)? },
             kind::ANNOUNCED => Self::Announced { kept: r.u16("kept ids")? },
             kind::GET_PROVIDERS => {
@@ -191,8 +201,8 @@ mod tests {
             Message::FindValue { id, sequence_min: 5 },
             Message::Value { token: [2; 16], record: Some(record), closer: Contacts::default() },
             Message::Value { token: [2; 16], record: None, closer: Contacts::over(take(CONTACT_BYTES, 8)) },
-            Message::Store { token: [2; 16], record },
-            Message::Stored,
+            Message::Store { token: [2; 16], closer_max: 16, record },
+            Message::Stored { closer: contacts },
             Message::Announce { token: [2; 16], announcement },
             Message::Announced { kept: 0x3ff },
             Message::GetProviders { id, page: 8, parts_max: 5 },

@@ -1,0 +1,109 @@
+//! Tokens of peers that are good for more than one id: with one in hand, a write need not ask before it writes.
+//!
+//! A lookup for a write asks for tokens of as wide a region as each peer will give, and those of peers that lie in the region
+//! themselves are kept for a while. The next write there sends such a peer the record instead of a question; the answer names
+//! closer contacts like any other answer, so the lookup learns as much and goes on as before. One exchange instead of two.
+
+use tessera_contracts::point::{ContentId, NodeId, Point as _};
+
+use crate::keyed_lru::KeyedLru;
+use crate::seal::cookie::Scope;
+use crate::seal::keys::PERIOD_SECS;
+use crate::wire::message::Token;
+
+/// Peers whose tokens are kept.
+pub(super) const TOKENS_MAX: usize = 1024;
+
+/// A token holds in the period it was issued in and in the next, so for one period at least. A little less leaves time to use it.
+const KEPT_MS: u64 = (PERIOD_SECS - 30) * 1000;
+
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    token: Token,
+    /// An id of its region.
+    about: ContentId,
+    until_ms: u64,
+}
+
+/// Tokens by the peers that gave them; the least recently used goes first.
+#[derive(Debug)]
+pub(super) struct HeldTokens(KeyedLru<[u8; 32], Held>);
+
+impl HeldTokens {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(KeyedLru::new(TOKENS_MAX, seed))
+    }
+
+    /// Keeps what `peer` gave when it was asked about `about`, if it may serve another write.
+    pub(super) fn keep(&mut self, now_ms: u64, peer: &NodeId, about: &ContentId, token: Token) {
+        if is_in_region(Scope::of_token(&token), peer.distance_to(about).leading_zeros()) {
+            self.0.insert(*peer.as_bytes(), Held { token, about: *about, until_ms: now_ms + KEPT_MS });
+        }
+    }
+
+    /// A token with which `id` may be written at `peer`.
+    pub(super) fn of(&mut self, now_ms: u64, peer: &NodeId, id: &ContentId) -> Option<Token> {
+        let held = *self.0.get(peer.as_bytes())?;
+        let covers = is_in_region(Scope::of_token(&held.token), held.about.distance_to(id).leading_zeros());
+        (covers && now_ms < held.until_ms).then_some(held.token)
+    }
+
+    /// The peer does not honour it, or will not keep what it allows.
+    pub(super) fn forget(&mut self, peer: &NodeId) {
+        self.0.remove(peer.as_bytes());
+    }
+
+    /// Bytes in use, and the most that ever will be.
+    pub(super) fn bytes(&self) -> (usize, usize) {
+        self.0.bytes()
+    }
+}
+
+/// Whether two points that share so many leading bits lie in one region.
+fn is_in_region(scope: Scope, shared_bits: u32) -> bool {
+    scope != Scope::EXACT && shared_bits >= u32::from(scope.to_wire())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(scope: Scope) -> Token {
+        [scope.to_wire(); 16]
+    }
+
+    /// A point whose first byte is `first`.
+    fn bytes(first: u8) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        bytes[0] = first;
+        bytes
+    }
+
+    #[test]
+    fn a_token_of_a_region_serves_its_ids_until_it_may_have_ended() {
+        let (peer, about) = (NodeId::from_bytes(bytes(0b1011_0000)), ContentId::from_bytes(bytes(0b1010_0000)));
+        let mut tokens = HeldTokens::new(1);
+        tokens.keep(1000, &peer, &about, token(Scope::region(3)));
+        let of =
+            |tokens: &mut HeldTokens, now_ms, first| tokens.of(now_ms, &peer, &ContentId::from_bytes(bytes(first)));
+        assert_eq!(of(&mut tokens, 1000, 0b1011_1111), Some(token(Scope::region(3))), "the last id of the region");
+        assert_eq!(of(&mut tokens, 1000, 0b1100_0000), None, "the first beyond it");
+        assert_eq!(of(&mut tokens, 999 + KEPT_MS, 0b1010_0001), Some(token(Scope::region(3))));
+        assert_eq!(of(&mut tokens, 1000 + KEPT_MS, 0b1010_0001), None);
+        tokens.forget(&peer);
+        assert_eq!(of(&mut tokens, 1000, 0b1010_0001), None);
+    }
+
+    #[test]
+    fn tokens_of_one_id_and_of_peers_outside_their_region_are_not_kept() {
+        let about = ContentId::from_bytes(bytes(0b1010_0000));
+        let (inside, outside) = (NodeId::from_bytes(bytes(0b1011_0000)), NodeId::from_bytes(bytes(0b1110_0000)));
+        let mut tokens = HeldTokens::new(1);
+        tokens.keep(0, &inside, &about, token(Scope::EXACT));
+        assert_eq!(tokens.of(0, &inside, &about), None, "good for one id, which is being written");
+        tokens.keep(0, &outside, &about, token(Scope::region(3)));
+        assert_eq!(tokens.of(0, &outside, &about), None, "it would say that the id is too far");
+        tokens.keep(0, &outside, &about, token(Scope::region(1)));
+        assert_eq!(tokens.of(0, &outside, &about), Some(token(Scope::region(1))));
+    }
+}

@@ -1,0 +1,152 @@
+//! Who holds tokens of a region writes there without asking first, and loses nothing by it.
+
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+
+mod net;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use net::{Disk, Net, Puppet, Stranger, identity};
+use tessera_dht::addr::Addr;
+use tessera_dht::contact::Contact;
+use tessera_dht::identity::Crypto as _;
+use tessera_dht::node::command::{Answer, Written};
+use tessera_dht::node::config::NodeConfig;
+use tessera_dht::record::immutable_record;
+use tessera_dht::seal::cookie::Scope;
+use tessera_dht::seal::keys::PERIOD_SECS;
+use tessera_dht::wire::message::{Contacts, ErrorCode, Message, Token, kind};
+
+fn put(net: &mut Net, value: &[u8]) -> Written {
+    let outcome = net.put(1, immutable_record(value, 3600).unwrap());
+    let Answer::Written(written) = outcome.answer else { panic!("{outcome:?}") };
+    written
+}
+
+/// The kinds of messages about writes that member 1 sends each other member while it writes `value`.
+fn said_while_writing(net: &mut Net, value: &[u8]) -> Vec<Vec<u8>> {
+    net.tap = Some(Vec::new());
+    let written = put(net, value);
+    let others: Vec<_> = (0..net.members.len()).filter(|n| *n != 1).collect();
+    assert_eq!(usize::from(written.acknowledged), others.len());
+    let writer = net.members[1].contact.addr;
+    let about = [kind::FIND_NODE, kind::STORE];
+    let said = |n: usize| {
+        let seen = net.seen_by(n).into_iter();
+        seen.filter(|seen| seen.from == writer && about.contains(&seen.kind)).map(|seen| seen.kind).collect()
+    };
+    others.into_iter().map(said).collect()
+}
+
+#[test]
+fn the_second_write_is_one_exchange_with_each_holder_until_tokens_may_have_ended() {
+    let mut net = Net::of(12, &NodeConfig::default());
+    let (asks, writes) = (vec![vec![kind::FIND_NODE, kind::STORE]; 11], vec![vec![kind::STORE]; 11]);
+    assert_eq!(said_while_writing(&mut net, b"first"), asks);
+    assert_eq!(said_while_writing(&mut net, b"second"), writes);
+    assert!(net.members.iter().all(|member| member.lanes[0].records().len() == 2), "everybody holds both");
+    net.run_quietly(PERIOD_SECS * 1000);
+    assert_eq!(said_while_writing(&mut net, b"third"), asks);
+}
+
+/// Gives tokens for everything, answers writes by `store`, and notes the kinds it was sent.
+fn holder(seen: &Rc<RefCell<Vec<u8>>>, mut store: impl FnMut(u8, &mut dyn FnMut(Message<'_>)) + 'static) -> Puppet {
+    let seen = seen.clone();
+    Box::new(move |message, reply| {
+        if matches!(message, Message::FindNode { .. } | Message::Store { .. }) {
+            seen.borrow_mut().push(message.kind());
+        }
+        match message {
+            Message::FindNode { .. } => {
+                reply(Message::Nodes { token: [Scope::WIDEST.to_wire(); 16], contacts: Contacts::default() });
+            }
+            Message::Store { closer_max, .. } => store(*closer_max, reply),
+            _ => {}
+        }
+    })
+}
+
+#[test]
+fn a_write_that_was_sent_instead_of_a_question_still_finds_who_is_closer() {
+    let mut net = Net::of(5, &NodeConfig::default());
+    let unknown = Contact { key: identity(99).public_key(), addr: Addr::v4([10, 9, 9, 9], 4000) };
+    let seen = Rc::default();
+    let names = move |closer_max: u8, reply: &mut dyn FnMut(Message<'_>)| {
+        let list = unknown.to_wire();
+        reply(Message::Stored { closer: Contacts::over(if closer_max > 0 { &list } else { &[] }) });
+    };
+    net.puppets.insert(2, holder(&seen, names));
+    assert_eq!(put(&mut net, b"first").acknowledged, 4);
+    net.tap = Some(Vec::new());
+    assert_eq!(put(&mut net, b"second").acknowledged, 4);
+    assert_eq!(*seen.borrow(), [kind::FIND_NODE, kind::STORE, kind::STORE]);
+    assert!(net.tap.iter().flatten().any(|(_, to, _)| *to == unknown.addr), "whom the answer named is asked");
+}
+
+#[test]
+fn a_token_that_is_not_honoured_costs_a_question_and_not_the_write() {
+    for code in [ErrorCode::BadToken, ErrorCode::TooFar, ErrorCode::Busy] {
+        let mut net = Net::of(5, &NodeConfig::default());
+        let seen = Rc::default();
+        let refuses_once = move |closer_max: u8, reply: &mut dyn FnMut(Message<'_>)| match closer_max {
+            0 => reply(Message::Stored { closer: Contacts::default() }),
+            _ => reply(Message::Error { code, retry_after_ms: 0 }),
+        };
+        net.puppets.insert(2, holder(&seen, refuses_once));
+        assert_eq!(put(&mut net, b"first").acknowledged, 4);
+        seen.borrow_mut().clear();
+        let written = put(&mut net, b"second");
+        assert_eq!((written.holders, written.acknowledged, written.refused.len()), (4, 4, 0));
+        assert_eq!(*seen.borrow(), [kind::STORE, kind::FIND_NODE, kind::STORE], "{code:?}");
+    }
+}
+
+#[test]
+fn what_a_holder_says_to_a_question_is_no_acknowledgement() {
+    let mut net = Net::of(5, &NodeConfig::default());
+    let lies: Puppet = Box::new(|_, reply| reply(Message::Stored { closer: Contacts::default() }));
+    net.puppets.insert(2, lies);
+    let written = put(&mut net, b"first");
+    assert_eq!((written.holders, written.acknowledged), (3, 3), "it was never sent the record");
+}
+
+/// How many contacts the answers to a write name.
+fn named(stranger: &mut Stranger, net: &mut Net, token: Token, closer_max: u8, value: &[u8]) -> Vec<usize> {
+    let (record, mut named) = (immutable_record(value, 3600).unwrap(), Vec::new());
+    stranger.say(net, 1, Message::Store { token, closer_max, record: &record }, |reply| {
+        if let Message::Stored { closer } = reply {
+            named.push(closer.iter().count());
+        }
+    });
+    named
+}
+
+#[test]
+fn as_many_contacts_are_named_as_were_wanted_and_after_the_log_as_well() {
+    let mut net = Net::of(24, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    let mut token = None;
+    for _ in 0..2 {
+        let find = Message::FindNode { target: [3; 32], scope: Scope::WIDEST };
+        stranger.say(&mut net, 1, find, |reply| {
+            if let Message::Nodes { token: given, .. } = reply {
+                token = Some(*given);
+            }
+        });
+    }
+    let token = token.unwrap();
+    for (closer_max, count) in [(0, 0), (1, 1), (16, 16), (17, 16), (255, 16)] {
+        assert_eq!(named(&mut stranger, &mut net, token, closer_max, &[closer_max]), [count]);
+    }
+    net.members[1].disk = Disk::Waits;
+    assert_eq!(named(&mut stranger, &mut net, token, 5, b"slow"), []);
+    net.sync(1);
+    let (from, mut late) = (net.members[1].contact.addr, Vec::new());
+    stranger.hear(&mut net, from, &mut |reply| {
+        if let Message::Stored { closer } = reply {
+            late.push(closer.iter().count());
+        }
+    });
+    assert_eq!(late, [5]);
+}
