@@ -1,7 +1,8 @@
 //! Group commit through a lane, beside a file that a thread appends the same groups to and syncs.
 //!
-//! Like for like: both sides write the same bytes with as many syncs, which is printed when the figure is done, from the files
-//! and from the log's own count. CPU is that of all threads. Ours has one more than the reference: the lane, which does not
+//! Like for like: both sides sync as often and write the same records, which is printed when the figure is done, from the files
+//! and from the log's own count. Ours also writes the room ahead of them, zeros that spare the file system its part of a sync;
+//! that is in its figures, and what of it is unused is in its bytes a record. CPU is that of all threads. Ours has one more than the reference: the lane, which does not
 //! wait for the disk. All are on one core, as a lane and the writer of its log are by default: elsewhere most of what is
 //! measured is what it costs to wake another core.
 //!

@@ -1,4 +1,5 @@
-//! The write-ahead log beside a file that is appended to and synced.
+//! The write-ahead log beside a file that is appended to and synced. The log writes over zeros it has put there before, a
+//! mebibyte at a time at most, and those are in its figure.
 
 use std::fs::File;
 use std::io::Write;

@@ -69,8 +69,9 @@ fn a_running_lanes_log_stays_short_however_much_is_logged() {
     client.check(&node, "compacted");
     let disk = node.disk();
     let bytes: usize = disk.list().unwrap().iter().map(|name| disk.read(name).unwrap().len()).sum();
-    // 2000 keys at most are alive; the log may be twice as long as their snapshot before it is compacted.
-    assert!(written > 19_000 && bytes < 2000 * 40 * 4, "{written} records logged, {bytes} bytes on disk");
+    // 2000 keys at most are alive; the log may be twice as long as their snapshot before it is compacted, and has room for as much
+    // again.
+    assert!(written > 19_000 && bytes < 2000 * 40 * 6, "{written} records logged, {bytes} bytes on disk");
 }
 
 #[test]

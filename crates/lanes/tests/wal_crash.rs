@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use tessera_contracts::prefix_map::{LaneIndex, Slot};
 use tessera_lanes::wal::faulty::FaultyDirectory;
 use tessera_lanes::wal::log::{Finding, Recovered, Wal};
-use tessera_lanes::wal::record::RecordType;
+use tessera_lanes::wal::record::{RECORD_HEADER_BYTES, RecordType, SEGMENT_HEADER_BYTES};
 use tessera_lanes::wal::storage::Storage;
 
 const LANE: LaneIndex = LaneIndex(3);
@@ -143,10 +143,45 @@ fn logged(records: u64) -> (FaultyDirectory, String) {
     (disk, name)
 }
 
+/// Where the last of so many records ends, and the room behind it begins.
+fn records_end(records: u64) -> usize {
+    SEGMENT_HEADER_BYTES + (1..=records).map(|n| RECORD_HEADER_BYTES + payload(n).len()).sum::<usize>()
+}
+
+#[test]
+fn a_flipped_bit_of_the_room_behind_the_records_is_cut_off_and_costs_none() {
+    let (disk, name) = logged(6);
+    let (end, length) = (records_end(6), disk.read(&name).unwrap().len());
+    assert!(length > end + 1000, "a log is written over zeros: {length} bytes, {end} of them records");
+    for at in [end, end + 1, end + 19, end + 20, (end + length) / 2, length - 1] {
+        let (disk, name) = logged(6);
+        disk.flip_bit(&name, at, 3);
+        let (_, recovered) = Wal::open(disk.clone(), LANE, 8).unwrap();
+        assert_eq!(state_of(&recovered), state_after(6), "byte {at}");
+        assert!(matches!(recovered.findings[..], [Finding::TornTail { .. }]), "byte {at}: {:?}", recovered.findings);
+        assert_eq!(disk.read(&name).unwrap().len(), end, "byte {at}");
+    }
+}
+
+#[test]
+fn a_log_that_is_closed_gives_its_room_back() {
+    let (disk, name) = logged(6);
+    let (wal, _) = Wal::open(disk.clone(), LANE, 8).unwrap();
+    wal.close().unwrap();
+    assert_eq!(disk.read(&name).unwrap().len(), records_end(6));
+    let (mut wal, recovered) = Wal::open(disk.clone(), LANE, 9).unwrap();
+    assert_eq!((state_of(&recovered), recovered.findings), (state_after(6), vec![]));
+    let mut batch = Vec::new();
+    wal.encode(&mut batch, RecordType::State, 0, slot_of(7), &payload(7));
+    wal.append(&batch).unwrap();
+    assert!(disk.read(&name).unwrap().len() >= records_end(7) + 4096);
+    wal.close().unwrap();
+    assert_eq!(disk.read(&name).unwrap().len(), records_end(7));
+}
+
 #[test]
 fn any_flipped_bit_is_noticed_and_nothing_after_it_is_used() {
-    let (disk, name) = logged(6);
-    let length = disk.read(&name).unwrap().len();
+    let length = records_end(6);
     for at in 0..length {
         let (disk, name) = logged(6);
         disk.flip_bit(&name, at, (at % 8) as u8);

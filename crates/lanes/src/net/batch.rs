@@ -17,10 +17,11 @@ use crate::net::sys::Received;
 use crate::ring::bulk::unmapped;
 use crate::telemetry::counters::LaneCounters;
 
-/// A lane's receive buffers. The batch grows from 16 to 64 while batches come full, and shrinks when they come nearly empty.
+/// A lane's receive buffers. The batch grows from 16 to 64 while batches come full, and shrinks when they come nearly empty; the
+/// buffers grow with it and stay.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    buffer: Box<[u8]>,
+    buffer: Vec<u8>,
     stride: usize,
     batch: usize,
     drained: bool,
@@ -31,7 +32,7 @@ pub(crate) struct Receiver {
 impl Receiver {
     pub(crate) fn new(datagram_bytes_max: usize, calls: Calls) -> Self {
         Self {
-            buffer: vec![0; datagram_bytes_max * BATCH_MAX].into_boxed_slice(),
+            buffer: vec![0; datagram_bytes_max * BATCH_MIN],
             stride: datagram_bytes_max,
             batch: BATCH_MIN,
             drained: false,
@@ -53,6 +54,9 @@ impl Receiver {
         mut each: impl FnMut(SocketAddr, &mut [u8]),
     ) -> io::Result<usize> {
         counters.receive_calls.add(1);
+        if self.buffer.len() < self.batch * self.stride {
+            self.buffer.resize(self.batch * self.stride, 0);
+        }
         let count =
             self.calls.receive(socket.as_fd(), &mut self.buffer, self.stride, self.batch, &mut self.received)?;
         self.drained = count < self.batch;

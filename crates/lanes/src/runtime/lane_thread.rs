@@ -151,8 +151,22 @@ pub(super) fn run<H: Handler>(seat: Seat<H::Command>, handler: impl FnOnce() -> 
     let _ = reports.send(Request::Ended { lane, pulse, ending });
 }
 
-fn live<H: Handler>(seat: Seat<H::Command>, handler: impl FnOnce() -> H, mut cx: Context) -> io::Result<Ending> {
+fn live<H: Handler>(seat: Seat<H::Command>, handler: impl FnOnce() -> H, cx: Context) -> io::Result<Ending> {
     pin(&seat);
+    match opened(&seat, handler, cx)? {
+        Some(mut lane) => turn_for_ever(&seat, &mut lane),
+        None => Ok(Ending::Fenced),
+    }
+}
+
+/// Makes the lane, recovers and starts it; none if it was given up meanwhile. A call of its own, so that the turns use the stack
+/// again that making and moving large things has taken.
+#[inline(never)]
+fn opened<H: Handler>(
+    seat: &Seat<H::Command>,
+    handler: impl FnOnce() -> H,
+    mut cx: Context,
+) -> io::Result<Option<Box<Lane<H>>>> {
     cx.fence = seat.pulse.fenced.clone();
     let mut recovered = Vec::new();
     if let Some((directory, config)) = &seat.log {
@@ -175,7 +189,7 @@ fn live<H: Handler>(seat: Seat<H::Command>, handler: impl FnOnce() -> H, mut cx:
         let _ = seat.reports.send(report);
     }
     seat.beat();
-    let mut lane = Lane::new(handler(), cx);
+    let mut lane = Box::new(Lane::new(handler(), cx));
     let orphaned = recovered.len().saturating_sub(1);
     let (orphans, own) = recovered.split_at(orphaned);
     let own = own.iter().flat_map(|found| found.records()).inspect(|_| {
@@ -187,13 +201,12 @@ fn live<H: Handler>(seat: Seat<H::Command>, handler: impl FnOnce() -> H, mut cx:
     while let Ok(mail) = seat.mail.try_recv() {
         lane.mail(now, mail);
     }
-    adopt(&seat, &mut lane, orphans)?;
+    adopt(seat, &mut lane, orphans)?;
     if lane.cx.is_fenced() {
-        return Ok(Ending::Fenced);
+        return Ok(None);
     }
     lane.start(seat.beat());
-    drop(recovered);
-    turn_for_ever(&seat, &mut lane)
+    Ok(Some(lane))
 }
 
 /// Takes over the records of lanes that no longer exist, and removes their files once the records are safe in our own log.

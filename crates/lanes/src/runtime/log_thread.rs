@@ -35,7 +35,7 @@ impl LogThread {
                 let now = LaneTime(micros(origin.elapsed()));
                 let next = writer.turn(now).map_err(|error| error.to_string())?;
                 if stopping.load(Ordering::Relaxed) || writer.is_finished() {
-                    return writer.sync().map_err(|error| error.to_string());
+                    return writer.finish().map_err(|error| error.to_string());
                 }
                 if next.is_some_and(|next| next <= now) {
                     continue;

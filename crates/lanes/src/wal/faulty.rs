@@ -2,7 +2,7 @@
 //!
 //! What was synced survives. Of what was not: creations, renames and removals survive as a prefix of what was asked for, and a
 //! file's unsynced bytes survive sector by sector, as if the disk had written them in any order; a sector that did not make it
-//! reads as zeros or as noise, or the file ends before it.
+//! reads as it was before (as zeros, if the file was not so long), or as noise, or the file ends before it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,6 +23,8 @@ pub struct FaultyDirectory {
 pub struct FaultyFile {
     state: Arc<Mutex<State>>,
     inode: u64,
+    /// Where the next bytes go; what the file has beyond is room.
+    end: usize,
     /// Files opened before a crash are dead after it.
     power_cycle: u64,
 }
@@ -110,9 +112,14 @@ impl FaultyDirectory {
 }
 
 impl Inode {
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        let end = at + bytes.len();
+        self.bytes.resize(self.bytes.len().max(end), 0);
+        self.bytes[at..end].copy_from_slice(bytes);
+    }
+
     fn tear(&mut self, random: &mut impl FnMut() -> u64) {
-        let common = self.synced.iter().zip(&self.bytes).take_while(|(synced, now)| synced == now).count();
-        if common < self.synced.len() {
+        if self.bytes.len() < self.synced.len() {
             // Cut shorter than what was synced and not synced since: either length may be what is left.
             if random().is_multiple_of(2) {
                 self.bytes.clone_from(&self.synced);
@@ -120,12 +127,14 @@ impl Inode {
         } else {
             let unsynced = self.bytes.len() - self.synced.len();
             self.bytes.truncate(self.synced.len() + random() as usize % (unsynced + 1));
-            let mut at = self.synced.len();
-            while at < self.bytes.len() {
+            let is_new = |at: &usize| self.synced.get(*at) != self.bytes.get(*at);
+            let mut at = (0..self.bytes.len()).find(is_new).unwrap_or(self.bytes.len());
+            let new_end = (at..self.bytes.len()).rfind(is_new).map_or(at, |last| last + 1);
+            while at < new_end {
                 let sector_end = (at / SECTOR_BYTES + 1) * SECTOR_BYTES;
-                let end = sector_end.min(self.bytes.len());
+                let end = sector_end.min(new_end);
                 match random() % 4 {
-                    0 => self.bytes[at..end].fill(0),
+                    0 => (at..end).for_each(|at| self.bytes[at] = self.synced.get(at).copied().unwrap_or(0)),
                     1 => self.bytes[at..end].fill_with(|| random() as u8),
                     _ => {}
                 }
@@ -181,7 +190,7 @@ impl Storage for FaultyDirectory {
         state.next_inode += 1;
         state.inodes.insert(inode, Inode::default());
         state.change(NameChange::Set(name.to_owned(), inode));
-        Ok(FaultyFile { state: self.state.clone(), inode, power_cycle: state.power_cycle })
+        Ok(FaultyFile { state: self.state.clone(), inode, end: 0, power_cycle: state.power_cycle })
     }
 
     fn open(&self, name: &str, len: u64) -> io::Result<FaultyFile> {
@@ -191,7 +200,7 @@ impl Storage for FaultyDirectory {
         let power_cycle = state.power_cycle;
         let file = state.inodes.get_mut(&inode).ok_or_else(|| not_found(name))?;
         file.bytes.truncate(len as usize);
-        Ok(FaultyFile { state: self.state.clone(), inode, power_cycle })
+        Ok(FaultyFile { state: self.state.clone(), inode, end: len as usize, power_cycle })
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
@@ -236,7 +245,19 @@ impl Storage for FaultyDirectory {
 impl StorageFile for FaultyFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         // The power may fail in the middle of this: then the bytes are with the disk, and the crash decides which survive.
-        self.with(true, |inode| inode.bytes.extend_from_slice(bytes))
+        let at = self.end;
+        self.end += bytes.len();
+        self.with(true, |inode| inode.write(at, bytes))
+    }
+
+    fn make_room(&mut self, bytes: usize) -> io::Result<()> {
+        let at = self.end;
+        self.with(true, |inode| inode.write(at, &vec![0; bytes]))
+    }
+
+    fn give_back_room(&mut self) -> io::Result<()> {
+        let end = self.end;
+        self.with(true, |inode| inode.bytes.truncate(end))
     }
 
     fn sync(&mut self) -> io::Result<()> {

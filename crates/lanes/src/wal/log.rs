@@ -6,6 +6,10 @@
 //!
 //! Each log names how much of its predecessor counts. So a predecessor that ends elsewhere is damaged, and one whose damage
 //! was known when its successor was started is not reported for ever.
+//!
+//! A log is written over zeros that were put on disk before, in steps: then a sync changes neither the file's length nor where
+//! its blocks are, and the file system need not write about them. Zeros are no record, so what of this room is unused when
+//! power fails reads as the end.
 
 use std::io;
 
@@ -29,6 +33,8 @@ pub struct Wal<S: Storage> {
     /// Bytes in the current log, and how many of them are known to be on disk.
     len: u64,
     synced: u64,
+    /// How far there is room, written over before the file grows again.
+    room_end: u64,
     /// Bytes in logs since the last snapshot, and in that snapshot.
     log_bytes: u64,
     snapshot_bytes: u64,
@@ -46,6 +52,12 @@ struct SnapshotInProgress<F> {
     bytes: u64,
     buffer: Vec<u8>,
 }
+
+/// Room made at a time: as much again as there is, so that a small log stays small.
+const ROOM_BYTES_MIN: u64 = 4 << 10;
+const ROOM_BYTES_MAX: u64 = 1 << 20;
+/// The end of the room of a log that goes without.
+const ROOM_NEVER: u64 = u64::MAX;
 
 /// Bytes of a snapshot gathered before they are written.
 const SNAPSHOT_BUFFER_BYTES: usize = 256 << 10;
@@ -90,6 +102,7 @@ impl<S: Storage> Wal<S> {
             file,
             len,
             synced: 0,
+            room_end: room_at_first(salt),
             log_bytes: loaded.log_bytes,
             snapshot_bytes: loaded.snapshot_bytes,
             snapshot: None,
@@ -113,7 +126,19 @@ impl<S: Storage> Wal<S> {
         self.file.append(batch)?;
         self.len += batch.len() as u64;
         self.log_bytes += batch.len() as u64;
+        self.make_room();
         Ok(())
+    }
+
+    /// Makes room once the old is used up; the sync of what used it up puts the new on disk too.
+    fn make_room(&mut self) {
+        if self.len <= self.room_end {
+            return;
+        }
+        let bytes = self.len.clamp(ROOM_BYTES_MIN, ROOM_BYTES_MAX);
+        // A disk without room for zeros may have some for records: this log just goes on without.
+        let made = self.file.make_room(bytes as usize).is_ok();
+        self.room_end = if made { self.len + bytes } else { ROOM_NEVER };
     }
 
     /// Puts everything written on disk.
@@ -123,6 +148,13 @@ impl<S: Storage> Wal<S> {
             self.synced = self.len;
         }
         Ok(())
+    }
+
+    /// Puts everything written on disk, and leaves the file as long as what is in it: nothing more will come.
+    pub fn close(mut self) -> io::Result<()> {
+        self.sync()?;
+        // Only room of our own: the writer of a lane that was given up may end while its successor's goes on.
+        if (1..ROOM_NEVER).contains(&self.room_end) { self.file.give_back_room() } else { Ok(()) }
     }
 
     /// Whether everything written is on disk.
@@ -153,6 +185,7 @@ impl<S: Storage> Wal<S> {
         self.salt = salt;
         self.len = len;
         self.synced = 0;
+        self.room_end = room_at_first(salt);
         self.log_bytes = len;
         self.sync()?;
         let header = SegmentHeader { salt: !salt, generation, previous_end: 0 };
@@ -212,6 +245,11 @@ impl<F: StorageFile> SnapshotInProgress<F> {
         }
         Ok(())
     }
+}
+
+/// None yet; or never, in a log in which zeros would read as records.
+fn room_at_first(salt: u64) -> u64 {
+    if record::zeros_are_no_record(salt) { 0 } else { ROOM_NEVER }
 }
 
 fn create_log<S: Storage>(

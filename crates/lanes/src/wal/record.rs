@@ -8,6 +8,7 @@
 //! All little-endian. The crc is CRC-32C over what follows it, seeded with the segment's salt, so that bytes of another file
 //! that turn up in this one do not pass. `synced` is the length of the file that was known to be on disk when the record was
 //! written: a broken record *before* that point was whole once, so it is damage; one after it may simply never have arrived.
+//! Zeros up to the end of the file are room for more.
 
 use crate::wal::RECORD_PAYLOAD_BYTES_MAX;
 
@@ -117,7 +118,7 @@ pub fn decode(bytes: &[u8], at: usize, salt: u64) -> Option<(RecordHeader, &[u8]
 /// How a segment ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// With its last record.
+    /// With its last record, and room for more.
     Clean,
     /// With bytes that were never known to be on disk: what a crash leaves.
     Torn,
@@ -132,13 +133,19 @@ pub fn scan<'a>(bytes: &'a [u8], salt: u64, mut each: impl FnMut(RecordHeader, &
         each(header, payload, at);
         at = next;
     }
-    if at >= bytes.len() {
+    if bytes.iter().skip(at).all(|byte| *byte == 0) {
         return (at.min(bytes.len()), Tail::Clean);
     }
     // Any valid record further on that was written after this place had been synced proves that this place was whole.
     let was_synced = (at + 1..bytes.len())
         .any(|later| decode(bytes, later, salt).is_some_and(|(header, ..)| header.synced > at as u64));
     (at, if was_synced { Tail::Damaged } else { Tail::Torn })
+}
+
+/// Whether zeros are no record under `salt`: they pass for an empty one under one salt of 2^32.
+#[must_use]
+pub fn zeros_are_no_record(salt: u64) -> bool {
+    checksum(salt, &[0; RECORD_HEADER_BYTES - 4]) != 0
 }
 
 fn checksum(salt: u64, bytes: &[u8]) -> u32 {
@@ -221,6 +228,37 @@ mod tests {
             prop_assert!(decode(&bytes, at, SALT).is_none());
             prop_assert!(SegmentHeader::decode(&bytes).is_none());
         }
+    }
+
+    #[test]
+    fn zeros_after_the_last_record_are_room_and_anything_else_is_not() {
+        let (mut bytes, ends) = segment(&[b"one".to_vec(), Vec::new()], 1);
+        bytes.resize(bytes.len() + 3000, 0);
+        assert_eq!(read(&bytes), (vec![b"one".to_vec(), Vec::new()], ends[2], Tail::Clean));
+        bytes[ends[2] + 2000] = 1;
+        assert_eq!(read(&bytes).1, ends[2]);
+        assert_eq!(read(&bytes).2, Tail::Torn);
+    }
+
+    #[test]
+    fn the_one_salt_under_which_zeros_are_a_record_is_known() {
+        // A CRC is linear: the salt under which sixteen zeros have the checksum zero can be computed.
+        let zeros = checksum(0, &[0; 16]);
+        let mut rows: Vec<(u32, u64)> = (0..32).map(|bit| (checksum(1 << bit, &[0; 16]) ^ zeros, 1 << bit)).collect();
+        let (mut left, mut salt) = (zeros, 0);
+        for bit in 0..32 {
+            let Some(at) = rows.iter().position(|(value, _)| value >> bit & 1 == 1) else { continue };
+            let (value, from) = rows.swap_remove(at);
+            for row in rows.iter_mut().filter(|row| row.0 >> bit & 1 == 1) {
+                *row = (row.0 ^ value, row.1 ^ from);
+            }
+            if left >> bit & 1 == 1 {
+                (left, salt) = (left ^ value, salt ^ from);
+            }
+        }
+        assert_eq!(left, 0, "every checksum is that of some salt");
+        assert!(decode(&[0; 40], 0, salt).is_some() && !zeros_are_no_record(salt));
+        assert!(decode(&[0; 40], 0, SALT).is_none() && zeros_are_no_record(SALT));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Where a log's files live: a real directory, or one that can crash (`faulty`).
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 /// A directory of files that are appended to and replaced whole.
@@ -27,8 +28,13 @@ pub trait Storage: std::fmt::Debug {
 
 /// A file that only grows.
 pub trait StorageFile: std::fmt::Debug {
-    /// Appends all of `bytes`.
+    /// Appends all of `bytes`, over the room there is.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Writes so many zeros after what was appended, for later bytes to be written over. A sync after an append that stays
+    /// within room made and synced before has nothing to tell the file system but the bytes.
+    fn make_room(&mut self, bytes: usize) -> io::Result<()>;
+    /// Cuts off the room that is left.
+    fn give_back_room(&mut self) -> io::Result<()>;
     /// Makes everything appended so far survive a crash.
     fn sync(&mut self) -> io::Result<()>;
 }
@@ -49,16 +55,16 @@ impl Directory {
 }
 
 impl Storage for Directory {
-    type File = fs::File;
+    type File = DirectoryFile;
 
-    fn create(&self, name: &str) -> io::Result<fs::File> {
-        fs::File::create(self.path.join(name))
+    fn create(&self, name: &str) -> io::Result<DirectoryFile> {
+        Ok(DirectoryFile { file: fs::File::create(self.path.join(name))?, end: 0 })
     }
 
-    fn open(&self, name: &str, len: u64) -> io::Result<fs::File> {
-        let file = fs::OpenOptions::new().append(true).open(self.path.join(name))?;
+    fn open(&self, name: &str, len: u64) -> io::Result<DirectoryFile> {
+        let file = fs::OpenOptions::new().write(true).open(self.path.join(name))?;
         file.set_len(len)?;
-        Ok(file)
+        Ok(DirectoryFile { file, end: len })
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
@@ -89,12 +95,37 @@ impl Storage for Directory {
     }
 }
 
-impl StorageFile for fs::File {
+/// A file of a [`Directory`].
+#[derive(Debug)]
+pub struct DirectoryFile {
+    file: fs::File,
+    /// Where the next bytes go. The file may be longer: there is room.
+    end: u64,
+}
+
+impl StorageFile for DirectoryFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.write_all(bytes)
+        self.file.write_all_at(bytes, self.end)?;
+        self.end += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn make_room(&mut self, bytes: usize) -> io::Result<()> {
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        let (mut at, end) = (self.end, self.end + bytes as u64);
+        while at < end {
+            let piece = &ZEROS[..ZEROS.len().min((end - at) as usize)];
+            self.file.write_all_at(piece, at)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn give_back_room(&mut self) -> io::Result<()> {
+        self.file.set_len(self.end)
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.sync_data()
+        self.file.sync_data()
     }
 }

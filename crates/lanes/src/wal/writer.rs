@@ -161,6 +161,12 @@ impl<S: Storage> Writer<S> {
         Ok(())
     }
 
+    /// Puts everything written on disk and ends.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.sync()?;
+        self.wal.close()
+    }
+
     fn report(&self, lsn: Lsn) {
         if lsn > self.receiver.progress.durable() {
             self.receiver.progress.set_durable(lsn);
