@@ -1,0 +1,240 @@
+//! Where a rule looks: windows around its keywords, in the text and in what pieces of it decode to.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use regex_automata::{Anchored, Input};
+
+use crate::assign;
+use crate::decode::{self, Chain, Segment};
+use crate::pattern::Reach;
+use crate::prefilter::Hits;
+use crate::program::{Look, WINDOW_BYTES_MAX};
+
+use super::{Block, Detector};
+
+/// Working memory of one level of decoding.
+#[derive(Debug, Default)]
+pub(super) struct Depth {
+    pub(super) hits: Hits,
+    /// For each rule, where its last match ended (as an offset of the layer's source).
+    pub(super) last_end: Vec<u64>,
+    /// For each rule, the window being grown.
+    pub(super) windows: Vec<Option<(usize, usize)>>,
+    /// Rules that have a window.
+    pub(super) touched: Vec<u16>,
+    /// Rules that were woken and look at the whole block.
+    pub(super) whole: Vec<u16>,
+    pub(super) segments: Vec<Segment>,
+    pub(super) text: Vec<u8>,
+}
+
+/// A text to search: the view itself, or what a piece of another layer decodes to.
+pub(super) struct Layer<'a> {
+    pub(super) text: &'a [u8],
+    pub(super) own: Range<usize>,
+    /// Offset of the text, for layers that are a view; decoded ones begin at 0.
+    pub(super) base: u64,
+    pub(super) within: Option<(&'a Layer<'a>, Segment)>,
+    pub(super) chain: Chain,
+}
+
+impl Layer<'_> {
+    /// Where bytes of this layer stand in the view.
+    pub(super) fn in_view(&self, range: Range<usize>) -> Range<usize> {
+        match &self.within {
+            None => range,
+            Some((outer, segment)) => outer.in_view(segment.encoded_range(outer.text, range)),
+        }
+    }
+}
+
+impl Detector {
+    pub(crate) fn search_block(&mut self, block: &Block<'_>) {
+        let layer =
+            Layer { text: block.view, own: block.own.clone(), base: block.base, within: None, chain: Chain::default() };
+        self.search(block, &layer, 0);
+    }
+
+    pub(super) fn search(&mut self, block: &Block<'_>, layer: &Layer<'_>, level: usize) {
+        let program = Arc::clone(&self.program);
+        let mut depth = core::mem::take(&mut self.depths[level]);
+        if level > 0 {
+            depth.last_end.fill(0);
+        }
+        program.prefilter.scan(layer.text, layer.own.clone(), &mut depth.hits);
+        for hit in depth.hits.iter() {
+            let start = hit.start as usize;
+            for &rule in &*program.woken[hit.keyword as usize] {
+                let i = usize::from(rule);
+                if self.state.asleep[i] {
+                    continue;
+                }
+                match program.plans[i].look {
+                    Look::Text(Reach::Anchored { after }) => {
+                        let until = layer.text.len().min(start + after);
+                        if layer.base + hit.start as u64 >= depth.last_end[i] {
+                            self.attempt(block, layer, rule, start..until, Anchored::Yes, &mut depth.last_end[i]);
+                        }
+                    }
+                    Look::Text(Reach::Around { before, after }) => {
+                        let (from, until) = (start.saturating_sub(before), layer.text.len().min(start + after));
+                        match &mut depth.windows[i] {
+                            Some((low, high)) if from <= *high && until >= *low => {
+                                *low = (*low).min(from);
+                                *high = (*high).max(until);
+                            }
+                            window => match window.replace((from, until)) {
+                                None => depth.touched.push(rule),
+                                Some((low, high)) => self.sweep(block, layer, rule, low..high, &mut depth.last_end[i]),
+                            },
+                        }
+                    }
+                    Look::Text(Reach::Anywhere) => {
+                        if !depth.whole.contains(&rule) {
+                            depth.whole.push(rule);
+                        }
+                    }
+                    Look::Assigned { .. } => {
+                        let keyword = start..start + program.prefilter.keyword_len(hit.keyword);
+                        self.attempt_value(block, layer, rule, keyword, &mut depth.last_end[i]);
+                    }
+                    Look::Path => {}
+                }
+            }
+        }
+        for rule in depth.touched.drain(..) {
+            let i = usize::from(rule);
+            if let Some((low, high)) = depth.windows[i].take() {
+                self.sweep(block, layer, rule, low..high, &mut depth.last_end[i]);
+            }
+        }
+        for rule in depth.whole.drain(..).chain(program.unkeyed.iter().copied()) {
+            let i = usize::from(rule);
+            if !self.state.asleep[i] {
+                let until = layer.text.len().min(layer.own.end + WINDOW_BYTES_MAX);
+                self.sweep_owned(block, layer, rule, layer.own.start..until, &mut depth.last_end[i]);
+            }
+        }
+        if level < program.options.decode_depth {
+            let origin = if level == 0 { self.state.run_origin } else { 0 };
+            depth.segments.clear();
+            decode::segments(layer.text, layer.own.clone(), origin, &mut depth.segments);
+            for segment in &depth.segments {
+                segment.decode(layer.text, &mut depth.text);
+                let inner = Layer {
+                    text: &depth.text,
+                    own: 0..depth.text.len(),
+                    base: 0,
+                    within: Some((layer, *segment)),
+                    chain: layer.chain.with(segment.encoding),
+                };
+                self.search(block, &inner, level + 1);
+            }
+        }
+        self.depths[level] = depth;
+    }
+
+    /// Every match in a window.
+    pub(super) fn sweep(
+        &mut self,
+        block: &Block<'_>,
+        layer: &Layer<'_>,
+        rule: u16,
+        window: Range<usize>,
+        last_end: &mut u64,
+    ) {
+        let floor = last_end.saturating_sub(layer.base) as usize;
+        let mut from = window.start.max(floor);
+        while from < window.end {
+            match self.attempt(block, layer, rule, from..window.end, Anchored::No, last_end) {
+                Some(matched) => from = matched.end.max(from + 1),
+                None => break,
+            }
+        }
+    }
+
+    /// Every match that begins in what the layer owns.
+    pub(super) fn sweep_owned(
+        &mut self,
+        block: &Block<'_>,
+        layer: &Layer<'_>,
+        rule: u16,
+        window: Range<usize>,
+        last_end: &mut u64,
+    ) {
+        let floor = last_end.saturating_sub(layer.base) as usize;
+        let mut from = window.start.max(floor);
+        while from < layer.own.end {
+            let Some((span, secret)) = self.find(layer, rule, from..window.end, Anchored::No) else { break };
+            if span.start >= layer.own.end {
+                break;
+            }
+            from = span.end.max(from + 1);
+            *last_end = layer.base + span.end as u64;
+            self.judge(block, layer, rule, span, secret);
+        }
+    }
+
+    pub(super) fn attempt(
+        &mut self,
+        block: &Block<'_>,
+        layer: &Layer<'_>,
+        rule: u16,
+        window: Range<usize>,
+        anchored: Anchored,
+        last_end: &mut u64,
+    ) -> Option<Range<usize>> {
+        let (span, secret) = self.find(layer, rule, window, anchored)?;
+        *last_end = layer.base + span.end as u64;
+        self.judge(block, layer, rule, span.clone(), secret);
+        Some(span)
+    }
+
+    pub(super) fn attempt_value(
+        &mut self,
+        block: &Block<'_>,
+        layer: &Layer<'_>,
+        rule: u16,
+        keyword: Range<usize>,
+        last_end: &mut u64,
+    ) {
+        let Look::Assigned { qualified, quoted, after } = self.program.plans[usize::from(rule)].look else { return };
+        for value in assign::values(layer.text, keyword.clone(), qualified).into_iter().flatten() {
+            if (quoted && !value.quoted) || layer.base + (value.at as u64) < *last_end {
+                continue;
+            }
+            let until = layer.text.len().min(value.at + after);
+            let Some((span, secret)) = self.find(layer, rule, value.at..until, Anchored::Yes) else { continue };
+            if assign::ends_at(layer.text, span.end) {
+                *last_end = layer.base + span.end as u64;
+                self.judge(block, layer, rule, keyword.start..span.end, secret);
+                return;
+            }
+        }
+    }
+
+    /// The first match in a window, and the secret within it.
+    pub(super) fn find(
+        &mut self,
+        layer: &Layer<'_>,
+        rule: u16,
+        window: Range<usize>,
+        anchored: Anchored,
+    ) -> Option<(Range<usize>, Range<usize>)> {
+        self.state.summary.expression_bytes += window.len() as u64;
+        let plan = &self.program.plans[usize::from(rule)];
+        let matcher = self.bank.matcher(&self.program, plan.pattern);
+        let input = Input::new(layer.text).span(window).anchored(anchored);
+        matcher.regex.search_captures_with(&mut matcher.cache, &input, &mut matcher.captures);
+        let span = matcher.captures.get_match()?.range();
+        let group = match self.program.rules[usize::from(rule)].secret_group {
+            Some(group) => matcher.captures.get_group(group),
+            None => (1..matcher.captures.group_len())
+                .find_map(|i| matcher.captures.get_group(i).filter(|g| g.start < g.end)),
+        };
+        let secret = group.map_or(span.clone(), |group| group.start..group.end);
+        Some((span, secret))
+    }
+}
