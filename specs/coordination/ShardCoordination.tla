@@ -13,7 +13,7 @@
 (* Time is relative. A lease stores how many ticks it has left, so the     *)
 (* clock can run for ever in a finite state space.                         *)
 (***************************************************************************)
-EXTENDS Integers, Sequences, FiniteSets
+EXTENDS Integers, Sequences, FiniteSets, TLC
 
 CONSTANTS
     Workers,        \* a set of model values
@@ -324,6 +324,19 @@ Next ==
     \/ CancelRun
 
 Spec == Init /\ [][Next]_vars
+
+-----------------------------------------------------------------------------
+(* Ways to keep a world small, for a configuration to choose.               *)
+
+\* `SYMMETRY`: no rule and no property tells one worker from another, so states that differ only in which worker is which
+\* count as one. Sound for invariants and for properties of single steps; a configuration with liveness must not use it.
+WorkersAreAlike == Permutations(Workers)
+
+\* `CONSTRAINT`: all shards together are leased and unparked three times: one is taken over, or parked and revived, and
+\* there is a lease to spare; or three are leased once.
+RECURSIVE FencesUpTo(_)
+FencesUpTo(s) == IF s = 0 THEN 0 ELSE FencesUpTo(s - 1) + Max(shard[s].fence - 1, 0)
+ThreeLeases == FencesUpTo(ShardMax) <= 3
 
 -----------------------------------------------------------------------------
 (* Properties. Their names are the names of the simulator's checkers.       *)

@@ -43,8 +43,8 @@ fn residual_splits_reach_the_states_of_the_model() {
 }
 
 #[test]
-fn all_operations_at_once_reach_the_states_of_the_model() {
-    same_states_as_the_model("MC_large_everything.cfg");
+fn all_operations_at_once_with_takeovers_reach_the_states_of_the_model() {
+    same_states_as_the_model("MC_everything.cfg");
 }
 
 #[test]

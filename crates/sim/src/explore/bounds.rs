@@ -28,6 +28,10 @@ pub struct Bounds {
     pub kinds: BTreeSet<Kind>,
     /// Whether the run may be cancelled.
     pub cancelling: bool,
+    /// Whether worlds that differ only in which worker is which count as one (`SYMMETRY WorkersAreAlike`).
+    pub workers_alike: bool,
+    /// How often all shards together are leased or unparked in a world that is explored further (`CONSTRAINT ThreeLeases`).
+    pub leases_max: Option<u64>,
     /// How many distinct states the model has, if its configuration says so.
     pub distinct: Option<u64>,
 }
@@ -122,7 +126,29 @@ impl Bounds {
             skew_tolerance: number("SkewTolerance")?,
             kinds,
             cancelling: constant("Cancelling")? == "TRUE",
+            workers_alike: text.lines().any(|line| line.trim() == "SYMMETRY WorkersAreAlike"),
+            leases_max: text.lines().any(|line| line.trim() == "CONSTRAINT ThreeLeases").then_some(3),
             distinct,
         })
+    }
+
+    /// The orders in which the workers may be named: one, or all of them where they are alike.
+    pub fn orders_of_workers(&self) -> Vec<Vec<usize>> {
+        let mut orders = vec![Vec::new()];
+        for worker in 0..self.workers {
+            let places =
+                |order: &Vec<usize>| if self.workers_alike { 0..=order.len() } else { order.len()..=order.len() };
+            orders = orders
+                .iter()
+                .flat_map(|order| {
+                    places(order).map(|place| {
+                        let mut longer = order.clone();
+                        longer.insert(place, worker);
+                        longer
+                    })
+                })
+                .collect();
+        }
+        orders
     }
 }

@@ -37,10 +37,11 @@ pub fn explore(bounds: &Bounds) -> Result<Explored, Violation> {
 }
 
 fn explore_with<const LOG: usize>(bounds: &Bounds) -> Result<Explored, Violation> {
+    let orders = bounds.orders_of_workers();
     let mut seen: HashSet<Vec<u8>> = HashSet::new();
     let mut queue: VecDeque<(World<LOG>, u64)> = VecDeque::new();
     for world in World::<LOG>::initial(bounds) {
-        if seen.insert(world.visible_state(bounds)) {
+        if seen.insert(world.visible_state(bounds, &orders)) {
             queue.push_back((world, 1));
         }
     }
@@ -50,7 +51,7 @@ fn explore_with<const LOG: usize>(bounds: &Bounds) -> Result<Explored, Violation
         for next in world.successors(bounds) {
             explored.steps += 1;
             next.check(&world, bounds).map_err(|property| Violation { property, depth, steps: next.trail() })?;
-            if seen.insert(next.visible_state(bounds)) {
+            if next.is_explored(bounds) && seen.insert(next.visible_state(bounds, &orders)) {
                 explored.states += 1;
                 queue.push_back((next, depth + 1));
             }

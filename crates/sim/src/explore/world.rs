@@ -6,6 +6,9 @@
 //! A world carries more than the protocol can see: absolute times, ownership history, counters. [`World::visible_state`]
 //! leaves those out, so that two worlds that behave alike count as one, as they do in the model.
 
+mod properties;
+mod visible;
+
 use std::rc::Rc;
 
 use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
@@ -18,7 +21,6 @@ use tessera_coordination::decide::{
     unpark,
 };
 use tessera_coordination::record::history::ReleaseReason;
-use tessera_coordination::record::invariants;
 use tessera_coordination::record::park::Park;
 use tessera_coordination::record::state::{Change, ShardState, Spawned};
 use tessera_coordination::record::status::{ParkReason, ShardStatus};
@@ -533,118 +535,6 @@ impl<const LOG: usize> World<LOG> {
         let decided = settle_run::decide(&self.run, settlement, &counts, id, LogicalTime::new(self.now)).ok()?;
         let Verdict::Execute(change) = decided else { return None };
         Some(self.after(format!("run: {settlement:?}"), |world| world.run.apply(&change, [])))
-    }
-
-    /// Everything the protocol can see, in the model's terms: times as ticks left, no history, no counters.
-    pub fn visible_state(&self, bounds: &Bounds) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(128);
-        bytes.push(self.run.status.as_u8());
-        bytes.extend(self.skew.iter().map(|skew| *skew as u8));
-        bytes.push(self.shards.len() as u8);
-        for shard in &self.shards {
-            let head = &shard.state.head;
-            bytes.extend([head.status.as_u8(), shard.fence() as u8, shard.lo(), shard.hi(), shard.next()]);
-            let left = head.lease.map(|holder| {
-                let left = holder.deadline.get() as i64 - self.now as i64;
-                [holder.owner.get() as u8, left.max(-(bounds.skew_tolerance as i64)) as i8 as u8]
-            });
-            bytes.extend(left.unwrap_or([0, 0]));
-            bytes.push(shard.state.op_log.len() as u8);
-            bytes.extend(shard.state.op_log.iter().map(|entry| entry.op_id.get() as u8));
-            bytes.extend(shard.born.map_or([255, 255], |(parent, op)| [parent as u8, op as u8]));
-        }
-        bytes.push(self.requests.len() as u8);
-        for request in &self.requests {
-            let Request { kind, worker, shard, fence, argument, .. } = request;
-            bytes.extend([*kind as u8, *worker as u8, *shard as u8, *fence as u8, *argument]);
-        }
-        for belief in &self.beliefs {
-            match belief {
-                None => bytes.push(255),
-                Some(Belief { lease, shard, lo, hi, next, waits_for }) => bytes.extend([
-                    *shard as u8,
-                    lease.fence().get() as u8,
-                    *lo,
-                    *hi,
-                    *next,
-                    waits_for.map_or(255, |op| op as u8),
-                ]),
-            }
-        }
-        for Writer { fence, worker } in self.sink.iter().chain(&self.control) {
-            bytes.extend([*fence as u8, *worker as u8]);
-        }
-        bytes.extend(self.recorded.to_le_bytes());
-        bytes.extend(&self.executed);
-        bytes
-    }
-
-    /// The first property that this state, or the step that led to it from `before`, breaks.
-    pub fn check(&self, before: &Self, bounds: &Bounds) -> Result<(), &'static str> {
-        if let Some(property) = self.broken {
-            return Err(property);
-        }
-        for shard in &self.shards {
-            if invariants::check(shard.key, &shard.state, &shard.spawned).is_err() {
-                return Err("RecordInvariants");
-            }
-            if shard.next() > shard.hi() {
-                return Err("CursorInBounds");
-            }
-            let home = shard.state.head.status != ShardStatus::Split;
-            if home && (shard.lo()..shard.next()).any(|key| self.recorded & (1 << key) == 0) {
-                return Err("Coverage");
-            }
-        }
-        let all = (1 << bounds.keys) - 1;
-        if self.run.status == RunStatus::Done && self.recorded != all {
-            return Err("Coverage");
-        }
-        for key in 0..bounds.keys {
-            let homes = self.shards.iter().filter(|shard| shard.state.head.status != ShardStatus::Split);
-            if homes.filter(|shard| (shard.lo()..shard.hi()).contains(&key)).count() != 1 {
-                return Err("SplitTiles");
-            }
-        }
-        let twice = self
-            .requests
-            .iter()
-            .zip(&self.executed)
-            .any(|(request, executed)| *executed > 1 && request.kind != Kind::Checkpoint);
-        if twice {
-            return Err("AtMostOnce");
-        }
-        self.check_step(before)
-    }
-
-    fn check_step(&self, before: &Self) -> Result<(), &'static str> {
-        if before.run.status.is_terminal() && self.run.status != before.run.status {
-            return Err("RunTerminalIrreversible");
-        }
-        for (old, new) in before.shards.iter().zip(&self.shards) {
-            let (was, is) = (&old.state.head, &new.state.head);
-            if new.fence() < old.fence() {
-                return Err("FenceMonotonic");
-            }
-            if new.next() < old.next() {
-                return Err("CursorMonotonic");
-            }
-            let unparked = was.status == ShardStatus::Parked && is.status == ShardStatus::Active;
-            if was.status.is_terminal() && is.status != was.status && !(unparked && new.fence() > old.fence()) {
-                return Err("TerminalIrreversible");
-            }
-            let (owner, owner_before) = (is.lease.map(|holder| holder.owner), was.lease.map(|holder| holder.owner));
-            if owner.is_some() && owner != owner_before && new.fence() <= old.fence() {
-                return Err("OwnerChangeBumpsFence");
-            }
-            if let Some(holder) = was.lease.filter(|_| is.lease.is_some() && new.fence() > old.fence()) {
-                let worker = holder.owner.get() as usize - 1;
-                if !holder.is_past(before.clock_of(worker)) {
-                    return Err("NoTheftFromLiveOwner");
-                }
-            }
-        }
-        Ok(())
     }
 
     /// The steps that led here, oldest first.
