@@ -8,6 +8,7 @@
 //! asked for. Opening never follows a link and never waits for the other end of a pipe, whatever the name stood
 //! for when it was listed.
 
+mod large;
 mod members;
 
 use std::fs::{File, Metadata, OpenOptions};

@@ -7,9 +7,7 @@ use crate::source::Source;
 use crate::source::git::GitError;
 use crate::source::git::objects::ObjectsSource;
 use crate::source::git::reader::{BlobRead, BlobReader};
-
-/// Largest blob that is read: it is held in memory. Larger ones are counted as left out.
-const BLOB_BYTES_MAX: u64 = 64 << 20;
+use crate::source::git::store::OBJECT_BYTES_MAX;
 
 /// Readers of repositories, one for each target met.
 #[derive(Debug, Default)]
@@ -34,7 +32,7 @@ impl Blobs {
     /// The next blob that was asked for.
     pub(super) fn next(&mut self, source: &ObjectsSource) -> Result<(BlobRead, &mut dyn BlobReader), GitError> {
         let reader = self.of(source);
-        let read = reader.next(BLOB_BYTES_MAX)?;
+        let read = reader.next(OBJECT_BYTES_MAX)?;
         Ok((read, reader))
     }
 }

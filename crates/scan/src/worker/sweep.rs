@@ -237,17 +237,34 @@ impl<C: Clock> Sweep<'_, C> {
             ItemKind::Blob { oid, .. } => {
                 let place = Place { target: target.number, path: &path, blob: Some(oid) };
                 let Source::Objects(objects) = source else { unreachable!("only repositories hold blobs") };
-                match self.blobs.next(objects) {
+                let next = self.blobs.next(objects);
+                let (reader, clock, config, stop) = (&mut *self.reader, self.clock, self.config, self.stop);
+                let poison = |reader: &mut Reader| {
+                    reader.renew_detector();
+                    Outcome::Unreadable(UnreadableReason::Poison)
+                };
+                match next {
                     Ok((BlobRead::Read, blob)) => {
-                        let reader = &mut *self.reader;
                         // Named by its content: the same blob in another run or at another place in the list is the same.
                         let read = catch_unwind(AssertUnwindSafe(|| reader.blob(blob, oid, &place, &target.options)));
-                        read.unwrap_or_else(|_| {
-                            self.reader.renew_detector();
-                            Outcome::Unreadable(UnreadableReason::Poison)
-                        })
+                        read.unwrap_or_else(|_| poison(reader))
                     }
-                    Ok((BlobRead::TooLarge(_), _)) => Outcome::Skipped(SkipReason::TooLarge),
+                    Ok((BlobRead::TooLarge(size), _)) if target.options.size_max.is_some_and(|max| size > max) => {
+                        Outcome::Skipped(SkipReason::TooLarge)
+                    }
+                    Ok((BlobRead::TooLarge(_), blob)) => {
+                        let mut goes_on = || {
+                            !stop.load(Ordering::Relaxed) && renew_if_due(clock, config, session, &mut at.renewed_at)
+                        };
+                        let read = catch_unwind(AssertUnwindSafe(|| {
+                            reader.large_blob(blob, oid, &place, &target.options, &mut goes_on)
+                        }));
+                        match read.unwrap_or_else(|_| Ok(poison(reader))) {
+                            Ok(outcome) => outcome,
+                            Err(error) => return Ok(ItemEnd::SourceFailed(git_failed(&error))),
+                        }
+                    }
+                    Ok((BlobRead::Denied, _)) => Outcome::Unreadable(UnreadableReason::PermissionDenied),
                     Ok((BlobRead::Missing, _)) => Outcome::Unreadable(UnreadableReason::ObjectMissing),
                     Ok((BlobRead::Corrupt, _)) => Outcome::Unreadable(UnreadableReason::ObjectCorrupt),
                     Err(error) => return Ok(ItemEnd::SourceFailed(git_failed(&error))),

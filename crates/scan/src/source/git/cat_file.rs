@@ -13,6 +13,9 @@ use super::reader::{BlobRead, BlobReader, Kin};
 use super::{GitError, Running, hex_oid};
 use crate::edited::Quiet;
 
+/// Bytes of a large blob that are offered at a time.
+const PIECE_BYTES: usize = 256 << 10;
+
 /// Reads through `git cat-file`.
 #[derive(Debug)]
 pub struct CatFile {
@@ -127,6 +130,23 @@ impl BlobReader for CatFile {
         Ok(read)
     }
 
+    fn pieces(&mut self, oid: &[u8], sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<BlobRead, GitError> {
+        let mut running = Running::start(&self.repository, "cat-file", &["blob", &hex_oid(oid)], false)?;
+        let mut output = running.child.stdout.take().expect("it was piped");
+        let mut piece = Vec::with_capacity(PIECE_BYTES);
+        loop {
+            piece.clear();
+            let read = (&mut output).take(PIECE_BYTES as u64).read_to_end(&mut piece);
+            read.map_err(GitError::io("reading from git cat-file"))?;
+            if piece.is_empty() {
+                return Ok(if running.finish().is_ok() { BlobRead::Read } else { BlobRead::Corrupt });
+            }
+            if !sink(&piece) {
+                return Ok(BlobRead::Read);
+            }
+        }
+    }
+
     fn content(&self) -> &[u8] {
         &self.content
     }
@@ -231,6 +251,13 @@ mod tests {
         let mut reader = CatFile::new(repository.path());
         reader.request(&mut oids.iter().map(|oid| &**oid)).unwrap();
         assert_eq!(reader.next(5).unwrap(), BlobRead::TooLarge(6));
+        let mut pieces = Vec::new();
+        let read = reader.pieces(&oids[0], &mut |piece| {
+            pieces.extend_from_slice(piece);
+            true
+        });
+        assert_eq!((read.unwrap(), &pieces[..]), (BlobRead::Read, &b"large!"[..]));
+        assert_eq!(reader.pieces(&[1; 20], &mut |_| true).unwrap(), BlobRead::Corrupt);
         assert_eq!(reader.next(5).unwrap(), BlobRead::Read);
         reader.request(&mut oids.iter().map(|oid| &**oid)).unwrap();
         reader.reset();

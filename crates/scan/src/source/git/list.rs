@@ -266,10 +266,8 @@ fn write(listed: &Listed, dir: &Path) -> std::io::Result<[u8; 16]> {
 fn history(repository: &Path) -> Result<Listed, GitError> {
     match Store::open(repository).and_then(|store| super::store::history::listed(&store)) {
         Ok(listed) => Ok(listed),
-        Err(error) => by_git::history(repository).map_err(|by_git| match by_git {
-            GitError::Missing(missing) => GitError::Neither { missing, reason: error.to_string() },
-            other => other,
-        }),
+        Err(error) => by_git::history(repository)
+            .map_err(|by_git| GitError::Neither { reason: error.to_string(), by_git: Box::new(by_git) }),
     }
 }
 

@@ -20,13 +20,13 @@ pub enum GitError {
     /// There is no git.
     #[error("cannot run git: {0}; this needs git 2.36 or later in the PATH")]
     Missing(std::io::Error),
-    /// We cannot read it, and there is no git.
-    #[error("{reason}, and git cannot be run: {missing}")]
+    /// Neither we nor git can read it.
+    #[error("{reason}; git does not help: {by_git}")]
     Neither {
         /// Why we cannot.
         reason: String,
         /// Why git cannot.
-        missing: std::io::Error,
+        by_git: Box<GitError>,
     },
     /// Git ended before it was done.
     #[error("git {command} in {} failed ({status}): {message}", path.display())]

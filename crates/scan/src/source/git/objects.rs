@@ -180,3 +180,12 @@ impl ItemPages for ObjectPages<'_> {
         Ok(Page { items, token: None, is_last: false })
     }
 }
+
+/// A reader of a repository's blobs: our own, or git.
+#[cfg(test)]
+pub(crate) fn reader_of(path: &Path, by_ourselves: bool) -> Box<dyn BlobReader> {
+    match by_ourselves {
+        true => Box::new(StoreReader::new(path, Arc::new(Store::open(path).unwrap()))),
+        false => Box::new(CatFile::new(path)),
+    }
+}

@@ -12,6 +12,10 @@ pub trait BlobReader: std::fmt::Debug + Send {
     /// Reads the next one, as long as it is at most `bytes_max` bytes long.
     fn next(&mut self, bytes_max: u64) -> Result<BlobRead, GitError>;
 
+    /// Reads a blob that is too large to be held, and offers it to `sink` in pieces of some hundred kilobytes until it wants
+    /// no more. Not every one can be read so: then it is too large.
+    fn pieces(&mut self, oid: &[u8], sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<BlobRead, GitError>;
+
     /// The content of the last one, if it was read.
     fn content(&self) -> &[u8];
 
@@ -39,8 +43,10 @@ pub struct Kin<'r> {
 pub enum BlobRead {
     /// It was read.
     Read,
-    /// It is larger than asked for, so many bytes.
+    /// It is larger than asked for, or made from something that is too large for memory; so many bytes.
     TooLarge(u64),
+    /// The operating system refuses.
+    Denied,
     /// The repository does not have it.
     Missing,
     /// It cannot be read.

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::delta::Copied;
+use super::kinds::Kinds;
 use super::oid::Oid;
 use super::pack::{Held, PackReader};
-use super::{At, CHAIN_MAX, Kind, OBJECT_BYTES_MAX, ObjectError, Store, apply};
+use super::{At, CHAIN_MAX, Kind, NO_END, OBJECT_BYTES_MAX, ObjectError, Store, TOO_MUCH, WORK_BYTES_MAX, apply};
 use crate::edited::Quiet;
 use crate::source::git::GitError;
 use crate::source::git::reader::{BlobRead, BlobReader, Kin};
@@ -43,6 +44,8 @@ pub(crate) struct StoreReader {
     /// A blob that lies in a file of its own.
     loose: Option<Vec<u8>>,
     delta: Vec<u8>,
+    /// Deltas that lead nowhere, once one was met.
+    kinds: Kinds,
     /// Buffers to use again.
     spare: Vec<Vec<u8>>,
 }
@@ -61,6 +64,7 @@ impl StoreReader {
             copied: Vec::new(),
             loose: None,
             delta: Vec::new(),
+            kinds: Kinds::default(),
             spare: Vec::new(),
         }
     }
@@ -96,6 +100,7 @@ impl StoreReader {
         {
             self.cut_chain(0);
             self.reader = PackReader::new();
+            self.kinds = Kinds::default();
             self.store = Arc::new(store);
         }
         self.store.find(oid).ok_or(ObjectError::Missing)
@@ -117,16 +122,21 @@ impl StoreReader {
             wanted.push((at, entry));
             match store.base_of(pack, &entry)? {
                 None => break 0,
-                Some(_) if wanted.len() > CHAIN_MAX => {
-                    return Err(ObjectError::Corrupt("a chain of deltas has no end"));
+                Some(base) if wanted.len() > CHAIN_MAX || self.kinds.leads_nowhere(pack, base) => {
+                    // Looks whether it is a ring, so that the others on it are not tried.
+                    self.kinds.packed(&store, &mut self.reader, pack, offset);
+                    return Err(NO_END);
                 }
                 Some(base) => at = base,
             }
             entry = store.entry(&mut self.reader, pack, at)?;
         };
         self.cut_chain(known);
+        let mut work = 0;
         while let Some((offset, entry)) = wanted.pop() {
             let bytes_max = if wanted.is_empty() { bytes_max } else { OBJECT_BYTES_MAX };
+            // Of large ones only the base stays while the next is made.
+            self.drop_first(1);
             let mut content = self.buffer();
             let kind = match entry.held {
                 Held::Whole(_) if entry.size > bytes_max => return Err(ObjectError::TooLarge(entry.size)),
@@ -139,10 +149,17 @@ impl StoreReader {
                     let base = self.chain.last().expect("a delta is never the first of a chain");
                     let kind = base.kind;
                     store.inflate(&mut self.reader, pack, &entry, &mut self.delta)?;
-                    apply(&base.content, &self.delta, bytes_max, &mut content, &mut self.copied)?;
+                    let applied = apply(&base.content, &self.delta, bytes_max, &mut content, &mut self.copied);
+                    self.delta.clear();
+                    self.delta.shrink_to(KEPT_BYTES_MAX / 8);
+                    applied?;
                     kind
                 }
             };
+            work += content.len() as u64;
+            if work > WORK_BYTES_MAX {
+                return Err(TOO_MUCH);
+            }
             self.push(Link { offset, kind, content, searched: None });
         }
         match self.chain.last() {
@@ -154,11 +171,37 @@ impl StoreReader {
         }
     }
 
+    /// Offers a blob of any size in pieces, if it is stored whole.
+    fn whole_in_pieces(&mut self, oid: &Oid, sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), ObjectError> {
+        const NO_BLOB: ObjectError = ObjectError::Corrupt("it is no blob");
+        match self.find(oid)? {
+            At::Loose(dir) => {
+                let loose = self.store.loose(dir, oid)?;
+                if loose.kind == Kind::Blob { loose.pieces(sink) } else { Err(NO_BLOB) }
+            }
+            At::Pack(pack, offset) => {
+                let entry = self.store.entry(&mut self.reader, pack, offset)?;
+                match entry.held {
+                    Held::Whole(Kind::Blob) => {
+                        self.reader.pieces(pack, &self.store.packs[pack], entry.data_at, entry.size, sink)
+                    }
+                    Held::Whole(_) => Err(NO_BLOB),
+                    Held::DeltaTo(_) | Held::DeltaToNamed(_) => Err(ObjectError::TooLarge(entry.size)),
+                }
+            }
+        }
+    }
+
     fn push(&mut self, link: Link) {
         self.chain_bytes += link.content.len();
         self.chain.push(link);
         // The last two stay: the blob, and the one it is made from.
-        while self.chain_bytes > KEPT_BYTES_MAX && self.chain.len() > 2 {
+        self.drop_first(2);
+    }
+
+    /// Drops the beginning of the chain as long as it is too large, but for the last `len` links.
+    fn drop_first(&mut self, len: usize) {
+        while self.chain_bytes > KEPT_BYTES_MAX && self.chain.len() > len {
             let first = self.chain.remove(0);
             self.chain_bytes -= first.content.len();
             self.keep_buffer(first.content);
@@ -185,6 +228,15 @@ impl StoreReader {
     }
 }
 
+/// An error of the operating system: of this object, or one that passes.
+fn object_failed(source: std::io::Error) -> Result<BlobRead, GitError> {
+    match source.kind() {
+        std::io::ErrorKind::PermissionDenied => Ok(BlobRead::Denied),
+        std::io::ErrorKind::InvalidData => Ok(BlobRead::Corrupt),
+        _ => Err(GitError::Io { what: "reading an object", source }),
+    }
+}
+
 impl BlobReader for StoreReader {
     fn request(&mut self, oids: &mut dyn Iterator<Item = &[u8]>) -> Result<(), GitError> {
         self.asked.extend(oids.map(Oid::new));
@@ -196,15 +248,27 @@ impl BlobReader for StoreReader {
         match self.read(&oid, bytes_max) {
             Ok(()) => Ok(BlobRead::Read),
             Err(ObjectError::Missing) => Ok(BlobRead::Missing),
-            Err(ObjectError::TooLarge(size)) if size > bytes_max => Ok(BlobRead::TooLarge(size)),
-            // Small itself, and made from something that is too large for memory: not left out on purpose.
-            Err(ObjectError::TooLarge(_)) => Ok(BlobRead::Corrupt),
+            Err(ObjectError::TooLarge(size)) => Ok(BlobRead::TooLarge(size)),
             Err(ObjectError::Corrupt(_)) => {
                 // What was put together before it broke is of no further use.
                 self.cut_chain(0);
                 Ok(BlobRead::Corrupt)
             }
-            Err(ObjectError::Io(source)) => Err(GitError::Io { what: "reading an object", source }),
+            Err(ObjectError::Io(source)) => object_failed(source),
+        }
+    }
+
+    fn pieces(&mut self, oid: &[u8], sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<BlobRead, GitError> {
+        let read = match Oid::new(oid) {
+            Some(oid) => self.whole_in_pieces(&oid, sink),
+            None => Err(ObjectError::Missing),
+        };
+        match read {
+            Ok(()) => Ok(BlobRead::Read),
+            Err(ObjectError::Missing) => Ok(BlobRead::Missing),
+            Err(ObjectError::TooLarge(size)) => Ok(BlobRead::TooLarge(size)),
+            Err(ObjectError::Corrupt(_)) => Ok(BlobRead::Corrupt),
+            Err(ObjectError::Io(source)) => object_failed(source),
         }
     }
 

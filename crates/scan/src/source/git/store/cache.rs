@@ -1,12 +1,15 @@
 //! Any object by its name, for walks: commits, and trees that are deltas of one another.
+//!
+//! What is remembered is what others are made from: trees, and whatever was met as a base.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::delta::Copied;
+use super::kinds::Kinds;
 use super::oid::Oid;
 use super::pack::{Held, PackReader};
-use super::{At, CHAIN_MAX, Kind, OBJECT_BYTES_MAX, ObjectError, Store, apply};
+use super::{At, CHAIN_MAX, Kind, NO_END, OBJECT_BYTES_MAX, ObjectError, Store, TOO_MUCH, WORK_BYTES_MAX, apply};
 
 /// Bytes kept, at most twice: what was not used while so many came in is forgotten.
 const GENERATION_BYTES: usize = 12 << 20;
@@ -23,12 +26,13 @@ pub(crate) struct ObjectCache<'s> {
     young_bytes: usize,
     delta: Vec<u8>,
     copied: Vec<Copied>,
+    kinds: Kinds,
 }
 
 impl<'s> ObjectCache<'s> {
     pub(crate) fn new(store: &'s Store) -> Self {
-        let (young, old) = Default::default();
-        Self { store, reader: PackReader::new(), young, old, young_bytes: 0, delta: Vec::new(), copied: Vec::new() }
+        let (young, old, delta, copied, kinds) = Default::default();
+        Self { store, reader: PackReader::new(), young, old, young_bytes: 0, delta, copied, kinds }
     }
 
     /// Reads an object.
@@ -57,22 +61,31 @@ impl<'s> ObjectCache<'s> {
                     let mut content = Vec::new();
                     self.store.inflate(&mut self.reader, pack, &entry, &mut content)?;
                     let content = Rc::new(content);
-                    self.remember(pack, at, kind, &content);
+                    self.remember(pack, at, kind, &content, !chain.is_empty());
                     break (kind, content);
                 }
-                (_, Some(base)) if chain.len() < CHAIN_MAX => {
+                (_, Some(base)) if chain.len() < CHAIN_MAX && !self.kinds.leads_nowhere(pack, base) => {
                     chain.push((at, entry));
                     at = base;
                 }
-                _ => return Err(ObjectError::Corrupt("a chain of deltas has no end")),
+                _ => {
+                    // Looks whether it is a ring, so that the others on it are not tried.
+                    self.kinds.packed(self.store, &mut self.reader, pack, offset);
+                    return Err(NO_END);
+                }
             }
         };
+        let mut work = content.len() as u64;
         for (at, entry) in chain.into_iter().rev() {
             self.store.inflate(&mut self.reader, pack, &entry, &mut self.delta)?;
             let mut result = Vec::new();
             apply(&content, &self.delta, OBJECT_BYTES_MAX, &mut result, &mut self.copied)?;
             content = Rc::new(result);
-            self.remember(pack, at, kind, &content);
+            work += content.len() as u64;
+            if work > WORK_BYTES_MAX {
+                return Err(TOO_MUCH);
+            }
+            self.remember(pack, at, kind, &content, at != offset);
         }
         Ok((kind, content))
     }
@@ -82,13 +95,13 @@ impl<'s> ObjectCache<'s> {
             return Some(known.clone());
         }
         let (kind, content) = self.old.remove(&(pack, at))?;
-        self.remember(pack, at, kind, &content);
+        self.remember(pack, at, kind, &content, true);
         Some((kind, content))
     }
 
-    fn remember(&mut self, pack: usize, at: u64, kind: Kind, content: &Rc<Vec<u8>>) {
-        // Commits and tags are seldom bases, and blobs are not walked.
-        if kind != Kind::Tree || content.len() > GENERATION_BYTES / 4 {
+    fn remember(&mut self, pack: usize, at: u64, kind: Kind, content: &Rc<Vec<u8>>, is_base: bool) {
+        // Commits and tags are seldom bases.
+        if (kind != Kind::Tree && !is_base) || content.len() > GENERATION_BYTES / 4 {
             return;
         }
         if self.young_bytes + content.len() > GENERATION_BYTES {
@@ -97,5 +110,10 @@ impl<'s> ObjectCache<'s> {
         }
         self.young_bytes += content.len();
         self.young.insert((pack, at), (kind, Rc::clone(content)));
+    }
+    /// Whether what lies there is remembered.
+    #[cfg(test)]
+    pub(super) fn knows(&self, at: (usize, u64)) -> bool {
+        self.young.contains_key(&at) || self.old.contains_key(&at)
     }
 }

@@ -1,5 +1,6 @@
 //! Which blobs a history holds, in the order in which they are cheap to read.
 
+use super::kinds::Kinds;
 use super::layout::LayoutError;
 use super::oid::Oid;
 use super::order::by_delta;
@@ -38,10 +39,11 @@ pub(in crate::source::git) fn listed(store: &Store) -> Result<Listed, LayoutErro
 fn unmet(store: &Store, walked: &Walked) -> Result<Vec<Oid>, LayoutError> {
     let all = store.all().map_err(|source| LayoutError::Io { path: "objects".into(), source })?;
     let mut reader = PackReader::new();
+    let mut kinds = Kinds::default();
     let mut is_blob = |oid: &Oid| {
-        let kind = store.find(oid).map(|at| store.kind_and_size(&mut reader, oid, at));
+        let kind = store.find(oid).and_then(|at| kinds.of(store, &mut reader, oid, at));
         // What cannot even be told is listed, so that it is counted.
-        !matches!(kind, Some(Ok((Kind::Commit | Kind::Tree | Kind::Tag, _))))
+        !matches!(kind, Some(Kind::Commit | Kind::Tree | Kind::Tag))
     };
     Ok(all.into_iter().filter(|oid| !walked.blobs.contains_key(oid) && is_blob(oid)).collect())
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use flate2::read::ZlibDecoder;
 
 use super::oid::Oid;
+use super::pack::PIECE_BYTES;
 use super::{Kind, OBJECT_BYTES_MAX, ObjectError, plain_file};
 use crate::source::git::hex_oid;
 
@@ -79,6 +80,26 @@ impl Loose {
             Ok(())
         } else {
             Err(ObjectError::Corrupt("an object is not as long as it says"))
+        }
+    }
+}
+
+impl Loose {
+    /// Offers the content to `sink` in pieces, until it wants no more.
+    pub(super) fn pieces(mut self, sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), ObjectError> {
+        let (mut piece, mut rest) = (vec![0; PIECE_BYTES], self.size);
+        while rest > 0 {
+            let len = rest.min(PIECE_BYTES as u64) as usize;
+            let read = self.content.read_exact(&mut piece[..len]);
+            read.map_err(|_| ObjectError::Corrupt("an object cannot be inflated"))?;
+            rest -= len as u64;
+            if !sink(&piece[..len]) {
+                return Ok(());
+            }
+        }
+        match self.content.read(&mut piece[..1]) {
+            Ok(0) => Ok(()),
+            _ => Err(ObjectError::Corrupt("an object is not as long as it says")),
         }
     }
 }

@@ -9,6 +9,7 @@
 //! | `layout`, `refs` | where a repository keeps what, and what its refs point at |
 //! | `plain_file` | files that are files |
 //! | `index`, `pack`, `delta`, `loose` | how objects are stored |
+//! | `kinds` | of which type an object is |
 //! | `cache`, `commit` | any object by name, for walks over commits and trees; what a commit says |
 //! | `walk` | which blobs refs lead to, and by which commit each came in |
 //! | `order` | the order in which blobs are cheap to read |
@@ -23,7 +24,10 @@ pub(crate) mod cache;
 pub(crate) mod commit;
 pub mod delta;
 pub(crate) mod history;
+#[cfg(test)]
+mod hostile;
 mod index;
+mod kinds;
 pub(crate) mod layout;
 mod loose;
 pub(crate) mod oid;
@@ -42,10 +46,16 @@ use loose::Loose;
 use oid::Oid;
 use pack::{Entry, Held, Pack, PackReader};
 
-/// Largest object that is put together, be it only to make a smaller one from it.
-const OBJECT_BYTES_MAX: u64 = 512 << 20;
+/// Largest object that is held in memory, be it only to make a smaller one from it. Larger blobs that are stored whole are
+/// read in pieces.
+pub(crate) const OBJECT_BYTES_MAX: u64 = 64 << 20;
 /// Longest chain of deltas; git makes none beyond 4,095.
 const CHAIN_MAX: usize = 10_000;
+/// Most bytes that are put together on the way to one object; fifty changes to the largest one fit in.
+const WORK_BYTES_MAX: u64 = 4 << 30;
+
+const NO_END: ObjectError = ObjectError::Corrupt("a chain of deltas has no end");
+const TOO_MUCH: ObjectError = ObjectError::Corrupt("it takes too much to put it together");
 
 /// Types of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,27 +153,6 @@ impl Store {
 
     fn loose(&self, dir: usize, oid: &Oid) -> Result<Loose, ObjectError> {
         loose::open(&self.object_dirs[dir], oid)?.ok_or(ObjectError::Missing)
-    }
-
-    /// The type and length of an object.
-    fn kind_and_size(&self, reader: &mut PackReader, oid: &Oid, at: At) -> Result<(Kind, u64), ObjectError> {
-        let (pack, mut offset) = match at {
-            At::Loose(dir) => return self.loose(dir, oid).map(|loose| (loose.kind, loose.size)),
-            At::Pack(pack, offset) => (pack, offset),
-        };
-        let mut size = None;
-        for _ in 0..CHAIN_MAX {
-            let entry = self.entry(reader, pack, offset)?;
-            if size.is_none() {
-                size = Some(self.size_of(reader, pack, &entry)?);
-            }
-            match (self.base_of(pack, &entry)?, entry.held) {
-                (None, Held::Whole(kind)) => return Ok((kind, size.unwrap_or(entry.size))),
-                (Some(base), _) => offset = base,
-                (None, _) => break,
-            }
-        }
-        Err(ObjectError::Corrupt("a chain of deltas has no end"))
     }
 
     /// The length of the object that an entry holds.

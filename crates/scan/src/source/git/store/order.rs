@@ -37,8 +37,8 @@ pub(crate) fn by_delta(store: &Store, blobs: &[Oid]) -> Vec<Ordered> {
     for (blob, oid) in blobs.iter().enumerate() {
         match store.find(oid) {
             Some(At::Pack(pack, offset)) => nodes.push(Node { pack, offset, base: None, blob, size: 0 }),
-            Some(at @ At::Loose(_)) => {
-                let size = store.kind_and_size(&mut reader, oid, at).map_or(0, |(_, size)| size);
+            Some(At::Loose(dir)) => {
+                let size = store.loose(dir, oid).map_or(0, |loose| loose.size);
                 loose.push(Ordered { blob, size, is_present: true });
             }
             None => missing.push(Ordered { blob, size: 0, is_present: false }),

@@ -17,6 +17,10 @@ const WINDOW_BYTES: usize = 16 << 10;
 const HEAD_BYTES: usize = 64;
 /// Room beyond the end of what is inflated: with it, the fast way goes on to the last byte.
 const SLACK_BYTES: usize = 320;
+/// Room that is made at a time, so that an object that lies about its length takes no more memory than it fills.
+const ROOM_BYTES: usize = 256 << 10;
+/// Bytes of a large object that are offered at a time.
+pub(super) const PIECE_BYTES: usize = 256 << 10;
 
 /// A pack and its index.
 #[derive(Debug)]
@@ -169,6 +173,44 @@ impl PackReader {
         if out.len() == size { Ok(()) } else { Err(ObjectError::Corrupt("an object is not as long as its pack says")) }
     }
 
+    /// Offers what begins at `at`, and is `size` bytes long, to `sink` in pieces, until it wants no more.
+    pub(super) fn pieces(
+        &mut self,
+        number: usize,
+        pack: &Pack,
+        mut at: u64,
+        size: u64,
+        sink: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<(), ObjectError> {
+        let (mut piece, mut filled) = (vec![0; PIECE_BYTES], 0);
+        self.inflate.reset(true);
+        loop {
+            let left = self.window(number, pack, at, 1)?.len();
+            if left == 0 {
+                return Err(ObjectError::Corrupt("a pack ends within an object"));
+            }
+            let skip = self.window.len() - left;
+            let (before_in, before_out) = (self.inflate.total_in(), self.inflate.total_out());
+            let status = self.inflate.decompress(&self.window[skip..], &mut piece[filled..], FlushDecompress::None);
+            let status = status.map_err(|_| ObjectError::Corrupt("an object cannot be inflated"))?;
+            let (consumed, made) = (self.inflate.total_in() - before_in, self.inflate.total_out() - before_out);
+            at += consumed;
+            filled += made as usize;
+            let is_end = status == Status::StreamEnd;
+            if self.inflate.total_out() > size || (is_end && self.inflate.total_out() < size) {
+                return Err(ObjectError::Corrupt("an object is not as long as its pack says"));
+            }
+            if (is_end || filled == piece.len()) && !sink(&piece[..std::mem::take(&mut filled)]) {
+                return Ok(());
+            }
+            match (consumed, made) {
+                _ if is_end => return Ok(()),
+                (0, 0) => return Err(ObjectError::Corrupt("an object cannot be inflated")),
+                _ => {}
+            }
+        }
+    }
+
     /// Inflates the first bytes of what begins at `at`: at most `len_max`.
     pub(super) fn inflate_head(
         &mut self,
@@ -191,9 +233,13 @@ impl PackReader {
         to_the_end: bool,
     ) -> Result<(), ObjectError> {
         out.clear();
-        out.reserve_exact(len + if to_the_end { SLACK_BYTES } else { 0 });
+        let room_max = len + if to_the_end { SLACK_BYTES } else { 0 };
         self.inflate.reset(true);
         loop {
+            if out.len() == out.capacity().min(room_max) {
+                let room = room_max.min((2 * out.len()).max(ROOM_BYTES));
+                out.reserve_exact(room - out.len());
+            }
             // Fills the window at the end of what it shows.
             let left = self.window(number, pack, at, 1)?.len();
             if left == 0 {

@@ -21,8 +21,10 @@ const TAGS_MAX: usize = 64;
 const PATH_BYTES_MAX: usize = 4_096;
 /// Bytes of the trees on the way from a root to where the walk is; real ones have thousandths of it.
 const OPEN_BYTES_MAX: usize = 128 << 20;
-/// Most parents, of all commits together; the largest histories have a tenth of it.
-const PARENTS_MAX: usize = 16 << 20;
+/// Most parents of one commit; the record is 66.
+const PARENTS_MAX: usize = 4_096;
+/// Most parents of all commits together; the largest histories have a fifth of it.
+const ALL_PARENTS_MAX: usize = 8 << 20;
 
 type Table<V> = HashMap<Oid, V, foldhash::fast::RandomState>;
 
@@ -253,7 +255,7 @@ impl Commits {
             if self.numbers.contains_key(&oid) {
                 continue;
             }
-            let room = PARENTS_MAX - self.parents.len();
+            let room = PARENTS_MAX.min(ALL_PARENTS_MAX - self.parents.len());
             let read = walk.objects.read(&oid).and_then(|(kind, content)| {
                 let head = (kind == Kind::Commit).then(|| Head::of(&content, room)).flatten();
                 head.ok_or(ObjectError::Corrupt("a commit makes no sense"))
@@ -265,7 +267,7 @@ impl Commits {
                     let first = self.parents.len();
                     if !shallow.contains(&oid) {
                         self.parents.extend(&head.parents);
-                        wanted.extend(head.parents);
+                        wanted.extend(head.parents.iter().filter(|&parent| !self.numbers.contains_key(parent)));
                     } else if !head.parents.is_empty() {
                         walk.walked.cut.push(oid);
                     }
