@@ -3,8 +3,18 @@
 use core::fmt;
 
 /// Writes `bytes` as lowercase hex.
+///
+/// An id at a time goes to the formatter, not a byte: a store's paths are made of ids, and the formatter's own work was most of
+/// what a path cost.
 pub(crate) fn write(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes.chunks(32).try_for_each(|chunk| {
+        let mut digits = [0; 64];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(chunk) {
+            pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        }
+        f.write_str(core::str::from_utf8(&digits[..2 * chunk.len()]).map_err(|_| fmt::Error)?)
+    })
 }
 
 /// Why a text is not hex, or not as much of it as was asked for.

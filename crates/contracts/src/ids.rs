@@ -152,7 +152,7 @@ macro_rules! hex_text {
     ($name:ident, $word:literal) => {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{:016x}", self.0)
+                hex::write(&self.0.to_be_bytes(), f)
             }
         }
 

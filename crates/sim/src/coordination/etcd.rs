@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::rc::Rc;
 use std::time::Duration;
 
 use tessera_contracts::ids::ShardId;
@@ -42,7 +43,8 @@ pub fn stage(config: &Config, level: Level) -> Stage<sync::SimEtcdCoordinator> {
         rates: rates(level),
         last_heartbeat: Moment::default(),
         misses: 0,
-        revision: Revision::default(),
+        vouched: Rc::default(),
+        vouched_at: Revision::default(),
     };
     Stage::new(checkers::all(), config.clone(), backend, Sink::of(config)).with_weather(Box::new(weather))
 }
@@ -65,8 +67,9 @@ struct Store {
     last_heartbeat: Moment,
     /// How often a compare-and-set had missed when last asked.
     misses: u64,
-    /// How far the store was when last asked.
-    revision: Revision,
+    /// The shards that had an owner, and how far the store was then: owners come and go with a revision.
+    vouched: Rc<BTreeSet<ShardId>>,
+    vouched_at: Revision,
 }
 
 impl fmt::Debug for Store {
@@ -84,8 +87,16 @@ impl<B> Weather<B> for Store {
         self.kv.set_fault_rates(if may_happen { self.rates } else { FaultRates::NONE });
     }
 
-    fn vouched(&self) -> Option<BTreeSet<ShardId>> {
-        Some(self.kv.inspect(|store| store.keys().filter_map(|path| owned_shard(path)).collect()))
+    fn vouched(&mut self) -> Option<Rc<BTreeSet<ShardId>>> {
+        let revision = self.kv.inspect(|store| store.revision());
+        if self.vouched_at != revision {
+            self.vouched_at = revision;
+            self.vouched = self
+                .kv
+                .inspect(|store| store.keys().filter_map(|path| owned_shard(path)).collect::<BTreeSet<_>>())
+                .into();
+        }
+        Some(Rc::clone(&self.vouched))
     }
 
     fn missed(&mut self) -> bool {
@@ -93,9 +104,8 @@ impl<B> Weather<B> for Store {
         self.misses > before
     }
 
-    fn moved(&mut self) -> bool {
-        let now = self.kv.inspect(|store| store.revision());
-        std::mem::replace(&mut self.revision, now) != now
+    fn version(&self) -> u64 {
+        self.kv.inspect(|store| store.revision()).0.unsigned_abs()
     }
 
     fn time(&self) -> Duration {

@@ -4,6 +4,7 @@
 //! of them can be played again without anybody who asks, and shortened.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::Duration;
 
 use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, WorkerId};
@@ -69,7 +70,7 @@ pub trait Weather<B>: std::fmt::Debug {
     }
 
     /// The shards whose holder the store vouches for; none if what the records say is all there is to know.
-    fn vouched(&self) -> Option<BTreeSet<ShardId>> {
+    fn vouched(&mut self) -> Option<Rc<BTreeSet<ShardId>>> {
         None
     }
 
@@ -78,9 +79,9 @@ pub trait Weather<B>: std::fmt::Debug {
         false
     }
 
-    /// Whether the store may have changed since this was last asked, by what arrived late or ran out.
-    fn moved(&mut self) -> bool {
-        false
+    /// A number that changes whenever something is stored, also by what arrives late or runs out between two calls.
+    fn version(&self) -> u64 {
+        0
     }
 
     /// What time it is in the store, where time passes in a call.
@@ -110,6 +111,10 @@ pub struct Stage<B> {
     weather: Box<dyn Weather<B>>,
     scratch: AcquireScratch,
     mirror: Mirror,
+    /// The store's version when its records were last read.
+    version: u64,
+    /// The run as last read, and the store's version then.
+    run: Option<(u64, Rc<RunRecord>)>,
     sink: Sink,
     checkers: Vec<Box<dyn Checker>>,
     clock_offsets: Vec<i64>,
@@ -149,6 +154,8 @@ impl<B: Backend> Stage<B> {
             weather: Box::new(Indoors),
             scratch: AcquireScratch::default(),
             mirror,
+            version: 0,
+            run: None,
             sink,
             checkers,
             marks: Marks::default(),
@@ -194,11 +201,12 @@ impl<B: Backend> Stage<B> {
     ) -> Result<T, Violation> {
         self.script.push(Deed::Call(self.now, call.clone(), store_may_fail));
         self.look_for_late_changes()?;
-        let run_before = self.run_record().status;
+        let run_before = self.run().status;
         let vouched_before = self.weather.vouched();
         self.weather.set_faults(store_may_fail);
         let asked_at = self.weather.time();
         let (own, answer) = ask(&mut self.backend);
+        self.run = None;
         let waited = self.weather.time() > asked_at;
         self.weather.set_faults(false);
         if self.weather.restart_if_down(&mut self.backend) {
@@ -218,9 +226,9 @@ impl<B: Backend> Stage<B> {
             vouched_before.as_ref().zip(vouched.as_ref()).is_some_and(|(before, after)| !before.is_subset(after));
         let everything = parks_unseen || lost || self.calls.is_multiple_of(SWEEP_PACE);
         let changes = self.mirror.read_after(&mut self.backend, call, &answer, everything);
-        let run = self.run_record();
+        let run = self.run();
         // What this call wrote is read above; what the store does by itself from here on is not.
-        self.weather.moved();
+        self.version = self.weather.version();
         let sight = Sight {
             config: &self.config,
             now: self.now,
@@ -232,8 +240,8 @@ impl<B: Backend> Stage<B> {
             run: &run,
             sink: &self.sink,
             clock_offsets: &self.clock_offsets,
-            vouched_before: vouched_before.as_ref(),
-            vouched: vouched.as_ref(),
+            vouched_before: vouched_before.as_deref(),
+            vouched: vouched.as_deref(),
             waited,
         };
         self.marks.see(&sight);
@@ -246,12 +254,13 @@ impl<B: Backend> Stage<B> {
 
     /// What a store was asked long ago it may do now: the records are read again before they are relied on.
     pub fn look_for_late_changes(&mut self) -> Result<(), Violation> {
-        if !self.weather.moved() {
+        let version = self.weather.version();
+        if std::mem::replace(&mut self.version, version) == version {
             return Ok(());
         }
         let changes = self.mirror.read_all(&mut self.backend);
         let vouched = self.weather.vouched();
-        let late = |checker: &mut Box<dyn Checker>| (checker.name(), checker.after_late(&changes, vouched.as_ref()));
+        let late = |checker: &mut Box<dyn Checker>| (checker.name(), checker.after_late(&changes, vouched.as_deref()));
         let mut said = self.checkers.iter_mut().map(late);
         match said.find_map(|(name, said)| Some((name, said.err()?))) {
             Some((property, what)) => Err(self.violation(property, what)),
@@ -326,9 +335,17 @@ impl<B: Backend> Stage<B> {
         Violation { property, what, calls, script: self.script.clone() }
     }
 
-    /// The run as the backend has it.
-    pub fn run_record(&mut self) -> RunRecord {
-        self.backend.get_run(TENANT, RUN).expect("the simulated run is there")
+    /// The run as the backend has it; read anew only after a call, and where the store has changed.
+    pub fn run(&mut self) -> Rc<RunRecord> {
+        let version = self.weather.version();
+        match &self.run {
+            Some((then, run)) if *then == version => Rc::clone(run),
+            _ => {
+                let run = Rc::new(self.backend.get_run(TENANT, RUN).expect("the simulated run is there"));
+                self.run = Some((version, Rc::clone(&run)));
+                run
+            }
+        }
     }
 
     /// All records as last read.
@@ -337,7 +354,7 @@ impl<B: Backend> Stage<B> {
     }
 
     /// Whether the store can lose sight of a holder.
-    pub fn may_lose_holders(&self) -> bool {
+    pub fn may_lose_holders(&mut self) -> bool {
         self.weather.vouched().is_some()
     }
 

@@ -150,14 +150,14 @@ impl<B: Backend + 'static> World<B> {
         }
         let calm_steps = self.steps - storm_steps;
         let mut stage = self.stage.borrow_mut();
-        let run = stage.run_record().status;
+        let run = stage.run().status;
         stage.end(&Ending { run, calm_steps, calm_steps_max })?;
         let (calls, marks) = (stage.calls(), stage.marks().clone());
         Ok(Report { steps: self.steps, calls, marks, trace_hash: self.trace_hash })
     }
 
     fn is_settled(&mut self) -> bool {
-        self.stage.borrow_mut().run_record().status.is_terminal()
+        self.stage.borrow_mut().run().status.is_terminal()
     }
 
     fn is_calm(&self) -> bool {
@@ -212,7 +212,7 @@ impl<B: Backend + 'static> World<B> {
     fn tell(&mut self, step: impl FnOnce() -> Step) {
         if let Some(recorder) = &mut self.recorder {
             let mut stage = self.stage.borrow_mut();
-            let run = stage.run_record().status;
+            let run = stage.run().status;
             recorder.note(step(), self.now, run, stage.records());
         }
     }
@@ -319,7 +319,7 @@ impl<B: Backend + 'static> World<B> {
         let may_lose = stage.may_lose_holders();
         let stormy = !self.is_calm() && !may_lose;
         stage.look_for_late_changes()?;
-        let run = stage.run_record().status;
+        let run = stage.run().status;
         let Some((way, call)) = self.vandal.ask(self.now, stage.records(), run, may_lose) else {
             return Ok(());
         };
