@@ -8,12 +8,10 @@
 //! What a session knows is in [`SessionState`] and changes only there; [`WorkerSession`] and [`AsyncWorkerSession`] differ
 //! in how they wait, not in what they do.
 
-mod async_worker;
 mod failure;
 mod state;
 mod worker;
 
-pub use async_worker::AsyncWorkerSession;
 pub use failure::{SafePointError, SessionFailure};
 pub use state::{AfterSafePoint, SafePointAction, SessionState};
-pub use worker::WorkerSession;
+pub use worker::{AsyncWorkerSession, WorkerSession};

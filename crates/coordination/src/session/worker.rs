@@ -1,4 +1,4 @@
-//! A worker's session on a sync backend.
+//! A worker's session, on a sync and on an async backend: written once, with or without waiting.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -9,7 +9,7 @@ use tessera_contracts::{CursorUpdate, ShardSpecRef};
 
 use super::failure::{SafePointError, SessionFailure};
 use super::state::{AfterSafePoint, SafePointAction, SessionState};
-use crate::backend::{CoordinationBackend, ShardClaiming};
+use crate::backend::{AsyncCoordinationBackend, AsyncShardClaiming, CoordinationBackend, ShardClaiming};
 use crate::decide::renew::RenewResult;
 use crate::error::{
     AcquireError, CheckpointError, ClaimError, CompleteError, IdempotentOutcome, ParkError, ReleaseError, RenewError,
@@ -21,252 +21,277 @@ use crate::record::orders::Orders;
 use crate::record::park::Park;
 use crate::record::snapshot::{AcquireResultView, AcquireScratch, CapacityHint, ShardSnapshot};
 
-/// One worker's hold on one shard. It borrows the backend, so there is one session per reference to it.
-///
-/// A second session while the first is in use does not compile, and neither does a session that is used after a terminal
-/// call took it:
-///
-/// ```
-/// # use tessera_contracts::*;
-/// # use tessera_coordination::{InMemoryCoordinator, WorkerSession};
-/// # fn one_after_the_other(memory: &mut InMemoryCoordinator, now: LogicalTime, tenant: TenantId, key: ShardKey) {
-/// let first = WorkerSession::new(memory, now, tenant, key, WorkerId::new(1)).unwrap();
-/// first.complete(now, CursorUpdate::initial(), OpId::new(1)).unwrap();
-/// let second = WorkerSession::new(memory, now, tenant, key, WorkerId::new(1)).unwrap();
-/// # }
-/// ```
-///
-/// ```compile_fail,E0499
-/// # use tessera_contracts::*;
-/// # use tessera_coordination::{InMemoryCoordinator, WorkerSession};
-/// # fn both_at_once(memory: &mut InMemoryCoordinator, now: LogicalTime, tenant: TenantId, key: ShardKey) {
-/// let first = WorkerSession::new(memory, now, tenant, key, WorkerId::new(1)).unwrap();
-/// let second = WorkerSession::new(memory, now, tenant, key, WorkerId::new(1)).unwrap();
-/// first.complete(now, CursorUpdate::initial(), OpId::new(1)).unwrap();
-/// # }
-/// ```
-///
-/// ```compile_fail,E0382
-/// # use tessera_contracts::*;
-/// # use tessera_coordination::{InMemoryCoordinator, WorkerSession};
-/// # fn after_the_end(memory: &mut InMemoryCoordinator, now: LogicalTime, tenant: TenantId, key: ShardKey) {
-/// let mut first = WorkerSession::new(memory, now, tenant, key, WorkerId::new(1)).unwrap();
-/// first.complete(now, CursorUpdate::initial(), OpId::new(1)).unwrap();
-/// first.renew(now).unwrap();
-/// # }
-/// ```
-pub struct WorkerSession<'b, B> {
-    backend: &'b mut B,
-    state: SessionState,
-}
+/// Declares a session. `waiting` says what makes a function of it one that waits, and a call one that is waited for.
+macro_rules! session {
+    (
+        $(#[$doc:meta])*
+        $Session:ident on $Backend:ident and $Claiming:ident, waiting [$($async:ident)?] [$($wait:tt)*]
+    ) => {
+        $(#[$doc])*
+        pub struct $Session<'b, B> {
+            backend: &'b mut B,
+            state: SessionState,
+        }
 
-impl<'b, B> WorkerSession<'b, B> {
-    /// A session on a shard that was acquired before.
-    pub fn from_acquire_result(backend: &'b mut B, acquired: &AcquireResultView<'_>) -> Self {
-        Self { backend, state: SessionState::begin(acquired) }
-    }
+        impl<'b, B> $Session<'b, B> {
+            /// A session on a shard that was acquired before.
+            pub fn from_acquire_result(backend: &'b mut B, acquired: &AcquireResultView<'_>) -> Self {
+                Self { backend, state: SessionState::begin(acquired) }
+            }
 
-    /// The backend, for what is not about this shard.
-    pub const fn backend(&self) -> &B {
-        self.backend
-    }
+            /// The backend, for what is not about this shard.
+            pub const fn backend(&self) -> &B {
+                self.backend
+            }
 
-    /// What the session knows.
-    pub const fn state(&self) -> &SessionState {
-        &self.state
-    }
+            /// What the session knows.
+            pub const fn state(&self) -> &SessionState {
+                &self.state
+            }
 
-    /// The lease, with the deadline of the last renewal.
-    pub const fn lease(&self) -> &Lease {
-        self.state.lease()
-    }
+            /// The lease, with the deadline of the last renewal.
+            pub const fn lease(&self) -> &Lease {
+                self.state.lease()
+            }
 
-    /// The shard as it was when it was acquired; only its range follows residual splits.
-    pub const fn initial_snapshot(&self) -> &ShardSnapshot {
-        self.state.snapshot()
-    }
+            /// The shard as it was when it was acquired; only its range follows residual splits.
+            pub const fn initial_snapshot(&self) -> &ShardSnapshot {
+                self.state.snapshot()
+            }
 
-    /// Range and metadata; follows residual splits.
-    pub fn spec(&self) -> ShardSpecRef<'_> {
-        self.state.spec()
-    }
+            /// Range and metadata; follows residual splits.
+            pub fn spec(&self) -> ShardSpecRef<'_> {
+                self.state.spec()
+            }
 
-    /// Progress at acquisition; does not follow checkpoints.
-    pub fn cursor(&self) -> CursorUpdate<'_> {
-        self.state.cursor()
-    }
+            /// Progress at acquisition; does not follow checkpoints.
+            pub fn cursor(&self) -> CursorUpdate<'_> {
+                self.state.cursor()
+            }
 
-    /// Whose shard it is.
-    pub const fn tenant(&self) -> TenantId {
-        self.state.tenant()
-    }
+            /// Whose shard it is.
+            pub const fn tenant(&self) -> TenantId {
+                self.state.tenant()
+            }
 
-    /// Who holds it.
-    pub const fn worker(&self) -> WorkerId {
-        self.state.worker()
-    }
+            /// Who holds it.
+            pub const fn worker(&self) -> WorkerId {
+                self.state.worker()
+            }
 
-    /// Which shard it is.
-    pub const fn shard_key(&self) -> ShardKey {
-        self.state.shard_key()
-    }
+            /// Which shard it is.
+            pub const fn shard_key(&self) -> ShardKey {
+                self.state.shard_key()
+            }
 
-    /// How much of the run was waiting at the last acquire or renewal.
-    pub const fn capacity(&self) -> CapacityHint {
-        self.state.capacity()
-    }
+            /// How much of the run was waiting at the last acquire or renewal.
+            pub const fn capacity(&self) -> CapacityHint {
+                self.state.capacity()
+            }
 
-    /// What the last renewal asked for and is not answered yet.
-    pub const fn orders(&self) -> &Orders {
-        self.state.orders()
-    }
-}
+            /// What the last renewal asked for and is not answered yet.
+            pub const fn orders(&self) -> &Orders {
+                self.state.orders()
+            }
+        }
 
-impl<B> fmt::Debug for WorkerSession<'_, B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkerSession").field("state", &self.state).finish_non_exhaustive()
-    }
-}
+        impl<B> fmt::Debug for $Session<'_, B> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($Session)).field("state", &self.state).finish_non_exhaustive()
+            }
+        }
 
-impl<'b, B: ShardClaiming> WorkerSession<'b, B> {
-    /// Claims whichever shard of the run can be had.
-    ///
-    /// Makes room for the largest shard first; a worker that claims often keeps an [`AcquireScratch`] and uses
-    /// [`Self::from_acquire_result`].
-    pub fn claim(
-        backend: &'b mut B,
-        now: LogicalTime,
-        tenant: TenantId,
-        run: RunId,
-        worker: WorkerId,
-    ) -> Result<Self, ClaimError> {
-        let mut scratch = AcquireScratch::new();
-        let acquired = backend.claim_next_available(now, tenant, run, worker, &mut scratch)?;
-        Ok(Self::from_acquire_result(backend, &acquired))
-    }
-}
+        impl<'b, B: $Claiming> $Session<'b, B> {
+            /// Claims whichever shard of the run can be had.
+            ///
+            /// Makes room for the largest shard first; a worker that claims often keeps an [`AcquireScratch`] and uses
+            /// [`Self::from_acquire_result`].
+            pub $($async)? fn claim(
+                backend: &'b mut B,
+                now: LogicalTime,
+                tenant: TenantId,
+                run: RunId,
+                worker: WorkerId,
+            ) -> Result<Self, ClaimError> {
+                let mut scratch = AcquireScratch::new();
+                let acquired = backend.claim_next_available(now, tenant, run, worker, &mut scratch)$($wait)*?;
+                Ok(Self::from_acquire_result(backend, &acquired))
+            }
+        }
 
-impl<'b, B: CoordinationBackend> WorkerSession<'b, B> {
-    /// Acquires a shard by name. Makes room for the largest shard first, see [`Self::claim`].
-    pub fn new(
-        backend: &'b mut B,
-        now: LogicalTime,
-        tenant: TenantId,
-        key: ShardKey,
-        worker: WorkerId,
-    ) -> Result<Self, AcquireError> {
-        let mut scratch = AcquireScratch::new();
-        let acquired = backend.acquire_and_restore_into(now, tenant, key, worker, &mut scratch)?;
-        Ok(Self::from_acquire_result(backend, &acquired))
-    }
+        impl<'b, B: $Backend> $Session<'b, B> {
+            /// Acquires a shard by name. Makes room for the largest shard first, see [`Self::claim`].
+            pub $($async)? fn new(
+                backend: &'b mut B,
+                now: LogicalTime,
+                tenant: TenantId,
+                key: ShardKey,
+                worker: WorkerId,
+            ) -> Result<Self, AcquireError> {
+                let mut scratch = AcquireScratch::new();
+                let acquired = backend.acquire_and_restore_into(now, tenant, key, worker, &mut scratch)$($wait)*?;
+                Ok(Self::from_acquire_result(backend, &acquired))
+            }
 
-    /// Extends the lease and hears what is asked.
-    pub fn renew(&mut self, now: LogicalTime) -> Result<RenewResult, RenewError> {
-        let answer = self.backend.renew(now, self.state.tenant(), self.state.lease())?;
-        self.state.renewed(&answer);
-        Ok(answer)
-    }
+            /// Extends the lease and hears what is asked.
+            pub $($async)? fn renew(&mut self, now: LogicalTime) -> Result<RenewResult, RenewError> {
+                let answer = self.backend.renew(now, self.state.tenant(), self.state.lease())$($wait)*?;
+                self.state.renewed(&answer);
+                Ok(answer)
+            }
 
-    /// Records progress.
-    pub fn checkpoint(
-        &mut self,
-        now: LogicalTime,
-        cursor: CursorUpdate<'_>,
-        op_id: OpId,
-    ) -> Result<IdempotentOutcome<()>, CheckpointError> {
-        self.backend.checkpoint(now, self.state.tenant(), self.state.lease(), cursor, op_id)
-    }
+            /// Records progress.
+            pub $($async)? fn checkpoint(
+                &mut self,
+                now: LogicalTime,
+                cursor: CursorUpdate<'_>,
+                op_id: OpId,
+            ) -> Result<IdempotentOutcome<()>, CheckpointError> {
+                self.backend.checkpoint(now, self.state.tenant(), self.state.lease(), cursor, op_id)$($wait)*
+            }
 
-    /// Splits off the rest and goes on with what is kept.
-    pub fn split_residual(
-        &mut self,
-        now: LogicalTime,
-        plan: &SplitResidualPlan,
-        op_id: OpId,
-    ) -> Result<IdempotentOutcome<ShardId>, SplitResidualError> {
-        let outcome = self.backend.split_residual(now, self.state.tenant(), self.state.lease(), plan, op_id)?;
-        self.state.narrowed(plan);
-        Ok(outcome)
-    }
+            /// Splits off the rest and goes on with what is kept.
+            pub $($async)? fn split_residual(
+                &mut self,
+                now: LogicalTime,
+                plan: &SplitResidualPlan,
+                op_id: OpId,
+            ) -> Result<IdempotentOutcome<ShardId>, SplitResidualError> {
+                let outcome =
+                    self.backend.split_residual(now, self.state.tenant(), self.state.lease(), plan, op_id)$($wait)*?;
+                self.state.narrowed(plan);
+                Ok(outcome)
+            }
 
-    /// Settles the shard as done.
-    pub fn complete(
-        self,
-        now: LogicalTime,
-        cursor: CursorUpdate<'_>,
-        op_id: OpId,
-    ) -> Result<IdempotentOutcome<()>, SessionFailure<Self, CompleteError>> {
-        let done = self.backend.complete(now, self.state.tenant(), self.state.lease(), cursor, op_id);
-        done.map_err(|error| SessionFailure::sort(self, error))
-    }
+            /// Settles the shard as done.
+            pub $($async)? fn complete(
+                self,
+                now: LogicalTime,
+                cursor: CursorUpdate<'_>,
+                op_id: OpId,
+            ) -> Result<IdempotentOutcome<()>, SessionFailure<Self, CompleteError>> {
+                let done = self.backend.complete(now, self.state.tenant(), self.state.lease(), cursor, op_id)$($wait)*;
+                done.map_err(|error| SessionFailure::sort(self, error))
+            }
 
-    /// Halts the shard.
-    pub fn park<'a>(
-        self,
-        now: LogicalTime,
-        park: impl Into<Park<'a>>,
-        op_id: OpId,
-    ) -> Result<IdempotentOutcome<()>, SessionFailure<Self, ParkError>> {
-        let done = self.backend.park_shard(now, self.state.tenant(), self.state.lease(), park.into(), op_id);
-        done.map_err(|error| SessionFailure::sort(self, error))
-    }
+            /// Halts the shard.
+            pub $($async)? fn park<'a>(
+                self,
+                now: LogicalTime,
+                park: impl Into<Park<'a>>,
+                op_id: OpId,
+            ) -> Result<IdempotentOutcome<()>, SessionFailure<Self, ParkError>> {
+                let done =
+                    self.backend.park_shard(now, self.state.tenant(), self.state.lease(), park.into(), op_id)$($wait)*;
+                done.map_err(|error| SessionFailure::sort(self, error))
+            }
 
-    /// Replaces the shard by children.
-    pub fn split_replace(
-        self,
-        now: LogicalTime,
-        plan: &SplitReplacePlan,
-        op_id: OpId,
-    ) -> Result<IdempotentOutcome<Vec<ShardId>>, SessionFailure<Self, SplitReplaceError>> {
-        let done = self.backend.split_replace(now, self.state.tenant(), self.state.lease(), plan, op_id);
-        done.map_err(|error| SessionFailure::sort(self, error))
-    }
+            /// Replaces the shard by children.
+            pub $($async)? fn split_replace(
+                self,
+                now: LogicalTime,
+                plan: &SplitReplacePlan,
+                op_id: OpId,
+            ) -> Result<IdempotentOutcome<Vec<ShardId>>, SessionFailure<Self, SplitReplaceError>> {
+                let done =
+                    self.backend.split_replace(now, self.state.tenant(), self.state.lease(), plan, op_id)$($wait)*;
+                done.map_err(|error| SessionFailure::sort(self, error))
+            }
 
-    /// Gives the shard back, with progress if there is any since the last checkpoint.
-    pub fn release(
-        self,
-        now: LogicalTime,
-        cursor: Option<CursorUpdate<'_>>,
-        reason: ReleaseReason,
-        op_id: OpId,
-    ) -> Result<IdempotentOutcome<()>, SessionFailure<Self, ReleaseError>> {
-        let done = self.backend.release(now, self.state.tenant(), self.state.lease(), cursor, reason, op_id);
-        done.map_err(|error| SessionFailure::sort(self, error))
-    }
+            /// Gives the shard back, with progress if there is any since the last checkpoint.
+            pub $($async)? fn release(
+                self,
+                now: LogicalTime,
+                cursor: Option<CursorUpdate<'_>>,
+                reason: ReleaseReason,
+                op_id: OpId,
+            ) -> Result<IdempotentOutcome<()>, SessionFailure<Self, ReleaseError>> {
+                let done =
+                    self.backend.release(now, self.state.tenant(), self.state.lease(), cursor, reason, op_id)$($wait)*;
+                done.map_err(|error| SessionFailure::sort(self, error))
+            }
 
-    /// Gives the shard back before a planned stop.
-    pub fn drain(
-        self,
-        now: LogicalTime,
-        cursor: Option<CursorUpdate<'_>>,
-        op_id: OpId,
-    ) -> Result<IdempotentOutcome<()>, SessionFailure<Self, ReleaseError>> {
-        self.release(now, cursor, ReleaseReason::Drained, op_id)
-    }
+            /// Gives the shard back before a planned stop.
+            pub $($async)? fn drain(
+                self,
+                now: LogicalTime,
+                cursor: Option<CursorUpdate<'_>>,
+                op_id: OpId,
+            ) -> Result<IdempotentOutcome<()>, SessionFailure<Self, ReleaseError>> {
+                self.release(now, cursor, ReleaseReason::Drained, op_id)$($wait)*
+            }
 
-    /// Answers what the last renewal asked for, at a point where everything up to `cursor` is processed and its results are
-    /// durable. `op_id` serves whichever action that takes; a failure that keeps the session is retried with the same one.
-    pub fn safe_point(
-        mut self,
-        now: LogicalTime,
-        cursor: CursorUpdate<'_>,
-        op_id: OpId,
-    ) -> Result<AfterSafePoint<Self>, SessionFailure<Self, SafePointError>> {
-        match self.state.at_safe_point(cursor) {
-            SafePointAction::Continue => Ok(AfterSafePoint::Continue(self)),
-            SafePointAction::Stop(status) => Ok(AfterSafePoint::Stopped(status)),
-            SafePointAction::Yield => {
-                let progress = Some(cursor).filter(|cursor| !cursor.is_initial());
-                let (tenant, lease) = (self.state.tenant(), self.state.lease());
-                match self.backend.release(now, tenant, lease, progress, ReleaseReason::Yielded, op_id) {
-                    Ok(_) => Ok(AfterSafePoint::Yielded),
-                    Err(error) => Err(SessionFailure::sort(self, error.into())),
+            /// Answers what the last renewal asked for, at a point where everything up to `cursor` is processed and its
+            /// results are durable. `op_id` serves whichever action that takes; a failure that keeps the session is retried
+            /// with the same one.
+            pub $($async)? fn safe_point(
+                mut self,
+                now: LogicalTime,
+                cursor: CursorUpdate<'_>,
+                op_id: OpId,
+            ) -> Result<AfterSafePoint<Self>, SessionFailure<Self, SafePointError>> {
+                match self.state.at_safe_point(cursor) {
+                    SafePointAction::Continue => Ok(AfterSafePoint::Continue(self)),
+                    SafePointAction::Stop(status) => Ok(AfterSafePoint::Stopped(status)),
+                    SafePointAction::Yield => {
+                        let progress = Some(cursor).filter(|cursor| !cursor.is_initial());
+                        let (tenant, lease) = (self.state.tenant(), self.state.lease());
+                        let released =
+                            self.backend.release(now, tenant, lease, progress, ReleaseReason::Yielded, op_id)$($wait)*;
+                        match released {
+                            Ok(_) => Ok(AfterSafePoint::Yielded),
+                            Err(error) => Err(SessionFailure::sort(self, error.into())),
+                        }
+                    }
+                    SafePointAction::Split(plan) => match self.split_residual(now, &plan, op_id)$($wait)* {
+                        Ok(outcome) => Ok(AfterSafePoint::Split { session: self, residual: outcome.into_inner() }),
+                        Err(error) => Err(SessionFailure::sort(self, error.into())),
+                    },
                 }
             }
-            SafePointAction::Split(plan) => match self.split_residual(now, &plan, op_id) {
-                Ok(outcome) => Ok(AfterSafePoint::Split { session: self, residual: outcome.into_inner() }),
-                Err(error) => Err(SessionFailure::sort(self, error.into())),
-            },
         }
-    }
+    };
+}
+
+session! {
+    /// One worker's hold on one shard. It borrows the backend, so there is one session per reference to it.
+    ///
+    /// A second session while the first is in use does not compile, and neither does a session that is used after a terminal
+    /// call took it:
+    ///
+    /// ```
+    /// # use tessera_contracts::*;
+    /// # use tessera_coordination::{InMemoryCoordinator, WorkerSession};
+    /// # fn one_after_the_other(memory: &mut InMemoryCoordinator, now: LogicalTime, tenant: TenantId, key: ShardKey) {
+    /// let first = WorkerSession::new(memory, now, tenant, key, WorkerId::new(1)).unwrap();
+    /// first.complete(now, CursorUpdate::initial(), OpId::new(1)).unwrap();
+    /// let second = WorkerSession::new(memory, now, tenant, key, WorkerId::new(1)).unwrap();
+    /// # }
+    /// ```
+    ///
+    /// ```compile_fail,E0499
+    /// # use tessera_contracts::*;
+    /// # use tessera_coordination::{InMemoryCoordinator, WorkerSession};
+    /// # fn both_at_once(memory: &mut InMemoryCoordinator, now: LogicalTime, tenant: TenantId, key: ShardKey) {
+    /// let first = WorkerSession::new(memory, now, tenant, key, WorkerId::new(1)).unwrap();
+    /// let second = WorkerSession::new(memory, now, tenant, key, WorkerId::new(1)).unwrap();
+    /// first.complete(now, CursorUpdate::initial(), OpId::new(1)).unwrap();
+    /// # }
+    /// ```
+    ///
+    /// ```compile_fail,E0382
+    /// # use tessera_contracts::*;
+    /// # use tessera_coordination::{InMemoryCoordinator, WorkerSession};
+    /// # fn after_the_end(memory: &mut InMemoryCoordinator, now: LogicalTime, tenant: TenantId, key: ShardKey) {
+    /// let mut first = WorkerSession::new(memory, now, tenant, key, WorkerId::new(1)).unwrap();
+    /// first.complete(now, CursorUpdate::initial(), OpId::new(1)).unwrap();
+    /// first.renew(now).unwrap();
+    /// # }
+    /// ```
+    WorkerSession on CoordinationBackend and ShardClaiming, waiting [] []
+}
+
+session! {
+    /// A [`WorkerSession`] on a backend that waits on I/O.
+    AsyncWorkerSession on AsyncCoordinationBackend and AsyncShardClaiming, waiting [async] [.await]
 }
