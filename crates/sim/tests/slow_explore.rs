@@ -1,4 +1,4 @@
-//! The model's larger worlds, reached through the real decisions: over a million states.
+//! The model's larger worlds, reached through the real decisions: three million states.
 
 use std::fs;
 use std::path::Path;
@@ -24,4 +24,9 @@ fn leases_with_two_keys_and_one_more_takeover_reach_the_states_of_the_model() {
 #[test]
 fn residual_splits_with_three_operations_reach_the_states_of_the_model() {
     same_states_as_the_model("MC_large_residual.cfg");
+}
+
+#[test]
+fn all_operations_at_once_with_many_takeovers_reach_the_states_of_the_model() {
+    same_states_as_the_model("MC_large_everything.cfg");
 }
