@@ -6,7 +6,7 @@ use crate::identity::PublicKey;
 use crate::rng::LaneRng;
 use alloc::collections::BTreeSet;
 use proptest::prelude::*;
-use tessera_contracts::point::Point as _;
+use tessera_contracts::point::{ContentId, Point as _};
 
 fn node(n: u16) -> (NodeId, Contact) {
     let mut key = [0; 32];
@@ -222,6 +222,28 @@ fn a_quorum_ends_no_mutable_lookup_while_somebody_crowds_in() {
             lookup.found_record(&id, &[7], 7);
         }
         assert_eq!(lookup.finished(1).is_some(), over, "{within} within the radius");
+    }
+}
+
+#[test]
+fn a_quorum_of_a_crowd_beside_the_target_ends_no_mutable_lookup_though_few_are_in_view() {
+    // Of four within the radius a quarter of one lies in its innermost sixteenth. Two may be chance; three are a crowd.
+    let target = ContentId::from_bytes(TARGET);
+    let inner = (0..2000).map(node).filter(|(id, _)| id.distance_to(&target).leading_zeros() >= 4);
+    for (within, over) in [(2, true), (3, false)] {
+        let mut lookup = Lookup::new();
+        let config = LookupConfig { sequence_quorum: 2, ..small() };
+        lookup.start(0, config, TARGET, Goal::Mutable { sequence_min: 0 }, Distance::MAX);
+        for (id, contact) in inner.clone().take(within) {
+            lookup.offer(id, contact, None);
+        }
+        for _ in 0..2 {
+            let id = ask(&mut lookup, 0);
+            lookup.answered(1, &id, [0; 16], core::iter::empty());
+            lookup.found_record(&id, &[7], 7);
+        }
+        // With two, nobody is left to ask either: what tells is that the lookup of three goes on.
+        assert_eq!(lookup.finished(1).is_some(), over, "{within} in the innermost part");
     }
 }
 
