@@ -240,7 +240,13 @@ mod tests {
         assert!(!second.turn(LaneTime(2000)));
         assert_eq!((second.handler.handled, second.handler.timers), (2, 0));
         assert!(first.cx.send(to_second(ANSWER), &[]).is_accepted());
+        let turns = second.cx.counters.turns.get();
         assert!(!second.turn(LaneTime(3000)));
+        assert_eq!(
+            second.cx.counters.turns.get(),
+            turns,
+            "one thread writes a counter, and that is its successor's now"
+        );
         second.datagram(LaneTime(3000), peer(), &mut [0; 8]);
         assert_eq!((second.handler.handled, second.handler.timers, second.cx.sends.len()), (2, 0, 0));
         assert!(second.has_waiting(), "what came since is left where it is");
