@@ -63,11 +63,21 @@ fn read_all(repository: &Path, lists: &Path) {
     let mut reader = source.reader();
     let named = || entries.iter().filter(|entry| !entry.oid.is_empty());
     reader.request(&mut named().map(|entry| &entry.oid[..])).expect("it asks nobody");
-    for _ in named() {
+    for entry in named() {
         match reader.next(BLOB_BYTES_MAX) {
             Ok(BlobRead::Read) => assert!(reader.content().len() as u64 <= BLOB_BYTES_MAX),
-            Ok(BlobRead::TooLarge(bytes)) => assert!(bytes > BLOB_BYTES_MAX),
-            Ok(BlobRead::Missing | BlobRead::Corrupt) => {}
+            Ok(BlobRead::TooLarge(bytes)) => {
+                assert!(bytes > BLOB_BYTES_MAX);
+                let mut offered = 0;
+                let count = &mut |piece: &[u8]| {
+                    offered += piece.len() as u64;
+                    true
+                };
+                if let Ok(BlobRead::Read) = reader.pieces(&entry.oid, count) {
+                    assert_eq!(offered, bytes);
+                }
+            }
+            Ok(BlobRead::Missing | BlobRead::Corrupt | BlobRead::Denied) => {}
             Err(error) => assert!(!error.to_string().is_empty()),
         }
     }
