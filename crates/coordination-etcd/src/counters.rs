@@ -82,6 +82,22 @@ impl Counter {
         Ok(())
     }
 
+    /// Takes over what `read` holds, which is how the store was at `revision`. What is known to have been written since
+    /// stays: others of this process write while one reads, and a stripe that went back would make its next writer lose.
+    pub fn learn(&mut self, read: &Self, revision: Revision) {
+        for (seen, read) in self.seen.iter_mut().zip(&read.seen) {
+            if seen.revision <= revision {
+                *seen = *read;
+            }
+        }
+    }
+
+    /// The latest write that was seen.
+    #[must_use]
+    pub fn newest(&self) -> Revision {
+        self.seen.iter().map(|seen| seen.revision).max().unwrap_or_default()
+    }
+
     /// The count as last seen.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -214,13 +230,14 @@ mod tests {
         Counter { block, ..Counter::unseen(LimitScope::Tenant, limit, paths) }
     }
 
-    fn look(kv: &SimKv, counter: &mut Counter) {
+    fn look(kv: &SimKv, counter: &mut Counter) -> Revision {
         let answer = block_on(kv.txn(Txn::of(counter.reads()), FAR)).expect("read");
         let ranges = answer.responses.iter().filter_map(|response| match response {
             OpResponse::Range(range) => Some(range),
             _ => None,
         });
         counter.see(ranges).expect("counts");
+        answer.revision
     }
 
     /// Adds, whether or not what was seen is still true; answers whether the store took it.
@@ -261,6 +278,24 @@ mod tests {
         }
         look(&kv, &mut one);
         assert_eq!(one.count(), 8 + 40 * 8);
+    }
+
+    #[test]
+    fn what_was_read_does_not_take_back_what_was_written_since() {
+        let kv = SimKv::new(0);
+        let mut ours = counter(100_000);
+        assert_eq!(add(&kv, &mut ours, 8, 0), Some(true));
+        let (mut read, mut others) = (counter(100_000), ours.clone());
+        assert_eq!(add(&kv, &mut others, 8, 5), Some(true));
+        let revision = look(&kv, &mut read);
+        assert_eq!(add(&kv, &mut ours, 8, 3), Some(true));
+        ours.learn(&read, revision);
+        assert_eq!(ours.count(), 24, "what others wrote before the read, and what we wrote after it");
+        assert_eq!(add(&kv, &mut ours, 8, 3), Some(true), "nobody else wrote it");
+        assert_eq!(add(&kv, &mut ours, 8, 5), Some(true), "it was read");
+        // A store that was emptied is believed as well.
+        ours.learn(&counter(100_000), Revision(1_000));
+        assert_eq!(ours.count(), 0);
     }
 
     #[test]

@@ -106,12 +106,16 @@ impl Tallies {
         }
     }
 
-    fn remember(&mut self, tenant: TenantId, tally: &Tally) {
+    /// Remembers what was read at `revision`, and completes it with what is known to have been written since.
+    fn remember(&mut self, tenant: TenantId, tally: &mut Tally, revision: Revision) {
         if self.tenants.len() >= TENANTS_MAX && !self.tenants.contains_key(&tenant) {
             self.tenants.clear();
         }
-        self.all = tally.all.clone();
-        self.tenants.insert(tenant, tally.of_tenant.clone());
+        let of_tenant = self.tenants.entry(tenant).or_insert_with(|| tally.of_tenant.clone());
+        for (known, read) in [(&mut self.all, &mut tally.all), (of_tenant, &mut tally.of_tenant)] {
+            known.learn(read, revision);
+            read.clone_from(known);
+        }
     }
 
     fn changed(&mut self, tenant: TenantId, change: &TallyChange, revision: Revision) {
@@ -167,6 +171,7 @@ impl<K: Kv> Inner<K> {
         deadline: Moment,
     ) -> Result<Tally, InfraError> {
         let mut tally = lock(&self.tallies).unseen(tenant);
+        let known = tally.all.newest();
         let mut reads = tally.all.reads();
         reads.extend(tally.of_tenant.reads());
         let answer = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
@@ -176,7 +181,9 @@ impl<K: Kv> Inner<K> {
         });
         tally.all.see(ranges.by_ref().take(KEYS)).map_err(|error| unreadable(operation, &error))?;
         tally.of_tenant.see(ranges).map_err(|error| unreadable(operation, &error))?;
-        lock(&self.tallies).remember(tenant, &tally);
+        // A store that is older than what was known before it was asked has been put back, and nothing older counts.
+        let revision = if answer.revision < known { Revision(i64::MAX) } else { answer.revision };
+        lock(&self.tallies).remember(tenant, &mut tally, revision);
         Ok(tally)
     }
 
