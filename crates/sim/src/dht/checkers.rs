@@ -16,6 +16,7 @@ use tessera_dht::seal::keys::NetworkKey;
 use super::world::{Completed, World};
 
 pub(crate) const QUORUM_DURABLE: &str = "QuorumDurable";
+pub(crate) const BOUNDS_HOLD: &str = "BoundsHold";
 
 /// A property that did not hold.
 #[derive(Debug, Clone)]
@@ -106,10 +107,10 @@ impl Checkers {
         }
     }
 
-    fn judge_bounds(&mut self, at: usize, lane: usize, bounds: &[(&str, usize, usize)]) {
-        for (what, seen, max) in bounds {
-            if seen > max {
-                self.violated("BoundsHold", format!("node {at} lane {lane}: {what} {seen} above {max}"));
+    fn judge_bounds(&mut self, at: usize, lane: usize, bounds: impl Iterator<Item = (&'static str, usize, usize)>) {
+        for (what, used, most) in bounds {
+            if used > most {
+                self.violated(BOUNDS_HOLD, format!("node {at} lane {lane}: {what} {used} above {most}"));
             }
         }
     }
@@ -119,7 +120,7 @@ impl Checkers {
         self.checks += 1;
         for at in world.honest() {
             for (lane, slot) in world.nodes[at].lanes().iter().enumerate() {
-                self.judge_bounds(at, lane, &slot.node.bounds());
+                self.judge_bounds(at, lane, world.bounds(at, lane));
                 let over = slot.node.counters().amplified_bytes;
                 if over > 0 {
                     self.violated("NoAmplification", format!("node {at} lane {lane} sent {over} bytes too many"));
@@ -236,9 +237,9 @@ mod tests {
     #[test]
     fn a_table_above_its_bound_is_seen() {
         let mut checks = Checkers::default();
-        checks.judge_bounds(0, 0, &[("full", 5, 5)]);
+        checks.judge_bounds(0, 0, [("full", 5, 5)].into_iter());
         assert_eq!(broken(&checks), [""; 0]);
-        checks.judge_bounds(0, 0, &[("full", 5, 5), ("overfull", 6, 5)]);
+        checks.judge_bounds(0, 0, [("full", 5, 5), ("overfull", 6, 5)].into_iter());
         assert_eq!(broken(&checks), ["BoundsHold"]);
     }
 }

@@ -1,5 +1,7 @@
 //! The DHT, by the thousand: the lane state machine that ships, in a virtual network.
 
+#[cfg(test)]
+mod broken_bounds;
 mod checkers;
 mod crypto;
 mod measure;
@@ -25,8 +27,10 @@ pub(crate) enum Scenario {
     Partition,
     /// Every node stops and starts again from its log.
     Restart,
-    /// Twenty per cent hostile nodes crowd around targets; with and without defences.
+    /// Hostile nodes, one in five, crowd around targets; with and without defences.
     Sybil,
+    /// The same attack at two shares of hostile nodes and with three seeds.
+    Sybils,
     /// One node is flooded with new identities, forgeries and replays.
     Flood,
     /// Many lanes per node: balance, misrouting, lane death, changes of their number.
@@ -55,6 +59,9 @@ pub(crate) struct Args {
     /// Share of datagrams that the network loses, from 0 to 1; one in a hundred if absent.
     #[arg(long, value_parser = share)]
     loss: Option<f64>,
+    /// Share of hostile nodes in the scenario `sybil`, from 0 to 0.5; one in five if absent.
+    #[arg(long, value_parser = minority, conflicts_with = "report")]
+    hostile: Option<f64>,
     /// Run all scenarios at their usual sizes and write the table to this file.
     #[arg(long, value_name = "FILE", conflicts_with = "loss")]
     report: Option<std::path::PathBuf>,
@@ -84,6 +91,10 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
+fn minority(text: &str) -> Result<f64, String> {
+    share(text).ok().filter(|share| *share <= 0.5).ok_or_else(|| "not a number from 0 to 0.5".into())
+}
+
 pub(crate) fn run(args: &Args) -> ExitCode {
     let seed = args.seed.unwrap_or_else(|| {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -93,7 +104,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         return report::write(path, seed, args.quiet, args.full);
     }
     let Args { nodes, real_crypto, loss, quiet, .. } = *args;
-    let setup = scenario::Setup { nodes, seed, real_crypto, loss, quiet };
+    let hostile = args.hostile.unwrap_or(scenario::HOSTILE);
+    let setup = scenario::Setup { nodes, seed, real_crypto, loss, hostile, quiet };
     let findings = scenario::run(args.scenario, &setup);
     print!("{}", findings.table());
     println!("replay: {}", findings.replay);

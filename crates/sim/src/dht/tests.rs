@@ -2,10 +2,10 @@
 
 use super::Scenario;
 use super::measure::Findings;
-use super::scenario::{self, Setup};
+use super::scenario::{self, HOSTILE, Setup};
 
 fn run(scenario: Scenario, nodes: usize, real_crypto: bool) -> Findings {
-    scenario::run(scenario, &Setup { nodes, seed: 11, real_crypto, loss: None, quiet: true })
+    scenario::run(scenario, &Setup { nodes, seed: 11, real_crypto, loss: None, hostile: HOSTILE, quiet: true })
 }
 
 fn passes(scenario: Scenario, nodes: usize) {
@@ -61,13 +61,13 @@ fn slow_nodes_relays_blinding_stems_and_paths_work() {
 
 #[test]
 fn sybils_fail_against_the_defences_and_succeed_without() {
-    passes(Scenario::Sybil, 500);
+    passes(Scenario::Sybil, 300);
 }
 
 #[test]
 fn a_run_is_a_function_of_its_seed() {
     let figures = |seed| {
-        let setup = Setup { nodes: 40, seed, real_crypto: false, loss: None, quiet: true };
+        let setup = Setup { nodes: 40, seed, real_crypto: false, loss: None, hostile: HOSTILE, quiet: true };
         let findings = scenario::run(Scenario::Steady, &setup);
         let measured = findings.figures.iter().filter(|figure| figure.name != "datagrams");
         measured.map(|figure| figure.value.clone()).collect::<Vec<_>>()

@@ -203,6 +203,8 @@ pub(crate) struct World {
     /// A few datagrams as they flew by, for replays.
     pub(crate) captured: Vec<(usize, Addr, Vec<u8>)>,
     next_host: u32,
+    /// What is done to the configuration of every node behind the checkers' back: how their test breaks a bound.
+    pub(crate) breaks: Option<fn(&mut NodeConfig)>,
 }
 
 impl World {
@@ -227,6 +229,7 @@ impl World {
             spoofed: BTreeMap::new(),
             captured: Vec::new(),
             next_host: 0,
+            breaks: None,
         }
     }
 
@@ -340,12 +343,28 @@ impl World {
         }
     }
 
+    /// The bounds of a lane: what it uses, and the most it was told to.
+    pub(crate) fn bounds(&self, at: usize, lane: usize) -> impl Iterator<Item = (&'static str, usize, usize)> {
+        let bounds = self.nodes[at].lanes()[lane].node.bounds();
+        // A lane that was told otherwise behind the checkers' back is held to what a faithful one would say.
+        let told = self.breaks.map_or(bounds, |_| {
+            let (node, lane) = (&self.nodes[at], LaneIndex(lane as u8));
+            let crypto = self.crypto(node.seed);
+            LaneNode::new(node.config.clone(), crypto, node.map.clone(), lane, [0; 32], self.now()).bounds()
+        });
+        bounds.into_iter().zip(told).map(|((what, used, _), (.., most))| (what, used, most))
+    }
+
     fn make_lane(&mut self, at: usize, lane: LaneIndex) -> Lane {
         let now = self.now();
         let seed = self.rng.bytes();
         let node = &self.nodes[at];
         let crypto = SimCrypto::new(node.seed, self.secret, self.real_crypto);
-        let mut machine = LaneNode::new(node.config.clone(), crypto, node.map.clone(), lane, seed, now);
+        let mut config = node.config.clone();
+        if let Some(breaks) = self.breaks {
+            breaks(&mut config);
+        }
+        let mut machine = LaneNode::new(config, crypto, node.map.clone(), lane, seed, now);
         for (kind, slot, payload) in &node.log {
             // Contacts are everybody's; the rest belongs to whoever owns its slot now.
             if *kind == tessera_dht::node::log::log_kind::CONTACT || node.map.lane_of_slot(*slot) == lane {

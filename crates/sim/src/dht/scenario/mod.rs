@@ -38,6 +38,8 @@ pub(crate) struct Setup {
     pub(crate) real_crypto: bool,
     /// Share of datagrams lost, if not as many as usual.
     pub(crate) loss: Option<f64>,
+    /// Share of hostile nodes, where there are any.
+    pub(crate) hostile: f64,
     pub(crate) quiet: bool,
 }
 
@@ -48,6 +50,7 @@ pub(crate) fn run(scenario: Scenario, setup: &Setup) -> Findings {
         Scenario::Partition => partition::run(setup),
         Scenario::Restart => restart::run(setup),
         Scenario::Sybil => sybil::run(setup),
+        Scenario::Sybils => sybil::matrix(setup),
         Scenario::Flood => flood::run(setup),
         Scenario::Lanes => lanes::run(setup),
         Scenario::Sweep => sweep::run(setup),
@@ -56,6 +59,9 @@ pub(crate) fn run(scenario: Scenario, setup: &Setup) -> Findings {
 }
 
 pub(crate) const NETWORK: &str = "simulated";
+
+/// Share of hostile nodes unless told otherwise.
+pub(crate) const HOSTILE: f64 = 0.2;
 
 /// Networks above this size start with filled tables instead of joining one by one.
 const JOIN_MAX: usize = 1500;
@@ -69,8 +75,10 @@ enum Pending {
         sequence_min: u64,
         privacy: Privacy,
     },
-    /// A get that ran out of time is no proof that there is nothing. It counts as wrong, and is asked once more for the
-    /// checkers alone.
+    /// A get that ran out of time among islands, where two thirds of every table are out of reach: it spent its two seconds on
+    /// silence and says so, which is no claim that there is nothing. It counts as wrong, and is asked once more for the checkers
+    /// alone; how many are is printed. In a network that is whole, a lookup that finds nothing has lost the record, whatever
+    /// its reason.
     GetAgain {
         id: ContentId,
         reader: usize,
@@ -119,6 +127,8 @@ pub(crate) struct Stage {
     pub(crate) config: NodeConfig,
     pending: BTreeMap<CommandId, Pending>,
     pub(crate) findings: Findings,
+    /// Lookups out of time that were asked once more for the checkers.
+    pub(crate) asked_again: usize,
     /// When all nodes were last looked at.
     surveyed_ms: u64,
     quiet: bool,
@@ -130,8 +140,9 @@ impl Stage {
     pub(crate) fn new(setup: &Setup, name: &str, title: String) -> Self {
         let real = if setup.real_crypto { " --real-crypto" } else { "" };
         let loss = setup.loss.map_or(String::new(), |loss| format!(" --loss {loss}"));
+        let hostile = if setup.hostile == HOSTILE { String::new() } else { format!(" --hostile {}", setup.hostile) };
         let replay = format!(
-            "cargo run --release -p tessera-sim -- dht --nodes {} --scenario {name} --seed {}{real}{loss}",
+            "cargo run --release -p tessera-sim -- dht --nodes {} --scenario {name} --seed {}{real}{loss}{hostile}",
             setup.nodes, setup.seed
         );
         let mut world = World::new(setup.seed, setup.real_crypto);
@@ -142,6 +153,7 @@ impl Stage {
             config: node_config(),
             pending: BTreeMap::new(),
             findings: Findings { title, replay, figures: Vec::new(), violations: Vec::new(), checks: 0 },
+            asked_again: 0,
             surveyed_ms: 0,
             quiet: setup.quiet,
             started: std::time::Instant::now(),
@@ -282,7 +294,9 @@ impl Stage {
                         }
                         answer => {
                             if matches!(answer, Answer::NoRecord) && self.world.nodes[reader].is_alive() {
-                                if completed.outcome.finish == Some(Finish::OutOfTime) {
+                                let out_of_time = completed.outcome.finish == Some(Finish::OutOfTime);
+                                if out_of_time && self.world.partitioned {
+                                    self.asked_again += 1;
                                     let command = Command::Get { id, mutable, privacy };
                                     let command = self.world.command(reader, Some(id.as_bytes()), command);
                                     self.pending.insert(command, Pending::GetAgain { id, reader });
@@ -342,11 +356,16 @@ impl Stage {
 
     /// Puts a mutable record of a node and returns its id.
     pub(crate) fn put_mutable(&mut self, owner: usize, salt: u64, sequence: u64) -> ContentId {
+        self.put_mutable_from(owner, owner, salt, sequence)
+    }
+
+    /// The same from another node that has the owner's key.
+    pub(crate) fn put_mutable_from(&mut self, from: usize, owner: usize, salt: u64, sequence: u64) -> ContentId {
         let record = self.mutable(owner, salt, sequence);
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&salt.to_le_bytes());
         let id = mutable_id(&self.world.key(owner), &bytes);
-        let command = self.world.command(owner, Some(id.as_bytes()), Command::Put { record, keep_alive: false });
+        let command = self.world.command(from, Some(id.as_bytes()), Command::Put { record, keep_alive: false });
         self.pending.insert(command, Pending::Put(id));
         id
     }
