@@ -5,6 +5,7 @@
 
 mod fleet;
 mod shards;
+mod splits;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,6 +40,7 @@ pub(crate) fn figures() -> Vec<Figure> {
         return Vec::new();
     }
     let mut all = shards::figures();
+    all.extend(splits::figures());
     all.extend(fleet::figures());
     all
 }

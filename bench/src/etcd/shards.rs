@@ -1,22 +1,18 @@
 //! Operations on shards beside the raw transactions that they are made of.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tessera_contracts::split::plan_split_replace;
-use tessera_contracts::{CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardKey, ShardSpec};
+use tessera_contracts::{CursorUpdate, LogicalTime, OpId, ShardId, ShardKey};
+use tessera_coordination::AcquireScratch;
 use tessera_coordination::backend::AsyncCoordinationBackend;
-use tessera_coordination::{AcquireScratch, Lease};
 use tessera_coordination_etcd::EtcdConfig;
 use tessera_coordination_etcd::kv::{Compare, EtcdLeaseId, Kv, Op, Revision, Txn};
 use tessera_coordination_etcd::test_support::{Certificates, ClusterOptions, EtcdCluster};
 
 use super::{Bench, LASTING, RECORD_BYTES, RUN, TENANT, WORKER, alone, record, soon};
 use crate::harness::{Figure, Pair};
-
-/// Shards that are there while others are split. Fewer where a test only looks whether the figure runs.
-const CROWD: u64 = if cfg!(test) { 1_000 } else { 100_000 };
 
 pub(super) fn figures() -> Vec<Figure> {
     vec![
@@ -49,11 +45,6 @@ pub(super) fn figures() -> Vec<Figure> {
             || acquires(32),
         ),
         Figure::cost("etcd/renew-256", "renewing 256 shards in one call beside 4 raw requests of 64 each", renewals),
-        Figure::cost(
-            "etcd/split-8-x8",
-            "8 splits by 8 with 100,000 shards in place beside 8 raw transactions of 13 compares and 20 puts",
-            splits,
-        ),
     ]
 }
 
@@ -203,64 +194,4 @@ fn renewals() -> Pair {
         }
     };
     Pair::new(ours, reference)
-}
-
-fn splits() -> Pair {
-    const TASKS: u64 = 8;
-    const ROOTS: u64 = if cfg!(test) { 500 } else { 10_000 };
-    let room = 100 * CROWD;
-    let bench =
-        Bench::start(EtcdConfig { shards_per_tenant_max: room, shards_total_max: room, ..EtcdConfig::default() });
-    (1..=CROWD / ROOTS).for_each(|run| bench.register(RunId::new(run), ROOTS, LASTING));
-    let (raw, runtime) = (bench.raw.clone(), Arc::clone(&bench.runtime));
-    let (namespace, cluster) = (bench.config.namespace.clone(), Arc::clone(&bench.cluster));
-    let serial = Arc::new(AtomicU64::new(0));
-    let reference = move |times| {
-        let _alive = &cluster;
-        let round = (0..TASKS).map(|_| {
-            let (raw, serial, namespace) = (raw.clone(), Arc::clone(&serial), namespace.clone());
-            async move {
-                for _ in 0..times {
-                    let number = serial.fetch_add(1, Ordering::Relaxed);
-                    let key = |part: usize| format!("{namespace}/split/{number:016x}/{part:030}");
-                    let txn = Txn {
-                        compares: (0..13).map(|part| Compare::absent(key(part))).collect(),
-                        success: (0..20).map(|part| Op::put(key(part), vec![3; 120])).collect(),
-                        failure: vec![Op::get(key(0))],
-                    };
-                    let answer = raw.txn(txn, soon(&raw)).await.expect("answered");
-                    assert!(answer.succeeded);
-                }
-            }
-        });
-        Bench::round(&runtime, round);
-    };
-    let held: Arc<Mutex<Vec<Lease>>> = Arc::default();
-    let (runtime, coordinator, leases) = (Arc::clone(&bench.runtime), bench.coordinator.clone(), Arc::clone(&held));
-    let ours = move |times| {
-        let round = (0..TASKS).map(|_| {
-            let (mut coordinator, leases) = (coordinator.clone(), Arc::clone(&leases));
-            async move {
-                for _ in 0..times {
-                    let lease = leases.lock().expect("no panic").pop().expect("enough were acquired");
-                    let root = lease.shard().get();
-                    let (start, end) = (root.to_be_bytes(), (root + 1).to_be_bytes());
-                    let spec = ShardSpec::new(&start, &end, b"").expect("valid");
-                    let points: Vec<Vec<u8>> = (1..8u8).map(|point| [&start[..], &[point]].concat()).collect();
-                    let points: Vec<&[u8]> = points.iter().map(Vec::as_slice).collect();
-                    let plan = plan_split_replace(spec.view(), &points).expect("valid");
-                    let now = LogicalTime::new(2);
-                    coordinator.split_replace(now, TENANT, &lease, &plan, OpId::new(10)).await.expect("split");
-                }
-            }
-        });
-        Bench::round(&runtime, round);
-    };
-    let mut used = 0;
-    Pair::new(ours, reference).refilled(16, move |times| {
-        let wanted = times * TASKS;
-        let acquired = bench.acquire(RUN, used + 1..=used + wanted);
-        used += wanted;
-        *held.lock().expect("no panic") = acquired;
-    })
 }

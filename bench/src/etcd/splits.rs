@@ -1,0 +1,321 @@
+//! Splits with 100,000 shards in place, beside the transaction that a split was counted at (13 compares and 20 writes), and
+//! beside the floor: the very transactions of splits, made before and sent by the bare client.
+//!
+//! What the floor takes longer than the counted transaction is what the protocol writes; what splits take longer than the
+//! floor is this backend's own code.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tessera_contracts::split::plan_split_replace;
+use tessera_contracts::{LogicalTime, OpId, RunId, ShardId, ShardKey, ShardSpec, WorkerId};
+use tessera_coordination::backend::AsyncCoordinationBackend;
+use tessera_coordination::{AcquireScratch, Lease};
+use tessera_coordination_etcd::client::EtcdClient;
+use tessera_coordination_etcd::keyspace::Keyspace;
+use tessera_coordination_etcd::kv::{
+    Compare, CompareTarget, EtcdLeaseId, GrantedLease, Keys, Kv, KvError, KvErrorKind, LeaseTimeToLive, Moment, Op,
+    RangeRequest, RangeResponse, Revision, Txn, TxnResponse,
+};
+use tessera_coordination_etcd::{AsyncEtcdCoordinator, EtcdConfig};
+
+use super::{Bench, LASTING, RUN, TENANT, soon};
+use crate::harness::{Figure, Pair};
+
+/// Shards that are there while others are split. Fewer where a test only looks whether the figure runs.
+const CROWD: u64 = if cfg!(test) { 1_000 } else { 100_000 };
+/// Roots of each run.
+const ROOTS: u64 = if cfg!(test) { 500 } else { 10_000 };
+/// Splits side by side.
+const TASKS: u64 = 8;
+/// Children of each.
+const CHILDREN: u8 = 8;
+/// The most rounds of splits between two refills.
+const ROUNDS_MAX: u64 = 16;
+/// Rounds of the floor that are made ahead.
+const ROUNDS_AHEAD: u64 = if cfg!(test) { 8 } else { 64 };
+/// The worker in whose name the transactions of the floor are made, and the run it takes shards of.
+const MAKER: WorkerId = WorkerId::new(2);
+const MADE_OF: RunId = RunId::new(2);
+
+pub(super) fn figures() -> Vec<Figure> {
+    vec![
+        Figure::cost(
+            "etcd/split-8-x8",
+            "8 splits by 8 with 100,000 shards in place beside 8 raw transactions of 13 compares and 20 puts, as large",
+            || {
+                let bench = crowded();
+                let (splits, refill) = splitting(&bench);
+                Pair::new(splits, counted(&bench)).refilled(ROUNDS_MAX, refill)
+            },
+        ),
+        Figure::cost(
+            "etcd/split-8-x8-own-code",
+            "the same beside the very same transactions, made before and sent by the bare client",
+            || {
+                let bench = crowded();
+                let (splits, mut refill) = splitting(&bench);
+                let (floor, mut make) = floor(&bench);
+                Pair::new(splits, floor).refilled(ROUNDS_MAX, move |times| {
+                    refill(times);
+                    make(times);
+                })
+            },
+        ),
+        Figure::cost(
+            "etcd/split-8-x8-floor",
+            "the very transactions of 8 splits, made before and sent by the bare client, beside 8 of 13 compares and 20 puts",
+            || {
+                let bench = crowded();
+                let (floor, make) = floor(&bench);
+                Pair::new(floor, counted(&bench)).refilled(ROUNDS_MAX, make)
+            },
+        ),
+    ]
+}
+
+fn crowded() -> Arc<Bench> {
+    let room = 100 * CROWD;
+    // Nobody beats for the session of the one that makes transactions, so it outlasts the figure.
+    let lasting = Duration::from_millis(LASTING);
+    let bench = Bench::start(EtcdConfig {
+        shards_per_tenant_max: room,
+        shards_total_max: room,
+        session_ttl: lasting,
+        session_ttl_min: lasting,
+        ..EtcdConfig::default()
+    });
+    (1..=CROWD / ROOTS).for_each(|run| bench.register(RunId::new(run), ROOTS, LASTING));
+    Arc::new(bench)
+}
+
+async fn split<K: Kv + Clone>(coordinator: &mut AsyncEtcdCoordinator<K>, lease: &Lease) -> bool {
+    let root = lease.shard().get();
+    let (start, end) = (root.to_be_bytes(), (root + 1).to_be_bytes());
+    let spec = ShardSpec::new(&start, &end, b"").expect("valid");
+    let points: Vec<Vec<u8>> = (1..CHILDREN).map(|point| [&start[..], &[point]].concat()).collect();
+    let points: Vec<&[u8]> = points.iter().map(Vec::as_slice).collect();
+    let plan = plan_split_replace(spec.view(), &points).expect("valid");
+    coordinator.split_replace(LogicalTime::new(2), TENANT, lease, &plan, OpId::new(10)).await.is_ok()
+}
+
+/// Ours, and what acquires shards for so many rounds of it.
+fn splitting(bench: &Arc<Bench>) -> (impl FnMut(u64) + use<>, impl FnMut(u64) + use<>) {
+    let held: Arc<Mutex<Vec<Lease>>> = Arc::default();
+    let (splits, leases) = (Arc::clone(bench), Arc::clone(&held));
+    let ours = move |times| {
+        let round = (0..TASKS).map(|_| {
+            let (mut coordinator, leases) = (splits.coordinator.clone(), Arc::clone(&leases));
+            async move {
+                for _ in 0..times {
+                    let lease = leases.lock().expect("no panic").pop().expect("enough were acquired");
+                    assert!(split(&mut coordinator, &lease).await);
+                }
+            }
+        });
+        Bench::round(&splits.runtime, round);
+    };
+    let (bench, mut used) = (Arc::clone(bench), 0);
+    let refill = move |times| {
+        let wanted = times * TASKS;
+        *held.lock().expect("no panic") = bench.acquire(RUN, used + 1..=used + wanted);
+        used += wanted;
+    };
+    (ours, refill)
+}
+
+/// The transaction that a split by eight was counted at: of 13 compares five are of keys that are there, as a parent's are,
+/// and of 20 puts four are over such; the others make eight children in two keys each. Keys are as long as ours, and values
+/// have as many bytes in all.
+fn counted(bench: &Arc<Bench>) -> impl FnMut(u64) + use<> {
+    let made = Maker::new(bench, ROOTS - 1).make();
+    let value_bytes = |op: &Op| if let Op::Put { value, .. } = op { value.len() } else { 0 };
+    let bytes = made.success.iter().map(value_bytes).sum::<usize>() / 20;
+    let path = Keyspace::new(&bench.config.namespace).cold(TENANT, ShardKey::new(RUN, ShardId::new(1)));
+    let prefix = format!("{}/raw/", bench.config.namespace);
+    let digits = path.as_bytes().len() - prefix.len() - 17;
+    let (bench, serial) = (Arc::clone(bench), Arc::new(AtomicU64::new(TASKS)));
+    // When each task's parent was made, and when it was last written.
+    let parents: Vec<Arc<tokio::sync::Mutex<(Revision, Revision)>>> = (0..TASKS).map(|_| Arc::default()).collect();
+    move |times| {
+        let round = parents.iter().zip(0u64..).map(|(parent, task)| {
+            let (raw, serial, prefix, parent) =
+                (bench.raw.clone(), Arc::clone(&serial), prefix.clone(), Arc::clone(parent));
+            async move {
+                let (made, written) = &mut *parent.lock().await;
+                let key = |number: u64, part: usize| Bytes::from(format!("{prefix}{number:016x}/{part:0digits$}"));
+                if *made == Revision(0) {
+                    let puts = (0..5).map(|part| Op::put(key(task, part), vec![3; bytes])).collect();
+                    *made = raw.txn(Txn::of(puts), soon(&raw)).await.expect("answered").revision;
+                    *written = *made;
+                }
+                for _ in 0..times {
+                    let number = serial.fetch_add(1, Ordering::Relaxed);
+                    let mut txn = Txn::default();
+                    for part in 0..5 {
+                        // The fifth is compared only, as a run is: it stays as it was made.
+                        let revision = if part == 4 { *made } else { *written };
+                        txn.compares.push(Compare::unchanged_since(key(task, part), revision));
+                    }
+                    txn.compares.extend((0..8).map(|child| Compare::absent(key(number, child))));
+                    txn.success.extend((0..4).map(|part| Op::put(key(task, part), vec![3; bytes])));
+                    txn.success.extend((0..16).map(|part| Op::put(key(number, part), vec![3; bytes])));
+                    txn.failure.push(Op::get(key(task, 0)));
+                    let answer = raw.txn(txn, soon(&raw)).await.expect("answered");
+                    assert!(answer.succeeded);
+                    *written = answer.revision;
+                }
+            }
+        });
+        Bench::round(&bench.runtime, round);
+    }
+}
+
+/// The floor, and what makes its transactions ahead.
+fn floor(bench: &Arc<Bench>) -> (impl FnMut(u64) + use<>, impl FnMut(u64) + use<>) {
+    let made: Arc<Mutex<VecDeque<Txn>>> = Arc::default();
+    let stripes: Vec<Arc<tokio::sync::Mutex<Stripe>>> = (0..TASKS).map(|_| Arc::default()).collect();
+    let (sender, ready) = (Arc::clone(bench), Arc::clone(&made));
+    let send = move |times| {
+        let round = stripes.iter().enumerate().map(|(task, stripe)| {
+            let (raw, ready, stripe) = (sender.raw.clone(), Arc::clone(&ready), Arc::clone(stripe));
+            async move {
+                let mut stripe = stripe.lock().await;
+                for _ in 0..times {
+                    let mut txn = ready.lock().expect("no panic").pop_front().expect("enough were made");
+                    stripe.enter(task, &mut txn);
+                    let answer = raw.txn(txn, soon(&raw)).await.expect("answered");
+                    assert!(answer.succeeded, "somebody else wrote what the floor writes");
+                    stripe.revision = answer.revision;
+                }
+            }
+        });
+        Bench::round(&sender.runtime, round);
+    };
+    let mut maker = Maker::new(bench, 0);
+    let make = move |_times| {
+        while made.lock().expect("no panic").len() < (ROUNDS_AHEAD * TASKS) as usize {
+            let txn = maker.make();
+            made.lock().expect("no panic").push_back(txn);
+        }
+    };
+    (send, make)
+}
+
+/// A task's own place in the counters of the floor: each transaction that goes out has to find it as the last one left it.
+#[derive(Default)]
+struct Stripe {
+    revision: Revision,
+}
+
+impl Stripe {
+    /// Turns the counter keys of a split into those of this task. They lie beside the real ones and are as long, so that
+    /// neither side makes the other lose a race. Guards are compared as splits compare them, and exist.
+    fn enter(&self, task: usize, txn: &mut Txn) {
+        for compare in &mut txn.compares {
+            if let (Keys::One(key), CompareTarget::ModRevision(revision)) = (&mut compare.keys, &mut compare.target)
+                && let Some(own) = own_counter(key, task)
+            {
+                (*key, *revision) = (own, self.revision);
+            }
+        }
+        for op in &mut txn.success {
+            if let Op::Put { key, .. } = op
+                && let Some(own) = own_counter(key, task)
+            {
+                *key = own;
+            }
+        }
+    }
+}
+
+/// The path of a counter's stripe, with `cOunt` in place of `count` and the task in place of the stripe.
+fn own_counter(path: &[u8], task: usize) -> Option<Bytes> {
+    let at = path.windows(7).position(|part| part == b"/count/")?;
+    let mut own = path.to_vec();
+    own[at + 2] = b'O';
+    *own.last_mut()? = b'0' + u8::try_from(task).ok()?;
+    Some(own.into())
+}
+
+/// Makes the transactions of splits and keeps them instead of sending them.
+struct Maker {
+    bench: Arc<Bench>,
+    coordinator: AsyncEtcdCoordinator<Withholding>,
+    kept: Arc<Mutex<Option<Txn>>>,
+    used: u64,
+}
+
+impl Maker {
+    /// Takes shards from the one behind `used` on.
+    fn new(bench: &Arc<Bench>, used: u64) -> Self {
+        let kept: Arc<Mutex<Option<Txn>>> = Arc::default();
+        let kv = Withholding { client: bench.raw.clone(), kept: Arc::clone(&kept) };
+        let coordinator = AsyncEtcdCoordinator::over(kv, bench.config.clone()).expect("valid");
+        Self { bench: Arc::clone(bench), coordinator, kept, used }
+    }
+
+    fn make(&mut self) -> Txn {
+        self.used += 1;
+        let shard = ShardKey::new(MADE_OF, ShardId::new(self.used));
+        self.bench.runtime.block_on(async {
+            let mut scratch = AcquireScratch::new();
+            let now = LogicalTime::new(1);
+            let granted = self.coordinator.acquire_and_restore_into(now, TENANT, shard, MAKER, &mut scratch).await;
+            assert!(!split(&mut self.coordinator, &granted.expect("granted").lease).await, "it was withheld");
+        });
+        self.kept.lock().expect("no panic").take().expect("a split writes one transaction")
+    }
+}
+
+/// The bare client, but for splits: those it keeps.
+#[derive(Clone)]
+struct Withholding {
+    client: EtcdClient,
+    kept: Arc<Mutex<Option<Txn>>>,
+}
+
+impl Kv for Withholding {
+    async fn range(&self, request: RangeRequest, deadline: Moment) -> Result<RangeResponse, KvError> {
+        self.client.range(request, deadline).await
+    }
+
+    async fn txn(&self, request: Txn, deadline: Moment) -> Result<TxnResponse, KvError> {
+        if request.is_read_only() || request.success.len() <= usize::from(CHILDREN) {
+            return self.client.txn(request, deadline).await;
+        }
+        *self.kept.lock().expect("no panic") = Some(request);
+        Err(KvError::not_applied(KvErrorKind::Other, "withheld"))
+    }
+
+    async fn lease_grant(&self, id: EtcdLeaseId, ttl: Duration, deadline: Moment) -> Result<GrantedLease, KvError> {
+        self.client.lease_grant(id, ttl, deadline).await
+    }
+
+    async fn lease_revoke(&self, id: EtcdLeaseId, deadline: Moment) -> Result<(), KvError> {
+        self.client.lease_revoke(id, deadline).await
+    }
+
+    async fn lease_keep_alive(&self, id: EtcdLeaseId, deadline: Moment) -> Result<Option<Duration>, KvError> {
+        self.client.lease_keep_alive(id, deadline).await
+    }
+
+    async fn lease_time_to_live(&self, id: EtcdLeaseId, deadline: Moment) -> Result<Option<LeaseTimeToLive>, KvError> {
+        self.client.lease_time_to_live(id, deadline).await
+    }
+
+    fn now(&self) -> Moment {
+        self.client.now()
+    }
+
+    fn pause(&self, delay: Duration) -> impl Future<Output = ()> + Send {
+        self.client.pause(delay)
+    }
+
+    fn random(&self) -> u64 {
+        self.client.random()
+    }
+}
