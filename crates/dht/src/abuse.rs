@@ -47,6 +47,9 @@ impl Default for AbuseLimits {
     }
 }
 
+/// Address prefixes for which room is reserved: nodes of a small network often share a few.
+const FIRST_PREFIXES: usize = 16;
+
 /// What a write costs, in reads.
 pub const WRITE_COST: u32 = 4;
 
@@ -109,8 +112,8 @@ impl Abuse {
             limits,
             lanes: (lanes as u32).max(1),
             peers: KeyedLru::with_room(FIRST_ENTRIES, remembered_max, rng.u64()),
-            prefixes: KeyedLru::with_room(FIRST_ENTRIES, remembered_max, rng.u64()),
-            strangers: KeyedLru::with_room(FIRST_ENTRIES, remembered_max, rng.u64()),
+            prefixes: KeyedLru::with_room(FIRST_PREFIXES, remembered_max, rng.u64()),
+            strangers: KeyedLru::with_room(FIRST_PREFIXES, remembered_max, rng.u64()),
             scores: KeyedLru::new(remembered_max, rng.u64()),
         }
     }

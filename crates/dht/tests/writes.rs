@@ -11,7 +11,7 @@ use net::{Disk, Net, Puppet, Stranger, identity};
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
 use tessera_dht::identity::Crypto as _;
-use tessera_dht::node::command::{Answer, Written};
+use tessera_dht::node::command::{Answer, Command, Written};
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht::record::immutable_record;
 use tessera_dht::seal::cookie::Scope;
@@ -39,15 +39,25 @@ fn said_while_writing(net: &mut Net, value: &[u8]) -> Vec<Vec<u8>> {
     others.into_iter().map(said).collect()
 }
 
+/// Members that have found each other, so long ago that no token of then is good any more.
+fn settled(count: usize) -> Net {
+    let mut net = Net::of(count, &NodeConfig::default());
+    net.run_quietly(PERIOD_SECS * 1000);
+    net
+}
+
 #[test]
 fn the_second_write_is_one_exchange_with_each_holder_until_tokens_may_have_ended() {
-    let mut net = Net::of(12, &NodeConfig::default());
+    let mut net = settled(12);
     let (asks, writes) = (vec![vec![kind::FIND_NODE, kind::STORE]; 11], vec![vec![kind::STORE]; 11]);
     assert_eq!(said_while_writing(&mut net, b"first"), asks);
     assert_eq!(said_while_writing(&mut net, b"second"), writes);
     assert!(net.members.iter().all(|member| member.lanes[0].records().len() == 2), "everybody holds both");
     net.run_quietly(PERIOD_SECS * 1000);
     assert_eq!(said_while_writing(&mut net, b"third"), asks);
+    net.run_quietly(PERIOD_SECS * 1000);
+    net.ask(1, Command::FindNode { target: [9; 32] });
+    assert_eq!(said_while_writing(&mut net, b"fourth"), writes, "any lookup of nodes brings tokens");
 }
 
 /// Gives tokens for everything, answers writes by `store`, and notes the kinds it was sent.
@@ -69,7 +79,7 @@ fn holder(seen: &Rc<RefCell<Vec<u8>>>, mut store: impl FnMut(u8, &mut dyn FnMut(
 
 #[test]
 fn a_write_that_was_sent_instead_of_a_question_still_finds_who_is_closer() {
-    let mut net = Net::of(5, &NodeConfig::default());
+    let mut net = settled(5);
     let unknown = Contact { key: identity(99).public_key(), addr: Addr::v4([10, 9, 9, 9], 4000) };
     let seen = Rc::default();
     let names = move |closer_max: u8, reply: &mut dyn FnMut(Message<'_>)| {
@@ -86,8 +96,8 @@ fn a_write_that_was_sent_instead_of_a_question_still_finds_who_is_closer() {
 
 #[test]
 fn a_token_that_is_not_honoured_costs_a_question_and_not_the_write() {
-    for code in [ErrorCode::BadToken, ErrorCode::TooFar, ErrorCode::Busy] {
-        let mut net = Net::of(5, &NodeConfig::default());
+    for code in [ErrorCode::BadToken, ErrorCode::TooFar, ErrorCode::CookieRequired] {
+        let mut net = settled(5);
         let seen = Rc::default();
         let refuses_once = move |closer_max: u8, reply: &mut dyn FnMut(Message<'_>)| match closer_max {
             0 => reply(Message::Stored { closer: Contacts::default() }),
@@ -103,8 +113,27 @@ fn a_token_that_is_not_honoured_costs_a_question_and_not_the_write() {
 }
 
 #[test]
+fn who_will_not_keep_it_has_refused_and_is_left_alone() {
+    for code in [ErrorCode::RateLimited, ErrorCode::Busy, ErrorCode::Full, ErrorCode::StaleSequence] {
+        let mut net = settled(5);
+        let seen = Rc::default();
+        let refuses = move |closer_max: u8, reply: &mut dyn FnMut(Message<'_>)| match closer_max {
+            0 => reply(Message::Stored { closer: Contacts::default() }),
+            _ => reply(Message::Error { code, retry_after_ms: 1000 }),
+        };
+        net.puppets.insert(2, holder(&seen, refuses));
+        assert_eq!(put(&mut net, b"first").acknowledged, 4);
+        seen.borrow_mut().clear();
+        let written = put(&mut net, b"second");
+        assert_eq!((written.holders, written.acknowledged), (4, 3));
+        assert_eq!(written.refused, [(code, 1)]);
+        assert_eq!(*seen.borrow(), [kind::STORE]);
+    }
+}
+
+#[test]
 fn what_a_holder_says_to_a_question_is_no_acknowledgement() {
-    let mut net = Net::of(5, &NodeConfig::default());
+    let mut net = settled(5);
     let lies: Puppet = Box::new(|_, reply| reply(Message::Stored { closer: Contacts::default() }));
     net.puppets.insert(2, lies);
     let written = put(&mut net, b"first");

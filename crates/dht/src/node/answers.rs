@@ -80,16 +80,25 @@ impl<C: Crypto> LaneNode<C> {
         let target = ContentId::from_bytes(*self.operations[usize::from(at)].lookup.target());
         let (token, closer) = match message {
             Message::Nodes { token, contacts } => {
-                if self.operations[usize::from(at)].task == Task::Put {
+                if self.operations[usize::from(at)].task != Task::Spread {
                     self.tokens.keep(now.mono_ms, peer, &target, *token);
                 }
                 (*token, *contacts)
             }
             Message::Stored { closer } if stores => (Token::default(), *closer),
-            // It does not honour the token, or it will not keep the record: it is asked as if there had been no token.
-            Message::Error { .. } if stores => {
+            // The token is no use: it is asked as if there had been none.
+            Message::Error { code: ErrorCode::BadToken | ErrorCode::TooFar | ErrorCode::CookieRequired, .. }
+                if stores =>
+            {
                 self.tokens.forget(peer);
                 self.operations[usize::from(at)].lookup.requeue(peer);
+                return;
+            }
+            Message::Error { code, .. } if stores => {
+                let operation = &mut self.operations[usize::from(at)];
+                operation.lookup.refused(peer, *code);
+                operation.written.holders += 1;
+                operation.written.refuse(*code);
                 return;
             }
             Message::Value { token, closer, .. } => (*token, *closer),

@@ -301,13 +301,16 @@ impl<C: Crypto> LaneNode<C> {
                 return;
             }
         };
-        let owner_slot = if envelope.message.is_reply() {
-            Some(Slot(envelope.correlation as u8))
-        } else {
-            self.owned_id(&envelope.message).map(|id| self.map.slot(&self.own, &id))
+        // Asked only where there are others: the id of a record is its hash.
+        let owner_slot = || {
+            if envelope.message.is_reply() {
+                Some(Slot(envelope.correlation as u8))
+            } else {
+                self.owned_id(&envelope.message).map(|id| self.map.slot(&self.own, &id))
+            }
         };
-        if let Some(owner) = owner_slot
-            && keep_sealed
+        if keep_sealed
+            && let Some(owner) = owner_slot()
             && self.map.lane_of_slot(owner) != self.lane
         {
             self.counters.forwarded += 1;

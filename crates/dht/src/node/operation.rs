@@ -239,7 +239,7 @@ impl<C: Crypto> LaneNode<C> {
     pub(super) fn drive(&mut self, now: Now, at: u16, out: &mut impl Outbox) {
         loop {
             let Self { operations, abuse, outstanding, config, requests, .. } = self;
-            let operation = &mut operations[usize::from(at)];
+            let Some(operation) = operations.get_mut(usize::from(at)) else { return };
             if operation.phase == Phase::Writing || operation.task == Task::Idle {
                 return;
             }
@@ -292,12 +292,11 @@ impl<C: Crypto> LaneNode<C> {
 
     fn send_step(&mut self, now: Now, at: u16, ask: &Ask, out: &mut impl Outbox) -> bool {
         let operation = &self.operations[usize::from(at)];
-        let (mut target, mut scope) = (*operation.lookup.target(), Scope::EXACT);
-        if operation.task == Task::Put {
-            if let Some(token) = self.tokens.of(now.mono_ms, &ask.id, &ContentId::from_bytes(target)) {
-                return self.store_at_once(now, at, ask, token, out);
-            }
-            scope = Scope::WIDEST;
+        let (mut target, mut scope) = (*operation.lookup.target(), Scope::WIDEST);
+        if operation.task == Task::Put
+            && let Some(token) = self.tokens.of(now.mono_ms, &ask.id, &ContentId::from_bytes(target))
+        {
+            return self.store_at_once(now, at, ask, token, out);
         }
         let operation = &self.operations[usize::from(at)];
         let purpose = Purpose::Lookup { at, generation: operation.generation, peer: ask.id, stores: false };
@@ -466,11 +465,15 @@ impl<C: Crypto> LaneNode<C> {
         self.cancel_requests(at);
         let operation = &mut self.operations[usize::from(at)];
         operation.task = Task::Idle;
-        operation.command = None;
+        let command = operation.command.take();
         operation.record = Vec::new();
         operation.spread = Spread::default();
         if let Some(timer) = operation.timer.take() {
             self.timers.cancel(timer);
+        }
+        // After a command the next is likely; what goes on in the background comes seldom.
+        if command.is_none() {
+            self.drop_idle_operations();
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Tokens of peers that are good for more than one id: with one in hand, a write need not ask before it writes.
 //!
-//! A lookup for a write asks for tokens of as wide a region as each peer will give, and those of peers that lie in the region
-//! themselves are kept for a while. The next write there sends such a peer the record instead of a question; the answer names
-//! closer contacts like any other answer, so the lookup learns as much and goes on as before. One exchange instead of two.
+//! Every FIND_NODE asks for a token of as wide a region as the peer will give, and those of peers that lie in the region
+//! themselves are kept for a while. A write there sends such a peer the record instead of a question; the answer names closer
+//! contacts like any other answer, so the lookup learns as much and goes on as before. One exchange instead of two.
 
 use tessera_contracts::point::{ContentId, NodeId, Point as _};
 
-use crate::keyed_lru::KeyedLru;
+use crate::keyed_lru::{FIRST_ENTRIES, KeyedLru};
 use crate::seal::cookie::Scope;
 use crate::seal::keys::PERIOD_SECS;
 use crate::wire::message::Token;
@@ -20,37 +20,38 @@ const KEPT_MS: u64 = (PERIOD_SECS - 30) * 1000;
 #[derive(Debug, Clone, Copy)]
 struct Held {
     token: Token,
-    /// An id of its region.
-    about: ContentId,
+    /// The first bits of an id of its region.
+    about: u64,
     until_ms: u64,
 }
 
-/// Tokens by the peers that gave them; the least recently used goes first.
+/// Tokens by the peers that gave them; the least recently used goes first. There is one for most peers, so it is kept small: ids
+/// are told apart by their first bits, and who is mistaken for another refuses the token.
 #[derive(Debug)]
-pub(super) struct HeldTokens(KeyedLru<[u8; 32], Held>);
+pub(super) struct HeldTokens(KeyedLru<u64, Held>);
 
 impl HeldTokens {
     pub(super) fn new(seed: u64) -> Self {
-        Self(KeyedLru::new(TOKENS_MAX, seed))
+        Self(KeyedLru::with_room(FIRST_ENTRIES, TOKENS_MAX, seed))
     }
 
     /// Keeps what `peer` gave when it was asked about `about`, if it may serve another write.
     pub(super) fn keep(&mut self, now_ms: u64, peer: &NodeId, about: &ContentId, token: Token) {
-        if is_in_region(Scope::of_token(&token), peer.distance_to(about).leading_zeros()) {
-            self.0.insert(*peer.as_bytes(), Held { token, about: *about, until_ms: now_ms + KEPT_MS });
+        let (peer, about) = (peer.prefix_u64(), about.prefix_u64());
+        if covers(&token, about, peer) {
+            self.0.insert(peer, Held { token, about, until_ms: now_ms + KEPT_MS });
         }
     }
 
     /// A token with which `id` may be written at `peer`.
     pub(super) fn of(&mut self, now_ms: u64, peer: &NodeId, id: &ContentId) -> Option<Token> {
-        let held = *self.0.get(peer.as_bytes())?;
-        let covers = is_in_region(Scope::of_token(&held.token), held.about.distance_to(id).leading_zeros());
-        (covers && now_ms < held.until_ms).then_some(held.token)
+        let held = self.0.get(&peer.prefix_u64())?;
+        (covers(&held.token, held.about, id.prefix_u64()) && now_ms < held.until_ms).then_some(held.token)
     }
 
     /// The peer does not honour it, or will not keep what it allows.
     pub(super) fn forget(&mut self, peer: &NodeId) {
-        self.0.remove(peer.as_bytes());
+        self.0.remove(&peer.prefix_u64());
     }
 
     /// Bytes in use, and the most that ever will be.
@@ -59,9 +60,11 @@ impl HeldTokens {
     }
 }
 
-/// Whether two points that share so many leading bits lie in one region.
-fn is_in_region(scope: Scope, shared_bits: u32) -> bool {
-    scope != Scope::EXACT && shared_bits >= u32::from(scope.to_wire())
+/// Whether a token that was given for `about` is good for the region in which `point` lies. A region of more bits than are
+/// looked at would be that of a single node.
+fn covers(token: &Token, about: u64, point: u64) -> bool {
+    let scope = u32::from(Scope::of_token(token).to_wire());
+    scope <= u64::BITS && (about ^ point).leading_zeros() >= scope
 }
 
 #[cfg(test)]

@@ -15,6 +15,9 @@ use crate::time::Now;
 use crate::wire::CONTACTS_MAX;
 use crate::wire::message::{ErrorCode, Message, Token};
 
+/// Contacts that a late step of a write's lookup asks for.
+const CONTACTS_LATER: usize = 4;
+
 /// When writes that their pace holds up are looked at again.
 const PACE_MS: u64 = 50;
 
@@ -22,7 +25,7 @@ impl<C: Crypto> LaneNode<C> {
     /// Sends the writes that may be sent, and ends the operation when none is left.
     pub(super) fn pump_writes(&mut self, now: Now, at: u16, out: &mut impl Outbox) {
         loop {
-            let operation = &mut self.operations[usize::from(at)];
+            let Some(operation) = self.operations.get_mut(usize::from(at)) else { return };
             if operation.task == Task::Idle || operation.phase != Phase::Writing {
                 return;
             }
@@ -79,9 +82,12 @@ impl<C: Crypto> LaneNode<C> {
 
     /// A step of the lookup that is the write itself, with a token from before.
     pub(super) fn store_at_once(&mut self, now: Now, at: u16, ask: &Ask, token: Token, out: &mut impl Outbox) -> bool {
-        let generation = self.operations[usize::from(at)].generation;
-        let purpose = Purpose::Lookup { at, generation, peer: ask.id, stores: true };
-        self.store(now, at, ask.contact, ask.id, token, CONTACTS_MAX as u8, purpose, out)
+        let operation = &self.operations[usize::from(at)];
+        let purpose = Purpose::Lookup { at, generation: operation.generation, peer: ask.id, stores: true };
+        // The first answers name everybody there is; of the later ones, only somebody very near would be news.
+        let answers = usize::from(operation.lookup.stats(now.mono_ms).answers);
+        let closer_max = if answers < self.config.lookup.alpha_max { CONTACTS_MAX } else { CONTACTS_LATER };
+        self.store(now, at, ask.contact, ask.id, token, closer_max as u8, purpose, out)
     }
 
     fn store(
