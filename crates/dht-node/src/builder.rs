@@ -179,7 +179,8 @@ impl NodeBuilder {
         self
     }
 
-    /// Whether lanes are pinned to cores. Default: no, since an application may have better use for a core; a daemon pins.
+    /// Whether lanes are pinned to cores, and look for work a moment longer before they sleep. Default: no, since an application
+    /// may have better use for a core; a daemon pins.
     #[must_use]
     pub fn pin(mut self, pin: bool) -> Self {
         self.pin = pin;
@@ -244,6 +245,8 @@ impl NodeBuilder {
             kernel_steering: self.kernel_steering,
             log: data.as_ref().map(|data| (data.log(), self.log)),
             pin: self.pin,
+            // To look for work a while before sleeping costs a core that only a lane with one of its own has to spare.
+            spin: if self.pin { RuntimeConfig::default().spin } else { Duration::ZERO },
             traces_max: if self.trace_every == 0 { TRACED_DROPS_MAX } else { RuntimeConfig::default().traces_max },
             trace_files: self.trace_files.take(),
             restart: RestartPolicy::default(),
