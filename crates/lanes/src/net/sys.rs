@@ -36,7 +36,7 @@ pub(super) fn receive(
     received: &mut [Received; BATCH_MAX],
 ) -> io::Result<usize> {
     let most = most.min(BATCH_MAX).min(buffer.len() / stride);
-    let mut names = [const { MaybeUninit::<libc::sockaddr_storage>::uninit() }; BATCH_MAX];
+    let mut names = [const { MaybeUninit::<Name>::uninit() }; BATCH_MAX];
     let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH_MAX];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::zeroed() }; BATCH_MAX];
     for (((chunk, name), part), header) in
@@ -46,7 +46,7 @@ pub(super) fn receive(
         // SAFETY: all-zero bytes are a valid mmsghdr: integers and null pointers.
         let header = unsafe { header.assume_init_mut() };
         header.msg_hdr.msg_name = name.as_mut_ptr().cast();
-        header.msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+        header.msg_hdr.msg_namelen = size_of::<Name>() as libc::socklen_t;
         header.msg_hdr.msg_iov = part;
         header.msg_hdr.msg_iovlen = 1;
     }
@@ -249,18 +249,18 @@ union Name {
     v6: libc::sockaddr_in6,
 }
 
-fn read_address(name: &MaybeUninit<libc::sockaddr_storage>, len: libc::socklen_t) -> SocketAddr {
+fn read_address(name: &MaybeUninit<Name>, len: libc::socklen_t) -> SocketAddr {
     let len = len as usize;
-    // SAFETY: the kernel wrote `len` bytes; the family is in the first two and is read only if they are there.
-    let family = if len >= 2 { unsafe { (*name.as_ptr()).ss_family } } else { 0 };
+    // SAFETY: either address begins with its family; the kernel wrote `len` bytes, and it is read only if they are there.
+    let family = if len >= 2 { unsafe { (*name.as_ptr()).v4.sin_family } } else { 0 };
     if i32::from(family) == libc::AF_INET && len >= size_of::<libc::sockaddr_in>() {
-        // SAFETY: a sockaddr_storage is aligned for any address, and a whole sockaddr_in was written.
-        let v4 = unsafe { &*name.as_ptr().cast::<libc::sockaddr_in>() };
+        // SAFETY: a whole sockaddr_in was written.
+        let v4 = unsafe { &(*name.as_ptr()).v4 };
         let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
         SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into()
     } else if i32::from(family) == libc::AF_INET6 && len >= size_of::<libc::sockaddr_in6>() {
         // SAFETY: as above, for a whole sockaddr_in6.
-        let v6 = unsafe { &*name.as_ptr().cast::<libc::sockaddr_in6>() };
+        let v6 = unsafe { &(*name.as_ptr()).v6 };
         let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
         SocketAddrV6::new(ip, u16::from_be(v6.sin6_port), v6.sin6_flowinfo, v6.sin6_scope_id).into()
     } else {
