@@ -24,13 +24,14 @@ impl Lookup {
             .map(|(_, candidate)| candidate)
     }
 
-    /// Someone crowds in: far more nodes within the radius than the network's size explains, or in its innermost sixteenth to
-    /// eighth. The latter is what a reader beside the target sees, whose own table names little else than the crowd.
+    /// Someone crowds in: far more nodes within the radius than the network's size explains; or, in its innermost sixteenth to
+    /// eighth, as many as make a quorum by themselves, where one or two are expected. The latter is what a reader beside the
+    /// target sees, whose own table names little else than the crowd.
     pub(super) fn is_crowded(&self) -> bool {
         let inner = self.radius.leading_zeros() + 4;
         let within = |is_near: &dyn Fn(&Candidate) -> bool| self.frontier.iter().filter(|c| is_near(c)).count();
         within(&|candidate| candidate.distance <= self.radius) > self.config.k * 2
-            || within(&|candidate| candidate.distance.leading_zeros() >= inner) > self.config.k / 2
+            || within(&|candidate| candidate.distance.leading_zeros() >= inner) >= self.config.sequence_quorum
     }
 
     /// Nearest candidate of `path` that is wanted, could be asked at `now`, and may be. Among equals in distance (the

@@ -206,6 +206,11 @@ fn a_mutable_lookup_ends_early_on_a_quorum_of_the_highest_sequence_only() {
     assert_eq!(lookup.record(), Some(&[7][..]));
 }
 
+/// Whether a node lies in the innermost sixteenth of the whole space around the target.
+fn is_inner((id, _): &(NodeId, Contact)) -> bool {
+    id.distance_to(&ContentId::from_bytes(TARGET)).leading_zeros() >= 4
+}
+
 #[test]
 fn a_quorum_ends_no_mutable_lookup_while_somebody_crowds_in() {
     // Up to twice K within the radius of K are chance; one more is a crowd, and may be the quorum.
@@ -213,7 +218,7 @@ fn a_quorum_ends_no_mutable_lookup_while_somebody_crowds_in() {
         let mut lookup = Lookup::new();
         let config = LookupConfig { sequence_quorum: 2, ..small() };
         lookup.start(0, config, TARGET, Goal::Mutable { sequence_min: 0 }, Distance::MAX);
-        for (id, contact) in (0..within).map(node) {
+        for (id, contact) in (0..2000).map(node).filter(|seen| !is_inner(seen)).take(within) {
             lookup.offer(id, contact, None);
         }
         for _ in 0..2 {
@@ -227,14 +232,14 @@ fn a_quorum_ends_no_mutable_lookup_while_somebody_crowds_in() {
 
 #[test]
 fn a_quorum_of_a_crowd_beside_the_target_ends_no_mutable_lookup_though_few_are_in_view() {
-    // Of four within the radius a quarter of one lies in its innermost sixteenth. Two may be chance; three are a crowd.
-    let target = ContentId::from_bytes(TARGET);
-    let inner = (0..2000).map(node).filter(|(id, _)| id.distance_to(&target).leading_zeros() >= 4);
-    for (within, over) in [(2, true), (3, false)] {
+    // Of four within the radius a quarter of one lies in its innermost sixteenth. One there may be chance; two are a quorum.
+    for (within, over) in [(1, true), (2, false)] {
         let mut lookup = Lookup::new();
         let config = LookupConfig { sequence_quorum: 2, ..small() };
         lookup.start(0, config, TARGET, Goal::Mutable { sequence_min: 0 }, Distance::MAX);
-        for (id, contact) in inner.clone().take(within) {
+        let inner = (0..2000).map(node).filter(is_inner).take(within);
+        let others = (0..2000).map(node).filter(|seen| !is_inner(seen)).take(6 - within);
+        for (id, contact) in inner.chain(others) {
             lookup.offer(id, contact, None);
         }
         for _ in 0..2 {
@@ -242,7 +247,6 @@ fn a_quorum_of_a_crowd_beside_the_target_ends_no_mutable_lookup_though_few_are_i
             lookup.answered(1, &id, [0; 16], core::iter::empty());
             lookup.found_record(&id, &[7], 7);
         }
-        // With two, nobody is left to ask either: what tells is that the lookup of three goes on.
         assert_eq!(lookup.finished(1).is_some(), over, "{within} in the innermost part");
     }
 }
