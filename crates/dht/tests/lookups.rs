@@ -13,6 +13,7 @@ use tessera_dht::lookup::{Finish, LookupConfig, Standing};
 use tessera_dht::node::command::{Answer, Budget, Command, Privacy};
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht::record::immutable_record;
+use tessera_dht::seal::keys::PERIOD_SECS;
 use tessera_dht::store::records::Class;
 use tessera_dht::wire::message::{Contacts, Message, capability, kind};
 
@@ -287,6 +288,7 @@ fn a_write_that_is_given_up_leaves_nothing_in_flight() {
         let bounds = net.members[1].lanes[0].bounds();
         bounds.iter().find(|(name, _, _)| *name == "requests").unwrap().1
     };
+    net.run_quietly(PERIOD_SECS * 1000); // So that it has no tokens of before, and asks first.
     let record = immutable_record(b"given up", 3600).unwrap();
     let id = ContentId::of_immutable(b"given up");
     let command = net.tell(1, Some(&id), Command::Put { record, keep_alive: false });

@@ -132,6 +132,17 @@ fn who_will_not_keep_it_has_refused_and_is_left_alone() {
 }
 
 #[test]
+fn holders_whose_disks_are_slow_are_still_holders() {
+    let mut net = settled(8);
+    assert_eq!(put(&mut net, b"first").acknowledged, 7);
+    for n in 2..5 {
+        net.members[n].disk = Disk::Waits;
+    }
+    let written = put(&mut net, b"second");
+    assert_eq!((written.holders, written.acknowledged, written.silent), (7, 4, 3));
+}
+
+#[test]
 fn what_a_holder_says_to_a_question_is_no_acknowledgement() {
     let mut net = settled(5);
     let lies: Puppet = Box::new(|_, reply| reply(Message::Stored { closer: Contacts::default() }));

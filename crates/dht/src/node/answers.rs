@@ -214,11 +214,16 @@ impl<C: Crypto> LaneNode<C> {
         generation: u32,
         peer: &NodeId,
         asked: &NodeId,
+        stores: bool,
         out: &mut impl Outbox,
     ) {
         if self.is_current(at, generation) && self.operations[usize::from(at)].phase != Phase::Writing {
             let lookup = &mut self.operations[usize::from(at)].lookup;
-            if asked == peer {
+            if stores {
+                // To keep a record may take longer than to answer a question: it is asked one.
+                self.tokens.forget(peer);
+                lookup.requeue(peer);
+            } else if asked == peer {
                 lookup.timed_out(now.mono_ms, peer);
                 if lookup.meets_silence() {
                     self.fall_back(now, at);

@@ -293,8 +293,8 @@ impl<C: Crypto> LaneNode<C> {
             self.tell_lanes(message_kind::SILENT, request.id.prefix_u64(), request.id.as_bytes(), out);
         }
         match request.purpose {
-            Purpose::Lookup { at, generation, peer, .. } => {
-                self.on_lookup_timeout(now, at, generation, &peer, &request.id, out);
+            Purpose::Lookup { at, generation, peer, stores } => {
+                self.on_lookup_timeout(now, at, generation, &peer, &request.id, stores, out);
             }
             Purpose::Write { at, generation, target, batch, attempt } => {
                 self.on_write_timeout(now, at, generation, target, batch, attempt, out);

@@ -54,9 +54,6 @@ impl Receiver {
         mut each: impl FnMut(SocketAddr, &mut [u8]),
     ) -> io::Result<usize> {
         counters.receive_calls.add(1);
-        if self.buffer.len() < self.batch * self.stride {
-            self.buffer.resize(self.batch * self.stride, 0);
-        }
         let count =
             self.calls.receive(socket.as_fd(), &mut self.buffer, self.stride, self.batch, &mut self.received)?;
         self.drained = count < self.batch;
@@ -70,6 +67,9 @@ impl Receiver {
             if !received.truncated {
                 each(unmapped(received.from), &mut chunk[..received.len]);
             }
+        }
+        if self.buffer.len() < self.batch * self.stride {
+            self.buffer.resize(self.batch * self.stride, 0);
         }
         Ok(count)
     }
