@@ -15,6 +15,7 @@ use tessera_contracts::point::{ContentId, NodeId, Point as _};
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
 use tessera_dht::identity::Crypto as _;
+use tessera_dht::seal::keys::PERIOD_SECS;
 
 use super::{NETWORK, Setup, Stage, Tally};
 use crate::dht::checkers::QUORUM_DURABLE;
@@ -128,7 +129,8 @@ fn attack(setup: &Setup, defended: bool) -> Attacked {
     let honest = setup.nodes - (setup.nodes as f64 * setup.hostile).round() as usize;
     stage.grow(honest);
     let mut ignored = Tally::default();
-    stage.wait(60_000, &mut ignored);
+    // Tokens from joining name holders from before the attack, which would be a defence by itself: they have ended by then.
+    stage.wait(60_000 + PERIOD_SECS * 1000, &mut ignored);
 
     // The targets: an immutable record and a mutable one. The attacker knows them before they are stored.
     let owner = stage.world.random_honest();
