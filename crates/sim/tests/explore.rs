@@ -48,6 +48,11 @@ fn all_operations_at_once_with_takeovers_reach_the_states_of_the_model() {
 }
 
 #[test]
+fn all_operations_with_an_op_log_of_two_reach_the_states_of_the_model() {
+    same_states_as_the_model("MC_large_log_of_two.cfg");
+}
+
+#[test]
 fn all_operations_of_many_owners_reach_the_states_of_the_model() {
     same_states_as_the_model("MC_large_owners.cfg");
 }
