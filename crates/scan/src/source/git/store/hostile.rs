@@ -12,7 +12,7 @@ use super::cache::ObjectCache;
 use super::kinds::Kinds;
 use super::oid::Oid;
 use super::pack::PackReader;
-use super::{At, CHAIN_MAX, Store};
+use super::{At, CHAIN_MAX, Store, WORK_BYTES_MAX};
 use crate::source::git::reader::{BlobRead, BlobReader};
 use crate::testing::Repository;
 
@@ -153,4 +153,25 @@ fn commits_in_a_long_chain_are_each_put_together_once() {
     let mut cache = ObjectCache::new(&store);
     assert_eq!(**cache.read(&Oid::new(&name(39)).unwrap()).unwrap().1, *b"abc");
     assert!((0..39).all(|i| cache.knows(place(&store, &name(i)))));
+}
+
+#[test]
+fn what_is_put_together_on_the_way_to_an_object_has_a_bound() {
+    let mut pack = MadePack::new();
+    pack.entry(name(0), 3, 1 << 16, &[], &[b'q'; 1 << 16]);
+    // A megabyte of it, and then that megabyte again and again, at eight bytes each.
+    let mut megabyte = vec![0x80, 0x80, 4, 0x80, 0x80, 0x40];
+    megabyte.resize(megabyte.len() + 16, 0x80);
+    pack.entry(name(1), 7, megabyte.len() as u64, &name(0), &megabyte);
+    let last = 2 + (WORK_BYTES_MAX >> 20) as u32;
+    for i in 2..=last {
+        pack.entry(name(i), 7, 8, &name(i - 1), &[0x80, 0x80, 0x40, 0x80, 0x80, 0x40, 0xc0, 0x10]);
+    }
+    let (repository, store) = pack.into_repository();
+    let walked = ObjectCache::new(&store).read(&Oid::new(&name(last)).unwrap()).unwrap_err();
+    assert_eq!(walked.to_string(), "it takes too much to put it together");
+    let mut reader = StoreReader::new(repository.path(), Arc::new(store));
+    reader.request(&mut [&name(last)[..], &name(20)[..]].into_iter()).unwrap();
+    assert_eq!(reader.next(64 << 20).unwrap(), BlobRead::Corrupt);
+    assert_eq!(reader.next(64 << 20).unwrap(), BlobRead::Read);
 }

@@ -51,8 +51,8 @@ use pack::{Entry, Held, Pack, PackReader};
 pub(crate) const OBJECT_BYTES_MAX: u64 = 64 << 20;
 /// Longest chain of deltas; git makes none beyond 4,095.
 const CHAIN_MAX: usize = 10_000;
-/// Most bytes that are put together on the way to one object; fifty changes to the largest one fit in.
-const WORK_BYTES_MAX: u64 = 4 << 30;
+/// Most bytes that are put together on the way to one object; fifty changes to the largest one fit in. (Tests reach it.)
+const WORK_BYTES_MAX: u64 = if cfg!(test) { 64 << 20 } else { 4 << 30 };
 
 const NO_END: ObjectError = ObjectError::Corrupt("a chain of deltas has no end");
 const TOO_MUCH: ObjectError = ObjectError::Corrupt("it takes too much to put it together");
