@@ -134,32 +134,23 @@ fn against_floor(shards: u64, asked: Asked) -> Pair {
     )
 }
 
-/// A completed shard stays completed, so worlds are used up and made anew: several where they are small, since a sample of a
-/// thousand operations would measure how the processor warms up.
+/// A completed shard stays completed, so the world is made anew when too few are left.
 fn completing_against_floor(shards: u64) -> Pair {
-    const OPERATIONS_MIN: u64 = 32_000;
-    let made = move || World::new(shards, shards, SHORT, Held::None);
-    let worlds: Rc<RefCell<Vec<World>>> = Rc::default();
+    let made = move |shards| World::new(shards, shards, SHORT, Held::None);
+    let world = Rc::new(RefCell::new(made(shards)));
     let mut floor = Floor::new(shards, SHORT);
-    let used = worlds.clone();
+    let completed = world.clone();
     Pair::new(
         move |times| {
-            let mut worlds = used.borrow_mut();
-            for _ in 0..times {
-                if worlds.last().expect("enough were made").left() == 0 {
-                    worlds.pop();
-                }
-                worlds.last_mut().expect("enough were made").complete();
-            }
+            let mut world = completed.borrow_mut();
+            (0..times).for_each(|_| world.complete());
         },
         move |times| (0..times).for_each(|_| floor.operation(2)),
     )
-    .refilled(shards.max(OPERATIONS_MIN), move |times| {
-        let mut worlds = worlds.borrow_mut();
-        let left = worlds.iter().map(World::left).sum::<u64>();
-        let missing = times.saturating_sub(left).div_ceil(shards);
-        // The one that is begun stays on top.
-        (0..missing).for_each(|_| worlds.insert(0, made()));
+    .refilled(shards, move |times| {
+        if world.borrow().left() < times {
+            world.replace(made(shards.max(times)));
+        }
     })
 }
 

@@ -148,13 +148,18 @@ pub(crate) fn measure(figure: &Figure, effort: Effort) -> Measured {
     let (mut ours, mut reference) = (Vec::new(), Vec::new());
     for index in 0..effort.pairs {
         let ours_first = index % 2 == 0;
-        (pair.refill)(times_ours);
-        if ours_first {
+        // Just before it is used up: a reference that ran in between would have it out of the caches, and a sample that takes
+        // each thing once would measure that.
+        let mut sample_ours = || {
+            (pair.refill)(times_ours);
             ours.push(sample(&mut pair.ours, times_ours));
+        };
+        if ours_first {
+            sample_ours();
         }
         reference.push(sample(&mut pair.reference, times_reference));
         if !ours_first {
-            ours.push(sample(&mut pair.ours, times_ours));
+            sample_ours();
         }
     }
     let side = |samples: &[Passed], times| Side {
