@@ -157,7 +157,7 @@ fn logs_have_neither_values_nor_keys_nor_addresses_of_others() {
     let (addresses, keys) = ([first.listen(), second.listen()], [first.address(), second.address()]);
     for process in [first, second] {
         let (_, log) = process.end(Signal::TERM);
-        assert!(log.contains("up, with 1 contacts") || log.contains("not up"), "{log}");
+        assert!(log.contains("up, live contacts: 1") || log.contains("not up"), "{log}");
         for secret in addresses.iter().chain(keys.iter()).map(String::as_str).chain(["confidential", &id]) {
             assert!(!log.contains(secret), "{secret} in {log}");
         }

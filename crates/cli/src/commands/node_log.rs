@@ -50,7 +50,7 @@ impl Log {
         let trouble = status.trouble().map(str::to_owned);
         if trouble != self.trouble {
             match &trouble {
-                None => self.line("info", None, &format!("up, with {} contacts", status.contacts())),
+                None => self.line("info", None, &format!("up, live contacts: {}", status.contacts())),
                 Some(trouble) => self.line("warn", None, &format!("not up: {trouble}")),
             }
             self.trouble = trouble;
