@@ -169,7 +169,7 @@ impl<B: CoordinationFacade> World<B> {
         })
     }
 
-    pub(super) fn registered(&mut self, tenant: TenantId, run: RunId, roots: &[InitialShardInput<'_>], executed: bool) {
+    fn registered(&mut self, tenant: TenantId, run: RunId, roots: &[InitialShardInput<'_>], executed: bool) {
         if executed {
             let named = roots.iter().map(|root| ((tenant, run, root.shard), ShardName::root(run.get(), root.shard)));
             self.names.extend(named);

@@ -172,7 +172,7 @@ impl<B: CoordinationFacade> World<B> {
         })
     }
 
-    pub(super) fn granted(&mut self, tenant: TenantId, granted: &AcquireResultView<'_>) -> Line {
+    fn granted(&mut self, tenant: TenantId, granted: &AcquireResultView<'_>) -> Line {
         let AcquireResultView { lease, snapshot, capacity } = granted;
         self.leases.push(Held {
             lease: *lease,
@@ -192,7 +192,7 @@ impl<B: CoordinationFacade> World<B> {
         with_capacity(line, *capacity)
     }
 
-    pub(super) fn renewed<E: Refused>(&mut self, held: usize, renewed: &Result<RenewResult, E>) -> Line {
+    fn renewed<E: Refused>(&mut self, held: usize, renewed: &Result<RenewResult, E>) -> Line {
         if let Ok(answer) = renewed {
             self.leases[held].lease = self.leases[held].lease.extended_to(answer.new_deadline);
         }
@@ -206,7 +206,7 @@ impl<B: CoordinationFacade> World<B> {
     }
 
     /// The lease a command presents.
-    pub(super) fn held(&self, tenant: TenantId, holder: &Holder, shard: &ShardName) -> Result<usize, String> {
+    fn held(&self, tenant: TenantId, holder: &Holder, shard: &ShardName) -> Result<usize, String> {
         let owner = holder.tenant.as_deref().map_or(tenant, tenant_called);
         let key = self.resolve(owner, shard)?;
         let found = self.leases.iter().rposition(|held| {
@@ -219,7 +219,7 @@ impl<B: CoordinationFacade> World<B> {
         found.ok_or_else(|| format!("{holder} was never granted shard {shard} in this story; let it acquire it first"))
     }
 
-    pub(super) fn replace_plan(&self, held: usize, plan: &ReplaceText) -> Result<SplitReplacePlan, String> {
+    fn replace_plan(&self, held: usize, plan: &ReplaceText) -> Result<SplitReplacePlan, String> {
         match plan {
             ReplaceText::Evenly(count) => {
                 plan_split_replace_evenly(self.leases[held].spec.view(), *count).map_err(|error| error.to_string())
@@ -231,7 +231,7 @@ impl<B: CoordinationFacade> World<B> {
         }
     }
 
-    pub(super) fn residual_plan(&self, held: usize, plan: &ResidualText) -> Result<SplitResidualPlan, String> {
+    fn residual_plan(&self, held: usize, plan: &ResidualText) -> Result<SplitResidualPlan, String> {
         match plan {
             ResidualText::Parts { kept, residual } => Ok(SplitResidualPlan::new(spec(kept)?, spec(residual)?)),
             ResidualText::KeepPercent(kept) => {
@@ -243,14 +243,7 @@ impl<B: CoordinationFacade> World<B> {
     }
 
     /// Gives names to the shards a split must have made.
-    pub(super) fn christen(
-        &mut self,
-        tenant: TenantId,
-        parent: ShardKey,
-        op: OpId,
-        kind: DerivedShardKind,
-        count: usize,
-    ) {
+    fn christen(&mut self, tenant: TenantId, parent: ShardKey, op: OpId, kind: DerivedShardKind, count: usize) {
         let Some(parent_name) = self.names.get(&(tenant, parent.run, parent.shard)).cloned() else { return };
         let before = self.spawned.entry((tenant, parent)).or_default();
         for index in *before..*before + count {

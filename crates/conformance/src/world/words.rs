@@ -97,7 +97,7 @@ impl<B: CoordinationFacade> World<B> {
         Answer { line: Line::new(format_args!("{} shards", rows.len())), rows, events: Vec::new() }
     }
 
-    pub(super) fn name_of(&self, tenant: TenantId, run: RunId, summary: &ShardSummary) -> String {
+    fn name_of(&self, tenant: TenantId, run: RunId, summary: &ShardSummary) -> String {
         self.name(tenant, ShardKey::new(run, summary.shard))
     }
 

@@ -43,7 +43,7 @@ impl fmt::Debug for Held {
 
 impl Detector {
     /// What the bytes of a secret say about it; `None` if they say that it is none.
-    pub(super) fn verdict(&mut self, rule: &Rule, secret: &[u8]) -> Option<(f32, Outcome, Confidence)> {
+    fn verdict(&mut self, rule: &Rule, secret: &[u8]) -> Option<(f32, Outcome, Confidence)> {
         if secret.is_empty() || !rule.needs.iter().all(|class| secret.iter().any(|&byte| class.contains(byte))) {
             return None;
         }

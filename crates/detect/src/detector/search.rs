@@ -57,7 +57,7 @@ impl Detector {
         self.search(block, &layer, 0);
     }
 
-    pub(super) fn search(&mut self, block: &Block<'_>, layer: &Layer<'_>, level: usize) {
+    fn search(&mut self, block: &Block<'_>, layer: &Layer<'_>, level: usize) {
         let program = Arc::clone(&self.program);
         let mut depth = core::mem::take(&mut self.depths[level]);
         if level > 0 {
@@ -137,14 +137,7 @@ impl Detector {
     }
 
     /// Every match in a window.
-    pub(super) fn sweep(
-        &mut self,
-        block: &Block<'_>,
-        layer: &Layer<'_>,
-        rule: u16,
-        window: Range<usize>,
-        last_end: &mut u64,
-    ) {
+    fn sweep(&mut self, block: &Block<'_>, layer: &Layer<'_>, rule: u16, window: Range<usize>, last_end: &mut u64) {
         let floor = last_end.saturating_sub(layer.base) as usize;
         let mut from = window.start.max(floor);
         while from < window.end {
@@ -156,7 +149,7 @@ impl Detector {
     }
 
     /// Every match that begins in what the layer owns.
-    pub(super) fn sweep_owned(
+    fn sweep_owned(
         &mut self,
         block: &Block<'_>,
         layer: &Layer<'_>,
@@ -177,7 +170,7 @@ impl Detector {
         }
     }
 
-    pub(super) fn attempt(
+    fn attempt(
         &mut self,
         block: &Block<'_>,
         layer: &Layer<'_>,
@@ -192,7 +185,7 @@ impl Detector {
         Some(span)
     }
 
-    pub(super) fn attempt_value(
+    fn attempt_value(
         &mut self,
         block: &Block<'_>,
         layer: &Layer<'_>,
@@ -216,7 +209,7 @@ impl Detector {
     }
 
     /// The first match in a window, and the secret within it.
-    pub(super) fn find(
+    fn find(
         &mut self,
         layer: &Layer<'_>,
         rule: u16,
