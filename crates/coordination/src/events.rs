@@ -483,4 +483,30 @@ mod tests {
             assert_ne!(kind.is_shard_event(), kind.is_run_event());
         }
     }
+
+    #[test]
+    fn nobody_listens_to_no_events_and_nothing_is_taken() {
+        let mut nobody = NoEvents;
+        assert!(!nobody.is_enabled() && !EventSink::emit(&mut nobody, event(1, EventKind::RunCreated)));
+        let scope = EventScope { tenant: TenantId::from_bytes([1; 32]), run: RunId::new(1), at: LogicalTime::new(1) };
+        scope.emit(&mut nobody, || panic!("an event was made for nobody"));
+    }
+
+    #[test]
+    fn a_collector_that_is_given_room_needs_no_more_of_it() {
+        let mut collector = EventCollector::with_capacity(40);
+        assert!(collector.is_empty() && collector.events.capacity() >= 40);
+        let before = collector.events.as_ptr();
+        (0..40).for_each(|_| assert!(collector.emit(event(1, EventKind::RunCreated))));
+        assert_eq!((collector.events.as_ptr(), collector.iter().len()), (before, 40));
+    }
+
+    #[test]
+    fn whoever_emits_to_a_sink_hears_whether_it_was_taken() {
+        let mut collector = EventCollector::with_max_capacity(1);
+        let sink: &mut dyn EventSink = &mut collector;
+        assert!(sink.is_enabled());
+        assert_eq!([(); 2].map(|()| sink.emit(event(1, EventKind::RunCreated))), [true, false]);
+        assert_eq!(collector.len(), 1);
+    }
 }

@@ -5,10 +5,12 @@ use alloc::vec::Vec;
 use tessera_contracts::cursor::CursorViolation;
 use tessera_contracts::split::CoverageError;
 use tessera_contracts::{FenceEpoch, LogicalTime, OpId, PayloadHash, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_stdx::SlabFull;
 
 use super::*;
 use crate::record::status::ShardStatus;
 use crate::run::status::RunStatus;
+use crate::shard_limits::{LimitScope, ShardLimitViolation};
 
 const KEY: ShardKey = ShardKey::new(RunId::new(3), ShardId::new(4));
 
@@ -185,4 +187,125 @@ fn every_operation_routes_every_building_block_by_name() {
         }
         assert!(!body.contains("_ =>") && !body.contains("| _"), "{operation} has a wildcard");
     }
+}
+
+/// What a caller's loop asks of an error before it tries again.
+#[test]
+fn what_may_pass_by_itself_invites_another_try_and_nothing_else_does() {
+    let busy = || InfraError::transient("txn", "timeout");
+    let broken = || InfraError::corruption("txn", "unknown version");
+    let full = SlabFull { requested_bytes: 9, available_bytes: 8, capacity_bytes: 16 };
+    let over = ShardLimitViolation { scope: LimitScope::Tenant, held: 8, added: 3, max: 10 };
+    let held = AlreadyLeased::new(KEY, LogicalTime::new(50), WorkerId::new(1));
+    let (expected, current) = (FenceEpoch::new(2), FenceEpoch::new(3));
+    let stale = LeaseRefused::StaleFence { presented: expected, current };
+    let status = ShardStatus::Done;
+    assert!(AcquireError::from(held).is_transient(), "its lease ends");
+    assert!(ParkError::from(full).is_transient(), "room may be made");
+    assert!(SplitError::from(full).is_transient() && SplitError::from(over).is_transient());
+    assert!(CheckpointError::from(full).is_transient());
+    for busy_and_broken in [
+        [busy(), broken()].map(|error| AcquireError::from(error).is_transient()),
+        [busy(), broken()].map(|error| RenewError::from(error).is_transient()),
+        [busy(), broken()].map(|error| CheckpointError::from(error).is_transient()),
+        [busy(), broken()].map(|error| ParkError::from(error).is_transient()),
+        [busy(), broken()].map(|error| SplitError::from(error).is_transient()),
+        [busy(), broken()].map(|error| UnparkError::from(error).is_transient()),
+        [busy(), broken()].map(|error| OrderError::from(error).is_transient()),
+        [busy(), broken()].map(|error| ClaimError::from(error).is_transient()),
+    ] {
+        assert_eq!(busy_and_broken, [true, false]);
+    }
+    for refused in [
+        AcquireError::Terminal { status }.is_transient(),
+        AcquireError::UnassignedWorker.is_transient(),
+        AcquireError::RetriesExhausted { key: KEY, acquisitions: 3 }.is_transient(),
+        RenewError::from(stale).is_transient(),
+        ParkError::from(stale).is_transient(),
+        SplitError::from(stale).is_transient(),
+        UnparkError::NotParked { status }.is_transient(),
+        UnparkError::FenceMoved { expected, current }.is_transient(),
+        OrderError::from(stale).is_transient(),
+        OrderError::NotLeased { key: KEY }.is_transient(),
+        ClaimError::from(RunNotFound { run: KEY.run }).is_transient(),
+        ClaimError::RunNotActive { run: KEY.run, status: RunStatus::Done }.is_transient(),
+        ClaimError::UnassignedWorker.is_transient(),
+    ] {
+        assert!(!refused);
+    }
+    assert!(ClaimError::NoneAvailable { earliest_deadline: None }.is_transient(), "someone may release one");
+    assert!(ClaimError::Throttled { retry_after: LogicalTime::new(9) }.is_transient());
+}
+
+#[test]
+fn what_is_not_the_protocols_refusal_has_no_reason_of_the_protocol() {
+    let access = AccessRefused::ShardNotFound { key: KEY };
+    assert_eq!(UnparkError::from(access).refusal(), Some(Refusal::Access(access)));
+    let status = ShardStatus::Done;
+    let settled = AcquireError::Terminal { status }.refusal();
+    assert_eq!(settled, Some(Refusal::Lease(LeaseRefused::Terminal { status })));
+    assert_eq!(UnparkError::NotParked { status }.refusal(), None);
+    assert_eq!(OrderError::NotLeased { key: KEY }.refusal(), None);
+    assert_eq!(AcquireError::UnassignedWorker.refusal(), None);
+}
+
+/// Each sentence says what is wrong and what to do about it.
+#[test]
+fn operators_read_what_happened_and_what_to_do() {
+    let hash = |stored| PayloadHash::from_stored(stored).unwrap();
+    let expired = |because| LeaseRefused::Expired { deadline: LogicalTime::new(5), now: LogicalTime::new(6), because };
+    let over = |scope| ShardLimitViolation { scope, held: 8, added: 3, max: 10 };
+    for (error, words) in [
+        (
+            expired(ExpiredBecause::Deadline).to_string(),
+            "lease has expired (deadline 5, now 6); acquire the shard again",
+        ),
+        (
+            expired(ExpiredBecause::SessionLost).to_string(),
+            "lease ended with its worker's session (deadline 5, now 6); acquire the shard again",
+        ),
+        (
+            OpIdConflict::new(OpId::new(7), hash(1), hash(2)).to_string(),
+            "operation id 0000000000000007 was used before with other parameters; use a fresh id for each new operation",
+        ),
+        (
+            OpIdConflict::unassigned(hash(2)).to_string(),
+            "operation id 0000000000000000 means unassigned; use a fresh id for each new operation",
+        ),
+        (
+            ClaimError::NoneAvailable { earliest_deadline: Some(LogicalTime::new(9)) }.to_string(),
+            "no shard can be claimed now; ask again at 9",
+        ),
+        (
+            ClaimError::NoneAvailable { earliest_deadline: None }.to_string(),
+            "no shard can be claimed now; none is leased either",
+        ),
+        (
+            over(LimitScope::Tenant).to_string(),
+            "3 more shards on top of 8 would exceed the limit of 10 for this tenant; retire settled runs or raise the limit",
+        ),
+        (
+            over(LimitScope::Coordinator).to_string(),
+            "3 more shards on top of 8 would exceed the limit of 10 for all tenants together; retire settled runs or \
+             raise the limit",
+        ),
+    ] {
+        assert_eq!(error, words);
+    }
+    let reason = CoordError::CheckpointMissingKey;
+    assert_eq!(reason.to_string(), Refusal::from(reason).to_string());
+}
+
+#[test]
+fn an_answer_is_the_same_however_it_came_about_and_only_the_first_was_carried_out() {
+    for (outcome, executed) in [
+        (IdempotentOutcome::Executed(7), true),
+        (IdempotentOutcome::Replayed(7), false),
+        (IdempotentOutcome::Superseded(7), false),
+    ] {
+        assert_eq!((outcome.is_executed(), *outcome.get(), outcome.into_inner()), (executed, 7, 7));
+        let mapped = outcome.map(|answer| answer + 1);
+        assert_eq!((mapped.is_executed(), mapped.into_inner()), (executed, 8));
+    }
+    assert_eq!(IdempotentOutcome::Superseded(1).map(|one| one * 2), IdempotentOutcome::Superseded(2));
 }

@@ -320,4 +320,34 @@ mod tests {
         assert_eq!(OpKind::from_u8(7), None);
         assert_eq!(OpResult::from_u8(3), None);
     }
+
+    /// The promise that makes an operation cheap: it is looked up in the tags, and the entries stay untouched.
+    #[test]
+    fn nearly_every_new_operation_shows_in_the_tags_alone_whether_ids_count_up_or_are_random() {
+        let counting = |n: u64| n;
+        let random = |n: u64| n.wrapping_add(1).wrapping_mul(0xd129_0d7e_f4a9_2f4d).rotate_left(29);
+        for id in [counting, random] {
+            let mut log = OpLog::<OP_LOG_CAP>::new();
+            let mut looked_further = 0;
+            for n in 1..=1_600 {
+                let op = entry(id(n), OpKind::Checkpoint);
+                looked_further += u32::from(log.has_tag(tag(op.op_id)));
+                log.record(op);
+            }
+            // Sixteen of 256 tags are taken: one in sixteen by chance.
+            assert!(looked_further < 1_600 / 8, "{looked_further} of 1600");
+        }
+    }
+
+    #[test]
+    fn a_log_says_how_much_it_remembers() {
+        let mut log = OpLog::<2>::new();
+        let mut seen = std::vec::Vec::new();
+        for id in 1..=3 {
+            seen.push((log.len(), log.is_empty()));
+            log.record(entry(id, OpKind::Checkpoint));
+        }
+        assert_eq!(seen, [(0, true), (1, false), (2, false)]);
+        assert_eq!((log.len(), log.is_empty()), (2, false));
+    }
 }

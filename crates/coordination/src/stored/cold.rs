@@ -138,4 +138,27 @@ mod tests {
         };
         assert_eq!(ColdPart::decode(&largest.encode()), Ok(largest));
     }
+
+    /// A registration writes ten thousand of these.
+    #[test]
+    fn a_record_is_written_into_memory_of_its_own_size_and_never_moves_while_it_grows() {
+        let child = Spawned { id: ShardId::new(1 << 63), payload_hash: PayloadHash::from_stored(1).expect("not zero") };
+        let part = |start: &[u8], end: &[u8], metadata: &[u8], children: usize| ColdPart {
+            spec: ShardSpec::new(start, end, metadata).expect("valid"),
+            born_at: Cursor::initial(),
+            spawned: vec![child; children],
+            ..example()
+        };
+        for part in [
+            part(b"a", b"b", b"", 0),
+            part(&[b'a'; 100], b"b", b"", 0),
+            part(b"a", &[b'b'; 100], b"", 0),
+            part(b"a", b"b", &[3; 300], 0),
+            part(b"a", b"b", b"", 300),
+            part(&[1; 100], &[2; 100], &[3; 300], 300),
+        ] {
+            let encoded = part.encode();
+            assert!(encoded.capacity() <= encoded.len() + 64, "{} for {}", encoded.capacity(), encoded.len());
+        }
+    }
 }

@@ -283,6 +283,13 @@ mod tests {
         let refused = Reader::new(Kind::HOT, &bytes).unwrap().cursor("cursor").unwrap_err();
         assert_eq!(refused.field, "cursor");
     }
+
+    #[test]
+    fn what_cannot_be_read_is_named_by_record_and_field() {
+        let bytes = [VERSION + 1, Kind::HOT.number];
+        let refused = Reader::new(Kind::HOT, &bytes).unwrap_err();
+        assert_eq!(refused.to_string(), "stored hot shard record, field version: 2, but this program knows only 1");
+    }
 }
 
 /// Shared by the tests of every part: what holds for all of them.

@@ -217,4 +217,12 @@ mod tests {
         let record = RunPart { staging: None, ..example() }.into_record(tenant, run, roots);
         assert_eq!(RunPart::of(&record, None), RunPart { staging: None, ..example() });
     }
+
+    #[test]
+    fn a_list_of_roots_is_written_into_memory_of_its_own_size() {
+        for count in [0, 1, 2, 3, 1_000] {
+            let encoded = RootsPart { roots: vec![ShardId::new(1); count] }.encode();
+            assert_eq!(encoded.capacity(), encoded.len(), "{count} roots");
+        }
+    }
 }
