@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 
 use alloc_counter::{CountingAllocator, count};
+use tessera_contracts::CursorUpdate;
 use tessera_contracts::ids::{LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_coordination::record::history::ReleaseReason;
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::{
     AcquireScratch, CoordinationBackend, CoordinatorRuntimeConfig, InMemoryCoordinator, Lease, RunManagement,
+    ShardClaiming,
 };
 
 #[global_allocator]
@@ -86,4 +88,23 @@ fn leases_out_of_order_allocate_nothing() {
     // Each ends before all that came before it.
     let (allocations, ()) = count(|| (2..=SHARDS).for_each(|shard| acquire(shard, 5_000 - shard)));
     assert_eq!(allocations, 0);
+}
+
+#[test]
+fn leases_that_end_together_are_taken_over_in_the_order_they_were_granted_whatever_their_holders_did_meanwhile() {
+    let mut coordinator = coordinator();
+    let mut scratch = AcquireScratch::new();
+    let mut claim = |coordinator: &mut InMemoryCoordinator, now: u64| {
+        let granted =
+            coordinator.claim_next_available(LogicalTime::new(now), TENANT, RUN, WorkerId::new(1), &mut scratch);
+        granted.unwrap().lease
+    };
+    let granted: Vec<Lease> = (0..SHARDS).map(|_| claim(&mut coordinator, 5)).collect();
+    for (op, lease) in (10..).zip(granted.iter().step_by(3)) {
+        let edge = (lease.shard().get() as u16 - 1).to_be_bytes();
+        let cursor = CursorUpdate::at_key(&edge).unwrap();
+        coordinator.checkpoint(LogicalTime::new(6), TENANT, lease, cursor, OpId::new(op)).unwrap();
+    }
+    let taken_over: Vec<ShardId> = granted.iter().map(|_| claim(&mut coordinator, 5 + LEASE).shard()).collect();
+    assert_eq!(taken_over, granted.iter().map(Lease::shard).collect::<Vec<_>>());
 }

@@ -38,6 +38,7 @@ fn a_shard() -> ShardRecord {
 fn operators_read_the_names_of_things() {
     let words = MoveReason::ALL.map(MoveReason::as_str);
     assert_eq!(words, ["first acquire", "lease expired", "session lost", "released", "yielded", "drained", "unparked"]);
+    assert_eq!(MoveReason::ALL.map(|reason| reason.to_string()), words);
     assert_eq!(ShardStatus::ALL.map(|status| status.to_string()), ["active", "done", "split", "parked"]);
     assert_eq!(RunOpKind::Cancel.to_string(), "cancel_run");
     assert_eq!(ParkDetail::new("no such bucket").unwrap().to_string(), "no such bucket");
@@ -95,8 +96,10 @@ fn a_failure_at_a_safe_point_says_whether_to_try_again_and_what_went_wrong() {
         let failure: SessionFailure<(), SafePointError> = SessionFailure::Lost { error: error.clone() };
         assert_eq!(failure.source().unwrap().to_string(), error.to_string());
         assert_eq!(failure.to_string(), format!("{error}; the session is over"));
+        assert_eq!(format!("{failure:?}"), format!("Lost {{ error: {error:?}, .. }}"));
         let kept = SessionFailure::Kept { session: Box::new(()), error: error.clone() };
         assert_eq!(kept.to_string(), format!("{error}; the session stands"));
+        assert_eq!(format!("{kept:?}"), format!("Kept {{ error: {error:?}, .. }}"), "without what the session holds");
     }
 }
 

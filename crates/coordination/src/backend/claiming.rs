@@ -77,3 +77,56 @@ pub fn claim_from_candidates<'s, B: CoordinationBackend + RunManagement>(
     }
     Err(ClaimError::NoneAvailable { earliest_deadline })
 }
+
+#[cfg(test)]
+mod tests {
+    use tessera_contracts::ids::OpId;
+    use tessera_contracts::manifest::InitialShardInput;
+
+    use super::*;
+    use crate::events::{EventCollector, EventKind};
+    use crate::memory::InMemoryCoordinator;
+    use crate::run::config::RunConfig;
+
+    const TENANT: TenantId = TenantId::from_bytes([4; 32]);
+    const RUN: RunId = RunId::new(1);
+
+    /// Five shards whose one try was spent at time 1, so that whoever asks for one from 11 on finds it used up.
+    fn used_up() -> InMemoryCoordinator {
+        let mut memory = InMemoryCoordinator::default();
+        let edges = [[0], [1], [2], [3], [4], [5]];
+        let shards = [1, 2, 3, 4, 5]
+            .map(|id| InitialShardInput::new(ShardId::new(id), &edges[id as usize - 1], &edges[id as usize]));
+        let config = RunConfig { lease_duration: Some(10), max_shard_retries: 1, ..RunConfig::default() };
+        memory.create_run_with_shards(LogicalTime::new(1), TENANT, RUN, config, &shards, OpId::new(1)).unwrap();
+        let scratch = &mut AcquireScratch::new();
+        (0..5).for_each(|_| {
+            memory.claim_next_available(LogicalTime::new(1), TENANT, RUN, WorkerId::new(9), scratch).unwrap();
+        });
+        memory
+    }
+
+    #[test]
+    fn a_claim_tries_every_candidate_once_from_the_workers_own_place_on() {
+        for worker in [5, 7, 9] {
+            let (mut memory, mut tried) = (used_up(), EventCollector::new());
+            let (mut listed, mut again) = (Vec::new(), Vec::new());
+            let now = LogicalTime::new(11);
+            memory.collect_claim_candidates_into(now, TENANT, RUN, 100, &mut listed).unwrap();
+            let scratch = &mut AcquireScratch::new();
+            let worker_id = WorkerId::new(worker);
+            let claimed =
+                claim_from_candidates(&mut memory, now, TENANT, RUN, worker_id, scratch, &mut again, &mut tried);
+            assert_eq!(claimed.map(|_| ()), Err(ClaimError::NoneAvailable { earliest_deadline: None }));
+            let tried: Vec<ShardId> = tried
+                .iter()
+                .map(|event| match event.kind {
+                    EventKind::ShardParked { shard, .. } => shard,
+                    ref other => panic!("a used-up shard is parked and nothing else: {other:?}"),
+                })
+                .collect();
+            listed.rotate_left(worker as usize % 5);
+            assert_eq!((listed.len(), tried), (5, listed));
+        }
+    }
+}

@@ -131,6 +131,7 @@ fn an_op_id_conflict_does_not_tell_the_fingerprints() {
         assert!(!shown.contains(leak), "{shown}");
     }
     assert_eq!(conflict.hashes(), (hash(0xdead_beef), hash(0xcafe_f00d)));
+    assert!(format!("{conflict:?}").contains("0000000000000007"), "but it tells which id: {conflict:?}");
 }
 
 #[test]

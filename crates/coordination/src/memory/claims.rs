@@ -93,5 +93,8 @@ mod tests {
         assert_eq!(remembered(&memory, newcomer), (COOLDOWN_WORKERS_MAX, false), "all are still cooling down");
         memory.remember_claim(at(11), tenant, WorkerId::new(newcomer));
         assert_eq!(remembered(&memory, newcomer), (COOLDOWN_WORKERS_MAX / 2 + 1, true), "half of them are not");
+        memory.remember_claim(at(99), tenant, WorkerId::new(newcomer - 1));
+        let kept = (COOLDOWN_WORKERS_MAX / 2 + 2, true);
+        assert_eq!(remembered(&memory, newcomer), kept, "while there is room, no claim looks through all the others");
     }
 }

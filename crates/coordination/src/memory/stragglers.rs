@@ -191,4 +191,17 @@ mod tests {
         stragglers.reserve(100);
         assert!(stragglers.live.entries.capacity() >= 100 && stragglers.lapsed.entries.capacity() >= 100);
     }
+
+    #[test]
+    fn room_that_is_there_is_not_made_again() {
+        let mut stragglers = Stragglers::default();
+        stragglers.reserve(100);
+        let mut places = std::vec![Place::Nowhere; 100];
+        (0..100).for_each(|slot| stragglers.insert(slot, LogicalTime::new(u64::from(slot)), &mut places));
+        stragglers.see_time(LogicalTime::new(49), &mut places);
+        let room = |stragglers: &Stragglers| (stragglers.live.entries.capacity(), stragglers.lapsed.entries.capacity());
+        let before = room(&stragglers);
+        stragglers.reserve(100);
+        assert_eq!(room(&stragglers), before);
+    }
 }

@@ -138,3 +138,18 @@ impl LeaseHolder {
         now >= self.deadline
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::testing::{OTHER, Shard};
+
+    #[test]
+    fn a_backend_that_did_not_hear_the_answer_to_its_acquire_reads_the_lease_from_the_record() {
+        let (mut shard, lease) = Shard::<16>::leased();
+        assert_eq!(Lease::of_holder(&shard.view()), Some(lease));
+        let next = shard.acquire(OTHER, 1100);
+        assert_eq!(Lease::of_holder(&shard.view()), Some(next), "the holder's, whoever that is now");
+        assert_eq!(Lease::of_holder(&Shard::<16>::new().view()), None);
+    }
+}
