@@ -8,7 +8,7 @@ use tessera_coordination::RunManagement;
 use tessera_coordination::error::InfraError;
 use tessera_coordination::events::{EventSink, StateTransitionEvent, Touched};
 
-use crate::store::{HotParts, Write};
+use crate::rows::Rows;
 
 /// How much of a shard's record changed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -61,11 +61,11 @@ impl Changes {
         *noted = extent.max(*noted);
     }
 
-    /// The records to write, as they stand in `memory` now. Later changes of the same records need a later write.
-    pub(crate) fn into_write(mut self, memory: &mut InMemoryCoordinator) -> Result<Write, InfraError> {
+    /// Appends the records to write, as they stand in `memory` now. Later changes of the same records need a later write.
+    pub(crate) fn append_to(mut self, rows: &mut Rows, memory: &mut InMemoryCoordinator) -> Result<(), InfraError> {
         let lost =
             |what: String| InfraError::corruption("local.gather", format!("{what} was changed and is not there"));
-        let mut write = Write { gone: self.gone.into_iter().collect(), ..Write::default() };
+        self.gone.into_iter().for_each(|(tenant, run)| rows.gone(tenant, run));
         for (tenant, run) in self.runs {
             let record = memory.get_run(tenant, run).map_err(|_| lost(format!("run {run}")))?;
             if self.activated.contains(&(tenant, run)) {
@@ -73,17 +73,16 @@ impl Changes {
                     self.shards.insert((tenant, ShardKey::new(run, *root)), Extent::Whole);
                 }
             }
-            write.runs.push(record);
+            rows.run(&record);
         }
-        write.hot = HotParts::with_capacity(self.shards.len());
         for ((tenant, key), extent) in self.shards {
             if extent == Extent::Whole {
-                write.whole.push(memory.get_shard(tenant, key).map_err(|_| lost(format!("shard {key}")))?);
+                rows.cold(&memory.get_shard(tenant, key).map_err(|_| lost(format!("shard {key}")))?);
             }
             let part = memory.hot_part(tenant, key).map_err(|_| lost(format!("shard {key}")))?;
-            write.hot.push(tenant, key, &part);
+            rows.hot(tenant, key, &part);
         }
-        Ok(write)
+        Ok(())
     }
 }
 

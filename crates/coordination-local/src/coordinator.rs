@@ -2,7 +2,7 @@
 //!
 //! Whoever joins an open batch first leads it: it waits for the write under way, then writes for all who joined since. The
 //! others sleep until their own batch is settled, so that a write wakes those it was for, once, and nobody else: with many
-//! threads, waking is what costs.
+//! threads, waking is what costs. The next leader is woken before anybody: the disk has nothing to do until it comes.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -15,6 +15,8 @@ use tessera_coordination::{CoordinatorRuntimeConfig, InMemoryCoordinator};
 
 use crate::changes::{Changes, Recorder};
 use crate::error::OpenError;
+use crate::file;
+use crate::rows::Rows;
 use crate::store::Store;
 
 /// Coordination through one file. Cheap to clone: every worker thread has its own handle, and they share each write.
@@ -37,6 +39,8 @@ struct State {
     memory: InMemoryCoordinator,
     /// What the open batch will write.
     changes: Changes,
+    /// Where the rows of a batch are gathered, kept for its memory; whoever writes has it.
+    rows: Rows,
     /// The batch that operations join now.
     open: Arc<Batch>,
     /// Whether somebody is to write it.
@@ -50,10 +54,17 @@ struct State {
 /// Operations that share one write, and how it went.
 #[derive(Debug, Default)]
 struct Batch {
+    /// Set when nothing is being written, so that whoever leads can go on.
+    turn: OnceLock<()>,
     outcome: OnceLock<Result<(), String>>,
 }
 
 impl Batch {
+    fn call_leader(&self) {
+        // Once is enough.
+        let _ = self.turn.set(());
+    }
+
     /// Only the first word counts: a batch that was given up is not settled again.
     fn settle(&self, outcome: Result<(), String>) {
         let _ = self.outcome.set(outcome);
@@ -69,19 +80,24 @@ impl LocalCoordinator {
     /// Opens the file, or makes it. Only one process can have it open.
     pub fn open(path: impl AsRef<Path>, config: CoordinatorRuntimeConfig) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        Self::with_store(path, Store::open(path)?, config)
+        Self::with_store(path, file::open(path)?, config)
     }
 
-    /// Uses other storage than a file: for tests that tear it, and for platforms that bring their own.
-    pub fn open_backend(backend: impl StorageBackend, config: CoordinatorRuntimeConfig) -> Result<Self, OpenError> {
+    /// Uses other storage than a file: for tests that tear it, and for platforms that bring their own. A store that is made
+    /// in empty storage gets a log of at most `log_bytes`; one that is there keeps its own.
+    pub fn open_backend(
+        backend: impl StorageBackend,
+        log_bytes: u32,
+        config: CoordinatorRuntimeConfig,
+    ) -> Result<Self, OpenError> {
         let path = Path::new("<storage>");
-        Self::with_store(path, Store::open_backend(path, backend)?, config)
+        Self::with_store(path, Store::open(path, Arc::new(backend), log_bytes)?, config)
     }
 
     fn with_store(path: &Path, store: Store, config: CoordinatorRuntimeConfig) -> Result<Self, OpenError> {
-        let memory = store.load(config).map_err(|error| OpenError::of_records(path, error))?;
-        let changes = Changes::default();
-        let state = State { memory, changes, open: Arc::default(), led: false, in_flight: None, broken: None };
+        let memory = store.load(config).map_err(|failed| OpenError::of_load(path, failed))?;
+        let (changes, rows) = (Changes::default(), Rows::default());
+        let state = State { memory, changes, rows, open: Arc::default(), led: false, in_flight: None, broken: None };
         let shared = Shared { store, config, state: Mutex::new(state) };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -90,12 +106,12 @@ impl LocalCoordinator {
     fn lead<'s>(&'s self, mut state: MutexGuard<'s, State>) -> Result<(), InfraError> {
         state.led = true;
         let batch = Arc::clone(&state.open);
-        if let Some(under_way) = state.in_flight.clone() {
+        if state.in_flight.is_some() {
             drop(state);
-            // However it went: if it failed, this batch was given up with it.
-            let _ = under_way.settled();
+            batch.turn.wait();
             state = self.lock();
         }
+        // If the write before it failed, this batch was given up with it.
         if batch.outcome.get().is_none() {
             self.write_open_batch(state);
         }
@@ -109,19 +125,26 @@ impl LocalCoordinator {
             return batch.settle(Err(problem.clone()));
         }
         let changes = std::mem::take(&mut state.changes);
-        let gathered = changes.into_write(&mut state.memory);
+        let mut rows = std::mem::take(&mut state.rows);
+        let gathered = changes.append_to(&mut rows, &mut state.memory);
         state.in_flight = Some(Arc::clone(&batch));
         drop(state);
         let written = gathered
             .map_err(|error| error.to_string())
-            .and_then(|write| self.shared.store.write(&write).map_err(|error| error.to_string()));
+            .and_then(|()| self.shared.store.write(rows.bytes()).map_err(|failed| failed.to_string()));
+        rows.clear();
         let mut state = self.lock();
+        state.rows = rows;
         state.in_flight = None;
         if let Err(problem) = &written {
             self.go_back(&mut state, problem);
         }
+        let next = state.led.then(|| Arc::clone(&state.open));
         // Those who sleep find the door open when they wake.
         drop(state);
+        if let Some(next) = next {
+            next.call_leader();
+        }
         batch.settle(written);
     }
 
@@ -133,7 +156,9 @@ impl LocalCoordinator {
         }
         state.changes = Changes::default();
         state.led = false;
-        std::mem::take(&mut state.open).settle(Err(problem.to_string()));
+        let given_up = std::mem::take(&mut state.open);
+        given_up.settle(Err(problem.to_string()));
+        given_up.call_leader();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -104,11 +104,44 @@ impl OpenError {
         }
     }
 
-    pub(crate) fn of_records(path: &Path, error: InfraError) -> Self {
+    pub(crate) fn of_load(path: &Path, failed: Failed) -> Self {
         let path = path.to_path_buf();
-        match error {
-            InfraError::Transient { .. } => Self::Config { path, problem: error.to_string() },
-            InfraError::Corruption { .. } => Self::Damaged { path, problem: error.to_string() },
+        match failed {
+            Failed::Storage(problem) => Self::Io { path, source: io::Error::other(problem) },
+            Failed::Records(error @ InfraError::Transient { .. }) => Self::Config { path, problem: error.to_string() },
+            Failed::Records(error @ InfraError::Corruption { .. }) => {
+                Self::Damaged { path, problem: error.to_string() }
+            }
+        }
+    }
+}
+
+/// Why a file that is open did not take a batch, or could not be read again.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// The storage refused.
+    Storage(String),
+    /// What is in it is not what was put there, or not what the configuration has room for.
+    Records(InfraError),
+}
+
+impl Failed {
+    pub(crate) fn storage(error: &dyn std::error::Error) -> Self {
+        Self::Storage(error.to_string())
+    }
+}
+
+impl From<InfraError> for Failed {
+    fn from(error: InfraError) -> Self {
+        Self::Records(error)
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Storage(problem) => f.write_str(problem),
+            Self::Records(error) => error.fmt(f),
         }
     }
 }

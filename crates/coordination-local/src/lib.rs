@@ -45,7 +45,12 @@ mod broken_change;
 mod changes;
 mod coordinator;
 mod error;
+mod file;
+mod layout;
+mod log;
+mod rows;
 mod store;
+mod tables;
 
 pub use coordinator::LocalCoordinator;
 pub use error::OpenError;

@@ -11,7 +11,8 @@ impl BackendFactory for Local {
     type Backend = LocalCoordinator;
 
     fn create(&self, config: &BackendConfig) -> LocalCoordinator {
-        LocalCoordinator::open_backend(InMemoryBackend::new(), config.into()).expect("an empty file can be opened")
+        // A short log, so that records take both ways into the tables.
+        LocalCoordinator::open_backend(InMemoryBackend::new(), 16 << 10, config.into()).expect("it is empty")
     }
 
     fn offers(&self, need: Need) -> bool {

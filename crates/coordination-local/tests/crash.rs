@@ -36,58 +36,103 @@ fn same(left: &mut impl RunManagement, right: &mut impl RunManagement) -> bool {
     left.get_run(TENANT, RUN).ok() == right.get_run(TENANT, RUN).ok() && records(left) == records(right)
 }
 
+/// Logs that are folded into the tables after every few operations, and hardly ever.
+const LOGS: [u32; 2] = [3 << 10, 64 << 10];
+
 /// Runs the workload on a disk whose power fails at `step`, cuts the power, and looks at what is left.
-fn crash_at(seed: u64, step: u64, operations: usize) {
+fn crash_at(seed: u64, step: u64, operations: usize, log_bytes: u32) {
     let disk = Disk::default();
     disk.failing_at(step);
     let mut acknowledged = 0;
-    if let Ok(mut local) = LocalCoordinator::open_backend(disk.clone(), config()) {
+    if let Ok(mut local) = LocalCoordinator::open_backend(disk.clone(), log_bytes, config()) {
         let mut workload = Workload::new(seed);
         while acknowledged < operations && workload.step(&mut local).is_ok() {
             acknowledged += 1;
         }
     }
     let left = disk.after_power_cut(&mut Dice::new(seed ^ step));
-    let mut local = LocalCoordinator::open_backend(left, config())
-        .unwrap_or_else(|error| panic!("seed {seed}, power cut at step {step}: {error}"));
+    let mut local = LocalCoordinator::open_backend(left, log_bytes, config())
+        .unwrap_or_else(|error| panic!("log {log_bytes}, seed {seed}, power cut at step {step}: {error}"));
     let exact = same(&mut local, &mut after(seed, acknowledged));
     let one_more = acknowledged < operations && same(&mut local, &mut after(seed, acknowledged + 1));
     assert!(
         exact || one_more,
-        "seed {seed}, power cut at step {step}: neither the {acknowledged} acknowledged operations nor one more"
+        "log {log_bytes}, seed {seed}, power cut at step {step}: neither the {acknowledged} acknowledged operations nor one more"
     );
 }
 
 #[test]
 fn a_power_cut_at_any_write_or_sync_keeps_what_was_acknowledged() {
     let operations = 24;
-    let disk = Disk::default();
-    let mut local = LocalCoordinator::open_backend(disk.clone(), config()).unwrap();
-    // Storage that was never whole need not open; files are made under another name for that reason.
-    let created = disk.steps();
-    let mut workload = Workload::new(7);
-    for _ in 0..operations {
-        workload.step(&mut local).unwrap();
-    }
-    drop(local);
-    let steps = disk.steps();
-    assert!(steps > 2 * operations as u64, "every operation writes and syncs");
-    for step in created + 1..=steps {
-        crash_at(7, step, operations);
+    for log_bytes in LOGS {
+        let disk = Disk::default();
+        let mut local = LocalCoordinator::open_backend(disk.clone(), log_bytes, config()).unwrap();
+        // Storage that was never whole need not open; files are made under another name for that reason.
+        let created = disk.steps();
+        let mut workload = Workload::new(7);
+        for _ in 0..operations {
+            workload.step(&mut local).unwrap();
+        }
+        drop(local);
+        let steps = disk.steps();
+        assert!(steps >= created + 2 * operations as u64, "every operation writes and syncs");
+        for step in created + 1..=steps {
+            crash_at(7, step, operations, log_bytes);
+        }
     }
 }
 
 #[test]
 fn power_cuts_in_other_workloads_keep_what_was_acknowledged() {
     for seed in 100..160 {
-        crash_at(seed, 20 + Dice::new(seed).below(150), 30);
+        let (mut dice, operations) = (Dice::new(seed), 30);
+        crash_at(seed, 20 + dice.below(100), operations, LOGS[dice.below(2) as usize]);
+    }
+}
+
+#[test]
+fn one_write_or_sync_that_fails_takes_its_operation_back_and_nothing_else() {
+    let operations = 16;
+    for log_bytes in LOGS {
+        let mut went_on = 0;
+        for step in 1.. {
+            let disk = Disk::default();
+            let mut local = LocalCoordinator::open_backend(disk.clone(), log_bytes, config()).unwrap();
+            let step = disk.steps() + step;
+            disk.failing_once_at(step);
+            let (mut workload, mut acknowledged, mut refused) = (Workload::new(7), 0, 0);
+            while acknowledged < operations && refused < 2 {
+                let before = workload.clone();
+                if workload.step(&mut local).is_ok() {
+                    acknowledged += 1;
+                    continue;
+                }
+                workload = before;
+                refused += 1;
+                // Either it goes on from before that operation, or it says that it cannot go on.
+                let again = local.get_run(TENANT, RUN);
+                let cannot = again.is_err_and(|error| error.to_string().contains("reading the file again failed"));
+                assert!(cannot || same(&mut local, &mut after(7, acknowledged)), "log {log_bytes}, step {step}");
+            }
+            drop(local);
+            went_on += u32::from(refused == 1);
+            let left = disk.after_power_cut(&mut Dice::new(step));
+            let mut local = LocalCoordinator::open_backend(left, log_bytes, config()).unwrap();
+            let exact = same(&mut local, &mut after(7, acknowledged));
+            let one_more = refused == 2 && same(&mut local, &mut after(7, acknowledged + 1));
+            assert!(exact || one_more, "log {log_bytes}, step {step}: {acknowledged} acknowledged, {refused} refused");
+            if refused == 0 {
+                break;
+            }
+        }
+        assert!(went_on > operations as u32, "log {log_bytes}: it went on after {went_on} failures");
     }
 }
 
 #[test]
 fn a_full_disk_is_an_error_that_leaves_everything_as_it_was() {
     let disk = Disk::default();
-    let mut local = LocalCoordinator::open_backend(disk.clone(), config()).unwrap();
+    let mut local = LocalCoordinator::open_backend(disk.clone(), LOGS[1], config()).unwrap();
     let mut workload = Workload::new(3);
     for _ in 0..12 {
         workload.step(&mut local).unwrap();
@@ -103,7 +148,7 @@ fn a_full_disk_is_an_error_that_leaves_everything_as_it_was() {
     assert!(!said.is_empty());
     disk.with_room(None);
     drop(local);
-    let mut again = LocalCoordinator::open_backend(disk.after_power_cut(&mut Dice::new(1)), config()).unwrap();
+    let mut again = LocalCoordinator::open_backend(disk.after_power_cut(&mut Dice::new(1)), LOGS[1], config()).unwrap();
     assert_eq!(records(&mut again), before);
 }
 
@@ -111,7 +156,7 @@ fn a_full_disk_is_an_error_that_leaves_everything_as_it_was() {
 fn everyone_who_shared_a_write_that_failed_is_told_and_only_what_was_acknowledged_is_kept() {
     const WORKERS: u64 = 8;
     let disk = Disk::default();
-    let mut local = LocalCoordinator::open_backend(disk.clone(), config()).unwrap();
+    let mut local = LocalCoordinator::open_backend(disk.clone(), LOGS[1], config()).unwrap();
     let edges: Vec<[u8; 8]> = (0..=WORKERS).map(|at| (at << 32).to_be_bytes()).collect();
     let shards: Vec<_> = (0..WORKERS as usize)
         .map(|at| InitialShardInput::new(ShardId::new(at as u64 + 1), &edges[at], &edges[at + 1]))
@@ -150,7 +195,7 @@ fn everyone_who_shared_a_write_that_failed_is_told_and_only_what_was_acknowledge
     assert_eq!(told.into_inner(), WORKERS);
     disk.with_room(None);
     drop(local);
-    let mut again = LocalCoordinator::open_backend(disk.after_power_cut(&mut Dice::new(1)), config()).unwrap();
+    let mut again = LocalCoordinator::open_backend(disk.after_power_cut(&mut Dice::new(1)), LOGS[1], config()).unwrap();
     for (worker, step) in (1..).zip(acknowledged) {
         let record = again.get_shard(TENANT, ShardKey::new(RUN, ShardId::new(worker))).unwrap();
         assert!(step >= 5);

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Barrier};
 
+use redb::{ReadableDatabase, ReadableTable};
 use support::{Disk, RUN, TENANT, Workload, records};
 use tessera_contracts::CursorUpdate;
 use tessera_contracts::ids::{LogicalTime, OpId, ShardId, ShardKey, WorkerId};
@@ -21,6 +22,8 @@ fn folder(name: &str) -> PathBuf {
     fs::create_dir_all(&folder).unwrap();
     folder
 }
+
+const LOG: u32 = 64 << 10;
 
 fn config() -> CoordinatorRuntimeConfig {
     CoordinatorRuntimeConfig { slab_capacity: 1 << 20, ..CoordinatorRuntimeConfig::default() }
@@ -73,14 +76,20 @@ fn a_second_opener_is_told_who_is_in_the_way() {
 fn a_file_of_another_format_or_kind_is_refused_and_left_alone() {
     let folder = folder("format");
     let newer = folder.join("newer.redb");
-    let database = redb::Database::create(&newer).unwrap();
-    let transaction = database.begin_write().unwrap();
-    let formats: redb::TableDefinition<'_, &str, u32> = redb::TableDefinition::new("format");
-    transaction.open_table(formats).unwrap().insert("format", 2).unwrap();
-    transaction.commit().unwrap();
-    drop(database);
+    drop(LocalCoordinator::open(&newer, config()).unwrap());
+    let mut bytes = fs::read(&newer).unwrap();
+    bytes[8] += 1;
+    let crc = crc32c::crc32c(&bytes[..24]);
+    bytes[24..28].copy_from_slice(&crc.to_le_bytes());
+    fs::write(&newer, &bytes).unwrap();
     let refused = LocalCoordinator::open(&newer, config()).unwrap_err();
-    assert!(matches!(refused, OpenError::Format { found: Some(2), known: 1, .. }), "{refused}");
+    assert!(matches!(refused, OpenError::Format { found: Some(3), known: 2, .. }), "{refused}");
+    assert!(fs::read(&newer).unwrap() == bytes, "a refused file is not written to");
+    bytes[9] += 1;
+    fs::write(&newer, &bytes).unwrap();
+    let refused = LocalCoordinator::open(&newer, config()).unwrap_err();
+    assert!(matches!(refused, OpenError::Damaged { .. }), "{refused}");
+    assert!(refused.to_string().contains("its header is damaged"), "{refused}");
 
     let foreign = folder.join("foreign.redb");
     let database = redb::Database::create(&foreign).unwrap();
@@ -97,6 +106,49 @@ fn a_file_of_another_format_or_kind_is_refused_and_left_alone() {
     let refused = LocalCoordinator::open(&text, config()).unwrap_err();
     assert!(matches!(refused, OpenError::Damaged { .. }), "{refused}");
     assert!(fs::read(&text).unwrap().starts_with(b"these are"), "a refused file is not written to");
+}
+
+#[test]
+fn a_file_of_the_former_format_is_replaced_by_one_with_the_same_records() {
+    let folder = folder("former");
+    let path = folder.join("runs.redb");
+    let mut local = LocalCoordinator::open(&path, config()).unwrap();
+    let mut workload = Workload::new(5);
+    for _ in 0..60 {
+        workload.step(&mut local).unwrap();
+    }
+    let (run, shards) = (local.get_run(TENANT, RUN).unwrap(), records(&mut local));
+    drop(local);
+    // The former format: the same tables, but for the one about the log, from the first byte on.
+    let former = folder.join("former.redb");
+    let copy = redb::Database::create(&former).unwrap();
+    let transaction = copy.begin_write().unwrap();
+    let formats: redb::TableDefinition<'_, &str, u32> = redb::TableDefinition::new("format");
+    transaction.open_table(formats).unwrap().insert("format", 1).unwrap();
+    let tables = support::tables(&path);
+    for name in ["runs", "roots", "cold", "hot"] {
+        let definition: redb::TableDefinition<'_, &[u8], &[u8]> = redb::TableDefinition::new(name);
+        let (mut to, from) = (transaction.open_table(definition).unwrap(), tables.begin_read().unwrap());
+        for row in from.open_table(definition).unwrap().iter().unwrap() {
+            let (key, value) = row.unwrap();
+            to.insert(key.value(), value.value()).unwrap();
+        }
+    }
+    transaction.commit().unwrap();
+    drop(tables);
+    // While somebody uses it, it is left alone.
+    let refused = LocalCoordinator::open(&former, config()).unwrap_err();
+    assert!(matches!(refused, OpenError::InUse { .. }), "{refused}");
+    drop(copy);
+    // The second start finds what the first made.
+    for _ in 0..2 {
+        let mut again = LocalCoordinator::open(&former, config()).unwrap();
+        assert_eq!((again.get_run(TENANT, RUN).unwrap(), records(&mut again)), (run.clone(), shards.clone()));
+        drop(again);
+        assert!(fs::read(&former).unwrap().starts_with(b"TESSRUNS"));
+    }
+    workload.step(&mut LocalCoordinator::open(&former, config()).unwrap()).unwrap();
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "no draft is left");
 }
 
 #[test]
@@ -130,7 +182,8 @@ fn a_file_cut_short_is_refused_and_not_misread() {
     }
     drop(local);
     let whole = fs::read(&path).unwrap();
-    for kept in [0, 100, 4096, whole.len() / 2] {
+    let tables_at = support::tables_at(&whole) as usize;
+    for kept in [0, 7, 8, 27, 28, 100, 4096, tables_at / 2, tables_at, tables_at + 100, whole.len() - 4096] {
         let cut = folder.join(format!("cut-{kept}.redb"));
         fs::write(&cut, &whole[..kept]).unwrap();
         match LocalCoordinator::open(&cut, config()) {
@@ -146,7 +199,7 @@ fn workers_on_many_threads_share_writes() {
     const WORKERS: u64 = 8;
     const CHECKPOINTS: u64 = 40;
     let disk = Disk::default();
-    let mut local = LocalCoordinator::open_backend(disk.clone(), config()).unwrap();
+    let mut local = LocalCoordinator::open_backend(disk.clone(), LOG, config()).unwrap();
     let edges: Vec<[u8; 1]> = (0..=WORKERS as u8).map(|at| [at * 10 + 1]).collect();
     let shards: Vec<_> = (0..WORKERS as usize)
         .map(|at| InitialShardInput::new(ShardId::new(at as u64 + 1), &edges[at], &edges[at + 1]))
@@ -175,14 +228,15 @@ fn workers_on_many_threads_share_writes() {
     let operations = WORKERS * (CHECKPOINTS + 1);
     let alone = {
         let quiet = Disk::default();
-        let mut local = LocalCoordinator::open_backend(quiet.clone(), config()).unwrap();
+        let mut local = LocalCoordinator::open_backend(quiet.clone(), LOG, config()).unwrap();
         let before = quiet.syncs();
         local.create_run(now, TENANT, RUN, RunConfig::default()).unwrap();
         quiet.syncs() - before
     };
     let shared = disk.syncs() - before;
     assert!(shared < operations * alone, "{shared} syncs for {operations} operations; {alone} for one alone");
-    let mut again = LocalCoordinator::open_backend(disk.after_power_cut(&mut support::Dice::new(1)), config()).unwrap();
+    let mut again =
+        LocalCoordinator::open_backend(disk.after_power_cut(&mut support::Dice::new(1)), LOG, config()).unwrap();
     for worker in 1..=WORKERS {
         let record = again.get_shard(TENANT, ShardKey::new(RUN, ShardId::new(worker))).unwrap();
         assert_eq!(record.cursor.last_key(), Some([worker as u8 * 10 - 2].as_slice()));

@@ -7,8 +7,8 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::{fs, iter};
 
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
-use support::{Workload, records};
+use redb::{ReadableDatabase, ReadableTable, TableDefinition};
+use support::{Workload, records, tables};
 use tessera_contracts::ids::{FenceEpoch, ShardId};
 use tessera_coordination::CoordinatorRuntimeConfig;
 use tessera_coordination::record::park::ParkInfo;
@@ -27,7 +27,7 @@ fn config() -> CoordinatorRuntimeConfig {
 }
 
 fn rows(path: &Path, table: Table) -> Rows {
-    let transaction = Database::open(path).unwrap().begin_read().unwrap();
+    let transaction = tables(path).begin_read().unwrap();
     let table = transaction.open_table(table).unwrap();
     table
         .iter()
@@ -38,7 +38,7 @@ fn rows(path: &Path, table: Table) -> Rows {
 }
 
 fn plant(path: &Path, table: Table, key: &[u8], value: &[u8]) {
-    let database = Database::open(path).unwrap();
+    let database = tables(path);
     let transaction = database.begin_write().unwrap();
     transaction.open_table(table).unwrap().insert(key, value).unwrap();
     transaction.commit().unwrap();

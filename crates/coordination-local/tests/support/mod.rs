@@ -2,10 +2,13 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use redb::StorageBackend;
+use redb::backends::FileBackend;
+use redb::{Database, StorageBackend};
 use tessera_contracts::CursorUpdate;
 use tessera_contracts::ids::{LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_contracts::manifest::InitialShardInput;
@@ -21,6 +24,7 @@ pub(crate) const RUN: RunId = RunId::new(1);
 pub(crate) const SHARDS: u64 = 4;
 
 /// A generator of small numbers; good enough to pick faults with, and the same on every machine.
+#[derive(Clone)]
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -50,6 +54,8 @@ struct Platter {
     syncs: u64,
     /// From this step on everything fails, as if the power were gone.
     fails_from: Option<u64>,
+    /// This step fails, and no other.
+    fails_once: Option<u64>,
     /// Writes beyond this length fail, as on a full disk.
     room: Option<u64>,
 }
@@ -58,6 +64,22 @@ impl Disk {
     /// A disk whose power fails at the given step.
     pub(crate) fn failing_at(&self, step: u64) {
         self.inner.lock().unwrap().fails_from = Some(step);
+    }
+
+    /// A disk that fails at the given step, and is well afterwards.
+    pub(crate) fn failing_once_at(&self, step: u64) {
+        self.inner.lock().unwrap().fails_once = Some(step);
+    }
+
+    /// A disk that holds these bytes.
+    pub(crate) fn holding(bytes: &[u8]) -> Self {
+        let platter = Platter { durable: bytes.to_vec(), current: bytes.to_vec(), ..Platter::default() };
+        Self { inner: Arc::new(Mutex::new(platter)) }
+    }
+
+    /// What is on it, synced or not.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.inner.lock().unwrap().current.clone()
     }
 
     /// A disk that is full beyond `room` bytes; `None` gives it room again.
@@ -87,15 +109,18 @@ impl Disk {
                 1 => bytes.len(),
                 _ => dice.below(bytes.len() as u64 + 1) as usize,
             };
-            let end = *offset as usize + kept;
-            if image.len() < end {
-                image.resize(end, 0);
-            }
-            image[*offset as usize..end].copy_from_slice(&bytes[..kept]);
+            put(&mut image, *offset, &bytes[..kept]);
         }
-        let platter = Platter { durable: image.clone(), current: image, ..Platter::default() };
-        Self { inner: Arc::new(Mutex::new(platter)) }
+        Self::holding(&image)
     }
+}
+
+fn put(image: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
+    let end = offset as usize + bytes.len();
+    if image.len() < end {
+        image.resize(end, 0);
+    }
+    image[offset as usize..end].copy_from_slice(bytes);
 }
 
 impl Platter {
@@ -103,6 +128,7 @@ impl Platter {
         self.steps += 1;
         match self.fails_from {
             Some(step) if self.steps >= step => Err(io::Error::other("the power is gone")),
+            _ if self.fails_once == Some(self.steps) => Err(io::Error::other("a bad sector")),
             _ => Ok(()),
         }
     }
@@ -143,8 +169,8 @@ impl StorageBackend for Disk {
         let mut platter = self.inner.lock().unwrap();
         platter.step()?;
         platter.syncs += 1;
-        platter.durable = platter.current.clone();
-        platter.unsynced.clear();
+        let Platter { durable, unsynced, .. } = &mut *platter;
+        unsynced.drain(..).for_each(|(offset, bytes)| put(durable, offset, &bytes));
         Ok(())
     }
 
@@ -152,17 +178,54 @@ impl StorageBackend for Disk {
         let mut platter = self.inner.lock().unwrap();
         platter.step()?;
         platter.check_room(offset + data.len() as u64)?;
-        let end = offset as usize + data.len();
-        if platter.current.len() < end {
-            platter.current.resize(end, 0);
-        }
-        platter.current[offset as usize..end].copy_from_slice(data);
+        put(&mut platter.current, offset, data);
         platter.unsynced.push((offset, data.to_vec()));
         Ok(())
     }
 }
 
+/// Where the tables of a file begin, as its header says: behind the header and the log.
+pub(crate) fn tables_at(file: &[u8]) -> u64 {
+    4096 + u64::from(u32::from_le_bytes(*file[12..].first_chunk().unwrap()))
+}
+
+/// The tables of a file, to look into and to tamper with.
+pub(crate) fn tables(path: &Path) -> Database {
+    let at = tables_at(&std::fs::read(path).unwrap());
+    let file = FileBackend::new(File::options().read(true).write(true).open(path).unwrap()).unwrap();
+    Database::builder().create_with_backend(Behind { file, at }).unwrap()
+}
+
+#[derive(Debug)]
+struct Behind {
+    file: FileBackend,
+    at: u64,
+}
+
+impl StorageBackend for Behind {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.len()? - self.at)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read(self.at + offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(self.at + len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write(self.at + offset, data)
+    }
+}
+
 /// One worker that does a bit of everything, the same for the same seed.
+#[derive(Clone)]
 pub(crate) struct Workload {
     dice: Dice,
     now: u64,

@@ -36,8 +36,12 @@ pub fn stage(config: &Config, level: Level) -> Stage<LocalCoordinator> {
     Stage::new(checkers::all(), config.clone(), backend, Sink::of(config)).with_weather(Box::new(power))
 }
 
+/// A log that is full after a few dozen operations, so that the power also fails while it is folded into the tables.
+const LOG_BYTES: u32 = 16 << 10;
+
 fn open(disk: &Disk, config: &Config) -> LocalCoordinator {
-    LocalCoordinator::open_backend(disk.clone(), runtime_config(config)).expect("what was synced can be opened")
+    let opened = LocalCoordinator::open_backend(disk.clone(), LOG_BYTES, runtime_config(config));
+    opened.expect("what was synced can be opened")
 }
 
 /// When the power fails: in so many calls of a million, during one of the next few writes.
@@ -49,12 +53,12 @@ struct Power {
     cuts: u32,
 }
 
-/// A commit takes about so many writes and syncs; a cut falls before, into or after them.
-const WRITES_OF_A_COMMIT: u64 = 8;
+/// A call takes about so many writes and syncs, two if the log has room; a cut falls before, into or after them.
+const WRITES_OF_A_CALL: u64 = 8;
 
 impl Weather<LocalCoordinator> for Power {
     fn set_faults(&mut self, may_happen: bool) {
-        let cut = (may_happen && self.dice.happens(self.cuts)).then(|| self.dice.below(WRITES_OF_A_COMMIT));
+        let cut = (may_happen && self.dice.happens(self.cuts)).then(|| self.dice.below(WRITES_OF_A_CALL));
         self.disk.lock().writes_until_cut = cut;
     }
 
