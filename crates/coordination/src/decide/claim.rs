@@ -56,7 +56,11 @@ pub fn after_failed_acquire(run: RunId, error: AcquireError) -> Result<(), Claim
 
 #[cfg(test)]
 mod tests {
+    use tessera_contracts::ids::{ShardId, ShardKey, TenantId};
+
     use super::*;
+    use crate::error::{AlreadyLeased, InfraError};
+    use crate::record::status::ShardStatus;
 
     #[test]
     fn a_cooldown_ends_at_its_last_tick_and_not_before() {
@@ -73,5 +77,27 @@ mod tests {
         assert_eq!(start_position(WorkerId::new(7), 0), 0);
         assert_eq!(start_position(WorkerId::new(7), 5), 2);
         assert_eq!(start_position(WorkerId::new(8), 5), 3);
+    }
+
+    #[test]
+    fn a_candidate_that_is_gone_is_passed_over_and_what_stops_every_candidate_stops_the_claim() {
+        let key = ShardKey::new(RunId::new(1), ShardId::new(2));
+        let after = |error| after_failed_acquire(RunId::new(1), error);
+        for gone in [
+            AlreadyLeased::new(key, LogicalTime::new(9), WorkerId::new(3)).into(),
+            AcquireError::Terminal { status: ShardStatus::Done },
+            AcquireError::RetriesExhausted { key, acquisitions: 3 },
+            AccessRefused::ShardNotFound { key }.into(),
+        ] {
+            assert_eq!(after(gone), Ok(()));
+        }
+        let (run, status) = (RunId::new(1), RunStatus::Cancelled);
+        let settled = AccessRefused::RunNotActive { run, status };
+        assert_eq!(after(settled.into()), Err(ClaimError::RunNotActive { run, status }));
+        let foreign = AccessRefused::TenantMismatch { expected: TenantId::from_bytes([1; 32]) };
+        assert_eq!(after(foreign.into()), Err(RunNotFound { run }.into()));
+        assert_eq!(after(AcquireError::UnassignedWorker), Err(ClaimError::UnassignedWorker));
+        let failed = InfraError::transient("acquire.txn", "timeout");
+        assert_eq!(after(failed.clone().into()), Err(failed.into()));
     }
 }

@@ -92,4 +92,16 @@ mod tests {
         assert!(tenants.recall(named(2)).is_some() && tenants.get(named(1)).is_none());
         assert_eq!(tenants.held.len(), 1);
     }
+
+    #[test]
+    fn the_tenant_that_was_asked_for_last_is_found_without_the_table() {
+        let mut tenants = Tenants::new(0);
+        for byte in [1, 2] {
+            tenants.get_or_insert(named(byte), || Tenant::new(0));
+        }
+        tenants.recall(named(2));
+        tenants.places.clear();
+        assert!(tenants.get(named(2)).is_some() && tenants.recall(named(2)).is_some());
+        assert!(tenants.get(named(1)).is_none(), "nobody else is taken for it");
+    }
 }

@@ -350,4 +350,18 @@ mod tests {
         assert_eq!(seen, [(0, true), (1, false), (2, false)]);
         assert_eq!((log.len(), log.is_empty()), (2, false));
     }
+
+    #[test]
+    fn logs_that_remember_the_same_hash_alike_and_others_do_not() {
+        let hash = |log: &OpLog<2>| {
+            let mut hasher = std::hash::DefaultHasher::new();
+            log.hash(&mut hasher);
+            hasher.finish()
+        };
+        let log = |ids: &[u64]| ids.iter().map(|id| entry(*id, OpKind::Checkpoint)).collect::<OpLog<2>>();
+        assert_eq!(hash(&log(&[1, 2])), hash(&log(&[9, 1, 2])), "what was forgotten makes no difference");
+        for other in [&[][..], &[1], &[2, 1], &[1, 3]] {
+            assert_ne!(hash(&log(&[1, 2])), hash(&log(other)), "{other:?}");
+        }
+    }
 }

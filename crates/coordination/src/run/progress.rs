@@ -88,4 +88,9 @@ mod tests {
         assert_eq!(evaluate_run_terminal(&counts(0, 5, 1, 1)), RunTerminalEvaluation::HasFailures);
         assert_eq!(evaluate_run_terminal(&counts(0, 5, 1, 0)), RunTerminalEvaluation::AllDone);
     }
+
+    #[test]
+    fn every_shard_is_counted_once_whatever_its_state() {
+        assert_eq!(ShardCounts { active: 1, done: 20, split: 300, parked: 4_000 }.total(), 4_321);
+    }
 }
