@@ -123,6 +123,8 @@ fn a_terminal_call_that_fails_for_now_gives_the_session_back_to_be_tried_again()
         let session = WorkerSession::new(&mut store, at(2), tenant(), SHARD, WORKER).unwrap();
         let session = kept(fail(session, failing).drain(at(3), Some(key(b"c")), op(2)));
         assert_eq!(session.drain(at(4), Some(key(b"c")), op(2)).unwrap().is_executed(), !replayed);
+        let freed = store.get_shard(tenant(), SHARD).unwrap().state.head.freed;
+        assert_eq!(freed, MoveReason::Drained, "whoever reads the history sees a planned stop");
     }
 }
 
@@ -175,6 +177,7 @@ fn a_session_knows_who_it_is_and_what_it_began_with() {
     session.renew(at(50)).unwrap();
     assert_eq!(session.lease().deadline(), at(150));
     assert_eq!(session.capacity().earliest_deadline, Some(at(150)));
+    assert!(format!("{session:?}").starts_with("WorkerSession { state: SessionState { lease: "));
     let restored = session.state().restored().unwrap();
     assert_eq!(restored.spec(), ShardSpec::new(b"b", b"m", b"").unwrap().view());
 }
@@ -353,8 +356,11 @@ fn a_batch_that_could_not_pass_answers_for_each_of_its_parts() {
     let mut store = Flaky::new();
     let lease =
         store.acquire_and_restore_into(at(2), tenant(), SHARD, WORKER, &mut AcquireScratch::new()).unwrap().lease;
-    store.fail_next.set(Some(Failing::Before));
     let mut renewed = Vec::new();
+    store.renew_many(at(3), tenant(), &[lease], &mut renewed);
+    assert!(renewed[0].is_ok());
+    store.fail_next.set(Some(Failing::Before));
     store.renew_many(at(3), tenant(), &[lease, lease], &mut renewed);
+    assert_eq!(renewed.len(), 2, "what was answered before is not answered again");
     assert_eq!(renewed.iter().filter(|answer| answer.as_ref().is_err_and(OperationError::is_transient)).count(), 2);
 }

@@ -143,3 +143,33 @@ fn a_configuration_for_some_shards_bounds_tenant_and_total_alike() {
     assert_eq!((config.max_shards_per_tenant, config.max_total_shards), (7, 7));
     assert!(config.slab_capacity < CoordinatorRuntimeConfig::default().slab_capacity);
 }
+
+#[test]
+fn a_claim_from_a_run_that_gives_out_no_work_says_so_although_it_has_no_shards_to_give() {
+    let mut coordinator = InMemoryCoordinator::default();
+    coordinator.create_run(LogicalTime::new(1), TENANT, RUN, RunConfig::default()).unwrap();
+    let mut scratch = AcquireScratch::new();
+    let mut claim = |coordinator: &mut InMemoryCoordinator| {
+        let now = LogicalTime::new(2);
+        coordinator.claim_next_available(now, TENANT, RUN, WorkerId::new(1), &mut scratch).map(|_| ())
+    };
+    let status = RunStatus::Initializing;
+    assert_eq!(claim(&mut coordinator), Err(ClaimError::RunNotActive { run: RUN, status }));
+    coordinator.cancel_run(LogicalTime::new(2), TENANT, RUN, OpId::new(1)).unwrap();
+    let status = RunStatus::Cancelled;
+    assert_eq!(claim(&mut coordinator), Err(ClaimError::RunNotActive { run: RUN, status }));
+}
+
+#[test]
+fn a_settled_run_has_no_candidates_although_its_shards_are_free() {
+    let mut coordinator = InMemoryCoordinator::default();
+    let shards = [InitialShardInput::new(ShardId::new(1), b"a", b"m")];
+    let now = LogicalTime::new(1);
+    coordinator.create_run_with_shards(now, TENANT, RUN, RunConfig::default(), &shards, OpId::new(1)).unwrap();
+    let mut candidates = Vec::new();
+    coordinator.collect_claim_candidates_into(now, TENANT, RUN, 9, &mut candidates).unwrap();
+    assert_eq!(candidates, [ShardId::new(1)]);
+    coordinator.cancel_run(now, TENANT, RUN, OpId::new(2)).unwrap();
+    coordinator.collect_claim_candidates_into(now, TENANT, RUN, 9, &mut candidates).unwrap();
+    assert_eq!(candidates, []);
+}

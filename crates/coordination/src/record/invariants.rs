@@ -245,4 +245,15 @@ mod tests {
         state.head.status = ShardStatus::Split;
         assert(ROOT, &state, &[]);
     }
+
+    #[test]
+    fn a_change_may_make_the_last_child_of_a_life_and_not_one_more() {
+        let change = Change::of_head(root().head);
+        let births = |count: usize| vec![child(1 << 63); count];
+        let check = |spawned, added: usize| check_change(ROOT, &root(), spawned, &change, births(added).into_iter());
+        assert_eq!(check(MAX_SPAWNED_PER_SHARD - 2, 2), Ok(()));
+        assert_eq!(check(MAX_SPAWNED_PER_SHARD, 0), Ok(()), "whoever has all of them may go on without");
+        let (len, max) = (MAX_SPAWNED_PER_SHARD + 1, MAX_SPAWNED_PER_SHARD);
+        assert_eq!(check(MAX_SPAWNED_PER_SHARD - 1, 2), Err(InvariantViolation::TooManySpawned { len, max }));
+    }
 }

@@ -141,3 +141,41 @@ impl fmt::Display for ClaimExplanation {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn the_first_thing_in_the_way_is_named_and_what_is_parked_is_counted_beside_it() {
+        let at = LogicalTime::new;
+        let all_settled = ClaimExplanation { settled: 3, ..ClaimExplanation::new(RunStatus::Active) };
+        let parked = ClaimExplanation { parked: [1, 0, 0, 2, 0], soonest_retry_after: Some(at(7)), ..all_settled };
+        let leased = ClaimExplanation { leased: 2, earliest_deadline: Some(at(50)), ..parked };
+        let available = ClaimExplanation { available: 4, parked: [0; 5], soonest_retry_after: None, ..leased };
+        let cooling = ClaimExplanation { cooldown_until: Some(at(9)), ..available };
+        let over = ClaimExplanation { run: RunStatus::Failed, ..cooling };
+        for (explanation, verdict, words) in [
+            (all_settled, ClaimVerdict::AllSettled, "every shard is finished; the run can be completed"),
+            (
+                parked,
+                ClaimVerdict::OnlyParkedLeft,
+                "every shard that is not finished is parked; parked: 1 permission denied, 2 too many errors; a retry was \
+                 advised from 7 on",
+            ),
+            (
+                leased,
+                ClaimVerdict::AllLeased { until: at(50) },
+                "all 2 open shards are leased, the soonest until 50; parked: 1 permission denied, 2 too many errors; a \
+                 retry was advised from 7 on",
+            ),
+            (available, ClaimVerdict::Claimable, "4 shards can be claimed now"),
+            (cooling, ClaimVerdict::CoolingDown { until: at(9) }, "this worker may claim again at 9"),
+            (over, ClaimVerdict::RunNotActive(RunStatus::Failed), "the run is failed"),
+        ] {
+            assert_eq!((explanation.verdict(), explanation.to_string().as_str()), (verdict, words));
+        }
+    }
+}
