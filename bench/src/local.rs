@@ -2,10 +2,14 @@
 //!
 //! Syncing is nearly all of the time on both sides, so wall time is what to read here; CPU stands beside it. Of many threads
 //! one half gathers while the other's batch is written, so a batch is half of them, on both sides. That many threads sleep
-//! and wake for every batch costs more than the batch; a second figure therefore has as many threads on the raw side too.
+//! and wake for every batch costs more than the batch; a second figure therefore has as many threads on the raw side too:
+//! that is like beside like, and the first shows what the threads cost.
+//!
+//! Ours writes over room that the file has already, and a file that grows makes a sync tell the file system about it. What
+//! is left when the raw loop has such room as well is what the coordinator itself costs: the figures `in-room`.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +39,11 @@ pub(crate) fn figures() -> Vec<Figure> {
             || checkpoints(1, Bench::append_in_halves),
         ),
         Figure::cost(
+            "local/checkpoint-alone-in-room",
+            "the same beside one record written over zeros and synced",
+            || checkpoints(1, |bench, _| Box::new(bench.append(1, Room::Made))),
+        ),
+        Figure::cost(
             "local/checkpoint-x64",
             "64 checkpoints of 64 threads beside 64 records appended and synced in halves, as ours are",
             || checkpoints(64, Bench::append_in_halves),
@@ -44,10 +53,16 @@ pub(crate) fn figures() -> Vec<Figure> {
             "the same beside 64 threads whose records are appended and synced together",
             || checkpoints(64, Bench::append_on_threads),
         ),
+        Figure::cost("local/renew-64", "renewing 64 shards in one call beside 64 records appended and synced", || {
+            renewals(Room::Growing)
+        }),
+        Figure::cost("local/renew-64-in-room", "the same beside 64 records written over zeros and synced", || {
+            renewals(Room::Made)
+        }),
         Figure::cost(
-            "local/renew-64",
-            "renewing 64 shards in one call beside 64 records appended and synced",
-            renewals,
+            "local/start-after-crash",
+            "opening a file whose log is as long as it becomes beside opening one that was closed well",
+            starts,
         ),
     ]
 }
@@ -71,6 +86,18 @@ impl Drop for Folder {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
+
+/// What the raw loop writes to.
+#[derive(Clone, Copy)]
+enum Room {
+    /// A file that grows.
+    Growing,
+    /// A file of zeros, from the beginning again when its end is reached.
+    Made,
+}
+
+/// As long as the coordinator's log.
+const ROOM_BYTES: usize = 4 << 20;
 
 /// A coordinator with so many shards, all held.
 struct Bench {
@@ -107,15 +134,24 @@ impl Bench {
     }
 
     /// The reference: so many records at once, appended and synced.
-    fn append(&mut self, records: usize) -> impl FnMut(u64) + use<> {
+    fn append(&mut self, records: usize, room: Room) -> impl FnMut(u64) + use<> {
         let mut file = File::create(self.folder.0.join("raw")).expect("a file can be made");
         let mut batch = vec![7; self.record_bytes() * records];
-        let mut serial = 0u64;
+        let (mut serial, mut at) = (0u64, 0);
+        if let Room::Made = room {
+            file.write_all(&vec![0; ROOM_BYTES]).expect("there is space on the disk");
+            file.sync_all().expect("synced");
+        }
         move |times| {
             for _ in 0..times {
                 // Something differs each time: some stores skip a write that changes nothing.
                 serial += 1;
                 batch[..8].copy_from_slice(&serial.to_be_bytes());
+                if let Room::Made = room {
+                    at = if at + batch.len() > ROOM_BYTES { 0 } else { at };
+                    file.seek(SeekFrom::Start(at as u64)).expect("within the file");
+                    at += batch.len();
+                }
                 file.write_all(&batch).expect("written");
                 file.sync_data().expect("synced");
             }
@@ -124,7 +160,7 @@ impl Bench {
 
     /// The reference for so many threads, of which one half gathers while the other's records are written.
     fn append_in_halves(&mut self, threads: u64) -> Box<dyn FnMut(u64)> {
-        let mut append = self.append(threads.div_ceil(2) as usize);
+        let mut append = self.append(threads.div_ceil(2) as usize, Room::Growing);
         let halves = threads.min(2);
         Box::new(move |times| append(times * halves))
     }
@@ -235,9 +271,9 @@ fn checkpoints(threads: u64, reference: impl Fn(&mut Bench, u64) -> Box<dyn FnMu
     Pair::new(ours, reference)
 }
 
-fn renewals() -> Pair {
+fn renewals(room: Room) -> Pair {
     let mut bench = Bench::start(64);
-    let reference = bench.append(64);
+    let reference = bench.append(64, room);
     let mut now = 2;
     let mut answers = Vec::new();
     let ours = move |times| {
@@ -248,4 +284,35 @@ fn renewals() -> Pair {
         }
     };
     Pair::new(ours, reference)
+}
+
+/// Both files hold the same 4,096 shards; one of them has its log full of them, as a process leaves it that is killed.
+fn starts() -> Pair {
+    let mut bench = Bench::start(4_096);
+    let mut answers = Vec::new();
+    let live = bench.folder.0.join("runs.redb");
+    // The log is folded when the next batch does not fit, so it is at its longest just before.
+    let mut longest = (0, Vec::new());
+    for now in 3..40 {
+        bench.runs.renew_many(LogicalTime::new(now), TENANT, &bench.leases[..512], &mut answers);
+        let file = fs::read(&live).expect("it can be read");
+        let zeros = file[4096..4096 + ROOM_BYTES].iter().rev().take_while(|byte| **byte == 0).count();
+        if ROOM_BYTES - zeros > longest.0 {
+            longest = (ROOM_BYTES - zeros, file);
+        }
+    }
+    let (_, killed) = longest;
+    let Bench { runs, folder, .. } = bench;
+    drop(runs);
+    let (closed, crashed) = (folder.0.join("runs.redb"), folder.0.join("crashed.redb"));
+    let open = |path: &PathBuf| {
+        drop(LocalCoordinator::open(path, CoordinatorRuntimeConfig::default()).expect("a killed owner leaves no lock"));
+    };
+    let (path, again) = (crashed.clone(), move |_| fs::write(&crashed, &killed).expect("there is space on the disk"));
+    let ours = move |times| (0..times).for_each(|_| open(&path));
+    let reference = move |times| {
+        let _alive = &folder;
+        (0..times).for_each(|_| open(&closed));
+    };
+    Pair::new(ours, reference).refilled(1, again)
 }

@@ -34,6 +34,12 @@ struct Shared {
     state: Mutex<State>,
 }
 
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.store.tidy();
+    }
+}
+
 #[derive(Debug)]
 struct State {
     memory: InMemoryCoordinator,

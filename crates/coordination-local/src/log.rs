@@ -41,8 +41,6 @@ pub(crate) struct Log {
     room: u64,
     /// The number of the last entry, or of one that failed.
     last: u64,
-    /// Whether an entry failed, so that it is not known what lies at `end`.
-    failed: bool,
     entry: Vec<u8>,
 }
 
@@ -53,7 +51,7 @@ impl Log {
         header: Header,
         contained: u64,
     ) -> io::Result<Result<Self, String>> {
-        let mut log = Self { storage, header, end: 0, room: 0, last: contained, failed: false, entry: Vec::new() };
+        let mut log = Self { storage, header, end: 0, room: 0, last: contained, entry: Vec::new() };
         let area = log.read(u64::from(header.log_bytes))?;
         while let Some((number, rows)) = decode(&area, log.end as usize, header.salt) {
             if number <= contained {
@@ -67,9 +65,11 @@ impl Log {
             log.end += entry_bytes(rows.len()) as u64;
         }
         let broken = log.last + 1;
+        // No more than these fit behind it, so hardly anything else has to be summed up to see that it is no entry.
+        let later_numbers = broken + 1..=broken + (area.len() / HEAD_BYTES) as u64;
         let later = (log.end as usize..area.len())
             .step_by(ALIGNED)
-            .filter(|at| read_u64(&area, at + 8).is_some_and(|number| number > broken))
+            .filter(|at| read_u64(&area, at + 8).is_some_and(|number| later_numbers.contains(&number)))
             .find_map(|at| decode(&area, at, header.salt));
         Ok(match later {
             None => Ok(log),
@@ -87,7 +87,7 @@ impl Log {
 
     /// Whether rows of this length can be appended now.
     pub(crate) fn has_room_for(&self, rows: &[u8]) -> bool {
-        !self.failed && self.end + entry_bytes(rows.len()) as u64 <= u64::from(self.header.log_bytes)
+        self.end + entry_bytes(rows.len()) as u64 <= u64::from(self.header.log_bytes)
     }
 
     /// Whether rows of this length can be appended when there is nothing else.
@@ -95,11 +95,11 @@ impl Log {
         entry_bytes(rows.len()) as u64 <= u64::from(self.header.log_bytes)
     }
 
-    /// Appends a batch, durably. If that fails, nothing can be appended before the log is folded.
+    /// Appends a batch, durably. If that fails, nobody knows what lies there now: its number is used up, and the log is to be
+    /// folded before anything else is appended, so that the tables say that the number is behind them.
     pub(crate) fn append(&mut self, rows: &[u8]) -> io::Result<()> {
         assert!(self.has_room_for(rows), "whoever appends has asked");
         self.last += 1;
-        self.failed = true;
         encode(&mut self.entry, self.header.salt, self.last, rows);
         let end = self.end + self.entry.len() as u64;
         if end > self.room {
@@ -109,7 +109,6 @@ impl Log {
         self.storage.write(HEADER_BYTES + self.end, &self.entry)?;
         self.storage.sync_data()?;
         self.end = end;
-        self.failed = false;
         Ok(())
     }
 
@@ -121,7 +120,6 @@ impl Log {
     /// Begins at the beginning again: the tables contain everything.
     pub(crate) fn restart(&mut self) {
         self.end = 0;
-        self.failed = false;
     }
 
     fn read(&self, bytes: u64) -> io::Result<Vec<u8>> {

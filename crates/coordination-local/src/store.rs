@@ -62,7 +62,7 @@ impl Store {
         Ok(Self { log: Mutex::new(log), database })
     }
 
-    /// Writes all rows of a batch, durably, or none.
+    /// Writes all rows of a batch, durably, or none. If that fails, the store is to be loaded before the next write.
     pub(crate) fn write(&self, rows: &[u8]) -> Result<(), Failed> {
         let mut log = self.log();
         if log.has_room_for(rows) {
@@ -80,6 +80,12 @@ impl Store {
     pub(crate) fn load(&self, config: CoordinatorRuntimeConfig) -> Result<InMemoryCoordinator, Failed> {
         let mut log = self.log();
         self.fold(&mut log, &[], |transaction| tables::load(transaction, config))
+    }
+
+    /// Leaves nothing in the log, which makes the next start short. If it fails, that start does it. Not for a store that
+    /// nobody has loaded: what is in its log may be what it is refused for.
+    pub(crate) fn tidy(&self) {
+        let _ = self.fold(&mut self.log(), &[], |_| Ok(()));
     }
 
     /// Puts the rows of the log, and some more, into the tables, unless `check` finds something wrong with what they become.
@@ -108,14 +114,6 @@ impl Store {
     fn log(&self) -> MutexGuard<'_, Log> {
         // Nothing is left half done in it by a panic: an entry counts once it was synced.
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Store {
-    /// A clean close leaves nothing in the log, which makes the next start short. If it fails, that start does it.
-    fn drop(&mut self) {
-        let mut log = self.log();
-        let _ = self.fold(&mut log, &[], |_| Ok(()));
     }
 }
 

@@ -3,11 +3,13 @@
 
 mod support;
 
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use redb::backends::FileBackend;
 use support::{Dice, Disk, RUN, TENANT, Workload, records};
 use tessera_contracts::CursorUpdate;
 use tessera_contracts::ids::{LogicalTime, OpId, ShardId, ShardKey, WorkerId};
@@ -209,7 +211,10 @@ const CHILD: &str = "TESSERA_LOCAL_CRASH_CHILD";
 #[test]
 fn child_that_works_until_it_is_killed() {
     let Some(path) = std::env::var_os(CHILD) else { return };
-    let mut local = LocalCoordinator::open(&path, config()).expect("the file is free");
+    // A short log: it is killed while the log is folded, too.
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("a new file");
+    let storage = FileBackend::new(file).expect("nobody else has it");
+    let mut local = LocalCoordinator::open_backend(storage, LOGS[0], config()).expect("it is empty");
     let mut workload = Workload::new(11);
     let mut done = 0;
     loop {

@@ -148,6 +148,46 @@ fn a_log_of_another_file_or_from_before_the_last_fold_changes_nothing() {
     }
 }
 
+/// Rewrites the last entry of a file's log and gives it the checksum that it then must have.
+fn forge(file: &mut [u8], change: impl FnOnce(&mut [u8])) {
+    let edges = entries(file);
+    let (at, end) = (edges[edges.len() - 2], edges[edges.len() - 1]);
+    let length = u32::from_le_bytes(*file[at + 4..].first_chunk().unwrap()) as usize;
+    change(&mut file[at + 16..end]);
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&file[16..24]), &file[at + 4..at + 16 + length]);
+    file[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+}
+
+#[test]
+fn a_record_in_the_log_that_breaks_an_invariant_does_not_reach_the_tables() {
+    // The last operation changes one shard: a row of the hot table, its value behind kind, key and length.
+    let (operations, value_at) = (8, 1 + 48 + 4);
+    let mut file = killed_after(7, operations);
+    let whole = file.clone();
+    forge(&mut file, |rows| assert_eq!(rows[0], 4, "a hot row"));
+    assert!(file == whole, "an entry that is not changed is forged as it was");
+    let (status_at, fence_at) = (value_at + 2, value_at + 3);
+    let mut broken = whole.clone();
+    forge(&mut broken, |rows| rows[fence_at..fence_at + 8].fill(0));
+    let mut unknown = whole.clone();
+    forge(&mut unknown, |rows| rows[status_at] = 99);
+    let mut no_row = whole.clone();
+    forge(&mut no_row, |rows| rows[0] = 77);
+    for (file, words) in [(broken, "invariant 4"), (unknown, "field status"), (no_row, "row 77")] {
+        let disk = Disk::holding(&file);
+        // The second try meets what the first left.
+        for _ in 0..2 {
+            let refused = LocalCoordinator::open_backend(disk.clone(), LOG, config()).unwrap_err();
+            assert!(matches!(refused, OpenError::Damaged { .. }), "{refused:?}");
+            assert!(refused.to_string().contains(words), "{words}: {refused}");
+        }
+        // What was in the tables before is what is in them now.
+        let mut left = disk.bytes();
+        left[LOG_AT..tables_at(&file) as usize].copy_from_slice(&whole[LOG_AT..tables_at(&file) as usize]);
+        assert_eq!(seen(&mut open(&left).unwrap()), histories(7, operations)[operations], "{words}");
+    }
+}
+
 #[test]
 fn it_makes_no_difference_how_long_the_log_is() {
     let operations = 60;

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use redb::backends::FileBackend;
 use redb::{Database, StorageBackend};
@@ -56,6 +57,8 @@ struct Platter {
     fails_from: Option<u64>,
     /// This step fails, and no other.
     fails_once: Option<u64>,
+    /// How long a sync takes.
+    sync_takes: Duration,
     /// Writes beyond this length fail, as on a full disk.
     room: Option<u64>,
 }
@@ -69,6 +72,11 @@ impl Disk {
     /// A disk that fails at the given step, and is well afterwards.
     pub(crate) fn failing_once_at(&self, step: u64) {
         self.inner.lock().unwrap().fails_once = Some(step);
+    }
+
+    /// A disk that takes so long to sync, during which others can do something.
+    pub(crate) fn slow(sync_takes: Duration) -> Self {
+        Self { inner: Arc::new(Mutex::new(Platter { sync_takes, ..Platter::default() })) }
     }
 
     /// A disk that holds these bytes.
@@ -169,6 +177,7 @@ impl StorageBackend for Disk {
         let mut platter = self.inner.lock().unwrap();
         platter.step()?;
         platter.syncs += 1;
+        std::thread::sleep(platter.sync_takes);
         let Platter { durable, unsynced, .. } = &mut *platter;
         unsynced.drain(..).for_each(|(offset, bytes)| put(durable, offset, &bytes));
         Ok(())
