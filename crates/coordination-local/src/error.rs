@@ -19,7 +19,7 @@ pub enum OpenError {
         path: PathBuf,
         /// The format it says it has; `None` if it does not say.
         found: Option<u32>,
-        /// The format this program reads and writes.
+        /// The latest format that this program reads; it is the one that it writes.
         known: u32,
     },
     /// The file is not a coordination file, or it is damaged.
@@ -56,8 +56,8 @@ impl fmt::Display for OpenError {
             ),
             Self::Format { path, found: Some(found), known } => write!(
                 f,
-                "{} has format {found}, and this program knows only format {known}: use the program that wrote it to \
-                 finish its runs, or start with a new file",
+                "{} has format {found}, and this program knows none later than {known}: use the program that wrote it \
+                 to finish its runs, or start with a new file",
                 path.display()
             ),
             Self::Format { path, found: None, .. } => {

@@ -4,14 +4,27 @@
 //! is decided by the in-memory coordinator, and the records it changed are written to the file before anyone hears the
 //! answer; what changed is told by the operation's own events. After a restart the coordinator is filled from the file.
 //!
-//! **Group commit.** Making a write durable takes milliseconds, whatever its size. [`LocalCoordinator`] is a handle that
-//! every worker thread clones; operations that arrive while one write is under way share the next one.
+//! **Group commit.** Making a write durable takes long, whatever its size. [`LocalCoordinator`] is a handle that every worker
+//! thread clones; operations that arrive while one write is under way share the next one.
+//!
+//! **The file** has three parts: a header, a log, and tables. A batch of changes is appended to the log and synced: one write
+//! over room that is there already, which is the least that a disk can be asked for. When the log is full (4 MB), at a clean
+//! close and at the first start after a crash, its rows are folded into the tables by one commit, which also says up to which
+//! entry they contain the log. Hence a crash at any point leaves either the entry or the fold, and a fold that is done again
+//! changes nothing. A batch that is longer than the log goes to the tables at once. The log bounds what a start after a crash
+//! has to do: reading and folding 4 MB, some tens of milliseconds. While it runs, nothing of it is kept in memory.
+//!
+//! The tables are a [redb](https://docs.rs/redb) database: a copy-on-write tree, in safe Rust, with one writer at a time, which
+//! is all that is needed here. It is one file, so that it can be moved, copied and removed when no process has it open; until
+//! the log has been full once, much of the file is a hole that takes no room on the disk.
 //!
 //! **If a write fails**, the state in memory is ahead of the file. It is thrown away and read again, and everyone who
-//! waited for that write hears a transient error: nothing they did was kept, and nobody saw it.
+//! waited for that write hears a transient error: nothing they did was kept, and nobody saw it. If the file cannot be read
+//! again either, nothing is answered any more until a restart, which may find that the last write did reach the disk.
 //!
-//! The file is a [redb](https://docs.rs/redb) database: a copy-on-write tree with two-phase commit, in safe Rust, with one
-//! writer at a time, which is all that is needed here.
+//! **Damage.** What was being written when the power failed is told by its checksum and left out. An entry that was whole once
+//! and is not now is refused, and so is a record that breaks an invariant; a refused file stays as it is. Taken for granted is
+//! that a sector which is written again keeps the bytes that did not change, as every disk promises.
 //!
 //! ```
 //! use tessera_contracts::ids::{LogicalTime, OpId, RunId, ShardId, TenantId, WorkerId};
