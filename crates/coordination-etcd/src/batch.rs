@@ -105,6 +105,11 @@ impl<K: Kv> Batcher<K> {
     /// # Errors
     /// As the store's; an error of the batch is that of each of its operations.
     pub async fn submit(&self, subject: Bytes, txn: Txn, deadline: Moment) -> Result<TxnResponse, KvError> {
+        if self.limits.ops_max == 1 && self.take_slot() {
+            // Nothing is shared and nobody waits: no more than sending it.
+            let _slot = Slot { batcher: self };
+            return self.kv.txn(txn, deadline).await;
+        }
         let (tell, told) = oneshot::channel();
         let (ticket, leads) = {
             let mut queue = self.lock();
@@ -136,6 +141,14 @@ impl<K: Kv> Batcher<K> {
         };
         drop(place);
         answer
+    }
+
+    /// Takes room for a batch under way, if nobody waits for it.
+    fn take_slot(&self) -> bool {
+        let mut queue = self.lock();
+        let free = queue.waiting.is_empty() && self.may_send(&queue, 1);
+        queue.in_flight += usize::from(free);
+        free
     }
 
     /// Sends the batch at the head of the queue, hands out its answers, and returns that of `ticket`.

@@ -3,14 +3,16 @@
 //! Records are stored in the form that all durable backends share ([`tessera_coordination::stored`]): versioned, bounded,
 //! a shard's often-written part apart from the seldom-written one, so that a checkpoint writes about a kilobyte, whatever
 //! the metadata. A shard that nobody has touched has no hot part at all. Here is what only a fleet's store holds: who owns
-//! a shard, how many there are, which split is under way, and what tells one creation of a run from another.
+//! a shard, how many there are, which were born together, which split is under way, and what tells one creation of a run from another.
 
+mod family;
 mod hatching;
 mod owner;
 mod run;
 
 use tessera_coordination::stored::{Kind, Reader, Writer};
 
+pub use family::FamilyPart;
 pub use hatching::HatchingPart;
 pub use owner::OwnerPart;
 pub use run::RunPart;
@@ -19,6 +21,7 @@ pub use tessera_coordination::stored::{CodecError, ColdPart, HotPart, HotView, R
 const OWNER: Kind = Kind { number: 64, name: "owner record" };
 const COUNT: Kind = Kind { number: 65, name: "count" };
 const HATCHING: Kind = Kind { number: 66, name: "staged split" };
+const FAMILY: Kind = Kind { number: 68, name: "family" };
 const FLEET_RUN: Kind = Kind { number: 67, name: "fleet's run record" };
 
 /// A shard counter's value. Big-endian, alone of all numbers: etcd compares values as bytes, and counts are compared.

@@ -16,6 +16,7 @@ mod broken_change;
 mod cache;
 mod claim;
 mod commit;
+mod families;
 mod hints;
 mod listing;
 mod mutate;
@@ -24,6 +25,7 @@ mod renew;
 mod retire;
 mod runs;
 mod split;
+mod standings;
 mod stored;
 mod tallies;
 mod traits;
@@ -38,6 +40,7 @@ use tessera_coordination::error::InfraError;
 use self::cache::Cache;
 use self::claim::Claims;
 use self::hints::Hints;
+use self::standings::Standings;
 use self::tallies::Tallies;
 use crate::batch::{BatchLimits, Batcher};
 use crate::client::EtcdClient;
@@ -65,6 +68,7 @@ struct Inner<K> {
     /// Held while a claim looks for candidates, so that claims that come together look once.
     looking: tokio::sync::Mutex<()>,
     hints: Mutex<Hints>,
+    standings: Mutex<Standings>,
 }
 
 impl AsyncEtcdCoordinator<EtcdClient> {
@@ -106,6 +110,7 @@ impl<K: Kv + Clone> AsyncEtcdCoordinator<K> {
                 claims: Mutex::default(),
                 looking: tokio::sync::Mutex::default(),
                 hints: Mutex::default(),
+                standings: Mutex::default(),
                 space,
                 config,
                 kv,

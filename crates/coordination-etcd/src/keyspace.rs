@@ -1,14 +1,16 @@
 //! Where everything lies: deterministic ASCII paths, typed by what they hold.
 //!
 //! ```text
-//! {namespace}/v1/run/{tenant}/{run}                 the run's record: small, read often, written seldom
+//! {namespace}/v2/run/{tenant}/{run}                 the run's record: small, read often, written seldom
 //!                roots/{tenant}/{run}               the ids of its roots: large, read by whoever asks for them
 //!                cold/{tenant}/{run}/{shard}        range, metadata, children: written by splits only
 //!                hot/{tenant}/{run}/{shard}         status, fence, cursor, op-log: written by every operation
 //!                owner/{tenant}/{run}/{place}       who holds it; attached to the worker's etcd lease
+//!                standing/{tenant}/{run}/{session}  the run is open and the session lives; attached to its etcd lease
 //!                free/{tenant}/{run}/{place}        open, and nobody holds it
 //!                held/{tenant}/{run}/{place}        open, and somebody held it when last written
 //!                parked/{tenant}/{run}/{place}      halted
+//!                family/{tenant}/{run}/{place}      born together, and not all of them held yet; at the place of the first
 //!                hatching/{tenant}/{run}/{shard}    split, with children that have yet to be published
 //!                open-run/{tenant}/{run}            run that may still change
 //!                new-run/{created}/{tenant}/{run}   run without shards, by age
@@ -18,7 +20,8 @@
 //!                count/{of whom}/guard              how many whole blocks those stripes have filled
 //! ```
 //!
-//! An open shard is in exactly one of `free` and `held`, so a run is finished when both are empty. A *place* is the shard's
+//! An open shard is in `free`, in `held`, or, while nobody has touched it, in a family: so a run is finished when none of
+//! those is left, but for families whose members have all been touched. A *place* is the shard's
 //! id behind a hash of it: the shards of a run lie evenly over 65,536 points, so a reader can take a narrow window of
 //! about as many as it wants, which is the only kind of range etcd serves cheaply. Ids are fixed-width lowercase hex, so
 //! text order is numeric order; every segment but the namespace has a fixed alphabet without `/`, so no path can be
@@ -27,11 +30,11 @@
 use bytes::Bytes;
 use tessera_contracts::{LogicalTime, RunId, ShardId, ShardKey, TenantId};
 
-use crate::kv::Keys;
+use crate::kv::{EtcdLeaseId, Keys};
 use crate::random::mix;
 
 /// The layout's version. A later layout lives beside this one, never on top of it.
-const LAYOUT: &str = "v1";
+const LAYOUT: &str = "v2";
 /// Points over which the shards of a run are spread.
 pub const POINTS: u32 = 1 << 16;
 
@@ -74,6 +77,8 @@ store_path! {
     HotPath,
     /// Who holds a shard.
     OwnerPath,
+    /// That a run is open and a session lives.
+    StandingPath,
     /// An entry of one of a run's indexes.
     IndexPath,
     /// An entry of one of the indexes of runs.
@@ -197,11 +202,30 @@ impl Keyspace {
         OwnerPath(self.path(format_args!("owner/{tenant}/{run}/{:04x}{shard}", point(shard))))
     }
 
+    /// That a run is open and a session lives, by the session's etcd lease.
+    #[must_use]
+    pub fn standing(&self, tenant: TenantId, run: RunId, session: EtcdLeaseId) -> StandingPath {
+        StandingPath(self.path(format_args!("standing/{tenant}/{run}/{:016x}", session.0)))
+    }
+
+    /// The standings of all sessions in a run.
+    #[must_use]
+    pub fn standings(&self, tenant: TenantId, run: RunId) -> Keys {
+        self.shards_after("standing", tenant, run, None)
+    }
+
     /// A shard's entry in an index of its run.
     #[must_use]
     pub fn index(&self, index: ShardIndex, tenant: TenantId, key: ShardKey) -> IndexPath {
         let ShardKey { run, shard } = key;
         IndexPath(self.path(format_args!("{}/{tenant}/{run}/{:04x}{shard}", index.segment(), point(shard))))
+    }
+
+    /// Shards that were born together, by the first of them.
+    #[must_use]
+    pub fn family(&self, tenant: TenantId, first: ShardKey) -> IndexPath {
+        let ShardKey { run, shard } = first;
+        IndexPath(self.path(format_args!("family/{tenant}/{run}/{:04x}{shard}", point(shard))))
     }
 
     /// A split shard whose children have yet to be published.
@@ -280,6 +304,12 @@ impl Keyspace {
     #[must_use]
     pub fn indexed(&self, index: ShardIndex, tenant: TenantId, run: RunId, window: Window) -> Keys {
         self.windowed(index.segment(), tenant, run, window)
+    }
+
+    /// The families of a run, within a window.
+    #[must_use]
+    pub fn families(&self, tenant: TenantId, run: RunId, window: Window) -> Keys {
+        self.windowed("family", tenant, run, window)
     }
 
     /// Who holds the shards of a run, within a window.
@@ -407,6 +437,8 @@ mod tests {
             space.cold(tenant, key).0,
             space.hot(tenant, key).0,
             space.owner(tenant, key).0,
+            space.standing(tenant, run, EtcdLeaseId(3)).0,
+            space.family(tenant, key).0,
             space.hatching(tenant, key).0,
             space.open_run(tenant, run).0,
             space.new_run(time, tenant, run).0,
@@ -427,14 +459,14 @@ mod tests {
         let tenant = tenant(0xab);
         let hex = "ab".repeat(32);
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("ASCII");
-        assert_eq!(text(space.run(tenant, key.run).as_bytes()), format!("fleet/v1/run/{hex}/0000000000000007"));
+        assert_eq!(text(space.run(tenant, key.run).as_bytes()), format!("fleet/v2/run/{hex}/0000000000000007"));
         assert_eq!(
             text(space.hot(tenant, key).as_bytes()),
-            format!("fleet/v1/hot/{hex}/0000000000000007/000000000000001f")
+            format!("fleet/v2/hot/{hex}/0000000000000007/000000000000001f")
         );
         assert_eq!(
             text(space.owner(tenant, key).as_bytes()),
-            format!("fleet/v1/owner/{hex}/0000000000000007/{:04x}000000000000001f", point(key.shard))
+            format!("fleet/v2/owner/{hex}/0000000000000007/{:04x}000000000000001f", point(key.shard))
         );
     }
 
@@ -499,6 +531,8 @@ mod tests {
             let ranges = [
                 one.colds_after(tenant, run, None),
                 one.indexed(ShardIndex::Free, tenant, run, Window::ALL),
+                one.families(tenant, run, Window::ALL),
+                one.standings(tenant, run),
                 one.owners(tenant, run, Window::ALL),
                 one.open_runs_after(tenant, None),
                 one.new_runs_before(LogicalTime::MAX),
@@ -520,6 +554,7 @@ mod tests {
             );
             let window = Window::holding(16, 1_000, window_at);
             let inside = (window.start..window.end).contains(&u32::from(point(shard)));
+            prop_assert_eq!(space.families(owner, run, window).contains(space.family(owner, key).as_bytes()), inside);
             for index in ShardIndex::ALL {
                 let path = space.index(index, owner, key);
                 prop_assert_eq!(space.indexed(index, owner, run, window).contains(path.as_bytes()), inside);
@@ -528,6 +563,7 @@ mod tests {
                 prop_assert!(!space.indexed(index, owner, neighbour, Window::ALL).contains(path.as_bytes()));
                 prop_assert_eq!(shard_of(path.as_bytes()), Some(shard));
             }
+            prop_assert!(space.standings(owner, run).contains(space.standing(owner, run, EtcdLeaseId(5)).as_bytes()));
             prop_assert_eq!(tenant_and_run_of(space.open_run(owner, run).as_bytes()), Some((owner, run)));
         }
 

@@ -4,6 +4,7 @@
 //! none is found the tests fail and say so: a suite that skips itself proves nothing.
 
 mod certificates;
+mod gated;
 mod network;
 
 use core::time::Duration;
@@ -17,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 pub use self::certificates::Certificates;
+pub use self::gated::{Gate, Gated};
 use self::network::Network;
 use crate::config::EtcdConfig;
 

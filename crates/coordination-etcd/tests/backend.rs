@@ -243,7 +243,7 @@ fn plan(children: usize) -> (ShardSpec, SplitReplacePlan) {
 
 #[test]
 fn the_largest_split_is_done_and_its_children_can_be_claimed() {
-    for children in [2, 60, 61, 62, 256] {
+    for children in [2, 120, 121, 122, 256] {
         let kv = SimKv::new(1);
         let mut backend = coordinator(&kv);
         start(&mut backend, 1);

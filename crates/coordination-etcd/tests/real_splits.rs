@@ -18,11 +18,8 @@ use tessera_coordination::{AcquireScratch, Lease};
 use tessera_coordination_etcd::client::EtcdClient;
 use tessera_coordination_etcd::codec::ColdPart;
 use tessera_coordination_etcd::keyspace::{Keyspace, ShardIndex};
-use tessera_coordination_etcd::kv::{
-    EtcdLeaseId, GrantedLease, KeyValue, Keys, Kv, KvError, KvErrorKind, LeaseTimeToLive, Moment, Op, RangeRequest,
-    RangeResponse, Txn, TxnResponse,
-};
-use tessera_coordination_etcd::test_support::EtcdCluster;
+use tessera_coordination_etcd::kv::{KeyValue, Keys, Kv, KvError, KvErrorKind, Op, RangeRequest, Txn};
+use tessera_coordination_etcd::test_support::{EtcdCluster, Gate, Gated};
 use tessera_coordination_etcd::{AsyncEtcdCoordinator, EtcdConfig};
 use tokio::sync::Notify;
 
@@ -32,66 +29,33 @@ const NOW: LogicalTime = LogicalTime::new(1_000_000);
 const SPLIT: OpId = OpId::new(9);
 const CHILDREN: usize = 200;
 
-/// The real client, until so many writes were made; from then on every write is refused, or never sent and never answered,
-/// as those of a process that died.
+/// Lets so many writes pass; from then on every write is refused, or never sent and never answered, as those of a process
+/// that died.
 #[derive(Clone)]
 struct Breaking {
-    client: EtcdClient,
     writes_left: Arc<AtomicI64>,
     dies: Arc<AtomicBool>,
     died: Arc<Notify>,
 }
 
-impl Kv for Breaking {
-    async fn range(&self, request: RangeRequest, deadline: Moment) -> Result<RangeResponse, KvError> {
-        self.client.range(request, deadline).await
-    }
-
-    async fn txn(&self, request: Txn, deadline: Moment) -> Result<TxnResponse, KvError> {
-        if !request.is_read_only() && self.writes_left.fetch_sub(1, Ordering::Relaxed) <= 0 {
-            if self.dies.load(Ordering::Relaxed) {
-                self.died.notify_one();
-                core::future::pending::<()>().await;
-            }
-            return Err(KvError::not_applied(KvErrorKind::Overloaded, "the test refuses it"));
+impl Gate for Breaking {
+    async fn pass(&self, request: &Txn) -> Result<(), KvError> {
+        if request.is_read_only() || self.writes_left.fetch_sub(1, Ordering::Relaxed) > 0 {
+            return Ok(());
         }
-        self.client.txn(request, deadline).await
-    }
-
-    async fn lease_grant(&self, id: EtcdLeaseId, ttl: Duration, deadline: Moment) -> Result<GrantedLease, KvError> {
-        self.client.lease_grant(id, ttl, deadline).await
-    }
-
-    async fn lease_revoke(&self, id: EtcdLeaseId, deadline: Moment) -> Result<(), KvError> {
-        self.client.lease_revoke(id, deadline).await
-    }
-
-    async fn lease_keep_alive(&self, id: EtcdLeaseId, deadline: Moment) -> Result<Option<Duration>, KvError> {
-        self.client.lease_keep_alive(id, deadline).await
-    }
-
-    async fn lease_time_to_live(&self, id: EtcdLeaseId, deadline: Moment) -> Result<Option<LeaseTimeToLive>, KvError> {
-        self.client.lease_time_to_live(id, deadline).await
-    }
-
-    fn now(&self) -> Moment {
-        self.client.now()
-    }
-
-    fn pause(&self, delay: Duration) -> impl Future<Output = ()> + Send {
-        self.client.pause(delay)
-    }
-
-    fn random(&self) -> u64 {
-        self.client.random()
+        if self.dies.load(Ordering::Relaxed) {
+            self.died.notify_one();
+            core::future::pending::<()>().await;
+        }
+        Err(KvError::not_applied(KvErrorKind::Overloaded, "the test refuses it"))
     }
 }
 
 /// A namespace with one leased shard.
 struct Stage {
     config: EtcdConfig,
-    kv: Breaking,
-    holder: AsyncEtcdCoordinator<Breaking>,
+    kv: Gated<Breaking>,
+    holder: AsyncEtcdCoordinator<Gated<Breaking>>,
     lease: Lease,
     _cluster: Arc<EtcdCluster>,
 }
@@ -111,7 +75,8 @@ impl Stage {
         };
         let writes_left = Arc::new(AtomicI64::new(i64::MAX));
         let client = EtcdClient::new(&config).expect("valid");
-        let kv = Breaking { client, writes_left, dies: Arc::default(), died: Arc::default() };
+        let gate = Breaking { writes_left, dies: Arc::default(), died: Arc::default() };
+        let kv = Gated { client, gate };
         let mut holder = AsyncEtcdCoordinator::over(kv.clone(), config.clone()).expect("valid");
         let shards = [InitialShardInput::new(KEY.shard, b"a", b"m")];
         let registered =
@@ -124,18 +89,18 @@ impl Stage {
     }
 
     fn refuse_after(&self, writes: i64) {
-        self.kv.writes_left.store(writes, Ordering::Relaxed);
+        self.kv.gate.writes_left.store(writes, Ordering::Relaxed);
     }
 
     /// Begins the split, and dies with it when it wants to write again after so many writes.
     async fn die_in_split_after(&mut self, plan: &SplitReplacePlan, writes: i64) {
-        self.kv.dies.store(true, Ordering::Relaxed);
+        self.kv.gate.dies.store(true, Ordering::Relaxed);
         self.refuse_after(writes);
         let mut doomed = AsyncEtcdCoordinator::over(self.kv.clone(), self.config.clone()).expect("valid");
         core::mem::swap(&mut doomed, &mut self.holder);
         tokio::select! {
             split = doomed.split_replace(NOW, TENANT, &self.lease, plan, SPLIT) => panic!("it outlived {writes} writes: {split:?}"),
-            () = self.kv.died.notified() => {}
+            () = self.kv.gate.died.notified() => {}
         }
     }
 

@@ -4,11 +4,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tessera_coordination_etcd::codec::{CodecError, HatchingPart, OwnerPart, RunPart, decode_count, encode_count};
+use tessera_coordination_etcd::codec::{CodecError, FamilyPart, HatchingPart, OwnerPart, RunPart, decode_count, encode_count};
 use tessera_coordination_etcd::keyspace::{shard_of, tenant_and_run_of};
 
 fuzz_target!(|bytes: &[u8]| {
     stored_as_read(bytes, OwnerPart::decode, OwnerPart::encode);
+    stored_as_read(bytes, FamilyPart::decode, FamilyPart::encode);
     stored_as_read(bytes, HatchingPart::decode, HatchingPart::encode);
     stored_as_read(bytes, RunPart::decode, RunPart::encode);
     stored_as_read(bytes, decode_count, |count| encode_count(*count));

@@ -203,3 +203,23 @@ fn a_batch_stays_within_the_servers_limits() {
     assert!(run_all(calls).iter().all(Result::is_ok));
     assert!(kv.calls() > 99 / 28, "{} requests", kv.calls());
 }
+
+#[test]
+fn operations_that_share_no_request_wait_for_room_only_and_one_given_up_makes_room() {
+    let (kv, mut batcher) = batcher(2);
+    batcher.limits.ops_max = 1;
+    batcher.limits.company_min = 1;
+    kv.inject(CallKind::Write, 0, Fault::Delay(Duration::from_secs(1)));
+    let mut given_up = Box::pin(batcher.submit("gone".into(), put_once("gone"), FAR));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(given_up.as_mut().poll(&mut context).is_pending());
+    assert_eq!(batcher.lock().in_flight, 1);
+    drop(given_up);
+    assert_eq!(batcher.lock().in_flight, 0);
+    let before = kv.calls();
+    let keys: Vec<String> = (0..10).map(|n| format!("k{n}")).collect();
+    let calls = keys.iter().map(|key| batcher.submit(key.clone().into(), put_once(key), FAR)).collect();
+    assert!(run_all(calls).iter().all(|answer| answer.as_ref().is_ok_and(|answer| answer.succeeded)));
+    assert_eq!(kv.calls() - before, 10);
+    assert_eq!(batcher.lock().in_flight, 0);
+}

@@ -10,6 +10,7 @@ use tessera_coordination::record::lease::Lease;
 use tessera_coordination::record::snapshot::CapacityHint;
 
 use super::commit::{Commit, Guard, OwnerWrite, Transition};
+use super::standings::BeingWritten;
 use super::stored::StoredShard;
 use super::{Inner, contended, failed, span};
 use crate::codec::OwnerPart;
@@ -69,12 +70,15 @@ impl<K: Kv> Inner<K> {
             let window = self.capacity_window(&stored.run, key.shard);
             let kept = self.kept_hint(tenant, key.run);
             let mut transition = Transition::new(&stored, &next, Guard::Untouched);
+            let mut standing = None;
             if let Ok(lease) = &acquisition.outcome {
                 let length = span(stored.run.gate(self.lease_duration_default()).lease_duration);
                 let session =
                     self.sessions.open(worker, length, deadline).await.map_err(|error| failed(operation, &error))?;
                 let part = OwnerPart { worker, fence: lease.fence(), deadline: lease.deadline() };
                 transition.owner = OwnerWrite::Put(part, session.lease);
+                standing = self.take_standing(tenant, key.run, session.lease);
+                transition.ops.extend(standing.as_ref().map(BeingWritten::write));
                 if kept.is_none() {
                     transition.reads = self.capacity_reads(tenant, key.run, window);
                 }
@@ -82,18 +86,19 @@ impl<K: Kv> Inner<K> {
             let owner = transition.owner;
             match self.commit(operation, transition, deadline).await {
                 Ok(Commit::Won { shard, extra }) => {
+                    if let Some(standing) = standing {
+                        standing.stored();
+                    }
                     let event = Some(acquisition.event);
                     let lease = match acquisition.outcome {
                         Ok(lease) => lease,
                         Err(refused) => return Ok(Acquired { outcome: Err(refused), event }),
                     };
-                    let capacity = match (kept, self.capacity_from(&extra, window, now)) {
-                        (Some(kept), _) => self.taken_from_hint(tenant, key.run, kept),
-                        (None, Some(capacity)) => {
-                            self.keep_hint(tenant, key.run, capacity);
-                            capacity
-                        }
-                        (None, None) => self.capacity(tenant, key.run, window, now, deadline).await,
+                    let run = key.run;
+                    let capacity = match kept {
+                        Some(kept) => self.taken_from_hint(tenant, run, kept),
+                        None if extra.is_empty() => self.capacity(tenant, run, window, now, deadline).await,
+                        None => self.capacity_from(&extra, tenant, run, window, now, deadline).await,
                     };
                     return Ok(Acquired { outcome: Ok(Granted { lease, shard, capacity }), event });
                 }

@@ -1,7 +1,7 @@
 //! Claim: any shard of a run that can be had.
 //!
-//! Candidates come from the index of free shards, a narrow window of it at a place of the claimant's own, so that a herd of
-//! workers does not run at one shard and the server does not walk the whole index. Where nothing is free, windows of held
+//! Candidates come from the index of free shards and from families of newborn ones, a narrow window of both at a place of
+//! the claimant's own, so that a herd of workers does not run at one shard and the server does not walk the whole index. Where nothing is free, windows of held
 //! shards are compared with their owner keys: those whose owner key is gone, or whose deadline has passed, can be had
 //! too. What a look found beyond the one that was needed serves the next claims, so a claim is usually one round trip.
 //!
@@ -205,14 +205,42 @@ impl<K: Kv> Inner<K> {
         let narrow = Window::holding(wanted, u64::from(stored.part.root_count), place);
         let windows = if narrow == Window::ALL { vec![narrow] } else { vec![narrow, Window::ALL] };
         for window in windows {
-            let free = RangeRequest::of(self.space.indexed(ShardIndex::Free, tenant, run, window));
-            let free = self.kv.range(free.keys_only().limit(wanted), deadline).await;
-            let candidates = shards(&free.map_err(|error| failed(operation, &error))?);
+            let candidates = self.free(operation, tenant, run, window, wanted, deadline).await?;
             if !candidates.is_empty() {
                 return Ok(Found { candidates, earliest_deadline: None });
             }
         }
         self.sweep(operation, now, tenant, run, stored, deadline).await
+    }
+
+    /// Up to so many shards that nobody holds: those of the index, then those of families.
+    async fn free(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        run: RunId,
+        window: Window,
+        wanted: u32,
+        deadline: Moment,
+    ) -> Result<Vec<ShardId>, InfraError> {
+        loop {
+            let free = RangeRequest::of(self.space.indexed(ShardIndex::Free, tenant, run, window));
+            let free = Op::Range(free.keys_only().limit(wanted));
+            let read = Txn::of(vec![free, Op::Range(self.families(tenant, run, window, wanted))]);
+            let read = self.kv.txn(read, deadline).await.map_err(|error| failed(operation, &error))?;
+            let [OpResponse::Range(free), OpResponse::Range(families)] = &read.responses[..] else {
+                return Err(InfraError::corruption(operation, "a window was not answered part by part"));
+            };
+            let mut candidates = shards(free);
+            if candidates.len() < wanted as usize {
+                candidates.extend(self.newborn(operation, tenant, run, &families.kvs, deadline).await?);
+                candidates.truncate(wanted as usize);
+            }
+            // Families that had nobody left are gone now; there may be others behind them.
+            if !candidates.is_empty() || !families.more {
+                return Ok(candidates);
+            }
+        }
     }
 
     /// Looks for held shards whose holder is gone or late.
@@ -306,9 +334,7 @@ impl<K: Kv> Inner<K> {
             return Ok(Vec::new());
         }
         let wanted = u32::try_from(limit).unwrap_or(u32::MAX).min(10_000);
-        let free = RangeRequest::of(self.space.indexed(ShardIndex::Free, tenant, run, Window::ALL));
-        let free = self.kv.range(free.keys_only().limit(wanted), deadline).await;
-        let mut candidates = shards(&free.map_err(|error| failed(operation, &error))?);
+        let mut candidates = self.free(operation, tenant, run, Window::ALL, wanted, deadline).await?;
         if candidates.len() < limit {
             candidates.extend(self.sweep(operation, now, tenant, run, &stored, deadline).await?.candidates);
         }

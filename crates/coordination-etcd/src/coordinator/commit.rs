@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tessera_coordination::error::InfraError;
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::record::status::ShardStatus;
 
-use super::stored::{StoredOwner, StoredShard, assemble};
+use super::stored::{StoredOwner, StoredShard};
 use super::{Inner, failed, lock};
 use crate::codec::{ColdPart, HotView, OwnerPart};
 use crate::keyspace::{Keyspace, ShardIndex};
@@ -65,13 +66,23 @@ impl<'s> Transition<'s> {
         Self { before, next, guard, owner, compares: Vec::new(), ops: Vec::new(), reads: Vec::new() }
     }
 
-    fn into_txn(self, space: &Keyspace) -> (Txn, usize) {
+    /// Which session's standing would prove what this has to prove about run and session.
+    fn stands_by(&self) -> Option<EtcdLeaseId> {
+        let by_session = self.guard == Guard::SessionStands && !self.before.fresh;
+        self.before.owner.filter(|_| by_session).map(|owner| owner.lease)
+    }
+
+    fn into_txn(self, space: &Keyspace, standing: Option<Bytes>) -> (Txn, usize) {
         let (before, next) = (self.before, self.next);
         let paths = &before.paths;
         let mut compares = self.compares;
-        compares.push(Compare::unchanged_since(paths.run.clone(), before.run.revision));
         compares.push(Compare::unchanged_since(paths.hot.clone(), before.hot_revision));
+        match &standing {
+            Some(standing) => compares.push(Compare::exists(standing.clone())),
+            None => compares.push(Compare::unchanged_since(paths.run.clone(), before.run.revision)),
+        }
         match (self.guard, &before.owner) {
+            (Guard::SessionStands, Some(_)) if standing.is_some() => {}
             (Guard::SessionStands, Some(owner)) => {
                 compares.push(Compare::attached_to(paths.owner.clone(), owner.lease));
             }
@@ -117,11 +128,15 @@ impl<K: Kv> Inner<K> {
         deadline: Moment,
     ) -> Result<Commit, InfraError> {
         let (before, next, owner) = (transition.before, transition.next, transition.owner);
-        let (txn, reads_from) = transition.into_txn(&self.space);
-        let answer = if txn.success.len() < LARGE_OPS {
-            self.batcher.submit(before.paths.hot.clone(), txn, deadline).await
-        } else {
+        let session = transition.stands_by();
+        let standing = session.and_then(|session| self.standing(next.tenant, next.key.run, session));
+        let (mut txn, reads_from) = transition.into_txn(&self.space, standing);
+        let answer = if txn.success.len() >= LARGE_OPS {
+            // As in a batch: what only a loser wants to read is not on the way of every winner.
+            txn.failure.clear();
             self.kv.txn(txn, deadline).await
+        } else {
+            self.batcher.submit(before.paths.hot.clone(), txn, deadline).await
         };
         match answer {
             Ok(answer) if answer.succeeded => {
@@ -130,9 +145,7 @@ impl<K: Kv> Inner<K> {
                 Ok(Commit::Won { shard, extra: tail(answer, reads_from) })
             }
             Ok(answer) => {
-                let (tenant, key) = (next.tenant, next.key);
-                let parts = answer.responses.get(..4).unwrap_or_default();
-                let fresh = assemble(operation, tenant, key, &before.paths, parts)?;
+                let fresh = self.reread(operation, before, &answer.responses, deadline).await?;
                 self.remember(next, fresh.as_ref());
                 Ok(Commit::Lost(fresh.map(Box::new)))
             }

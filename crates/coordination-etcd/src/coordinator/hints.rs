@@ -76,20 +76,8 @@ impl<K: Kv> Inner<K> {
     pub(super) fn capacity_reads(&self, tenant: TenantId, run: RunId, window: Window) -> Vec<Op> {
         let count = |index| Op::Range(RangeRequest::of(self.space.indexed(index, tenant, run, window)).count_only());
         let owners = Op::Range(RangeRequest::of(self.space.owners(tenant, run, window)));
-        vec![count(ShardIndex::Free), count(ShardIndex::Held), owners]
-    }
-
-    /// The hint that the answers to [`Self::capacity_reads`] give.
-    pub(super) fn capacity_from(
-        &self,
-        answers: &[OpResponse],
-        window: Window,
-        now: LogicalTime,
-    ) -> Option<CapacityHint> {
-        let [OpResponse::Range(free), OpResponse::Range(held), OpResponse::Range(owners)] = answers else {
-            return None;
-        };
-        Some(self.hint(free.count, held.count, owners, window, now))
+        let families = Op::Range(self.families(tenant, run, window, HINT_SHARDS));
+        vec![count(ShardIndex::Free), count(ShardIndex::Held), owners, families]
     }
 
     fn hint(&self, free: i64, held: i64, owners: &RangeResponse, window: Window, now: LogicalTime) -> CapacityHint {
@@ -104,7 +92,7 @@ impl<K: Kv> Inner<K> {
         }
     }
 
-    /// A hint read by itself. It is advice: where it cannot be had, none is given.
+    /// A hint read by itself.
     pub(super) async fn capacity(
         &self,
         tenant: TenantId,
@@ -114,8 +102,31 @@ impl<K: Kv> Inner<K> {
         deadline: Moment,
     ) -> CapacityHint {
         let read = Txn::of(self.capacity_reads(tenant, run, window));
-        let answer = self.kv.txn(read, deadline).await.ok();
-        let hint = answer.and_then(|answer| self.capacity_from(&answer.responses, window, now)).unwrap_or_default();
+        let answers = self.kv.txn(read, deadline).await.map(|answer| answer.responses).unwrap_or_default();
+        self.capacity_from(&answers, tenant, run, window, now, deadline).await
+    }
+
+    /// The hint that the answers to [`Self::capacity_reads`] give. It is advice: where it cannot be had, none is given.
+    pub(super) async fn capacity_from(
+        &self,
+        answers: &[OpResponse],
+        tenant: TenantId,
+        run: RunId,
+        window: Window,
+        now: LogicalTime,
+        deadline: Moment,
+    ) -> CapacityHint {
+        use OpResponse::Range;
+        let hint = match answers {
+            [Range(free), Range(held), Range(owners), Range(families)] => {
+                let newborn = self.newborn("capacity hint", tenant, run, &families.kvs, deadline).await;
+                let newborn = i64::try_from(newborn.unwrap_or_default().len()).unwrap_or(0);
+                // Families that were not read are taken to be like those that were.
+                let read = i64::try_from(families.kvs.len()).unwrap_or(0).max(1);
+                self.hint(free.count + newborn * families.count / read, held.count, owners, window, now)
+            }
+            _ => CapacityHint::default(),
+        };
         self.keep_hint(tenant, run, hint);
         hint
     }

@@ -15,7 +15,7 @@ use tessera_coordination::record::lease::Lease;
 use tessera_coordination::record::orders::Orders;
 use tessera_coordination::record::snapshot::CapacityHint;
 
-use super::stored::{StoredOwner, StoredShard, assemble};
+use super::stored::{StoredOwner, StoredShard};
 use super::{Inner, contended, failed, lock};
 use crate::codec::OwnerPart;
 use crate::keyspace::Window;
@@ -107,8 +107,7 @@ impl<K: Kv> Inner<K> {
                     return Ok(renewed(Some(event)));
                 }
                 Ok(answer) => {
-                    let parts = answer.responses.get(..4).unwrap_or_default();
-                    let fresh = assemble(operation, tenant, key, &stored.paths, parts)?;
+                    let fresh = self.reread(operation, &stored, &answer.responses, deadline).await?;
                     stored = fresh.ok_or(AccessRefused::ShardNotFound { key })?;
                 }
                 // Renewing twice is renewing once: look, and renew again.

@@ -164,6 +164,7 @@ impl<K: Kv> Inner<K> {
                     Op::delete(self.space.open_run(tenant, run)),
                     Op::delete(self.space.new_run(stored.part.created_at, tenant, run)),
                     Op::Delete(self.space.all_hatching(tenant, run)),
+                    Op::Delete(self.space.families(tenant, run, Window::ALL)),
                     Op::Delete(self.space.owners(tenant, run, Window::ALL)),
                     // All but empty by now; but a registration that is being collected may have written since.
                     Op::Delete(self.space.colds_after(tenant, run, None)),

@@ -86,22 +86,27 @@ impl<K: Kv> Inner<K> {
         let open = [ShardIndex::Free, ShardIndex::Held, ShardIndex::Parked]
             .map(|index| self.space.indexed(index, tenant, run, Window::ALL));
         let hatching = self.space.all_hatching(tenant, run);
+        let families = self.space.families(tenant, run, Window::ALL);
         let mut in_doubt = false;
         for attempt in 1..=self.config.attempts_max {
             let mut reads = vec![Op::get(&path), Op::get(&roots)];
             if settlement == Settlement::Complete {
                 // Counting costs time with every open shard; the run that can be completed has none.
                 reads.extend(open.iter().map(|keys| Op::Range(RangeRequest::of(keys.clone()).count_only())));
-                reads.push(Op::Range(RangeRequest::of(hatching.clone()).count_only()));
+                let born = [&hatching, &families].map(|keys| RangeRequest::of(keys.clone()).count_only());
+                reads.extend(born.map(Op::Range));
             }
             let read = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
-            let [stored, roots, counts @ ..] = &read.responses[..] else { return Err(contended(operation).into()) };
+            let [stored, roots, answers @ ..] = &read.responses[..] else { return Err(contended(operation).into()) };
             let Some(kv) = found(stored) else { return Err(RunNotFound { run }.into()) };
             let stored = decode_run(operation, kv)?;
-            if settlement == Settlement::Complete && counted(counts, 3) > 0 {
+            if settlement == Settlement::Complete && counted(answers, 3) > 0 {
                 self.finish_hatching(operation, tenant, run, deadline).await?;
             }
-            let counts = settled_counts(&stored, counts);
+            let mut counts = settled_counts(&stored, answers);
+            if settlement == Settlement::Complete && counted(answers, 4) > 0 {
+                counts.active += self.newborn_count(operation, tenant, run, deadline).await?;
+            }
             let record = stored.part.to_record(tenant, run, decode_roots(operation, roots)?);
             let change = match settle_run::decide(&record, settlement, &counts, op_id, now)? {
                 Verdict::Replay(IdempotentOutcome::Replayed(())) if in_doubt => {
@@ -139,8 +144,13 @@ impl<K: Kv> Inner<K> {
         if settlement == Settlement::Complete {
             compares.extend(ShardIndex::ALL.map(|i| Compare::none_in(self.space.indexed(i, tenant, run, Window::ALL))));
             compares.push(Compare::none_in(self.space.all_hatching(tenant, run)));
+            compares.push(Compare::none_in(self.space.families(tenant, run, Window::ALL)));
         }
-        let mut success = vec![Op::put(&path, part.encode()), Op::delete(self.space.open_run(tenant, run))];
+        let mut success = vec![
+            Op::put(&path, part.encode()),
+            Op::delete(self.space.open_run(tenant, run)),
+            Op::Delete(self.space.standings(tenant, run)),
+        ];
         if stored.part.status == RunStatus::Initializing {
             success.push(Op::delete(self.space.new_run(stored.part.created_at, tenant, run)));
         }

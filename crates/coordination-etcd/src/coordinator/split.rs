@@ -23,7 +23,7 @@ use super::mutate::Done;
 use super::stored::{StoredShard, found};
 use super::tallies::{Tally, TallyChange};
 use super::{Inner, contended, failed, undecided, unreadable};
-use crate::codec::{ColdPart, HatchingPart};
+use crate::codec::{ColdPart, FamilyPart, HatchingPart};
 use crate::keyspace::{ShardIndex, shard_of};
 use crate::kv::{Compare, Kv, Moment, Op, RangeRequest, Txn};
 
@@ -165,8 +165,8 @@ impl<K: Kv> Inner<K> {
                 let path = self.space.cold(tenant, *key);
                 transition.compares.push(Compare::absent(&path));
                 transition.ops.push(Op::put(path, cold));
-                transition.ops.push(Op::put(self.space.index(ShardIndex::Free, tenant, *key), ""));
             }
+            transition.ops.extend(self.announced(tenant, &planned.children));
         }
         let commit = self.commit(operation, transition, deadline).await?;
         if let (true, Commit::Won { .. }) = (staged, &commit) {
@@ -176,10 +176,20 @@ impl<K: Kv> Inner<K> {
         Ok((change, commit))
     }
 
+    /// What makes the children of a split known to whoever looks for work: an entry for a lone one, or else a family.
+    fn announced(&self, tenant: TenantId, children: &[(ShardKey, ColdPart)]) -> Option<Op> {
+        let (first, _) = children.first()?;
+        if children.len() == 1 {
+            return Some(Op::put(self.space.index(ShardIndex::Free, tenant, *first), ""));
+        }
+        let family = FamilyPart { children: children.iter().map(|(key, _)| key.shard).collect() };
+        Some(Op::put(self.space.family(tenant, *first), family.encode()))
+    }
+
     fn fits_one_transaction(&self, colds: &[Vec<u8>], change: &TallyChange) -> bool {
         let children = colds.len();
-        // The parent's hot and cold parts, its owner key and its index entry.
-        let ops = 4 + 2 * children + change.all.ops.len() + change.of_tenant.ops.len();
+        // The parent's hot and cold parts, its owner key and its index entry, and what makes the children known.
+        let ops = 4 + children + 1 + change.all.ops.len() + change.of_tenant.ops.len();
         let compares = 3 + children + change.all.compares.len() + change.of_tenant.compares.len();
         let bytes: usize = colds.iter().map(|cold| cold.len() + 512).sum();
         ops.max(compares) <= self.config.txn_ops_max && bytes + 131_072 <= self.config.request_bytes_max

@@ -181,6 +181,22 @@ pub(super) fn found(answer: &OpResponse) -> Option<&KeyValue> {
 }
 
 impl<K: Kv> Inner<K> {
+    /// The shard as it is now, for who decided on `before` and lost: from what the failure branch brought, and read anew if
+    /// it brought nothing.
+    pub(super) async fn reread(
+        &self,
+        operation: &'static str,
+        before: &StoredShard,
+        brought: &[OpResponse],
+        deadline: Moment,
+    ) -> Result<Option<StoredShard>, InfraError> {
+        let (tenant, key) = (before.record.tenant, before.record.key);
+        if brought.is_empty() {
+            return self.load(operation, tenant, key, deadline).await;
+        }
+        assemble(operation, tenant, key, &before.paths, brought)
+    }
+
     /// Reads a shard as it is now.
     pub(super) async fn load(
         &self,

@@ -1,0 +1,90 @@
+//! Families: children that were born together and are found together, for as long as one of them is untouched.
+//!
+//! An entry in the index of free shards for every child would be half of what a split writes. One key names them all
+//! instead. It is written with them and never changed: a child that was held once is in the other indexes from then on, and
+//! its hot part tells. Whoever reads a family of which nobody is left removes it.
+
+use tessera_contracts::{RunId, ShardId, ShardKey, TenantId};
+use tessera_coordination::error::InfraError;
+
+use super::{Inner, failed, unreadable};
+use crate::codec::FamilyPart;
+use crate::keyspace::Window;
+use crate::kv::{Compare, KeyValue, Keys, Kv, Moment, Op, OpResponse, RangeRequest, Txn};
+
+/// Members a family has at least: one that is alone has an entry in the index of free shards.
+const MEMBERS_MIN: u32 = 2;
+/// Families of one page where all are counted.
+const PAGE: u32 = 64;
+/// Where counting ends: a run that is refused its completion has many open shards then, and how many matters little.
+const COUNTED_MAX: u32 = 4_096;
+
+impl<K: Kv> Inner<K> {
+    /// Asks for families that have so many members, if they have the fewest they can have.
+    pub(super) fn families(&self, tenant: TenantId, run: RunId, window: Window, members: u32) -> RangeRequest {
+        RangeRequest::of(self.space.families(tenant, run, window)).limit(members.div_ceil(MEMBERS_MIN))
+    }
+
+    /// The members of these families that nobody has touched. A family that has none left is removed.
+    pub(super) async fn newborn(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        run: RunId,
+        families: &[KeyValue],
+        deadline: Moment,
+    ) -> Result<Vec<ShardId>, InfraError> {
+        let mut members = Vec::new();
+        for (family, kv) in families.iter().enumerate() {
+            let part = FamilyPart::decode(&kv.value).map_err(|error| unreadable(operation, &error))?;
+            members.extend(part.children.into_iter().map(|child| (family, child)));
+        }
+        let (mut untouched, mut has_any) = (Vec::new(), vec![false; families.len()]);
+        for some in members.chunks(self.config.txn_ops_max) {
+            let hot =
+                |child: ShardId| RangeRequest::one(self.space.hot(tenant, ShardKey::new(run, child))).count_only();
+            let reads = Txn::of(some.iter().map(|(_, child)| Op::Range(hot(*child))).collect());
+            let read = self.kv.txn(reads, deadline).await.map_err(|error| failed(operation, &error))?;
+            for ((family, child), answer) in some.iter().zip(&read.responses) {
+                if matches!(answer, OpResponse::Range(hot) if hot.count == 0) {
+                    untouched.push(*child);
+                    has_any[*family] = true;
+                }
+            }
+        }
+        let grown = families.iter().zip(has_any).filter(|(_, has_any)| !has_any).map(|(kv, _)| {
+            // As it was read: a later run may have the same name and the same children.
+            let compares = vec![Compare::unchanged_since(kv.key.clone(), kv.mod_revision)];
+            Op::Txn(Txn { compares, success: vec![Op::delete(kv.key.clone())], failure: vec![] })
+        });
+        let grown: Vec<Op> = grown.collect();
+        if !grown.is_empty() {
+            self.repeat(operation, Txn::of(grown), deadline).await?;
+        }
+        Ok(untouched)
+    }
+
+    /// How many members of a run's families nobody has touched, as far as [`COUNTED_MAX`]; families that have none left are
+    /// removed on the way.
+    pub(super) async fn newborn_count(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        run: RunId,
+        deadline: Moment,
+    ) -> Result<u32, InfraError> {
+        let mut keys = self.space.families(tenant, run, Window::ALL);
+        let mut count = 0;
+        loop {
+            let read = RangeRequest::of(keys.clone()).limit(PAGE);
+            let families = self.kv.range(read, deadline).await.map_err(|error| failed(operation, &error))?;
+            count += self.newborn(operation, tenant, run, &families.kvs, deadline).await?.len() as u32;
+            let (Some(last), true) = (families.kvs.last(), families.more && count < COUNTED_MAX) else {
+                return Ok(count);
+            };
+            if let Keys::Range { start, .. } = &mut keys {
+                *start = [&last.key[..], b"0"].concat().into();
+            }
+        }
+    }
+}
