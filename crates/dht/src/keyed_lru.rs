@@ -141,11 +141,17 @@ impl<K: LruKey, V> KeyedLru<K, V> {
     /// The value under `key`, which becomes the most recently used.
     pub fn get(&mut self, key: &K) -> Option<&mut V> {
         let at = self.find(key)?;
-        if self.newest != at {
-            self.unlink(at);
-            self.link_newest(at);
-        }
+        self.make_newest(at);
         self.entries[at as usize].value.as_mut()
+    }
+
+    /// The value under `key`, which becomes the most recently used once the map is more than half full.
+    ///
+    /// Until then nothing is forgotten for as many insertions again, and whatever is used meanwhile moves in time. So the
+    /// order of use comes out right where it is needed, and a map with room to spare is not written to by those who read:
+    /// to move an entry touches three others, and on the way of a datagram all of them are out of the cache.
+    pub fn get_lazily(&mut self, key: &K) -> Option<&mut V> {
+        if self.len * 2 > self.capacity { self.get(key) } else { self.peek_mut(key) }
     }
 
     /// Puts `value` under `key` as the most recently used, and gives back what had to go: the old value of the same
@@ -176,12 +182,21 @@ impl<K: LruKey, V> KeyedLru<K, V> {
         evicted
     }
 
-    /// The value under `key`, made by `make` if it is not there yet.
+    /// The value under `key`, made by `make` if it is not there yet; used as by [`KeyedLru::get_lazily`].
     pub fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
-        if self.find(&key).is_none() {
-            self.insert(key, make());
-        }
-        self.get(&key).expect("inserted above, and an insertion never evicts itself")
+        let at = match self.find(&key) {
+            Some(at) => {
+                if self.len * 2 > self.capacity {
+                    self.make_newest(at);
+                }
+                at
+            }
+            None => {
+                self.insert(key, make());
+                self.newest
+            }
+        };
+        self.entries[at as usize].value.as_mut().expect("found, or inserted above: no free entry is in a chain")
     }
 
     /// Takes `key` out.
@@ -245,6 +260,9 @@ impl<K: LruKey, V> KeyedLru<K, V> {
     }
 
     fn find(&self, key: &K) -> Option<u32> {
+        if self.len == 0 {
+            return None; // Scores, above all, are asked about often and kept of few.
+        }
         let mut at = self.buckets[self.bucket_of(key)];
         while let Some(entry) = self.entries.get(at as usize) {
             if entry.key == *key {
@@ -275,6 +293,13 @@ impl<K: LruKey, V> KeyedLru<K, V> {
         self.free = at;
         self.len -= 1;
         value.map(|value| (key, value))
+    }
+
+    fn make_newest(&mut self, at: u32) {
+        if self.newest != at {
+            self.unlink(at);
+            self.link_newest(at);
+        }
     }
 
     fn unlink(&mut self, at: u32) {
@@ -326,9 +351,25 @@ mod tests {
         assert_eq!(map.iter().map(|(key, _)| *key).collect::<Vec<_>>(), [3, 1]);
     }
 
+    #[test]
+    fn what_is_used_lazily_is_not_forgotten_before_what_is_not() {
+        let mut map = KeyedLru::new(8, 7);
+        for key in 0..8_u64 {
+            map.insert(key, ());
+            map.get_lazily(&1);
+        }
+        for key in 8..14 {
+            map.insert(key, ());
+            map.get_lazily(&1);
+        }
+        assert!(map.peek(&1).is_some() && map.peek(&0).is_none() && map.peek(&5).is_none());
+    }
+
     #[derive(Debug, Clone)]
     enum Step {
         Get(u64),
+        GetLazily(u64),
+        GetOrInsert(u64, u8),
         Peek(u64),
         Insert(u64, u8),
         Remove(u64),
@@ -340,6 +381,8 @@ mod tests {
         prop::collection::vec(
             prop_oneof![
                 key.clone().prop_map(Step::Get),
+                key.clone().prop_map(Step::GetLazily),
+                (key.clone(), any::<u8>()).prop_map(|(k, v)| Step::GetOrInsert(k, v)),
                 key.clone().prop_map(Step::Peek),
                 (key.clone(), any::<u8>()).prop_map(|(k, v)| Step::Insert(k, v)),
                 key.prop_map(Step::Remove),
@@ -350,7 +393,7 @@ mod tests {
     }
 
     proptest! {
-        /// The model is a deque, the most recently used in front.
+        /// The model is a deque, the most recently used in front. What is used lazily moves in a map more than half full.
         #[test]
         fn behaves_like_a_scanned_deque(capacity in 1..8_usize, seed: u64, steps in steps()) {
             let mut map = KeyedLru::new(capacity, seed);
@@ -361,6 +404,27 @@ mod tests {
                         let found = model.iter().position(|e| e.0 == k).and_then(|i| model.remove(i));
                         if let Some(e) = found { model.push_front(e); }
                         prop_assert_eq!(map.get(&k).copied(), found.map(|e| e.1));
+                    }
+                    Step::GetLazily(k) => {
+                        let found = model.iter().position(|e| e.0 == k);
+                        let value = found.map(|i| model[i].1);
+                        if let Some(e) = found.filter(|_| model.len() * 2 > capacity).and_then(|i| model.remove(i)) {
+                            model.push_front(e);
+                        }
+                        prop_assert_eq!(map.get_lazily(&k).copied(), value);
+                    }
+                    Step::GetOrInsert(k, v) => {
+                        let found = model.iter().position(|e| e.0 == k);
+                        let value = found.map_or(v, |i| model[i].1);
+                        if found.is_none() || model.len() * 2 > capacity {
+                            match found {
+                                Some(i) => drop(model.remove(i)),
+                                None if model.len() == capacity => drop(model.pop_back()),
+                                None => {}
+                            }
+                            model.push_front((k, value));
+                        }
+                        prop_assert_eq!(*map.get_or_insert_with(k, || v), value);
                     }
                     Step::Peek(k) => prop_assert_eq!(map.peek(&k).copied(), model.iter().find(|e| e.0 == k).map(|e| e.1)),
                     Step::Insert(k, v) => {

@@ -36,6 +36,9 @@ pub const PROVIDERS_FOUND_MAX: usize = 128;
 /// Pages of providers one peer is asked for.
 const PAGES_MAX: u8 = 16;
 
+/// As many say who is near the target before it is written to more at once than are asked.
+const ANSWERS_BEFORE_WRITES: u16 = 3;
+
 /// Disjoint paths at most.
 pub const PATHS_MAX: usize = 8;
 
@@ -154,7 +157,9 @@ impl Lookup {
 
     /// Whom to ask now, if anybody. `may_ask` is the caller's say: a peer may have too much in flight, or be in quarantine.
     pub fn next(&mut self, now_ms: u64, mut may_ask: impl FnMut(&Candidate) -> bool) -> Option<Ask> {
-        if self.in_flight >= self.alpha.max(self.config.paths) || self.stats.requests >= self.config.requests_max {
+        if self.questions_in_flight() >= self.alpha.max(self.config.paths)
+            || self.stats.requests >= self.config.requests_max
+        {
             return None;
         }
         let mut chosen = None;
@@ -170,6 +175,7 @@ impl Lookup {
         candidate.standing = Standing::Asked;
         candidate.asked_ms = now_ms;
         candidate.attempts += 1;
+        candidate.writes = false;
         let ask = Ask {
             id: candidate.id,
             contact: candidate.contact,
@@ -179,6 +185,22 @@ impl Lookup {
         self.in_flight += 1;
         self.stats.requests += 1;
         Some(ask)
+    }
+
+    /// What was sent to `to`, who is asked now, is the record itself. Once a few have answered, and so have said who else is
+    /// near, the others learn nothing from waiting: up to K of these are then in flight beside the questions.
+    pub fn writes_to(&mut self, to: &NodeId) {
+        if let Some(at) = self.waiting(to) {
+            self.frontier[at].writes = true;
+        }
+    }
+
+    fn questions_in_flight(&self) -> usize {
+        if self.in_flight < self.alpha || self.stats.answers < ANSWERS_BEFORE_WRITES {
+            return self.in_flight;
+        }
+        let is_write = |candidate: &&Candidate| candidate.writes && candidate.standing == Standing::Asked;
+        self.in_flight - self.frontier.iter().filter(is_write).count().min(self.config.k)
     }
 
     /// An answer came from `from`: its token, and the contacts it named. Returns whether it was waited for.
@@ -372,6 +394,9 @@ impl Lookup {
     /// When to look again though nothing comes: a silent peer's pause ends, or the budget does.
     #[must_use]
     pub fn wake_ms(&self) -> u64 {
+        if self.stats.timeouts == 0 {
+            return self.deadline_ms; // Nobody was ever silent.
+        }
         let retry = self
             .frontier
             .iter()

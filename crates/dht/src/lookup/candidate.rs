@@ -51,6 +51,8 @@ pub struct Candidate {
     pub answered_ms: u64,
     /// Asked before others, however far it is.
     pub(super) first: bool,
+    /// It was sent the record, not a question.
+    pub(super) writes: bool,
     /// Its round trip as known before the lookup.
     pub(super) srtt_ms: u16,
     pub(super) page: u32,

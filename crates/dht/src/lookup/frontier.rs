@@ -99,21 +99,26 @@ impl Lookup {
             candidate.standing == Standing::Fresh && near && !candidate.first
         });
         // Silent peers count only when nothing fresh is left, nothing is under way, and something is missing.
-        let answered = self.frontier.iter().filter(|c| c.standing == Standing::Answered).count();
-        let unsatisfied = match self.goal {
-            Goal::Nodes => answered < self.config.k,
-            Goal::Immutable | Goal::Mutable { .. } => self.record.is_empty(),
-            Goal::Providers { .. } => self.providers.is_empty(),
-        };
-        let mut rank = 0;
-        let silent = self.frontier.iter().enumerate().filter(move |(_, candidate)| {
-            if !on_path(candidate) || !unsatisfied {
-                return false;
-            }
-            rank += 1;
-            candidate.standing == Standing::Silent && rank <= share
+        let silent = core::iter::once(()).filter(|()| self.is_unsatisfied()).flat_map(move |()| {
+            let mut rank = 0;
+            self.frontier.iter().enumerate().filter(move |(_, candidate)| {
+                if !on_path(candidate) {
+                    return false;
+                }
+                rank += 1;
+                candidate.standing == Standing::Silent && rank <= share
+            })
         });
         first.chain(fresh).chain(silent).map(|(at, _)| at)
+    }
+
+    /// Whether what it is after is missing, or not all of it is there, with those who have answered so far.
+    fn is_unsatisfied(&self) -> bool {
+        match self.goal {
+            Goal::Nodes => self.frontier.iter().filter(|c| c.standing == Standing::Answered).count() < self.config.k,
+            Goal::Immutable | Goal::Mutable { .. } => self.record.is_empty(),
+            Goal::Providers { .. } => self.providers.is_empty(),
+        }
     }
 
     pub(super) fn waiting(&self, from: &NodeId) -> Option<usize> {
@@ -172,6 +177,7 @@ impl Lookup {
             token: None,
             had_result: false,
             first: false,
+            writes: false,
             srtt_ms: srtt_ms.map_or(DEFAULT_SRTT_MS, |ms| ms.min(u64::from(u16::MAX)) as u16),
             page: 0,
             pages: 0,

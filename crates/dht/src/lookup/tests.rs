@@ -89,6 +89,39 @@ fn no_more_than_alpha_are_in_flight_and_alpha_grows_with_silence() {
 }
 
 #[test]
+fn k_writes_are_in_flight_beside_the_questions_and_no_more() {
+    let config = LookupConfig { k: 6, alpha_min: 2, alpha_max: 2, ..LookupConfig::default() };
+    let mut lookup = started(config, Goal::Nodes, 0..30);
+    lookup.radius = Distance::MAX;
+    for now in 0..3 {
+        let both = [ask(&mut lookup, now), ask(&mut lookup, now)];
+        both.iter().for_each(|id| lookup.writes_to(id));
+        assert!(lookup.next(now, |_| true).is_none(), "few know yet who is near");
+        lookup.answered(now, &both[0], [0; 16], core::iter::empty());
+        if now < 2 {
+            lookup.refused(&both[1], ErrorCode::Full);
+        } else {
+            lookup.answered(now, &both[1], [0; 16], core::iter::empty());
+        }
+    }
+    let asked: Vec<_> = core::iter::from_fn(|| {
+        let ask = lookup.next(0, |_| true)?;
+        lookup.writes_to(&ask.id);
+        Some(ask.id)
+    })
+    .collect();
+    assert_eq!(asked.len(), 6 + 2, "K, and as many more as may be asked at once");
+    lookup.answered(1, &asked[0], [0; 16], core::iter::empty());
+    ask(&mut lookup, 1);
+    assert!(lookup.next(1, |_| true).is_none(), "an answer makes room for one");
+    // Who did not take the record is asked a question, which counts as one.
+    for id in &asked[1..] {
+        lookup.requeue(id);
+    }
+    assert_eq!(core::iter::from_fn(|| lookup.next(2, |_| true)).count(), 1, "one was in flight already");
+}
+
+#[test]
 fn four_quick_answers_take_alpha_back_down() {
     let mut lookup = started(LookupConfig::default(), Goal::Nodes, 0..40);
     let first = ask(&mut lookup, 0);

@@ -63,7 +63,7 @@ impl<C: Crypto> LaneNode<C> {
     pub fn on_durable(&mut self, now: Now, number: u64, out: &mut impl Outbox) {
         self.durable = self.durable.max(number);
         while let Some(promise) = self.promises.pop_front_if(|promise| promise.at <= number) {
-            self.keep_promise(now, &self.asker(&promise.to), promise.reply, out);
+            self.keep_promise(now, &self.asker(now, &promise.to), promise.reply, out);
         }
         while let Some(unlogged) = self.unlogged.pop_front_if(|unlogged| unlogged.at <= number) {
             out.complete(unlogged.command, unlogged.outcome);

@@ -40,6 +40,7 @@ mod writes;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use core::cell::Cell;
 use core::num::NonZeroU32;
 
 use tessera_contracts::point::{ContentId, Distance, NodeId, Point as _};
@@ -161,6 +162,8 @@ pub struct LaneNode<C> {
     /// Estimates of the network's size from lookups at points all over; the median is believed.
     size_samples: [(u64, f64); SIZE_SAMPLES],
     size_samples_len: usize,
+    /// The estimate that came of them, and what it was made from.
+    size_estimate: Cell<Option<SizeEstimate>>,
     observed: Option<Addr>,
     relays: usize,
     /// Acknowledgements that wait for the log, in its order.
@@ -183,6 +186,18 @@ const PROMISES_RESERVED_MAX: usize = 64;
 const FIRST_REQUESTS: usize = 64;
 
 const SIZE_SAMPLES: usize = 16;
+
+/// An estimate of the network's size is good for so long: every write that is served asks for one, and it hardly changes.
+const SIZE_ESTIMATE_MS: u64 = 1000;
+
+/// An estimate of the network's size, made at a time from so many samples and peers.
+#[derive(Debug, Clone, Copy)]
+struct SizeEstimate {
+    made_ms: u64,
+    samples: usize,
+    peers: usize,
+    size: f64,
+}
 
 /// An estimate older than this says nothing about a network that grows or shrinks.
 const SIZE_SAMPLE_MS_MAX: u64 = 120_000;
@@ -234,6 +249,7 @@ impl<C: Crypto> LaneNode<C> {
             lost: VecDeque::new(),
             size_samples: [(0, 0.0); SIZE_SAMPLES],
             size_samples_len: 0,
+            size_estimate: Cell::new(None),
             observed: None,
             relays: 0,
             promises: VecDeque::with_capacity(config.promises_max.min(PROMISES_RESERVED_MAX)),
@@ -271,12 +287,13 @@ impl<C: Crypto> LaneNode<C> {
             return;
         }
         // Opening is in place, and a datagram that then turns out to belong to another lane must be handed on sealed.
-        let keep_sealed = hops < 2 && self.map.lanes() > 1;
-        let mut sealed = [0; DATAGRAM_BYTES_MAX];
-        if keep_sealed && datagram.len() <= DATAGRAM_BYTES_MAX {
-            sealed[..datagram.len()].copy_from_slice(datagram);
-        }
         let len = datagram.len();
+        let sealed = (hops < 2 && self.map.lanes() > 1).then(|| {
+            let mut sealed = [0; DATAGRAM_BYTES_MAX];
+            let kept = len.min(DATAGRAM_BYTES_MAX);
+            sealed[..kept].copy_from_slice(&datagram[..kept]);
+            sealed
+        });
         let Self { sealer, abuse, .. } = self;
         let opened = sealer.open(now, datagram, || abuse.admit_stranger(now.mono_ms, from.prefix()));
         let (header, body) = match opened {
@@ -309,7 +326,7 @@ impl<C: Crypto> LaneNode<C> {
                 self.owned_id(&envelope.message).map(|id| self.map.slot(&self.own, &id))
             }
         };
-        if keep_sealed
+        if let Some(sealed) = &sealed
             && let Some(owner) = owner_slot()
             && self.map.lane_of_slot(owner) != self.lane
         {
@@ -508,7 +525,19 @@ impl<C: Crypto> LaneNode<C> {
     /// place does not fool us; without enough of them, what our own neighbourhood says.
     #[must_use]
     pub fn network_size(&self) -> f64 {
-        let now_ms = self.timers.now();
+        let (made_ms, samples, peers) = (self.timers.now(), self.size_samples_len, self.table.live_len());
+        let is_good = |known: &SizeEstimate| {
+            (known.samples, known.peers) == (samples, peers) && made_ms - known.made_ms < SIZE_ESTIMATE_MS
+        };
+        if let Some(known) = self.size_estimate.get().filter(is_good) {
+            return known.size;
+        }
+        let size = self.estimated_size(made_ms);
+        self.size_estimate.set(Some(SizeEstimate { made_ms, samples, peers, size }));
+        size
+    }
+
+    fn estimated_size(&self, now_ms: u64) -> f64 {
         let mut samples = [0.0; SIZE_SAMPLES];
         let mut len = 0;
         for (at_ms, sample) in &self.size_samples[..self.size_samples_len.min(SIZE_SAMPLES)] {

@@ -18,7 +18,7 @@ use crate::seal::cookie::{NO_COOKIE, Scope};
 use crate::time::Now;
 use crate::wire::header::HEADER_BYTES;
 use crate::wire::message::{
-    CONTACT_BYTES, Capabilities, Contacts, Envelope, ErrorCode, Message, PREAMBLE_BYTES, PROVIDER_BYTES,
+    CONTACT_BYTES, Capabilities, Contacts, Cookie, Envelope, ErrorCode, Message, PREAMBLE_BYTES, PROVIDER_BYTES,
     PROVIDERS_HEAD_BYTES, Providers, Token, capability, flag,
 };
 use crate::wire::{
@@ -36,6 +36,8 @@ pub(super) struct Asker {
     pub(super) addr: Addr,
     pub(super) correlation: u64,
     flags: u8,
+    /// What proves its address from now on: every answer carries it.
+    cookie: Cookie,
     /// The most payload bytes the answer may have.
     payload_max: usize,
     pub(super) datagram_len: usize,
@@ -75,7 +77,7 @@ impl<C: Crypto> LaneNode<C> {
             self.counters.requests_quarantined += 1;
             return;
         }
-        let proven = self.proofs.cookie_holds(&envelope.cookie, &from, now.unix_secs());
+        let (cookie, proven) = self.proofs.judge_cookie(&envelope.cookie, &from, now.unix_secs());
         let reply_max = if proven { DATAGRAM_BYTES_MAX } else { datagram_len };
         let asker = Asker {
             key: sender,
@@ -83,6 +85,7 @@ impl<C: Crypto> LaneNode<C> {
             addr: from,
             correlation: envelope.correlation,
             flags: envelope.flags,
+            cookie,
             payload_max: reply_max.saturating_sub(HEADER_BYTES + PREAMBLE_BYTES + TAG_BYTES).min(REPLY_PAYLOAD_MAX),
             datagram_len,
             proven,
@@ -273,17 +276,18 @@ impl<C: Crypto> LaneNode<C> {
 
     /// Answers a request that came a while ago.
     pub(super) fn reply_to(&mut self, now: Now, to: &ReplyTo, message: &Message<'_>, out: &mut impl Outbox) {
-        self.answer(now, &self.asker(to), message, out);
+        self.answer(now, &self.asker(now, to), message, out);
     }
 
     /// Who asked a while ago.
-    pub(super) fn asker(&self, to: &ReplyTo) -> Asker {
+    pub(super) fn asker(&self, now: Now, to: &ReplyTo) -> Asker {
         Asker {
             key: to.key,
             id: self.sealer.node_id(&to.key),
             addr: to.addr,
             correlation: to.correlation,
             flags: to.flags,
+            cookie: self.proofs.cookie(&to.addr, now.unix_secs()),
             payload_max: if to.proven { PAYLOAD_BYTES_MAX } else { 0 },
             datagram_len: to.datagram_len,
             proven: to.proven,
@@ -291,7 +295,7 @@ impl<C: Crypto> LaneNode<C> {
     }
 
     pub(super) fn answer(&mut self, now: Now, asker: &Asker, message: &Message<'_>, out: &mut impl Outbox) {
-        let cookie = self.proofs.cookie(&asker.addr, now.unix_secs());
+        let cookie = asker.cookie;
         let flags = if self.config.client { flag::CLIENT } else { 0 };
         debug_assert_ne!(cookie, NO_COOKIE);
         let envelope = Envelope { flags, correlation: asker.correlation, cookie, message: *message };

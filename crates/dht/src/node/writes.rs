@@ -84,10 +84,21 @@ impl<C: Crypto> LaneNode<C> {
     pub(super) fn store_at_once(&mut self, now: Now, at: u16, ask: &Ask, token: Token, out: &mut impl Outbox) -> bool {
         let operation = &self.operations[usize::from(at)];
         let purpose = Purpose::Lookup { at, generation: operation.generation, peer: ask.id, stores: true };
-        // The first answers name everybody there is; of the later ones, only somebody very near would be news.
-        let answers = usize::from(operation.lookup.stats(now.mono_ms).answers);
-        let closer_max = if answers < self.config.lookup.alpha_max { CONTACTS_MAX } else { CONTACTS_LATER };
-        self.store(now, at, ask.contact, ask.id, token, closer_max as u8, purpose, out)
+        // The first few name everybody there is. Of as many as are asked at once, only somebody very near would be news, and
+        // the rest are not asked for more: whoever names contacts has to look for them.
+        let stats = operation.lookup.stats(now.mono_ms);
+        let heard_or_waited_for = stats.requests - stats.timeouts.min(stats.requests);
+        let (few, more) = (self.config.lookup.alpha_min, self.config.lookup.alpha_max);
+        let closer_max = match usize::from(heard_or_waited_for) {
+            rank if rank <= few => CONTACTS_MAX,
+            rank if rank <= more => CONTACTS_LATER,
+            _ => 0,
+        };
+        let sent = self.store(now, at, ask.contact, ask.id, token, closer_max as u8, purpose, out);
+        if sent {
+            self.operations[usize::from(at)].lookup.writes_to(&ask.id);
+        }
+        sent
     }
 
     fn store(

@@ -93,11 +93,18 @@ impl Proofs {
     /// Whether `cookie` was issued to `addr` in this period or the one before.
     #[must_use]
     pub fn cookie_holds(&self, cookie: &Cookie, addr: &Addr, unix_secs: u64) -> bool {
-        // Both are compared whatever the first says: how long it takes tells nothing.
+        self.judge_cookie(cookie, addr, unix_secs).1
+    }
+
+    /// The cookie for `addr` now, and whether `cookie` is that one or the one of the period before.
+    #[must_use]
+    pub fn judge_cookie(&self, cookie: &Cookie, addr: &Addr, unix_secs: u64) -> (Cookie, bool) {
+        // How long a comparison takes tells nothing. That the older one is made only if the first fails tells its bearer which
+        // of the two it has, and nobody else anything: it is the answer's length that says whether either held.
         let now = period_at(unix_secs);
-        let current = self.cookie_of(addr, now).ct_eq(cookie);
-        let previous = self.cookie_of(addr, now.wrapping_sub(1)).ct_eq(cookie);
-        *cookie != NO_COOKIE && bool::from(current | previous)
+        let current = self.cookie_of(addr, now);
+        let older = || self.cookie_of(addr, now.wrapping_sub(1)).ct_eq(cookie).into();
+        (current, *cookie != NO_COOKIE && (current.ct_eq(cookie).into() || older()))
     }
 
     /// The token with which `asker` at `addr` may write ids that share the first `scope` bits of `id`.
@@ -110,9 +117,9 @@ impl Proofs {
     #[must_use]
     pub fn token_holds(&self, token: &Token, addr: &Addr, asker: &NodeId, id: &ContentId, unix_secs: u64) -> bool {
         let (now, scope) = (period_at(unix_secs), Scope::of_token(token));
-        let current = self.token_of(addr, asker, id, scope, now).ct_eq(token);
-        let previous = self.token_of(addr, asker, id, scope, now.wrapping_sub(1)).ct_eq(token);
-        bool::from(current | previous)
+        // As for cookies: which of the two holds is known to its bearer.
+        let holds_of = |period| bool::from(self.token_of(addr, asker, id, scope, period).ct_eq(token));
+        holds_of(now) || holds_of(now.wrapping_sub(1))
     }
 
     fn cookie_of(&self, addr: &Addr, period: u32) -> Cookie {

@@ -2,9 +2,9 @@
 //!
 //! Two static keys agree once (tens of microseconds) and the result is kept in a bounded LRU; each stream of datagrams
 //! then has its own key ([`keys`]) and its own replay window ([`replay`]). An expanded key is half a kilobyte and is had
-//! again in a third of a microsecond, so only those of the busiest streams are kept. A datagram changes nothing here
-//! before it has proved authentic, except that opening a stranger's may spend one of the agreements the lane grants per
-//! second.
+//! again in a third of a microsecond, so only those of the busiest streams are kept: of those that are met again among the
+//! next few. A datagram changes nothing here before it has proved authentic, except that opening a stranger's may spend one
+//! of the agreements the lane grants per second.
 //!
 //! What static keys cost: no forward secrecy, and who records traffic and later steals a key can read it. What the
 //! bounded memory costs: when a stream is evicted or the node restarts its window is forgotten, and its datagrams of the
@@ -54,7 +54,7 @@ impl Default for SealLimits {
         Self {
             agreements_max: 4096,
             streams_max: 8192,
-            keys_max: 32,
+            keys_max: 16,
             stranger_agreements_per_sec: 1000,
             stranger_agreements_burst: 250,
         }
@@ -123,13 +123,29 @@ struct PeriodKey {
     key: StreamKey,
 }
 
-/// A peer, and the incarnation of the lane that sends: one of the peer's, or ours.
+/// A peer, and the incarnation of the lane of it that sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct StreamId(PublicKey, [u8; 16]);
 
 impl LruKey for StreamId {
     fn mix(&self, seed: u64) -> u64 {
         self.0.mix(u64::from_le_bytes(*self.1.first_chunk().expect("sixteen bytes")).mix(seed))
+    }
+}
+
+/// Whose key: what a peer sends, or what is sent to it. A peer chooses its incarnation, and could choose ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KeyOf {
+    From(StreamId),
+    To(PublicKey),
+}
+
+impl LruKey for KeyOf {
+    fn mix(&self, seed: u64) -> u64 {
+        match self {
+            Self::From(stream) => stream.mix(seed),
+            Self::To(peer) => peer.mix(!seed),
+        }
     }
 }
 
@@ -144,9 +160,15 @@ pub struct Sealer<C> {
     counter: u64,
     agreements: KeyedLru<PublicKey, Agreement>,
     streams: KeyedLru<StreamId, ReplayWindow>,
-    keys: KeyedLru<StreamId, PeriodKey>,
+    keys: KeyedLru<KeyOf, PeriodKey>,
+    /// Hashes of the last few that were derived, to tell busy streams from those of one datagram.
+    derived: [u64; DERIVED_REMEMBERED],
+    derived_seed: u64,
     strangers: TokenBucket,
 }
+
+/// A stream whose key is derived twice among so many is worth a place for it.
+const DERIVED_REMEMBERED: usize = 8;
 
 impl<C: Crypto> Sealer<C> {
     /// A sealer for one start of one lane; `rng` gives it an incarnation of its own.
@@ -165,6 +187,8 @@ impl<C: Crypto> Sealer<C> {
             agreements: KeyedLru::with_room(FIRST_ENTRIES, limits.agreements_max, rng.u64()),
             streams: KeyedLru::with_room(FIRST_ENTRIES, limits.streams_max, rng.u64()),
             keys: KeyedLru::with_room(FIRST_ENTRIES, limits.keys_max, rng.u64()),
+            derived: [0; DERIVED_REMEMBERED],
+            derived_seed: rng.u64(),
             strangers: TokenBucket::full(per_second, limits.stranger_agreements_burst, now.mono_ms),
         }
     }
@@ -208,17 +232,22 @@ impl<C: Crypto> Sealer<C> {
         }
         let (clear, sealed) = datagram.split_at_mut(HEADER_BYTES);
         let stream_id = StreamId(header.sender, header.incarnation);
-        if self.streams.get(&stream_id).is_some_and(|window| !window.admits(header.counter)) {
+        let window = self.streams.get_lazily(&stream_id);
+        if window.as_ref().is_some_and(|window| !window.admits(header.counter)) {
             return Err(OpenRefused::Replayed);
         }
-        let known = self.keys.get(&stream_id);
+        let key_id = KeyOf::From(stream_id);
+        let known = self.keys.get(&key_id);
         if let Some(known) = known.filter(|known| (known.period, known.suite) == (header.period, header.suite)) {
             let body = known.key.open(header.counter, clear, sealed).ok_or(OpenRefused::Forged)?;
-            self.streams.get_or_insert_with(stream_id, ReplayWindow::default).record(header.counter);
+            match window {
+                Some(window) => window.record(header.counter),
+                None => self.streams.get_or_insert_with(stream_id, ReplayWindow::default).record(header.counter),
+            }
             return Ok((header, body));
         }
         // A new stream, one long unheard of, or its next period: its key has to be derived from what the pair agreed.
-        let (key, agreed) = match self.agreements.get(&header.sender) {
+        let (key, agreed) = match self.agreements.get_lazily(&header.sender) {
             Some(agreement) => (agreement.root.stream_key(&header), None),
             None => {
                 if !admit_stranger() || self.strangers.take(now.mono_ms, 1).is_err() {
@@ -235,8 +264,9 @@ impl<C: Crypto> Sealer<C> {
         }
         self.streams.get_or_insert_with(stream_id, ReplayWindow::default).record(header.counter);
         // A straggler of the period before must not bring the old key back.
-        if self.keys.peek(&stream_id).is_none_or(|known| header.period >= known.period) {
-            self.keys.insert(stream_id, PeriodKey { period: header.period, suite: header.suite, key });
+        let known = self.keys.peek(&key_id).map(|known| known.period);
+        if known.map_or_else(|| self.is_busy(&key_id), |period| header.period >= period) {
+            self.keys.insert(key_id, PeriodKey { period: header.period, suite: header.suite, key });
         }
         Ok((header, body))
     }
@@ -264,22 +294,39 @@ impl<C: Crypto> Sealer<C> {
         };
         // Spent even if nothing were sent: numbers are plenty, repeats are fatal.
         self.counter += 1;
-        if self.agreements.get(to).is_none() {
+        if self.agreements.get_lazily(to).is_none() {
             let agreement = self.agree(to).ok_or(SealRefused::UnusableKey)?;
             self.agreements.insert(*to, agreement);
         }
-        let stream_id = StreamId(*to, self.incarnation);
-        if self.keys.get(&stream_id).is_none_or(|known| known.period != header.period) {
-            let agreement = self.agreements.peek(to).expect("there, or inserted above");
-            let key = agreement.root.stream_key(&header);
-            self.keys.insert(stream_id, PeriodKey { period: header.period, suite: header.suite, key });
-        }
-        let key = &self.keys.peek(&stream_id).expect("there, or inserted above").key;
         let (clear, rest) = datagram.split_first_chunk_mut::<HEADER_BYTES>().expect("length checked above");
         header.write(clear);
         let (body, rest) = rest.split_at_mut(body_len);
-        rest[..TAG_BYTES].copy_from_slice(&key.seal(header.counter, clear, body));
+        let key_id = KeyOf::To(*to);
+        let known = self.keys.get(&key_id);
+        rest[..TAG_BYTES].copy_from_slice(&match known.filter(|known| known.period == header.period) {
+            Some(known) => known.key.seal(header.counter, clear, body),
+            None => {
+                let agreement = self.agreements.peek(to).expect("there, or inserted above");
+                let key = agreement.root.stream_key(&header);
+                let tag = key.seal(header.counter, clear, body);
+                if self.keys.peek(&key_id).is_some() || self.is_busy(&key_id) {
+                    self.keys.insert(key_id, PeriodKey { period: header.period, suite: header.suite, key });
+                }
+                tag
+            }
+        });
         Ok(len)
+    }
+
+    /// Whether a stream had its key derived a moment ago too. Notes that it has.
+    fn is_busy(&mut self, key: &KeyOf) -> bool {
+        let mark = key.mix(self.derived_seed);
+        let busy = self.derived.contains(&mark);
+        if !busy {
+            self.derived.rotate_right(1);
+            self.derived[0] = mark;
+        }
+        busy
     }
 
     /// The peer's node id, from memory if it is remembered.
@@ -409,7 +456,9 @@ mod tests {
         let before = Now { mono_ms: T.mono_ms, unix_ms: 1000 * PERIOD_SECS * 1000 };
         let now = Now { unix_ms: 1001 * PERIOD_SECS * 1000 + 1, ..before };
         let straggler = sealed(&mut a, &b_key(), before, &BODY);
-        for datagram in [sealed(&mut a, &b_key(), now, &BODY), straggler] {
+        // Two in a row: a busy stream, whose key is kept.
+        let [first, second] = [(); 2].map(|()| sealed(&mut a, &b_key(), now, &BODY));
+        for datagram in [first, second, straggler] {
             assert!(b.open(now, &mut datagram.clone(), || true).is_ok());
         }
         // Somebody else takes the only agreement remembered, and the last that is granted now: the stream's key is all
@@ -498,12 +547,47 @@ mod tests {
                 let answer = sealed(&mut b, peer, T, &BODY);
                 assert_eq!(&*peer.open(T, &mut answer.clone(), || true).unwrap().1, BODY);
                 seen.push(datagram);
-                assert_eq!(b.keys.len(), 1);
+                assert!(b.keys.len() <= 1);
             }
         }
         for datagram in &mut seen {
             assert_eq!(b.open(T, datagram, || true).unwrap_err(), OpenRefused::Replayed);
         }
+    }
+
+    #[test]
+    fn a_peer_that_takes_our_incarnation_for_its_own_is_still_understood() {
+        let [mut a, mut b] = [1, 2].map(|seed| sealer_of(seed, 5, "net", Suite::Aes256Gcm));
+        assert_eq!(a.incarnation, b.incarnation);
+        for _ in 0..4 {
+            assert!(b.open(T, &mut sealed(&mut a, &b_key(), T, &BODY), || true).is_ok());
+            let answer = sealed(&mut b, &a, T, &BODY);
+            assert!(a.open(T, &mut answer.clone(), || true).is_ok());
+        }
+    }
+
+    #[test]
+    fn the_key_of_a_stream_is_kept_once_it_is_met_again_among_few_others() {
+        let mut b = sealer(2);
+        let mut peers: Vec<_> = (10..10 + DERIVED_REMEMBERED as u8 + 1).map(sealer).collect();
+        for _ in 0..3 {
+            for peer in &mut peers {
+                assert!(b.open(T, &mut sealed(peer, &b_key(), T, &BODY), || true).is_ok());
+            }
+        }
+        assert_eq!(b.keys.len(), 0, "one more of them than are remembered, in turn");
+        peers.pop();
+        for peer in &mut peers {
+            assert!(b.open(T, &mut sealed(peer, &b_key(), T, &BODY), || true).is_ok());
+        }
+        for peer in &mut peers {
+            assert!(b.open(T, &mut sealed(peer, &b_key(), T, &BODY), || true).is_ok());
+        }
+        assert_eq!(b.keys.len(), DERIVED_REMEMBERED, "as many as are remembered, each met again");
+        let answer = sealed(&mut b, &peers[0], T, &BODY);
+        assert!(peers[0].open(T, &mut answer.clone(), || true).is_ok());
+        sealed(&mut b, &peers[0], T, &BODY);
+        assert_eq!(b.keys.len(), DERIVED_REMEMBERED + 1, "and that of what is sent");
     }
 
     #[test]

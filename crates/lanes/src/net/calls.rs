@@ -61,18 +61,20 @@ impl Calls {
         Ok(count)
     }
 
-    /// Sends datagrams without waiting, as many as `next` gives up to the batch size; says how many the kernel took.
+    /// Sends datagrams without waiting, as many of those `waiting` as `next` gives up to the batch size; says how many the kernel
+    /// took.
     pub(super) fn send<'a>(
         self,
         socket: BorrowedFd<'_>,
+        waiting: usize,
         mut next: impl FnMut(usize) -> Option<(SocketAddr, &'a [u8])>,
     ) -> io::Result<usize> {
         if let Self::Batched { slot_at } = self {
             // A route or a device that cannot cut (too long for its packets, no checksums in hardware) refuses the run. Then it
             // goes as it is, and what is refused again is refused for itself.
-            return match sys::send(socket, Merge::Runs { slot_at }, &mut next) {
+            return match sys::send(socket, Merge::Runs { slot_at }, waiting, &mut next) {
                 Err(error) if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                    sys::send(socket, Merge::Nothing, next)
+                    sys::send(socket, Merge::Nothing, waiting, next)
                 }
                 sent => sent,
             };

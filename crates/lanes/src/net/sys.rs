@@ -6,7 +6,7 @@ use std::mem::{MaybeUninit, size_of};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::drain::BATCH_MAX;
+use crate::drain::{BATCH_MAX, BATCH_MIN};
 use crate::net::steering::Instruction;
 
 /// What the kernel said about one received datagram.
@@ -35,20 +35,31 @@ pub(super) fn receive(
     most: usize,
     received: &mut [Received; BATCH_MAX],
 ) -> io::Result<usize> {
-    let most = most.min(BATCH_MAX).min(buffer.len() / stride);
-    let mut names = [const { MaybeUninit::<Name>::uninit() }; BATCH_MAX];
-    let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH_MAX];
-    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::zeroed() }; BATCH_MAX];
+    if most <= BATCH_MIN {
+        receive_up_to::<BATCH_MIN>(socket, buffer, stride, most, received)
+    } else {
+        receive_up_to::<BATCH_MAX>(socket, buffer, stride, most, received)
+    }
+}
+
+/// Not inlined, as its twin is not: what a small batch needs is a page of stack less than what a large one does.
+#[inline(never)]
+fn receive_up_to<const N: usize>(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    stride: usize,
+    most: usize,
+    received: &mut [Received; BATCH_MAX],
+) -> io::Result<usize> {
+    let most = most.min(N).min(buffer.len() / stride);
+    let mut names = [const { MaybeUninit::<Name>::uninit() }; N];
+    let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; N];
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; N];
     for (((chunk, name), part), header) in
         buffer.chunks_exact_mut(stride).zip(&mut names).zip(&mut parts).zip(&mut headers).take(most)
     {
         let part = part.write(libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: stride });
-        // SAFETY: all-zero bytes are a valid mmsghdr: integers and null pointers.
-        let header = unsafe { header.assume_init_mut() };
-        header.msg_hdr.msg_name = name.as_mut_ptr().cast();
-        header.msg_hdr.msg_namelen = size_of::<Name>() as libc::socklen_t;
-        header.msg_hdr.msg_iov = part;
-        header.msg_hdr.msg_iovlen = 1;
+        header.write(header_of(name.as_mut_ptr(), size_of::<Name>() as libc::socklen_t, part));
     }
     // SAFETY: the first `most` headers were filled above; each points to a name, one iovec and `stride` writable bytes of
     // `buffer`, all of which outlive the call and none of which overlap. No timeout is given.
@@ -67,7 +78,7 @@ pub(super) fn receive(
     }
     let count = count as usize;
     for ((header, name), out) in headers.iter().zip(&names).zip(received.iter_mut()).take(count) {
-        // SAFETY: zeroed at the start and only written by us and the kernel since, so it is initialised.
+        // SAFETY: the kernel says it filled so many, which are among those written above.
         let header = unsafe { header.assume_init_ref() };
         *out = Received {
             from: read_address(name, header.msg_hdr.msg_namelen),
@@ -78,22 +89,37 @@ pub(super) fn receive(
     Ok(count)
 }
 
-/// Sends datagrams without waiting, as many as `next` gives up to the batch size; says how many the kernel took.
+/// Sends datagrams without waiting, as many of those `waiting` as `next` gives up to the batch size; says how many the kernel
+/// took.
 ///
 /// With [`Merge::Runs`], datagrams of one length that follow each other to one receiver go to the kernel as one long datagram
 /// that it cuts (UDP_SEGMENT): one trip through its network layers instead of many. The last of them may be shorter.
 pub(super) fn send<'a>(
     socket: BorrowedFd<'_>,
     merge: Merge,
+    waiting: usize,
+    next: impl FnMut(usize) -> Option<(SocketAddr, &'a [u8])>,
+) -> io::Result<usize> {
+    if waiting <= BATCH_MIN {
+        send_up_to::<BATCH_MIN>(socket, merge, next)
+    } else {
+        send_up_to::<BATCH_MAX>(socket, merge, next)
+    }
+}
+
+#[inline(never)]
+fn send_up_to<'a, const N: usize>(
+    socket: BorrowedFd<'_>,
+    merge: Merge,
     mut next: impl FnMut(usize) -> Option<(SocketAddr, &'a [u8])>,
 ) -> io::Result<usize> {
-    let mut names = [const { MaybeUninit::<Name>::uninit() }; BATCH_MAX];
-    let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH_MAX];
-    let mut cuts = [const { Cut::NONE }; BATCH_MAX];
-    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::zeroed() }; BATCH_MAX];
+    let mut names = [const { MaybeUninit::<Name>::uninit() }; N];
+    let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; N];
+    let mut cuts = [const { MaybeUninit::<Cut>::uninit() }; N];
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; N];
     let (mut count, mut runs) = (0, 0);
     let mut run: Option<Run<'a>> = None;
-    while count < BATCH_MAX
+    while count < N
         && let Some((to, bytes)) = next(count)
     {
         // The kernel reads through this pointer and never writes: the missing `mut` in `bytes` is not at risk.
@@ -104,22 +130,16 @@ pub(super) fn send<'a>(
             && let Merge::Runs { slot_at } = merge
             && run.takes(to, bytes, slot_at)
         {
-            // SAFETY: the header of the current run was filled below, from zeroed memory.
+            // SAFETY: the header of the current run was written below.
             let header = unsafe { headers[runs - 1].assume_init_mut() };
-            let cut = &mut cuts[runs - 1];
-            cut.segment = run.first.len() as u16;
+            let cut = cuts[runs - 1].write(Cut { segment: run.first.len() as u16, ..Cut::NONE });
             header.msg_hdr.msg_iovlen += 1;
             header.msg_hdr.msg_control = (&raw mut *cut).cast();
             header.msg_hdr.msg_controllen = size_of::<Cut>();
             continue;
         }
         let name_len = write_address(&mut names[runs], to);
-        // SAFETY: all-zero bytes are a valid mmsghdr: integers and null pointers.
-        let header = unsafe { headers[runs].assume_init_mut() };
-        header.msg_hdr.msg_name = names[runs].as_mut_ptr().cast();
-        header.msg_hdr.msg_namelen = name_len;
-        header.msg_hdr.msg_iov = part;
-        header.msg_hdr.msg_iovlen = 1;
+        headers[runs].write(header_of(names[runs].as_mut_ptr(), name_len, part));
         run = Some(Run { to, first: bytes, bytes: bytes.len(), open: true });
         runs += 1;
     }
@@ -137,6 +157,17 @@ pub(super) fn send<'a>(
     // SAFETY: only headers that were filled above are looked at.
     let datagrams = |header: &MaybeUninit<libc::mmsghdr>| unsafe { header.assume_init_ref() }.msg_hdr.msg_iovlen;
     Ok(headers.iter().take(sent as usize).map(datagrams).sum())
+}
+
+/// The header of a datagram with one part. Only as many are written as a call needs: a batch of them is five kilobytes.
+fn header_of(name: *mut Name, name_len: libc::socklen_t, part: *mut libc::iovec) -> libc::mmsghdr {
+    // SAFETY: all-zero bytes are a valid mmsghdr: integers and null pointers.
+    let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
+    header.msg_hdr.msg_name = name.cast();
+    header.msg_hdr.msg_namelen = name_len;
+    header.msg_hdr.msg_iov = part;
+    header.msg_hdr.msg_iovlen = 1;
+    header
 }
 
 /// Whether datagrams may go to the kernel as one.
