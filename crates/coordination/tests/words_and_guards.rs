@@ -10,7 +10,9 @@ use std::panic::catch_unwind;
 use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_coordination::decide::claim::CLAIM_ATTEMPTS_MAX;
-use tessera_coordination::error::{ClaimError, InfraError, LeaseRefused, OperationError, ReleaseError, SplitError};
+use tessera_coordination::error::{
+    ClaimError, CreateRunError, InfraError, LeaseRefused, OperationError, ReleaseError, SplitError,
+};
 use tessera_coordination::record::history::{History, MoveReason, Ownership};
 use tessera_coordination::record::park::ParkDetail;
 use tessera_coordination::record::shard_record::ShardRecord;
@@ -18,13 +20,15 @@ use tessera_coordination::record::status::ShardStatus;
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::record::{RunOpKind, RunRecord};
 use tessera_coordination::run::status::RunStatus;
+use tessera_coordination::run::summary::{ShardFilter, ShardPage, ShardSummary};
 use tessera_coordination::session::{SafePointError, SessionFailure};
 use tessera_coordination::{
-    AcquireScratch, CoordinatorRuntimeConfig, InMemoryCoordinator, RunManagement, ShardClaiming,
+    AcquireScratch, CoordinationBackend, CoordinatorRuntimeConfig, InMemoryCoordinator, RunManagement, ShardClaiming,
 };
 
 const TENANT: TenantId = TenantId::from_bytes([5; 32]);
 const RUN: RunId = RunId::new(1);
+const EDGES: [[u8; 1]; 4] = [[1], [2], [3], [4]];
 
 fn a_shard() -> ShardRecord {
     let mut coordinator = InMemoryCoordinator::new(CoordinatorRuntimeConfig::for_shards(4)).unwrap();
@@ -172,4 +176,42 @@ fn a_settled_run_has_no_candidates_although_its_shards_are_free() {
     coordinator.cancel_run(now, TENANT, RUN, OpId::new(2)).unwrap();
     coordinator.collect_claim_candidates_into(now, TENANT, RUN, 9, &mut candidates).unwrap();
     assert_eq!(candidates, []);
+}
+
+#[test]
+fn an_operator_sees_how_many_shards_are_held_and_how_often_each_changed_hands() {
+    let mut coordinator = InMemoryCoordinator::default();
+    let shards =
+        [1, 2, 3].map(|id| InitialShardInput::new(ShardId::new(id), &EDGES[id as usize - 1], &EDGES[id as usize]));
+    let config = RunConfig { lease_duration: Some(10), ..RunConfig::default() };
+    coordinator.create_run_with_shards(LogicalTime::new(1), TENANT, RUN, config, &shards, OpId::new(1)).unwrap();
+    let mut scratch = AcquireScratch::new();
+    for (now, shard) in [(1, 1), (11, 1), (12, 2)] {
+        let (now, key) = (LogicalTime::new(now), ShardKey::new(RUN, ShardId::new(shard)));
+        coordinator.acquire_and_restore_into(now, TENANT, key, WorkerId::new(1), &mut scratch).unwrap();
+    }
+    let mut leased = |now| coordinator.get_run_progress(LogicalTime::new(now), TENANT, RUN).unwrap().leased;
+    assert_eq!([20, 21, 22].map(&mut leased), [2, 1, 0], "a lease that has ended holds nothing");
+    let (all, page) = (ShardFilter::all(), ShardPage::first(9));
+    let mut listed = Vec::new();
+    coordinator.list_shards_into(LogicalTime::new(12), TENANT, RUN, &all, page, &mut listed).unwrap();
+    let changed_hands: Vec<u64> = listed.iter().map(ShardSummary::acquire_count).collect();
+    assert_eq!(changed_hands, [2, 1, 0]);
+}
+
+#[test]
+fn a_run_that_was_retired_gives_its_place_to_another_and_to_no_more() {
+    let config = CoordinatorRuntimeConfig { max_total_runs: 2, ..CoordinatorRuntimeConfig::for_shards(4) };
+    let mut coordinator = InMemoryCoordinator::new(config).unwrap();
+    let now = LogicalTime::new(1);
+    for run in 1..=9 {
+        let mut create = |run| coordinator.create_run(now, TENANT, RunId::new(run), RunConfig::default());
+        create(run * 10).unwrap();
+        create(run * 10 + 1).unwrap();
+        assert_eq!(create(run * 10 + 2), Err(CreateRunError::TooManyRuns { held: 2 }));
+        for (op, run) in (1..).zip([run * 10, run * 10 + 1]) {
+            coordinator.cancel_run(now, TENANT, RunId::new(run), OpId::new(op)).unwrap();
+        }
+        assert_eq!(coordinator.retire_runs(now, TENANT, now, 9), Ok(2));
+    }
 }

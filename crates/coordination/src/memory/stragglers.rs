@@ -204,4 +204,29 @@ mod tests {
         stragglers.reserve(100);
         assert_eq!(room(&stragglers), before);
     }
+
+    #[test]
+    fn leases_lapse_and_revive_in_the_order_of_their_deadlines_however_they_came() {
+        let (count, mut dice) = (200_u64, 1_u64);
+        for _ in 0..20 {
+            let (mut stragglers, mut places) = (Stragglers::default(), std::vec![Place::Nowhere; count as usize]);
+            let mut deadlines: Vec<u64> = (0..count)
+                .map(|_| {
+                    dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    1 + (dice >> 33) % 1_000
+                })
+                .collect();
+            for (slot, deadline) in (0..).zip(&deadlines) {
+                stragglers.insert(slot, LogicalTime::new(*deadline), &mut places);
+            }
+            deadlines.sort_unstable();
+            // Tick by tick there and back again: each lapses, and revives, at its own time.
+            for now in (0..=1_000).chain((0..1_000).rev()) {
+                stragglers.see_time(LogicalTime::new(now), &mut places);
+                let lapsed = deadlines.partition_point(|deadline| *deadline <= now);
+                let soonest = deadlines.get(lapsed).copied().map(LogicalTime::new);
+                assert_eq!((stragglers.lapsed_count() as usize, stragglers.earliest_deadline()), (lapsed, soonest));
+            }
+        }
+    }
 }
