@@ -11,8 +11,9 @@
 //! over room that is there already, which is the least that a disk can be asked for. When the log is full (4 MB), at a clean
 //! close and at the first start after a crash, its rows are folded into the tables by one commit, which also says up to which
 //! entry they contain the log. Hence a crash at any point leaves either the entry or the fold, and a fold that is done again
-//! changes nothing. A batch that is longer than the log goes to the tables at once. The log bounds what a start after a crash
-//! has to do: reading and folding 4 MB, some tens of milliseconds. While it runs, nothing of it is kept in memory.
+//! changes nothing. A batch that is longer than the log goes to the tables at once. Whoever finds the log full waits for the
+//! fold, some milliseconds. The log bounds what a start after a crash has to do beside reading the tables: folding 4 MB. Between
+//! folds nothing of it is kept in memory.
 //!
 //! The tables are a [redb](https://docs.rs/redb) database: a copy-on-write tree, in safe Rust, with one writer at a time, which
 //! is all that is needed here. It is one file, so that it can be moved, copied and removed when no process has it open; until

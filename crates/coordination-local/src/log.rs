@@ -28,6 +28,9 @@ const HEAD_BYTES: usize = 16;
 /// Entries begin at multiples of this, so that looking for one takes little time.
 const ALIGNED: usize = 8;
 
+/// No log gets this far in a lifetime, so that numbers can be added up without care.
+const NUMBER_MAX: u64 = u64::MAX / 2;
+
 /// How much room is made at once.
 const ROOM_STEP: u64 = 256 << 10;
 
@@ -51,6 +54,9 @@ impl Log {
         header: Header,
         contained: u64,
     ) -> io::Result<Result<Self, String>> {
+        if contained > NUMBER_MAX {
+            return Ok(Err(format!("its tables contain entry {contained} of the log, and no log gets that far")));
+        }
         let mut log = Self { storage, header, end: 0, room: 0, last: contained, entry: Vec::new() };
         let area = log.read(u64::from(header.log_bytes))?;
         while let Some((number, rows)) = decode(&area, log.end as usize, header.salt) {

@@ -111,3 +111,35 @@ fn a_broken_record_in_the_file_is_refused_by_its_rule_and_stays_as_it_was_found(
     }
     fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn tables_that_do_not_say_how_much_of_the_log_they_contain_or_lie_about_it_are_refused() {
+    let folder = std::env::temp_dir().join(format!("tessera-local-contained-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let path = used(&folder);
+    let logs: TableDefinition<'_, &str, u64> = TableDefinition::new("log");
+    let plant = |contained: Option<u64>| {
+        let database = tables(&path);
+        let transaction = database.begin_write().unwrap();
+        let mut table = transaction.open_table(logs).unwrap();
+        let before = match contained {
+            Some(contained) => table.insert("contained", contained).unwrap().map(|before| before.value()),
+            None => table.remove("contained").unwrap().map(|before| before.value()),
+        };
+        drop(table);
+        transaction.commit().unwrap();
+        before
+    };
+    let contained = plant(Some(u64::MAX)).unwrap();
+    assert!(contained > 0, "the log was used");
+    for (planted, words) in [(Some(u64::MAX), "no log gets that far"), (None, "do not say what they contain")] {
+        plant(planted);
+        let refused = LocalCoordinator::open(&path, config()).unwrap_err();
+        assert!(matches!(refused, OpenError::Damaged { .. }), "{refused:?}");
+        assert!(refused.to_string().contains(words), "{refused}");
+    }
+    plant(Some(contained));
+    drop(LocalCoordinator::open(&path, config()).unwrap());
+    fs::remove_dir_all(&folder).unwrap();
+}
