@@ -44,7 +44,7 @@ fn split_held(etcd: &mut SimEtcdCoordinator, lease: &Lease, children: u8) -> Vec
     let points: Vec<&[u8]> = points.iter().map(Vec::as_slice).collect();
     let plan = plan_split_replace(parent.view(), &points).expect("valid");
     let born = etcd.split_replace(NOW, TENANT, lease, &plan, op(9)).expect("split").into_inner();
-    born.iter().copied().collect()
+    born.to_vec()
 }
 
 fn complete(etcd: &mut SimEtcdCoordinator, shard: ShardId) {

@@ -115,7 +115,12 @@ impl<'s> Transition<'s> {
         success.extend(self.ops);
         let reads_from = success.len();
         success.extend(self.reads);
-        (Txn { compares, success, failure: paths.reads() }, reads_from)
+        let failure = match self.guard {
+            // Whoever meant to take the shard and lost has mostly lost it for good, and looks again if not.
+            Guard::Untouched => Vec::new(),
+            Guard::SessionStands | Guard::Nothing => paths.reads(),
+        };
+        (Txn { compares, success, failure }, reads_from)
     }
 }
 

@@ -35,7 +35,7 @@ impl ShardPaths {
         }
     }
 
-    /// Reads all of them: what every failure branch and every load asks for.
+    /// Reads all of them: what every load asks for, and every failure branch that has one.
     pub(super) fn reads(&self) -> Vec<Op> {
         [&self.run, &self.cold, &self.hot, &self.owner].map(|path| Op::get(path.clone())).into()
     }
