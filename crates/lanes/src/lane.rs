@@ -231,7 +231,15 @@ impl<H: Handler> Lane<H> {
                 return false; // It stalled in that step and was replaced: what is left to do is its successor's.
             }
         }
+        let heard_from = self.inlets.len();
         self.inlets.retain(|inlet| !inlet.is_finished());
+        if heard_from > 0 && self.inlets.is_empty() {
+            // From now on nobody looks.
+            for class in &self.cx.counters.classes {
+                class.depth.set(0);
+                class.fullest_permille.set(0);
+            }
+        }
         self.flush();
         busy
     }
@@ -404,6 +412,22 @@ pub(in crate::lane) mod tests {
         let dropped = |class| first.cx.counters.class(class).dropped[DropCause::LaneDown as usize].get();
         assert_eq!(Class::ALL.map(dropped), [1, 3, 0]);
         assert_eq!(first.cx.send(to, &[]), Enqueue::Dropped(DropReason::NoRoute));
+    }
+
+    #[test]
+    fn a_lane_that_hears_from_nobody_any_more_says_that_nothing_waits() {
+        let ([mut first, mut second], _log) = two_lanes();
+        for _ in 0..3 {
+            assert!(first.cx.send(Envelope::to_lane(LaneIndex(1), Class::Coordination, ANSWER), &[]).is_accepted());
+        }
+        drop(first);
+        for lane in [0, 1] {
+            second.mail(LaneTime(1), Mail::Unlink(LaneIndex(lane)));
+        }
+        second.turn(LaneTime(2));
+        assert_eq!((second.handler.handled, second.inlets.len()), (3, 0), "what was sent is heard first");
+        let counters = second.cx.counters.class(Class::Coordination);
+        assert_eq!((counters.depth.get(), counters.depth_high_water.get()), (0, 3));
     }
 
     #[test]

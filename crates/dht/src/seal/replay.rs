@@ -12,7 +12,7 @@ pub const REPLAY_DEPTH: usize = 32;
 #[derive(Debug, Clone)]
 pub struct ReplayWindow {
     /// The `len` largest numbers seen, rising, less `base`.
-    seen: [u32; REPLAY_DEPTH],
+    seen: [u16; REPLAY_DEPTH],
     len: u8,
     base: u64,
     /// Every number below it counts as seen.
@@ -31,7 +31,7 @@ impl ReplayWindow {
     pub fn admits(&self, counter: u64) -> bool {
         let seen = &self.seen[..usize::from(self.len)];
         // What is further from the base than any distance can be is newer than all of them.
-        let distance = counter.checked_sub(self.base).map(u32::try_from);
+        let distance = counter.checked_sub(self.base).map(u16::try_from);
         counter >= self.floor && !matches!(distance, Some(Ok(distance)) if seen.contains(&distance))
     }
 
@@ -57,22 +57,23 @@ impl ReplayWindow {
         }
     }
 
-    /// How far an admitted number is from the base. The base follows a stream that runs away from it, every two thousand
-    /// million datagrams; what stays that far behind is forgotten and refused.
-    fn distance_of(&mut self, counter: u64) -> Option<u32> {
-        if let Ok(distance) = u32::try_from(counter.checked_sub(self.base)?) {
+    /// How far an admitted number is from the base. The base follows a stream that runs away from it, every thirty thousand
+    /// numbers or so; what stays that far behind is forgotten and refused. A lane that sends a hundred thousand datagrams a
+    /// second needs a third of a second for them, and a datagram that late is late for everybody who waits.
+    fn distance_of(&mut self, counter: u64) -> Option<u16> {
+        if let Ok(distance) = u16::try_from(counter.checked_sub(self.base)?) {
             return Some(distance);
         }
-        let base = counter - u64::from(u32::MAX / 2);
+        let base = counter - u64::from(u16::MAX / 2);
         let moved = base - self.base;
         let kept_from = self.seen[..usize::from(self.len)].partition_point(|seen| u64::from(*seen) < moved);
         self.seen.copy_within(kept_from.., 0);
         self.len -= kept_from as u8;
         for seen in &mut self.seen[..usize::from(self.len)] {
-            *seen -= moved as u32;
+            *seen -= moved as u16;
         }
         (self.base, self.floor) = (base, self.floor.max(base));
-        Some(u32::MAX / 2)
+        Some(u16::MAX / 2)
     }
 }
 
@@ -110,8 +111,8 @@ mod tests {
     #[test]
     fn the_base_follows_a_stream_that_runs_away() {
         let mut window = ReplayWindow::default();
-        let far = u64::from(u32::MAX) * 3;
-        for counter in [5, u64::from(u32::MAX), far - 1, far, far + u64::from(u32::MAX), u64::MAX] {
+        let far = u64::from(u16::MAX) * 3;
+        for counter in [5, u64::from(u16::MAX), far - 1, far, far + u64::from(u16::MAX), u64::MAX] {
             assert!(window.admits(counter), "{counter}");
             window.record(counter);
             assert!(!window.admits(counter), "{counter}");
@@ -121,6 +122,18 @@ mod tests {
         assert!(window.admits(u64::MAX - 1), "reordering still is no replay");
         window.record(u64::MAX - 1);
         assert!(!window.admits(u64::MAX - 1) && !window.admits(u64::MAX));
+    }
+
+    #[test]
+    fn reordering_by_thirty_thousand_numbers_is_no_replay() {
+        let late = u64::from(u16::MAX / 2);
+        for newest in [late, u64::from(u16::MAX), u64::from(u16::MAX) + 1, u64::from(u16::MAX) * 7] {
+            let mut window = ReplayWindow::default();
+            window.record(newest);
+            assert!(window.admits(newest - late), "{newest}");
+            window.record(newest - late);
+            assert!(!window.admits(newest - late) && !window.admits(newest), "{newest}");
+        }
     }
 
     proptest! {
