@@ -32,6 +32,8 @@ pub(crate) struct Figure {
     pub(crate) unit: Unit,
     /// At most this many of our instructions for one of the reference's, when counted.
     pub(crate) gate: Option<f64>,
+    /// How many times as long as others its samples take.
+    pub(crate) longer: u32,
     /// Makes both sides, outside the measured time.
     pub(crate) setup: Box<dyn Fn() -> Pair>,
 }
@@ -61,12 +63,18 @@ pub(crate) enum Unit {
 impl Figure {
     /// A figure in CPU nanoseconds an operation.
     pub(crate) fn cost(name: &'static str, asks: &'static str, setup: impl Fn() -> Pair + 'static) -> Self {
-        Self { name, asks, unit: Unit::NanosPerOperation, gate: None, setup: Box::new(setup) }
+        Self { name, asks, unit: Unit::NanosPerOperation, gate: None, longer: 1, setup: Box::new(setup) }
     }
 
     /// A figure in megabytes a CPU second, for operations over `bytes` each.
     pub(crate) fn rate(name: &'static str, asks: &'static str, bytes: u64, setup: impl Fn() -> Pair + 'static) -> Self {
         Self { unit: Unit::MegabytesPerSecond { bytes }, ..Self::cost(name, asks, setup) }
+    }
+
+    /// Takes samples so many times as long: for sides that wait for a disk or for another process, whose pauses a short
+    /// sample meets either wholly or not at all.
+    pub(crate) fn longer(self, times: u32) -> Self {
+        Self { longer: times, ..self }
     }
 
     /// Sets the bound that `--instructions` holds the figure to.
@@ -143,8 +151,9 @@ pub(crate) struct Side {
 /// Takes the samples of a figure.
 pub(crate) fn measure(figure: &Figure, effort: Effort) -> Measured {
     let mut pair = (figure.setup)();
-    let times_ours = times_for(&mut pair.ours, &mut pair.refill, pair.times_max, effort.sample);
-    let times_reference = times_for(&mut pair.reference, &mut |_| (), u64::MAX, effort.sample);
+    let sample_min = effort.sample * figure.longer;
+    let times_ours = times_for(&mut pair.ours, &mut pair.refill, pair.times_max, sample_min);
+    let times_reference = times_for(&mut pair.reference, &mut |_| (), u64::MAX, sample_min);
     let (mut ours, mut reference) = (Vec::new(), Vec::new());
     for index in 0..effort.pairs {
         let ours_first = index % 2 == 0;

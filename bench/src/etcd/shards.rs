@@ -11,6 +11,7 @@ use tessera_coordination_etcd::EtcdConfig;
 use tessera_coordination_etcd::kv::{Compare, EtcdLeaseId, Kv, Op, Revision, Txn};
 use tessera_coordination_etcd::test_support::{Certificates, ClusterOptions, EtcdCluster};
 
+use super::floors::{Floor, by_hand};
 use super::{Bench, LASTING, RECORD_BYTES, RUN, TENANT, WORKER, alone, record, soon};
 use crate::harness::{Figure, Pair};
 
@@ -43,6 +44,26 @@ pub(super) fn figures() -> Vec<Figure> {
             "etcd/acquire-alone-x32",
             "32 acquires, one request each, beside 32 raw transactions of two compares and two puts",
             || acquires(32),
+        ),
+        Figure::cost(
+            "etcd/checkpoint-alone-x32-own-code",
+            "32 checkpoints beside what they ask of the server, asked by hand",
+            || beside_floor(Floor::Checkpoint, 32),
+        ),
+        Figure::cost(
+            "etcd/checkpoint-alone-x32-floor",
+            "what 32 checkpoints ask of the server, asked by hand, beside 32 raw compare-and-sets",
+            || floor_beside_raw(Floor::Checkpoint, 32),
+        ),
+        Figure::cost(
+            "etcd/acquire-alone-x32-own-code",
+            "32 acquires beside what they ask of the server, asked by hand",
+            || beside_floor(Floor::Acquire, 32),
+        ),
+        Figure::cost(
+            "etcd/acquire-alone-x32-floor",
+            "what 32 acquires ask of the server, asked by hand, beside 32 raw transactions of two compares and two puts",
+            || floor_beside_raw(Floor::Acquire, 32),
         ),
         Figure::cost("etcd/renew-256", "renewing 256 shards in one call beside 4 raw requests of 64 each", renewals),
     ]
@@ -92,8 +113,47 @@ fn checkpointing(bench: &Bench, tasks: u64) -> impl FnMut(u64) + use<> {
     checkpoint
 }
 
+/// Ours beside what they ask of the server.
+fn beside_floor(floor: Floor, tasks: u64) -> Pair {
+    let bench = Bench::start(alone());
+    match floor {
+        Floor::Checkpoint => {
+            let ours = checkpointing(&bench, tasks);
+            Pair::new(ours, by_hand(&bench, floor, tasks, bench.hot_bytes(1)))
+        }
+        Floor::Acquire => {
+            let ours = acquiring(&bench, tasks);
+            Pair::new(ours, by_hand(&bench, floor, tasks, bench.hot_bytes(1)))
+        }
+    }
+}
+
+/// What ours ask of the server beside the raw transaction, both of as many bytes as ours.
+fn floor_beside_raw(floor: Floor, tasks: u64) -> Pair {
+    let bench = Bench::start(alone());
+    match floor {
+        Floor::Checkpoint => {
+            drop(checkpointing(&bench, tasks));
+            let bytes = bench.hot_bytes(1);
+            Pair::new(by_hand(&bench, floor, tasks, bytes), bench.compare_and_set(tasks as usize, bytes))
+        }
+        Floor::Acquire => {
+            drop(acquiring(&bench, tasks));
+            let bytes = bench.hot_bytes(1);
+            Pair::new(by_hand(&bench, floor, tasks, bytes), raw_acquires(&bench, tasks as usize, bytes))
+        }
+    }
+}
+
 fn acquires(tasks: u64) -> Pair {
     let bench = Bench::start(alone());
+    let ours = acquiring(&bench, tasks);
+    let reference = raw_acquires(&bench, tasks as usize, bench.hot_bytes(1));
+    Pair::new(ours, reference)
+}
+
+/// So many tasks, each with a shard of its own that it acquires again and again.
+fn acquiring(bench: &Bench, tasks: u64) -> impl FnMut(u64) + use<> {
     // Leases end at once, so that every acquire is of a shard whose holder is late.
     bench.register(RUN, tasks, 1);
     let clock = Arc::new(AtomicU64::new(10));
@@ -114,8 +174,7 @@ fn acquires(tasks: u64) -> Pair {
         Bench::round(&runtime, round);
     };
     ours(16);
-    let reference = raw_acquires(&bench, tasks as usize, bench.hot_bytes(1));
-    Pair::new(ours, reference)
+    ours
 }
 
 /// Two compares, a record, and an owner key attached to a lease that all share.

@@ -14,12 +14,9 @@ use tessera_contracts::split::plan_split_replace;
 use tessera_contracts::{LogicalTime, OpId, RunId, ShardId, ShardKey, ShardSpec, WorkerId};
 use tessera_coordination::backend::AsyncCoordinationBackend;
 use tessera_coordination::{AcquireScratch, Lease};
-use tessera_coordination_etcd::client::EtcdClient;
 use tessera_coordination_etcd::keyspace::Keyspace;
-use tessera_coordination_etcd::kv::{
-    Compare, CompareTarget, EtcdLeaseId, GrantedLease, Keys, Kv, KvError, KvErrorKind, LeaseTimeToLive, Moment, Op,
-    RangeRequest, RangeResponse, Revision, Txn, TxnResponse,
-};
+use tessera_coordination_etcd::kv::{Compare, CompareTarget, Keys, Kv, KvError, KvErrorKind, Op, Revision, Txn};
+use tessera_coordination_etcd::test_support::{Gate, Gated};
 use tessera_coordination_etcd::{AsyncEtcdCoordinator, EtcdConfig};
 
 use super::{Bench, LASTING, RUN, TENANT, soon};
@@ -36,7 +33,7 @@ const CHILDREN: u8 = 8;
 /// The most rounds of splits between two refills.
 const ROUNDS_MAX: u64 = 16;
 /// Rounds of the floor that are made ahead.
-const ROUNDS_AHEAD: u64 = if cfg!(test) { 8 } else { 64 };
+const ROUNDS_AHEAD: u64 = if cfg!(test) { 16 } else { 64 };
 /// The worker in whose name the transactions of the floor are made, and the run it takes shards of.
 const MAKER: WorkerId = WorkerId::new(2);
 const MADE_OF: RunId = RunId::new(2);
@@ -244,7 +241,7 @@ fn own_counter(path: &[u8], task: usize) -> Option<Bytes> {
 /// Makes the transactions of splits and keeps them instead of sending them.
 struct Maker {
     bench: Arc<Bench>,
-    coordinator: AsyncEtcdCoordinator<Withholding>,
+    coordinator: AsyncEtcdCoordinator<Gated<Withholding>>,
     kept: Arc<Mutex<Option<Txn>>>,
     used: u64,
 }
@@ -253,7 +250,7 @@ impl Maker {
     /// Takes shards from the one behind `used` on.
     fn new(bench: &Arc<Bench>, used: u64) -> Self {
         let kept: Arc<Mutex<Option<Txn>>> = Arc::default();
-        let kv = Withholding { client: bench.raw.clone(), kept: Arc::clone(&kept) };
+        let kv = Gated { client: bench.raw.clone(), gate: Withholding { kept: Arc::clone(&kept) } };
         let coordinator = AsyncEtcdCoordinator::over(kv, bench.config.clone()).expect("valid");
         Self { bench: Arc::clone(bench), coordinator, kept, used }
     }
@@ -271,51 +268,19 @@ impl Maker {
     }
 }
 
-/// The bare client, but for splits: those it keeps.
+/// Keeps splits, and lets everything else pass.
 #[derive(Clone)]
 struct Withholding {
-    client: EtcdClient,
     kept: Arc<Mutex<Option<Txn>>>,
 }
 
-impl Kv for Withholding {
-    async fn range(&self, request: RangeRequest, deadline: Moment) -> Result<RangeResponse, KvError> {
-        self.client.range(request, deadline).await
-    }
-
-    async fn txn(&self, request: Txn, deadline: Moment) -> Result<TxnResponse, KvError> {
-        if request.is_read_only() || request.success.len() <= usize::from(CHILDREN) {
-            return self.client.txn(request, deadline).await;
+impl Gate for Withholding {
+    async fn pass(&self, request: &Txn) -> Result<(), KvError> {
+        let writes = request.success.iter().filter(|op| !matches!(op, Op::Range(_))).count();
+        if writes <= usize::from(CHILDREN) {
+            return Ok(());
         }
-        *self.kept.lock().expect("no panic") = Some(request);
+        *self.kept.lock().expect("no panic") = Some(request.clone());
         Err(KvError::not_applied(KvErrorKind::Other, "withheld"))
-    }
-
-    async fn lease_grant(&self, id: EtcdLeaseId, ttl: Duration, deadline: Moment) -> Result<GrantedLease, KvError> {
-        self.client.lease_grant(id, ttl, deadline).await
-    }
-
-    async fn lease_revoke(&self, id: EtcdLeaseId, deadline: Moment) -> Result<(), KvError> {
-        self.client.lease_revoke(id, deadline).await
-    }
-
-    async fn lease_keep_alive(&self, id: EtcdLeaseId, deadline: Moment) -> Result<Option<Duration>, KvError> {
-        self.client.lease_keep_alive(id, deadline).await
-    }
-
-    async fn lease_time_to_live(&self, id: EtcdLeaseId, deadline: Moment) -> Result<Option<LeaseTimeToLive>, KvError> {
-        self.client.lease_time_to_live(id, deadline).await
-    }
-
-    fn now(&self) -> Moment {
-        self.client.now()
-    }
-
-    fn pause(&self, delay: Duration) -> impl Future<Output = ()> + Send {
-        self.client.pause(delay)
-    }
-
-    fn random(&self) -> u64 {
-        self.client.random()
     }
 }
