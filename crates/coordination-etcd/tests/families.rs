@@ -111,6 +111,21 @@ fn a_family_of_which_nobody_is_left_hides_none_that_has_somebody() {
 }
 
 #[test]
+fn more_families_without_anybody_than_one_request_can_name_are_removed_in_several() {
+    let roots = 140;
+    let (kv, mut etcd) = world(roots);
+    let born: Vec<ShardId> = (1..=roots as u64).flat_map(|root| split(&mut etcd, root, 2)).collect();
+    let mut candidates = Vec::new();
+    etcd.collect_claim_candidates_into(NOW, TENANT, RUN, 1_000, &mut candidates).expect("listed");
+    assert_eq!((candidates.len(), families(&kv)), (born.len(), roots));
+    for child in &born {
+        acquire(&mut etcd, *child);
+    }
+    etcd.collect_claim_candidates_into(NOW, TENANT, RUN, 1_000, &mut candidates).expect("listed");
+    assert_eq!((candidates.len(), families(&kv)), (0, 0));
+}
+
+#[test]
 fn a_run_is_completed_only_when_each_child_is_done_and_then_leaves_nothing() {
     let (kv, mut etcd) = world(1);
     let children = split(&mut etcd, 1, 4);
