@@ -4,7 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tessera_coordination_etcd::codec::{CodecError, FamilyPart, HatchingPart, OwnerPart, RunPart, decode_count, encode_count};
+use tessera_coordination_etcd::codec::{
+    CodecError, FamilyPart, HatchingPart, OwnerPart, RunPart, decode_count, encode_count,
+};
 use tessera_coordination_etcd::keyspace::{shard_of, tenant_and_run_of};
 
 fuzz_target!(|bytes: &[u8]| {
