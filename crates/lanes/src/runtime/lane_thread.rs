@@ -247,18 +247,15 @@ fn turn_for_ever<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>) -> io:
         if seat.pulse.fenced.load(Ordering::Relaxed) {
             return Ok(Ending::Fenced);
         }
-        // What was taken whole needs no second turn to see that it is gone: before it sleeps, a lane looks at everything again,
-        // and a socket with something to read does not let it. Only a lane that is called again at once looks on.
-        let (mut busy, mut worked) = (false, false);
+        let mut busy = false;
         while let Ok(mail) = seat.mail.try_recv() {
             lane.mail(now, mail);
-            worked = true;
+            busy = true;
         }
-        for taken in 1..=COMMANDS_PER_TURN {
+        for _ in 0..COMMANDS_PER_TURN {
             let Ok(command) = seat.commands.try_recv() else { break };
             lane.command(now, command);
-            worked = true;
-            busy = taken == COMMANDS_PER_TURN;
+            busy = true;
             if seat.pulse.fenced.load(Ordering::Relaxed) {
                 return Ok(Ending::Fenced);
             }
@@ -275,8 +272,11 @@ fn turn_for_ever<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>) -> io:
                 match received {
                     Ok(0) => socket_empty_until = now.after(EMPTY_SOCKET_PAUSE),
                     Ok(_) => {
-                        (worked, socket_is_empty) = (true, false);
-                        busy |= !receiver.has_drained();
+                        (busy, socket_is_empty) = (true, false);
+                        // Drained, and nothing more is expected soon: to sleep on the socket is to ask it.
+                        if receiver.has_drained() && !patience.pays() && !lane.is_retired() {
+                            socket_empty_until = now.after(EMPTY_SOCKET_PAUSE);
+                        }
                     }
                     // An ICMP answer to something we sent: not ours to handle, and gone once read.
                     Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
@@ -301,7 +301,7 @@ fn turn_for_ever<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>) -> io:
             }
             return Ok(Ending::Stopped);
         }
-        if busy || worked && (patience.pays() || lane.is_retired()) {
+        if busy {
             spin_until = now.after(patience.look());
             continue;
         }
