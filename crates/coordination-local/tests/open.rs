@@ -198,7 +198,11 @@ fn a_file_cut_short_is_refused_and_not_misread() {
         match LocalCoordinator::open(&cut, config()) {
             // An empty file is a new one.
             Ok(mut local) => assert!(kept == 0 && records(&mut local).is_empty(), "{kept} bytes were believed"),
-            Err(refused) => assert!(refused.to_string().contains("cut-"), "{refused}"),
+            Err(refused) => {
+                assert!(refused.to_string().contains("cut-"), "{refused}");
+                let is_left = kept > tables_at || fs::read(&cut).unwrap() == whole[..kept];
+                assert!(is_left, "a file without tables was written to: {refused}");
+            }
         }
     }
 }
