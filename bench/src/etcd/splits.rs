@@ -32,9 +32,6 @@ const TASKS: u64 = 8;
 const CHILDREN: u8 = 8;
 /// The most rounds of splits between two refills.
 const ROUNDS_MAX: u64 = 16;
-/// Longer than the server takes to put away what it was last given (it does so every 100 ms): until then every transaction
-/// copies it, and what is measured would pay for what made it ready.
-const SETTLING: Duration = Duration::from_millis(150);
 /// Rounds of the floor that are made ahead.
 const ROUNDS_AHEAD: u64 = if cfg!(test) { 16 } else { 64 };
 /// The worker in whose name the transactions of the floor are made, and the run it takes shards of.
@@ -123,7 +120,6 @@ fn splitting(bench: &Arc<Bench>) -> (impl FnMut(u64) + use<>, impl FnMut(u64) + 
         let wanted = times * TASKS;
         *held.lock().expect("no panic") = bench.acquire(RUN, used + 1..=used + wanted);
         used += wanted;
-        std::thread::sleep(SETTLING);
     };
     (ours, refill)
 }
@@ -202,7 +198,6 @@ fn floor(bench: &Arc<Bench>) -> (impl FnMut(u64) + use<>, impl FnMut(u64) + use<
             let txn = maker.make();
             made.lock().expect("no panic").push_back(txn);
         }
-        std::thread::sleep(SETTLING);
     };
     (send, make)
 }
