@@ -4,19 +4,21 @@
 mod fixtures;
 
 use std::collections::BTreeSet;
+use std::future::Future as _;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fixtures::{KEY, NOW, RUN, TENANT, WORKER, acquire, bounds, coordinator, everything, inputs, plant, register};
 use tessera_contracts::split::plan_split_replace;
 use tessera_contracts::{CursorUpdate, OpId, ShardId, ShardKey, ShardSpec, WorkerId};
-use tessera_coordination::backend::{CoordinationBackend, RunManagement, ShardClaiming};
+use tessera_coordination::backend::{AsyncShardClaiming as _, CoordinationBackend, RunManagement, ShardClaiming};
 use tessera_coordination::error::{ClaimError, InfraError, RunTransitionError};
 use tessera_coordination::{AcquireScratch, Lease};
-use tessera_coordination_etcd::EtcdConfig;
 use tessera_coordination_etcd::keyspace::Keyspace;
 use tessera_coordination_etcd::kv::Op;
 use tessera_coordination_etcd::sim_kv::SimKv;
 use tessera_coordination_etcd::sync::{self, SimEtcdCoordinator};
+use tessera_coordination_etcd::{AsyncEtcdCoordinator, EtcdConfig};
 
 fn op(number: u64) -> OpId {
     OpId::new(number)
@@ -171,4 +173,67 @@ fn a_family_that_cannot_be_read_is_refused_as_corruption() {
     let refused = claim(&mut coordinator(&kv), 10).expect_err("nothing to be had");
     assert!(matches!(refused, ClaimError::BackendError(InfraError::Corruption { .. })), "{refused:?}");
     assert_eq!(families(&kv), 1, "it stays as it was found");
+}
+
+#[test]
+fn a_claim_asks_for_no_more_members_than_it_wants_and_takes_large_steps_over_families_without_anybody() {
+    let (kv, mut etcd) = world(8);
+    (1..=8).for_each(|root| drop(split(&mut etcd, root, 100)));
+    let calls = kv.calls();
+    claim(&mut coordinator(&kv), 7).expect("one of eight hundred");
+    assert!(kv.calls() - calls < 10, "{} calls", kv.calls() - calls);
+
+    let (kv, mut etcd) = world(300);
+    for root in 1..=300 {
+        for child in split(&mut etcd, root, 2) {
+            acquire(&mut etcd, child);
+        }
+    }
+    let calls = kv.calls();
+    assert!(matches!(claim(&mut coordinator(&kv), 7), Err(ClaimError::NoneAvailable { .. })));
+    assert!(kv.calls() - calls < 50, "{} calls", kv.calls() - calls);
+}
+
+#[test]
+fn a_claim_looks_behind_families_whose_last_members_its_neighbours_are_taking() {
+    let (kv, mut etcd) = world(16);
+    let mut born: Vec<Vec<ShardId>> = (1..=16).map(|root| split(&mut etcd, root, 2)).collect();
+    let is_family = |key: &[u8]| key.windows(8).any(|part| part == b"/family/");
+    let order: Vec<_> = everything(&kv).into_iter().map(|kv| kv.key).filter(|key| is_family(key)).collect();
+    born.sort_by_key(|children| {
+        let name = children[0].to_string();
+        order.iter().position(|key| key.ends_with(name.as_bytes())).expect("a family")
+    });
+    // Eight families are read at once: of the first, both are being taken; of the others, nobody is left.
+    for child in born[1..8].iter().flatten() {
+        acquire(&mut etcd, *child);
+    }
+    let ours = AsyncEtcdCoordinator::over(kv.clone(), EtcdConfig::default()).expect("valid");
+    let mut context = Context::from_waker(Waker::noop());
+    let mut claims = [11, 12, 13].map(|worker| {
+        let mut ours = ours.clone();
+        Box::pin(async move {
+            let scratch = &mut AcquireScratch::new();
+            let claimed = ours.claim_next_available(NOW, TENANT, RUN, WorkerId::new(worker), scratch).await;
+            claimed.map(|view| view.lease.shard())
+        })
+    });
+    let [first, second, third] = &mut claims;
+    assert!(first.as_mut().poll(&mut context).is_pending() && second.as_mut().poll(&mut context).is_pending());
+    for child in born[8..15].iter().flatten() {
+        acquire(&mut etcd, *child);
+    }
+    // The third looks while the others have not yet taken what they found; then all go on.
+    assert!((0..50).all(|_| third.as_mut().poll(&mut context).is_pending()));
+    let mut claimed: [Option<Result<ShardId, ClaimError>>; 3] = Default::default();
+    for _ in 0..1_000 {
+        for (claim, claimed) in claims.iter_mut().zip(&mut claimed).filter(|(_, claimed)| claimed.is_none()) {
+            if let Poll::Ready(answer) = claim.as_mut().poll(&mut context) {
+                *claimed = Some(answer);
+            }
+        }
+    }
+    let claimed = claimed.map(|claimed| claimed.expect("it ends").expect("three of four are free"));
+    let taken: BTreeSet<ShardId> = claimed.into_iter().collect();
+    assert!(taken.len() == 3 && taken.iter().all(|shard| born[0].contains(shard) || born[15].contains(shard)));
 }

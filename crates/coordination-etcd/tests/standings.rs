@@ -4,10 +4,10 @@
 mod fixtures;
 
 use fixtures::{NOW, RUN, TENANT, acquire, bounds, coordinator, everything, inputs, plant, register};
-use tessera_contracts::{CursorUpdate, OpId, ShardId};
+use tessera_contracts::{CursorUpdate, LogicalTime, OpId, ShardId};
 use tessera_coordination::Lease;
 use tessera_coordination::backend::{CoordinationBackend, RunManagement};
-use tessera_coordination::error::CheckpointError;
+use tessera_coordination::error::{CheckpointError, OrderError};
 use tessera_coordination_etcd::kv::{EtcdLeaseId, KeyValue, Op};
 use tessera_coordination_etcd::sim_kv::SimKv;
 use tessera_coordination_etcd::sync::SimEtcdCoordinator;
@@ -67,11 +67,27 @@ fn a_holder_whose_session_the_store_has_ended_is_refused() {
 }
 
 #[test]
-fn a_standing_that_is_gone_costs_a_second_request_and_nothing_else() {
+fn a_standing_that_is_gone_costs_a_second_request_once_and_nothing_else() {
     let (kv, mut etcd, lease) = held();
     let standing = keys_of(&kv, b"/standing/").remove(0).key;
     plant(&kv, vec![Op::delete(standing)]);
-    let calls = kv.calls();
-    checkpoint(&mut etcd, &lease, 11).expect("recorded");
-    assert_eq!(kv.calls() - calls, 2);
+    let calls = [11, 12, 13].map(|op| {
+        let before = kv.calls();
+        checkpoint(&mut etcd, &lease, op).expect("recorded");
+        kv.calls() - before
+    });
+    assert_eq!(calls, [2, 1, 1]);
+}
+
+#[test]
+fn an_order_to_a_holder_whose_session_the_store_has_ended_is_refused() {
+    let (kv, mut etcd, lease) = held();
+    // Past the deadline that the record has, and not past the one that only the owner key has.
+    etcd.renew(LogicalTime::new(NOW.get() + 1_000), TENANT, &lease).expect("renewed");
+    let late = LogicalTime::new(lease.deadline().get() + 500);
+    kv.expire_lease(session(&kv));
+    let stored = everything(&kv);
+    let refused = etcd.request_yield(late, TENANT, lease.key(), lease.fence());
+    assert!(matches!(refused, Err(OrderError::NotLeased { .. })), "{refused:?}");
+    assert_eq!(everything(&kv), stored);
 }

@@ -36,7 +36,7 @@ pub(crate) fn open(path: &Path) -> Result<Store, OpenError> {
     };
     let store = Store::open(path, Arc::new(storage), LOG_BYTES)?;
     // Whoever is here owns the file, so what a crashed creator left behind is nobody's.
-    for leftover in leftovers(path).map_err(io)? {
+    for leftover in leftovers(&fs::canonicalize(path).map_err(io)?).map_err(io)? {
         fs::remove_file(leftover).map_err(io)?;
     }
     Ok(store)
@@ -83,9 +83,13 @@ fn replace_former(path: &Path, former: FileBackend) -> Result<(), OpenError> {
         found => return Err(OpenError::Format { path: path.to_path_buf(), found, known: FORMAT }),
     }
     let rows = tables::all_rows(&database).map_err(unreadable)?;
-    let draft = Draft::begin(path)?;
+    // What a link leads to is replaced, not the link; and who may read it does not change.
+    let real = fs::canonicalize(path).map_err(io)?;
+    let draft = Draft::begin(&real)?;
     draft.store.write(rows.bytes()).map_err(|failed| OpenError::of_load(path, failed))?;
-    fs::rename(draft.finish(), path).and_then(|()| sync_folder(path)).map_err(io)
+    let draft = draft.finish();
+    fs::set_permissions(&draft, fs::metadata(&real).map_err(io)?.permissions()).map_err(io)?;
+    fs::rename(draft, &real).and_then(|()| sync_folder(&real)).map_err(io)
 }
 
 /// A new store under a name of this process.

@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
@@ -149,15 +150,23 @@ fn a_file_of_the_former_format_is_replaced_by_one_with_the_same_records() {
     drop(copy);
     // Another process died while it was doing the same.
     fs::write(folder.join("former.redb.new-4000000"), b"half a database").unwrap();
+    // It is private, and known by another name, too: both stay as they are.
+    fs::set_permissions(&former, fs::Permissions::from_mode(0o600)).unwrap();
+    let link = folder.join("link.redb");
+    symlink(&former, &link).unwrap();
     // The second start finds what the first made.
-    for _ in 0..2 {
-        let mut again = LocalCoordinator::open(&former, config()).unwrap();
+    for name in [&link, &former] {
+        let mut again = LocalCoordinator::open(name, config()).unwrap();
+        let refused = LocalCoordinator::open(&former, config()).unwrap_err();
+        assert!(matches!(refused, OpenError::InUse { .. }), "{refused}");
         assert_eq!((again.get_run(TENANT, RUN).unwrap(), records(&mut again)), (run.clone(), shards.clone()));
         drop(again);
         assert!(fs::read(&former).unwrap().starts_with(b"TESSRUNS"));
     }
     workload.step(&mut LocalCoordinator::open(&former, config()).unwrap()).unwrap();
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "no draft is left");
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(fs::metadata(&former).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 3, "no draft is left");
 }
 
 #[test]

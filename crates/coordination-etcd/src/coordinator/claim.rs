@@ -20,6 +20,7 @@ use tessera_coordination::events::EventKind;
 use tessera_coordination::run::status::RunStatus;
 
 use super::acquire::{Acquired, Granted};
+use super::families::{behind, with_members};
 use super::stored::{ShardPaths, StoredRun, assemble};
 use super::{Inner, failed, is_past, lock, millis};
 use crate::codec::OwnerPart;
@@ -29,6 +30,8 @@ use crate::kv::{Kv, Moment, Op, OpResponse, RangeRequest, RangeResponse, Txn};
 /// Candidates one look wants, at least and at most: twice as many as there are claims under way.
 const WANTED: u32 = 16;
 const WANTED_MAX: u32 = 64;
+/// Members that families are expected to have, of which one request asks for as many as have these.
+const MEMBERS_STEP_MAX: u32 = 1_024;
 /// Windows of held shards one claim looks at before it gives up; the next claim goes on from there.
 const WINDOWS_MAX: u32 = 8;
 /// Runs and workers remembered; forgetting them costs a read, or a cooldown.
@@ -180,11 +183,7 @@ impl<K: Kv> Inner<K> {
         if found.candidates.is_empty() && self.finish_hatching(operation, tenant, run, deadline).await? {
             found = self.find(operation, now, tenant, run, stored, deadline).await?;
         }
-        let taking = |claims: &Claims, shard: &ShardId| claims.taking.contains(&(tenant, ShardKey::new(run, *shard)));
-        {
-            let claims = lock(&self.claims);
-            found.candidates.retain(|shard| !taking(&claims, shard));
-        }
+        found.candidates = self.not_being_taken(tenant, run, found.candidates);
         let start = start_position(worker, found.candidates.len());
         found.candidates.rotate_left(start);
         self.read_ahead(operation, tenant, run, &found.candidates, deadline).await?;
@@ -213,7 +212,8 @@ impl<K: Kv> Inner<K> {
         self.sweep(operation, now, tenant, run, stored, deadline).await
     }
 
-    /// Up to so many shards that nobody holds: those of the index, then those of families.
+    /// Up to so many shards that nobody holds, and that no claim of this coordinator is about to acquire: those of the index,
+    /// then those of families.
     async fn free(
         &self,
         operation: &'static str,
@@ -223,24 +223,37 @@ impl<K: Kv> Inner<K> {
         wanted: u32,
         deadline: Moment,
     ) -> Result<Vec<ShardId>, InfraError> {
+        let free =
+            RangeRequest::of(self.space.indexed(ShardIndex::Free, tenant, run, window)).keys_only().limit(wanted);
+        let mut among = self.space.families(tenant, run, window);
+        let mut members = wanted;
         loop {
-            let free = RangeRequest::of(self.space.indexed(ShardIndex::Free, tenant, run, window));
-            let free = Op::Range(free.keys_only().limit(wanted));
-            let read = Txn::of(vec![free, Op::Range(self.families(tenant, run, window, wanted))]);
+            let read = Txn::of(vec![Op::Range(free.clone()), Op::Range(with_members(among.clone(), members))]);
             let read = self.kv.txn(read, deadline).await.map_err(|error| failed(operation, &error))?;
             let [OpResponse::Range(free), OpResponse::Range(families)] = &read.responses[..] else {
                 return Err(InfraError::corruption(operation, "a window was not answered part by part"));
             };
-            let mut candidates = shards(free);
-            if candidates.len() < wanted as usize {
-                candidates.extend(self.newborn(operation, tenant, run, &families.kvs, deadline).await?);
+            let mut candidates = self.not_being_taken(tenant, run, shards(free));
+            let more = (wanted as usize).saturating_sub(candidates.len());
+            if more > 0 {
+                let newborn = self.newborn(operation, tenant, run, &families.kvs, more, deadline).await?;
+                candidates.extend(self.not_being_taken(tenant, run, newborn));
                 candidates.truncate(wanted as usize);
             }
-            // Families that had nobody left are gone now; there may be others behind them.
-            if !candidates.is_empty() || !families.more {
+            let (Some(last), true, true) = (families.kvs.last(), families.more, candidates.is_empty()) else {
                 return Ok(candidates);
-            }
+            };
+            // Nobody is left in these families but who is being taken. Where there are many of them, larger steps are
+            // taken, so that a claim does not ask once for every few.
+            among = behind(among, last);
+            members = members.saturating_mul(2).min(MEMBERS_STEP_MAX.max(wanted));
         }
+    }
+
+    fn not_being_taken(&self, tenant: TenantId, run: RunId, mut shards: Vec<ShardId>) -> Vec<ShardId> {
+        let claims = lock(&self.claims);
+        shards.retain(|shard| !claims.taking.contains(&(tenant, ShardKey::new(run, *shard))));
+        shards
     }
 
     /// Looks for held shards whose holder is gone or late.

@@ -24,6 +24,8 @@ pub(super) enum Guard {
     SessionStands,
     /// It is exactly as it was seen, be it absent: nobody renewed or took it meanwhile.
     Untouched,
+    /// If somebody held the shard, their session stands: the operation is not the holder's, but about a holder.
+    HolderAsSeen,
     /// Nothing: the operation is not the holder's.
     Nothing,
 }
@@ -83,7 +85,7 @@ impl<'s> Transition<'s> {
         }
         match (self.guard, &before.owner) {
             (Guard::SessionStands, Some(_)) if standing.is_some() => {}
-            (Guard::SessionStands, Some(owner)) => {
+            (Guard::SessionStands | Guard::HolderAsSeen, Some(owner)) => {
                 compares.push(Compare::attached_to(paths.owner.clone(), owner.lease));
             }
             (Guard::SessionStands, None) => compares.push(Compare::exists(paths.owner.clone())),
@@ -91,7 +93,7 @@ impl<'s> Transition<'s> {
                 let revision = owner.map_or(Revision(0), |owner| owner.revision);
                 compares.push(Compare::unchanged_since(paths.owner.clone(), revision));
             }
-            (Guard::Nothing, _) => {}
+            (Guard::HolderAsSeen, None) | (Guard::Nothing, _) => {}
         }
         let mut success = vec![Op::put(paths.hot.clone(), HotView::of(next).encode())];
         if next.spec != before.record.spec || next.spawned != before.record.spawned {
@@ -118,7 +120,7 @@ impl<'s> Transition<'s> {
         let failure = match self.guard {
             // Whoever meant to take the shard and lost has mostly lost it for good, and looks again if not.
             Guard::Untouched => Vec::new(),
-            Guard::SessionStands | Guard::Nothing => paths.reads(),
+            Guard::SessionStands | Guard::HolderAsSeen | Guard::Nothing => paths.reads(),
         };
         (Txn { compares, success, failure }, reads_from)
     }
@@ -135,6 +137,7 @@ impl<K: Kv> Inner<K> {
         let (before, next, owner) = (transition.before, transition.next, transition.owner);
         let session = transition.stands_by();
         let standing = session.and_then(|session| self.standing(next.tenant, next.key.run, session));
+        let by_standing = session.filter(|_| standing.is_some());
         let (mut txn, reads_from) = transition.into_txn(&self.space, standing);
         let answer = if txn.success.len() >= LARGE_OPS {
             // As in a batch: what only a loser wants to read is not on the way of every winner.
@@ -151,6 +154,12 @@ impl<K: Kv> Inner<K> {
             }
             Ok(answer) => {
                 let fresh = self.reread(operation, before, &answer.responses, deadline).await?;
+                if let Some(session) = by_standing
+                    && fresh.as_ref().is_some_and(|fresh| fresh.hot_revision == before.hot_revision)
+                {
+                    // Nobody wrote, so it was the standing that was missed: another run may have had this one's name.
+                    self.forget_standing(next.tenant, next.key.run, session);
+                }
                 self.remember(next, fresh.as_ref());
                 Ok(Commit::Lost(fresh.map(Box::new)))
             }

@@ -22,16 +22,23 @@ const COUNTED_MAX: u32 = 4_096;
 impl<K: Kv> Inner<K> {
     /// Asks for families that have so many members, if they have the fewest they can have.
     pub(super) fn families(&self, tenant: TenantId, run: RunId, window: Window, members: u32) -> RangeRequest {
-        RangeRequest::of(self.space.families(tenant, run, window)).limit(members.div_ceil(MEMBERS_MIN))
+        with_members(self.space.families(tenant, run, window), members)
     }
 
-    /// The members of these families that nobody has touched. A family that has none left is removed.
+    /// Counts one if somebody has ever held the shard.
+    pub(super) fn is_touched(&self, tenant: TenantId, key: ShardKey) -> Op {
+        Op::Range(RangeRequest::one(self.space.hot(tenant, key)).count_only())
+    }
+
+    /// Members of these families that nobody has touched: all of them, or somewhat more than are wanted. A family that is
+    /// seen to have none left is removed.
     pub(super) async fn newborn(
         &self,
         operation: &'static str,
         tenant: TenantId,
         run: RunId,
         families: &[KeyValue],
+        wanted: usize,
         deadline: Moment,
     ) -> Result<Vec<ShardId>, InfraError> {
         let mut members = Vec::new();
@@ -41,9 +48,13 @@ impl<K: Kv> Inner<K> {
         }
         let (mut untouched, mut has_any) = (Vec::new(), vec![false; families.len()]);
         for some in members.chunks(self.config.txn_ops_max) {
-            let hot =
-                |child: ShardId| RangeRequest::one(self.space.hot(tenant, ShardKey::new(run, child))).count_only();
-            let reads = Txn::of(some.iter().map(|(_, child)| Op::Range(hot(*child))).collect());
+            if untouched.len() >= wanted {
+                // Nobody looked at these.
+                some.iter().for_each(|(family, _)| has_any[*family] = true);
+                continue;
+            }
+            let read = |child: ShardId| self.is_touched(tenant, ShardKey::new(run, child));
+            let reads = Txn::of(some.iter().map(|(_, child)| read(*child)).collect());
             let read = self.kv.txn(reads, deadline).await.map_err(|error| failed(operation, &error))?;
             for ((family, child), answer) in some.iter().zip(&read.responses) {
                 if matches!(answer, OpResponse::Range(hot) if hot.count == 0) {
@@ -79,13 +90,24 @@ impl<K: Kv> Inner<K> {
         loop {
             let read = RangeRequest::of(keys.clone()).limit(PAGE);
             let families = self.kv.range(read, deadline).await.map_err(|error| failed(operation, &error))?;
-            count += self.newborn(operation, tenant, run, &families.kvs, deadline).await?.len() as u32;
+            count += self.newborn(operation, tenant, run, &families.kvs, usize::MAX, deadline).await?.len() as u32;
             let (Some(last), true) = (families.kvs.last(), families.more && count < COUNTED_MAX) else {
                 return Ok(count);
             };
-            if let Keys::Range { start, .. } = &mut keys {
-                *start = [&last.key[..], b"0"].concat().into();
-            }
+            keys = behind(keys, last);
         }
+    }
+}
+
+/// Asks for families among these keys, as [`Inner::families`] does.
+pub(super) fn with_members(keys: Keys, members: u32) -> RangeRequest {
+    RangeRequest::of(keys).limit(members.div_ceil(MEMBERS_MIN))
+}
+
+/// What of a range lies behind this one.
+pub(super) fn behind(keys: Keys, last: &KeyValue) -> Keys {
+    match keys {
+        Keys::Range { end, .. } => Keys::Range { start: [&last.key[..], b"\0"].concat().into(), end },
+        other => other,
     }
 }

@@ -4,14 +4,15 @@
 //! all acquires and renewals of a run for that long, and most of them carry no read for it. With an age of zero each has
 //! its own, read in the same transaction.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
-use tessera_contracts::{LogicalTime, RunId, ShardId, TenantId};
+use tessera_contracts::{LogicalTime, RunId, ShardId, ShardKey, TenantId};
 use tessera_coordination::record::snapshot::CapacityHint;
 
 use super::stored::StoredRun;
 use super::{Inner, is_past, lock};
-use crate::codec::OwnerPart;
+use crate::codec::{FamilyPart, OwnerPart};
 use crate::keyspace::{ShardIndex, Window};
 use crate::kv::{Kv, Moment, Op, OpResponse, RangeRequest, RangeResponse, Txn};
 
@@ -19,6 +20,10 @@ use crate::kv::{Kv, Moment, Op, OpResponse, RangeRequest, RangeResponse, Txn};
 /// exact count would cost the server time with every shard there is, and counters of what is free would make every two
 /// claims of a run collide.
 const HINT_SHARDS: u32 = 32;
+/// Answers to [`Inner::capacity_reads`].
+const ANSWERS: usize = 4;
+/// How often a hint is read before it is given up, because families come and go meanwhile.
+const READS_MAX: usize = 3;
 /// Runs of which a hint is kept.
 const KEPT_MAX: usize = 4_096;
 
@@ -116,18 +121,43 @@ impl<K: Kv> Inner<K> {
         now: LogicalTime,
         deadline: Moment,
     ) -> CapacityHint {
-        use OpResponse::Range;
-        let hint = match answers {
-            [Range(free), Range(held), Range(owners), Range(families)] => {
-                let newborn = self.newborn("capacity hint", tenant, run, &families.kvs, deadline).await;
-                let newborn = i64::try_from(newborn.unwrap_or_default().len()).unwrap_or(0);
-                // Families that were not read are taken to be like those that were.
-                let read = i64::try_from(families.kvs.len()).unwrap_or(0).max(1);
-                self.hint(free.count + newborn * families.count / read, held.count, owners, window, now)
-            }
-            _ => CapacityHint::default(),
-        };
+        let hint = self.hint_from(answers.into(), tenant, run, window, now, deadline).await.unwrap_or_default();
         self.keep_hint(tenant, run, hint);
         hint
+    }
+
+    /// Where there are families, everything is read once more, together with who of them is untouched: numbers of different
+    /// moments would add up to what never was.
+    async fn hint_from(
+        &self,
+        mut answers: Cow<'_, [OpResponse]>,
+        tenant: TenantId,
+        run: RunId,
+        window: Window,
+        now: LogicalTime,
+        deadline: Moment,
+    ) -> Option<CapacityHint> {
+        use OpResponse::Range;
+        let mut asked: Vec<ShardId> = Vec::new();
+        for _ in 0..READS_MAX {
+            let [Range(free), Range(held), Range(owners), Range(families), hot @ ..] = &answers[..] else {
+                return None;
+            };
+            let members = families.kvs.iter().map(|kv| FamilyPart::decode(&kv.value).map(|part| part.children));
+            let members = members.collect::<Result<Vec<_>, _>>().ok()?.concat();
+            let some = &members[..members.len().min(self.config.txn_ops_max - ANSWERS)];
+            if some == asked {
+                let untouched = hot.iter().filter(|hot| matches!(hot, Range(hot) if hot.count == 0)).count();
+                // Members and families that were not asked about are taken to be like those that were.
+                let untouched = untouched * members.len() / asked.len().max(1);
+                let untouched = i64::try_from(untouched).ok()? * families.count / (families.kvs.len().max(1) as i64);
+                return Some(self.hint(free.count + untouched, held.count, owners, window, now));
+            }
+            let mut reads = self.capacity_reads(tenant, run, window);
+            reads.extend(some.iter().map(|child| self.is_touched(tenant, ShardKey::new(run, *child))));
+            asked = some.to_vec();
+            answers = self.kv.txn(Txn::of(reads), deadline).await.ok()?.responses.into();
+        }
+        None
     }
 }

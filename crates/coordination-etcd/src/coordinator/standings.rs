@@ -60,6 +60,14 @@ impl<K: Kv> Inner<K> {
         standings.known.insert(name, None);
         Some(BeingWritten { inner: self, name, path: self.space.standing(tenant, run, lease).into() })
     }
+
+    /// It is not there any more: the next acquire writes it again.
+    pub(super) fn forget_standing(&self, tenant: TenantId, run: RunId, lease: EtcdLeaseId) {
+        let mut standings = lock(&self.standings);
+        if matches!(standings.known.get(&(tenant, run, lease)), Some(Some(_))) {
+            standings.known.remove(&(tenant, run, lease));
+        }
+    }
 }
 
 impl<K: Kv> BeingWritten<'_, K> {

@@ -321,7 +321,7 @@ impl<K: Kv + Clone> AsyncRunManagement for AsyncEtcdCoordinator<K> {
             let event = Some(EventKind::ShardOrdered { shard: key.shard, order });
             Ok::<_, OrderError>(Step::Store { next: next.into(), answer: IdempotentOutcome::Executed(()), event })
         };
-        let done = self.inner.mutate("order", tenant, key, Guard::Nothing, decide).await?;
+        let done = self.inner.mutate("order", tenant, key, Guard::HolderAsSeen, decide).await?;
         tell(done, now, tenant, key.run, events);
         Ok(())
     }
