@@ -300,7 +300,7 @@ impl NodeBuilder {
                 PrefixMap::new(selector, lanes.max(usize::from(lane.0) + 1)).expect("lanes are counted by a byte");
             let fresh = fresh_seed().expect("the system gives random numbers, as it did when the node started");
             let node = LaneNode::new(dht.clone(), Identity::from_seed(&seed), map, lane, *fresh, clock.early());
-            DhtLane::new(node, clock, seeds.clone(), flags.clone())
+            DhtLane::new(Box::new(node), clock, seeds.clone(), flags.clone())
         })
         .map_err(|error| match error {
             runtime::StartError::Io { error, .. } if error.kind() == std::io::ErrorKind::AddrInUse => {

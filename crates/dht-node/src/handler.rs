@@ -79,7 +79,8 @@ const INTRODUCED: Kind = Kind::new(0x80);
 /// One lane.
 #[derive(Debug)]
 pub(crate) struct DhtLane {
-    node: LaneNode<Identity>,
+    /// Five kilobytes: on its own, it is not moved over the stack of the thread that makes the lane.
+    node: Box<LaneNode<Identity>>,
     clock: Clock,
     seeds: Arc<Vec<Contact>>,
     flags: Arc<Flags>,
@@ -106,7 +107,12 @@ enum Youth {
 }
 
 impl DhtLane {
-    pub(crate) fn new(node: LaneNode<Identity>, clock: Clock, seeds: Arc<Vec<Contact>>, flags: Arc<Flags>) -> Self {
+    pub(crate) fn new(
+        node: Box<LaneNode<Identity>>,
+        clock: Clock,
+        seeds: Arc<Vec<Contact>>,
+        flags: Arc<Flags>,
+    ) -> Self {
         Self {
             node,
             clock,

@@ -52,7 +52,7 @@ enum SnapshotStep {
 #[derive(Debug)]
 pub(crate) struct Lane<H> {
     handler: H,
-    pub(crate) cx: Context,
+    pub(crate) cx: Box<Context>,
     inlets: Vec<Inlet>,
     drain: Drain,
     handoffs: Handoffs,
@@ -73,7 +73,7 @@ pub(crate) struct Lane<H> {
 }
 
 impl<H: Handler> Lane<H> {
-    pub(crate) fn new(handler: H, cx: Context) -> Self {
+    pub(crate) fn new(handler: H, cx: Box<Context>) -> Self {
         Self {
             handler,
             cx,
@@ -387,7 +387,7 @@ pub(in crate::lane) mod tests {
         let map = Arc::new(PrefixMap::new(Selector::default(), 2).unwrap());
         let mut lanes = [0, 1].map(|lane| {
             let cx = Context::new(LaneIndex(lane), &config, map.clone(), [lane; 32], LaneTime(0), Arc::default());
-            Lane::new(Busy::default(), cx)
+            Lane::new(Busy::default(), Box::new(cx))
         });
         for (src, dst) in [(0, 1), (1, 0), (0, 0), (1, 1)] {
             let (src_lane, dst_lane) = (LaneIndex(src as u8), LaneIndex(dst as u8));

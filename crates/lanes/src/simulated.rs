@@ -132,7 +132,8 @@ impl<H: Handler> VirtualNode<H> {
         let (bed, pressure) = (Bed::alone(), Arc::new(Pressure::default()));
         let mut seed = [0; 32];
         self.rng.fill_bytes(&mut seed);
-        let mut cx = Context::new(index, &self.config.lane, self.map.clone(), seed, self.now, counters.clone());
+        let mut cx =
+            Box::new(Context::new(index, &self.config.lane, self.map.clone(), seed, self.now, counters.clone()));
         let mut writer = None;
         let mut recovered = None;
         if let Some(log) = self.config.log {

@@ -137,8 +137,9 @@ pub(super) enum Ending {
     Stopped,
 }
 
-/// Runs a lane to its end and reports it.
-pub(super) fn run<H: Handler>(seat: Seat<H::Command>, handler: impl FnOnce() -> H, cx: Context) {
+/// Runs a lane to its end and reports it. What it needs comes in boxes: every frame below the loop that held it would keep its
+/// stack for as long as the lane lives.
+pub(super) fn run<H: Handler>(seat: Box<Seat<H::Command>>, handler: impl FnOnce() -> H, cx: Box<Context>) {
     let (lane, reports, pulse) = (seat.lane, seat.reports.clone(), seat.pulse.clone());
     let ending = catch_unwind(AssertUnwindSafe(move || live(seat, handler, cx))).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
@@ -151,7 +152,7 @@ pub(super) fn run<H: Handler>(seat: Seat<H::Command>, handler: impl FnOnce() -> 
     let _ = reports.send(Request::Ended { lane, pulse, ending });
 }
 
-fn live<H: Handler>(seat: Seat<H::Command>, handler: impl FnOnce() -> H, cx: Context) -> io::Result<Ending> {
+fn live<H: Handler>(seat: Box<Seat<H::Command>>, handler: impl FnOnce() -> H, cx: Box<Context>) -> io::Result<Ending> {
     pin(&seat);
     match opened(&seat, handler, cx)? {
         Some(mut lane) => turn_for_ever(&seat, &mut lane),
@@ -165,7 +166,7 @@ fn live<H: Handler>(seat: Seat<H::Command>, handler: impl FnOnce() -> H, cx: Con
 fn opened<H: Handler>(
     seat: &Seat<H::Command>,
     handler: impl FnOnce() -> H,
-    mut cx: Context,
+    mut cx: Box<Context>,
 ) -> io::Result<Option<Box<Lane<H>>>> {
     cx.fence = seat.pulse.fenced.clone();
     let mut recovered = Vec::new();

@@ -47,12 +47,12 @@ where
         let (commands, command_inbox) = command_queue(self.config.commands_max);
         let mut seed = [0u8; 32];
         getrandom(&mut seed, GetRandomFlags::empty())?;
-        let mut cx = Context::new(index, &self.config.lane, self.map.clone(), seed, self.now(), counters);
+        let mut cx = Box::new(Context::new(index, &self.config.lane, self.map.clone(), seed, self.now(), counters));
         let (tracer, traces) = Tracer::new(self.config.lane.trace_every, self.config.traces_max);
         cx.tracer = tracer;
         self.shared.add_trace(traces);
         let alone = self.config.lanes <= self.cores.len();
-        let seat = Seat {
+        let seat = Box::new(Seat {
             lane: index,
             restarted,
             core: (self.config.pin && !self.cores.is_empty()).then(|| self.cores[place % self.cores.len()]),
@@ -68,7 +68,7 @@ where
             log: self.log.as_ref().map(|(directory, config, _)| (directory.clone(), *config)),
             orphans: orphans.clone(),
             reports: self.requests.clone(),
-        };
+        });
         // Links first: the lane finds them in its mail before its handler starts. The others get theirs once it lives.
         let sizes = self.config.lane.rings;
         let mut for_others = Vec::new();
