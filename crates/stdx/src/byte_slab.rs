@@ -60,6 +60,8 @@ pub struct ByteSlab {
     free_heads: [u32; CLASSES],
     /// One bit per class that has a free block, so that the smallest that fits is found at once.
     free_classes: u32,
+    /// Nothing was ever stored: the blocks that the slab begins with are not marked yet, so that it touches no memory at all.
+    fresh: bool,
     slab: u32,
     len: u32,
     used_bytes: u32,
@@ -92,24 +94,17 @@ impl ByteSlab {
     /// With a power of two, one value may fill the slab; otherwise the longest value is the largest power of two below.
     pub fn with_capacity(capacity_bytes: u32) -> Self {
         let units = capacity_bytes.div_ceil(UNIT_BYTES).min(u32::MAX / UNIT_BYTES);
-        let mut slab = Self {
+        Self {
             storage: vec![0; units as usize * UNIT_BYTES as usize].into_boxed_slice(),
             units: vec![u64::from(INSIDE); units as usize].into_boxed_slice(),
             free_heads: [NO_BLOCK; CLASSES],
             free_classes: 0,
+            fresh: true,
             slab: next_slab_number(),
             len: 0,
             used_bytes: 0,
             occupied_bytes: 0,
-        };
-        // The largest blocks first: each starts at a multiple of its own size, so its other half is found by one bit.
-        let mut unit = 0;
-        while unit < units {
-            let class = (units - unit).ilog2();
-            slab.push_free(unit, class);
-            unit += 1 << class;
         }
-        slab
     }
 
     /// Stores a copy of `value`. An empty value takes no room and always succeeds.
@@ -234,7 +229,8 @@ impl ByteSlab {
 
     /// The longest value that [`insert`](Self::insert) would take now.
     pub fn available_bytes(&self) -> usize {
-        self.free_classes.checked_ilog2().map_or(0, |class| class_bytes(class) as usize)
+        let class = if self.fresh { self.units.len().checked_ilog2() } else { self.free_classes.checked_ilog2() };
+        class.map_or(0, |class| class_bytes(class) as usize)
     }
 
     /// The size of the slab.

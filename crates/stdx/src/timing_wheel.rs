@@ -70,8 +70,8 @@ impl<T> TimingWheel<T> {
         wheel
     }
 
-    /// The same, but beyond a first few timers memory is taken as they come, in doublings, and kept: for many wheels of which
-    /// few are ever full.
+    /// The same, but memory is taken as timers come and kept: none before the first, then for a few, then in doublings. For many
+    /// wheels of which few are ever full, and some never used.
     ///
     /// # Panics
     ///
@@ -80,11 +80,11 @@ impl<T> TimingWheel<T> {
         assert!(capacity < NO_TIMER, "the last index marks the end of a list");
         Self {
             now,
-            timers: Vec::with_capacity(FIRST_TIMERS.min(capacity as usize)),
+            timers: Vec::new(),
             capacity,
             free_head: NO_TIMER,
             len: 0,
-            queues: Vec::with_capacity(FIRST_LEVELS * SLOTS),
+            queues: Vec::new(),
             occupied: [0; LEVELS],
         }
     }
@@ -94,6 +94,10 @@ impl<T> TimingWheel<T> {
         let index = match self.free_head {
             NO_TIMER if self.timers.len() == self.capacity as usize => return Err(WheelFull(value)),
             NO_TIMER => {
+                if self.timers.capacity() == 0 {
+                    self.timers.reserve_exact(FIRST_TIMERS.min(self.capacity as usize));
+                    self.queues.reserve_exact(FIRST_LEVELS * SLOTS);
+                }
                 self.timers.push(Timer::VACANT);
                 self.timers.len() as u32 - 1
             }
@@ -260,8 +264,8 @@ const DIGIT_BITS: u32 = 6;
 const SLOTS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
 const NO_TIMER: u32 = u32::MAX;
-/// Timers a growing wheel has room for from the start, and levels: if a tick is a millisecond, those of the next twelve days.
-const FIRST_TIMERS: usize = 64;
+/// Timers a growing wheel has room for once it has one, and levels: if a tick is a millisecond, those of the next twelve days.
+const FIRST_TIMERS: usize = 16;
 const FIRST_LEVELS: usize = 5;
 
 struct Timer<T> {
@@ -356,8 +360,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_wheel_behaves_like_an_ordered_map(start in span(), steps in steps()) {
-            let mut wheel = TimingWheel::with_capacity(CAPACITY as u32, start);
+        fn a_wheel_behaves_like_an_ordered_map(start in span(), steps in steps(), growing: bool) {
+            let make = if growing { TimingWheel::growing } else { TimingWheel::with_capacity };
+            let mut wheel = make(CAPACITY as u32, start);
             let mut model = Model { now: start, inserted: 0, running: BTreeMap::new() };
             let mut handles: Vec<(TimerHandle, (u64, usize))> = Vec::new();
             for step in steps {
@@ -513,6 +518,17 @@ mod tests {
         assert_eq!(wheel.cancel(first), None);
         assert_eq!(wheel.pop_due(1), Some((1, "second")));
         assert_eq!(wheel.cancel(second), None);
+    }
+
+    #[test]
+    fn a_growing_wheel_takes_no_memory_before_its_first_timer_and_then_little() {
+        let mut wheel = TimingWheel::growing(1 << 16, 0);
+        let room = |wheel: &TimingWheel<u32>| (wheel.timers.capacity(), wheel.queues.capacity());
+        assert_eq!((wheel.pop_due(1), wheel.next_wake(), room(&wheel)), (None, None, (0, 0)));
+        wheel.insert(9, 1).expect("there is room");
+        assert_eq!(room(&wheel), (FIRST_TIMERS, FIRST_LEVELS * SLOTS));
+        let full = TimingWheel::<u32>::with_capacity(100, 0);
+        assert_eq!((full.timers.capacity(), full.queues.len()), (100, LEVELS * SLOTS), "another takes all at once");
     }
 
     #[test]

@@ -34,6 +34,9 @@ impl ByteSlab {
             capacity_bytes: self.capacity_bytes(),
         };
         let class = class_for(length).ok_or(full)?;
+        if self.fresh {
+            self.mark_first_blocks();
+        }
         let fitting = self.free_classes & (u32::MAX << class);
         if fitting == 0 {
             return Err(full);
@@ -43,6 +46,18 @@ impl ByteSlab {
         self.unlink_free(unit, class_found);
         self.trim(unit, class_found, class);
         Ok((unit, class))
+    }
+
+    /// The largest blocks first: each starts at a multiple of its own size, so its other half is found by one bit.
+    #[cold]
+    fn mark_first_blocks(&mut self) {
+        self.fresh = false;
+        let (mut unit, units) = (0, self.units.len() as u32);
+        while unit < units {
+            let class = (units - unit).ilog2();
+            self.push_free(unit, class);
+            unit += 1 << class;
+        }
     }
 
     pub(super) fn state(&self, unit: u32) -> BlockState {

@@ -10,6 +10,10 @@ use std::collections::HashMap;
 impl ByteSlab {
     /// Walks all blocks and lists and asserts what must hold between operations.
     fn assert_consistent(&self) {
+        if self.fresh {
+            assert_eq!((self.len, self.occupied_bytes, self.free_classes), (0, 0, 0));
+            return;
+        }
         let units = self.units.len() as u32;
         let (mut unit, mut taken, mut taken_bytes) = (0, 0, 0);
         let mut free_blocks = Vec::new();
@@ -47,6 +51,21 @@ impl ByteSlab {
         listed.sort_unstable();
         free_blocks.sort_unstable();
         assert_eq!(listed, free_blocks, "every free block is in the list of its class, once");
+    }
+}
+
+#[test]
+fn a_slab_touches_no_memory_before_its_first_value() {
+    for capacity in [16, 1 << 10, 3000] {
+        let mut slab = ByteSlab::with_capacity(capacity);
+        let whole = slab.available_bytes();
+        assert!(slab.get(ByteSlot::EMPTY).is_some() && slab.insert(&[]).is_ok());
+        let clean = |slab: &ByteSlab| slab.storage.iter().all(|b| *b == 0) && slab.units.iter().all(|unit| *unit == 0);
+        assert!(clean(&slab), "zero is what the system gives");
+        assert!(slab.insert(&vec![1; whole + 1]).is_err());
+        let value = slab.insert(&vec![1; whole]).expect("the largest value is taken");
+        assert!(!clean(&slab) && slab.remove(value) && slab.available_bytes() == whole);
+        slab.assert_consistent();
     }
 }
 
