@@ -45,9 +45,8 @@ pub const FIRST_ENTRIES: usize = 256;
 #[derive(Debug, Clone)]
 struct Entry<K, V> {
     key: K,
-    /// `None` while the entry waits on the free list.
-    value: Option<V>,
-    /// Next entry with the same hash bucket, or next free entry.
+    value: V,
+    /// Next entry with the same hash bucket.
     chain: u32,
     newer: u32,
     older: u32,
@@ -56,17 +55,16 @@ struct Entry<K, V> {
 /// A fixed-capacity map in order of use.
 #[derive(Debug, Clone)]
 pub struct KeyedLru<K, V> {
+    /// Without holes: the last one moves to where one is taken out.
     entries: Vec<Entry<K, V>>,
     /// First entry of each chain. Buckets from `half` on took over part of the chain of the bucket `half` before them.
     buckets: Vec<u32>,
     /// The largest power of two that is at most the number of buckets.
     half: usize,
     capacity: usize,
-    len: usize,
     seed: u64,
     newest: u32,
     oldest: u32,
-    free: u32,
 }
 
 /// Bytes in use and reserved by several tables together.
@@ -88,29 +86,19 @@ impl<K: LruKey, V> KeyedLru<K, V> {
         let first = first.min(capacity);
         let mut buckets = Vec::with_capacity(first * BUCKETS_PER_ENTRY);
         buckets.push(NONE);
-        Self {
-            entries: Vec::with_capacity(first),
-            buckets,
-            half: 1,
-            capacity,
-            len: 0,
-            seed,
-            newest: NONE,
-            oldest: NONE,
-            free: NONE,
-        }
+        Self { entries: Vec::with_capacity(first), buckets, half: 1, capacity, seed, newest: NONE, oldest: NONE }
     }
 
     /// How many entries are held.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        self.entries.len()
     }
 
     /// Whether nothing is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.entries.is_empty()
     }
 
     /// How many entries fit.
@@ -130,19 +118,19 @@ impl<K: LruKey, V> KeyedLru<K, V> {
     /// The value under `key`, without counting as a use.
     #[must_use]
     pub fn peek(&self, key: &K) -> Option<&V> {
-        self.find(key).and_then(|at| self.entries[at as usize].value.as_ref())
+        self.find(key).map(|at| &self.entries[at as usize].value)
     }
 
     /// The same, to be changed.
     pub fn peek_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.find(key).and_then(|at| self.entries[at as usize].value.as_mut())
+        self.find(key).map(|at| &mut self.entries[at as usize].value)
     }
 
     /// The value under `key`, which becomes the most recently used.
     pub fn get(&mut self, key: &K) -> Option<&mut V> {
         let at = self.find(key)?;
         self.make_newest(at);
-        self.entries[at as usize].value.as_mut()
+        Some(&mut self.entries[at as usize].value)
     }
 
     /// The value under `key`, which becomes the most recently used once the map is more than half full.
@@ -151,7 +139,7 @@ impl<K: LruKey, V> KeyedLru<K, V> {
     /// order of use comes out right where it is needed, and a map with room to spare is not written to by those who read:
     /// to move an entry touches three others, and on the way of a datagram all of them are out of the cache.
     pub fn get_lazily(&mut self, key: &K) -> Option<&mut V> {
-        if self.len * 2 > self.capacity { self.get(key) } else { self.peek_mut(key) }
+        if self.len() * 2 > self.capacity { self.get(key) } else { self.peek_mut(key) }
     }
 
     /// Puts `value` under `key` as the most recently used, and gives back what had to go: the old value of the same
@@ -160,25 +148,16 @@ impl<K: LruKey, V> KeyedLru<K, V> {
         if let Some(slot) = self.get(&key) {
             return Some((key, core::mem::replace(slot, value)));
         }
-        let evicted = if self.len == self.capacity { self.pop_oldest() } else { None };
+        let evicted = if self.len() == self.capacity { self.pop_oldest() } else { None };
         reserve_within(&mut self.entries, self.capacity);
-        while self.buckets.len() < (self.len + 1) * BUCKETS_PER_ENTRY {
+        while self.buckets.len() < (self.len() + 1) * BUCKETS_PER_ENTRY {
             self.add_bucket();
         }
         let bucket = self.bucket_of(&key);
-        let entry = Entry { key, value: Some(value), chain: self.buckets[bucket], newer: NONE, older: NONE };
-        let at = if self.free == NONE {
-            self.entries.push(entry);
-            (self.entries.len() - 1) as u32
-        } else {
-            let at = self.free;
-            self.free = self.entries[at as usize].chain;
-            self.entries[at as usize] = entry;
-            at
-        };
+        let at = self.entries.len() as u32;
+        self.entries.push(Entry { key, value, chain: self.buckets[bucket], newer: NONE, older: NONE });
         self.buckets[bucket] = at;
         self.link_newest(at);
-        self.len += 1;
         evicted
     }
 
@@ -186,7 +165,7 @@ impl<K: LruKey, V> KeyedLru<K, V> {
     pub fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
         let at = match self.find(&key) {
             Some(at) => {
-                if self.len * 2 > self.capacity {
+                if self.len() * 2 > self.capacity {
                     self.make_newest(at);
                 }
                 at
@@ -196,18 +175,18 @@ impl<K: LruKey, V> KeyedLru<K, V> {
                 self.newest
             }
         };
-        self.entries[at as usize].value.as_mut().expect("found, or inserted above: no free entry is in a chain")
+        &mut self.entries[at as usize].value
     }
 
     /// Takes `key` out.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let at = self.find(key)?;
-        self.take(at).map(|(_, value)| value)
+        Some(self.take(at).1)
     }
 
     /// Takes the least recently used entry out.
     pub fn pop_oldest(&mut self) -> Option<(K, V)> {
-        if self.oldest == NONE { None } else { self.take(self.oldest) }
+        if self.oldest == NONE { None } else { Some(self.take(self.oldest)) }
     }
 
     /// All entries, the most recently used first.
@@ -216,7 +195,7 @@ impl<K: LruKey, V> KeyedLru<K, V> {
         core::iter::from_fn(move || {
             let entry = self.entries.get(at as usize)?;
             at = entry.older;
-            entry.value.as_ref().map(|value| (&entry.key, value))
+            Some((&entry.key, &entry.value))
         })
     }
 
@@ -226,7 +205,7 @@ impl<K: LruKey, V> KeyedLru<K, V> {
         core::iter::from_fn(move || {
             let entry = self.entries.get(at as usize)?;
             at = entry.newer;
-            entry.value.as_ref().map(|value| (&entry.key, value))
+            Some((&entry.key, &entry.value))
         })
     }
 
@@ -234,7 +213,7 @@ impl<K: LruKey, V> KeyedLru<K, V> {
     pub fn sample(&self, random: u64, count: usize) -> impl Iterator<Item = (&K, &V)> {
         let start = ((u128::from(random) * self.entries.len() as u128) >> 64) as usize;
         let around = self.entries[start..].iter().chain(&self.entries[..start]);
-        around.filter_map(|entry| entry.value.as_ref().map(|value| (&entry.key, value))).take(count)
+        around.map(|entry| (&entry.key, &entry.value)).take(count)
     }
 
     fn bucket_of(&self, key: &K) -> usize {
@@ -260,7 +239,7 @@ impl<K: LruKey, V> KeyedLru<K, V> {
     }
 
     fn find(&self, key: &K) -> Option<u32> {
-        if self.len == 0 {
+        if self.is_empty() {
             return None; // Scores, above all, are asked about often and kept of few.
         }
         let mut at = self.buckets[self.bucket_of(key)];
@@ -273,26 +252,32 @@ impl<K: LruKey, V> KeyedLru<K, V> {
         None
     }
 
-    fn take(&mut self, at: u32) -> Option<(K, V)> {
-        let key = self.entries[at as usize].key;
-        let bucket = self.bucket_of(&key);
-        let next = self.entries[at as usize].chain;
-        if self.buckets[bucket] == at {
-            self.buckets[bucket] = next;
-        } else {
-            let mut before = self.buckets[bucket];
-            while self.entries[before as usize].chain != at {
-                before = self.entries[before as usize].chain;
-            }
-            self.entries[before as usize].chain = next;
-        }
+    fn take(&mut self, at: u32) -> (K, V) {
+        self.lead(at, self.entries[at as usize].chain);
         self.unlink(at);
-        let entry = &mut self.entries[at as usize];
-        entry.chain = self.free;
-        let value = entry.value.take();
-        self.free = at;
-        self.len -= 1;
-        value.map(|value| (key, value))
+        let last = (self.entries.len() - 1) as u32;
+        if at != last {
+            self.lead(last, at);
+            let (newer, older) = (self.entries[last as usize].newer, self.entries[last as usize].older);
+            *self.older_of(newer) = at;
+            *self.newer_of(older) = at;
+        }
+        let Entry { key, value, .. } = self.entries.swap_remove(at as usize);
+        (key, value)
+    }
+
+    /// What led to the entry at `from` in the chain of its bucket leads to `to`.
+    fn lead(&mut self, from: u32, to: u32) {
+        let bucket = self.bucket_of(&self.entries[from as usize].key);
+        let mut before = self.buckets[bucket];
+        if before == from {
+            self.buckets[bucket] = to;
+            return;
+        }
+        while self.entries[before as usize].chain != from {
+            before = self.entries[before as usize].chain;
+        }
+        self.entries[before as usize].chain = to;
     }
 
     fn make_newest(&mut self, at: u32) {
@@ -304,14 +289,8 @@ impl<K: LruKey, V> KeyedLru<K, V> {
 
     fn unlink(&mut self, at: u32) {
         let (newer, older) = (self.entries[at as usize].newer, self.entries[at as usize].older);
-        match self.entries.get_mut(newer as usize) {
-            Some(entry) => entry.older = older,
-            None => self.newest = older,
-        }
-        match self.entries.get_mut(older as usize) {
-            Some(entry) => entry.newer = newer,
-            None => self.oldest = newer,
-        }
+        *self.older_of(newer) = older;
+        *self.newer_of(older) = newer;
     }
 
     fn link_newest(&mut self, at: u32) {
@@ -319,11 +298,17 @@ impl<K: LruKey, V> KeyedLru<K, V> {
         let entry = &mut self.entries[at as usize];
         entry.newer = NONE;
         entry.older = older;
-        match self.entries.get_mut(older as usize) {
-            Some(entry) => entry.newer = at,
-            None => self.oldest = at,
-        }
+        *self.newer_of(older) = at;
         self.newest = at;
+    }
+
+    /// Where it says which entry is the next older one: older than that at `at`, or than nobody, which is the newest.
+    fn older_of(&mut self, at: u32) -> &mut u32 {
+        self.entries.get_mut(at as usize).map_or(&mut self.newest, |entry| &mut entry.older)
+    }
+
+    fn newer_of(&mut self, at: u32) -> &mut u32 {
+        self.entries.get_mut(at as usize).map_or(&mut self.oldest, |entry| &mut entry.newer)
     }
 }
 

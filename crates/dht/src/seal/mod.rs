@@ -123,20 +123,31 @@ struct PeriodKey {
     key: StreamKey,
 }
 
-/// A peer, and the incarnation of the lane of it that sends.
+/// A peer and the incarnation of the lane of it that sends, told apart by 128 bits of a hash under secret seeds: there is one for
+/// every stream, and the two of them would be a third of what is kept. Two streams that were mistaken for one would share a
+/// window, which refuses all that either has seen, and a key, with which nothing of the other opens: some datagrams would be
+/// lost, and still none would pass twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct StreamId(PublicKey, [u8; 16]);
+struct StreamMark([u64; 2]);
 
-impl LruKey for StreamId {
+impl StreamMark {
+    fn new(seeds: &[u64; 2], peer: &PublicKey, incarnation: &[u8; 16]) -> Self {
+        let [one, other] = incarnation.as_chunks::<8>().0 else { unreachable!("sixteen bytes") };
+        let [one, other] = [one, other].map(|half| u64::from_le_bytes(*half));
+        Self(seeds.map(|seed| peer.mix(one.mix(other.mix(seed)))))
+    }
+}
+
+impl LruKey for StreamMark {
     fn mix(&self, seed: u64) -> u64 {
-        self.0.mix(u64::from_le_bytes(*self.1.first_chunk().expect("sixteen bytes")).mix(seed))
+        self.0[0].mix(seed)
     }
 }
 
 /// Whose key: what a peer sends, or what is sent to it. A peer chooses its incarnation, and could choose ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyOf {
-    From(StreamId),
+    From(StreamMark),
     To(PublicKey),
 }
 
@@ -159,7 +170,8 @@ pub struct Sealer<C> {
     incarnation: [u8; 16],
     counter: u64,
     agreements: KeyedLru<PublicKey, Agreement>,
-    streams: KeyedLru<StreamId, ReplayWindow>,
+    streams: KeyedLru<StreamMark, ReplayWindow>,
+    stream_seeds: [u64; 2],
     keys: KeyedLru<KeyOf, PeriodKey>,
     /// Hashes of the last few that were derived, to tell busy streams from those of one datagram.
     derived: [u64; DERIVED_REMEMBERED],
@@ -186,6 +198,7 @@ impl<C: Crypto> Sealer<C> {
             counter: 0,
             agreements: KeyedLru::with_room(FIRST_ENTRIES, limits.agreements_max, rng.u64()),
             streams: KeyedLru::with_room(FIRST_ENTRIES, limits.streams_max, rng.u64()),
+            stream_seeds: [rng.u64(), rng.u64()],
             keys: KeyedLru::with_room(FIRST_ENTRIES, limits.keys_max, rng.u64()),
             derived: [0; DERIVED_REMEMBERED],
             derived_seed: rng.u64(),
@@ -231,18 +244,18 @@ impl<C: Crypto> Sealer<C> {
             return Err(OpenRefused::Period(header.period));
         }
         let (clear, sealed) = datagram.split_at_mut(HEADER_BYTES);
-        let stream_id = StreamId(header.sender, header.incarnation);
-        let window = self.streams.get_lazily(&stream_id);
+        let stream = StreamMark::new(&self.stream_seeds, &header.sender, &header.incarnation);
+        let window = self.streams.get_lazily(&stream);
         if window.as_ref().is_some_and(|window| !window.admits(header.counter)) {
             return Err(OpenRefused::Replayed);
         }
-        let key_id = KeyOf::From(stream_id);
+        let key_id = KeyOf::From(stream);
         let known = self.keys.get(&key_id);
         if let Some(known) = known.filter(|known| (known.period, known.suite) == (header.period, header.suite)) {
             let body = known.key.open(header.counter, clear, sealed).ok_or(OpenRefused::Forged)?;
             match window {
                 Some(window) => window.record(header.counter),
-                None => self.streams.get_or_insert_with(stream_id, ReplayWindow::default).record(header.counter),
+                None => self.streams.get_or_insert_with(stream, ReplayWindow::default).record(header.counter),
             }
             return Ok((header, body));
         }
@@ -262,7 +275,7 @@ impl<C: Crypto> Sealer<C> {
         if let Some(agreement) = agreed {
             self.agreements.insert(header.sender, agreement);
         }
-        self.streams.get_or_insert_with(stream_id, ReplayWindow::default).record(header.counter);
+        self.streams.get_or_insert_with(stream, ReplayWindow::default).record(header.counter);
         // A straggler of the period before must not bring the old key back.
         let known = self.keys.peek(&key_id).map(|known| known.period);
         if known.map_or_else(|| self.is_busy(&key_id), |period| header.period >= period) {

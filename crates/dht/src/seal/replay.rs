@@ -14,14 +14,14 @@ pub struct ReplayWindow {
     /// The `len` largest numbers seen, rising, less `base`.
     seen: [u16; REPLAY_DEPTH],
     len: u8,
+    /// Every number below it counts as seen, less `base`: one more than a distance at most.
+    floor: u32,
     base: u64,
-    /// Every number below it counts as seen.
-    floor: u64,
 }
 
 impl Default for ReplayWindow {
     fn default() -> Self {
-        Self { seen: [0; REPLAY_DEPTH], len: 0, base: 0, floor: 0 }
+        Self { seen: [0; REPLAY_DEPTH], len: 0, floor: 0, base: 0 }
     }
 }
 
@@ -30,9 +30,10 @@ impl ReplayWindow {
     #[must_use]
     pub fn admits(&self, counter: u64) -> bool {
         let seen = &self.seen[..usize::from(self.len)];
+        let Some(distance) = counter.checked_sub(self.base) else { return false };
         // What is further from the base than any distance can be is newer than all of them.
-        let distance = counter.checked_sub(self.base).map(u16::try_from);
-        counter >= self.floor && !matches!(distance, Some(Ok(distance)) if seen.contains(&distance))
+        distance >= u64::from(self.floor)
+            && !matches!(u16::try_from(distance), Ok(distance) if seen.contains(&distance))
     }
 
     /// Remembers `counter`. Called only once the datagram proved authentic: otherwise anybody could close the window.
@@ -49,9 +50,9 @@ impl ReplayWindow {
             self.len += 1;
         } else if at == 0 {
             // Older than all remembered, yet above the floor: the floor rises to it instead of forgetting a newer one.
-            self.floor = counter + 1;
+            self.floor = u32::from(distance) + 1;
         } else {
-            self.floor = self.base + u64::from(self.seen[0]) + 1;
+            self.floor = u32::from(self.seen[0]) + 1;
             self.seen.copy_within(1..at, 0);
             self.seen[at - 1] = distance;
         }
@@ -72,7 +73,7 @@ impl ReplayWindow {
         for seen in &mut self.seen[..usize::from(self.len)] {
             *seen -= moved as u16;
         }
-        (self.base, self.floor) = (base, self.floor.max(base));
+        (self.base, self.floor) = (base, u64::from(self.floor).saturating_sub(moved) as u32);
         Some(u16::MAX / 2)
     }
 }
