@@ -18,10 +18,14 @@ pub(crate) struct Cost {
     pub(crate) wall: f64,
 }
 
+pub(crate) fn cpu_of_this_process() -> Duration {
+    let cpu = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32)
+}
+
 impl Moment {
     pub(crate) fn now() -> Self {
-        let cpu = clock_gettime(ClockId::ProcessCPUTime);
-        Self { cpu: Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32), wall: Instant::now() }
+        Self { cpu: cpu_of_this_process(), wall: Instant::now() }
     }
 
     /// What each of `count` operations cost since.

@@ -1,179 +1,188 @@
-//! The cost of serving FIND_NODE, beside a loop that only echoes: what the kernel and the machine take anyway.
+//! The cost of serving FIND_NODE under flood, beside a loop that only echoes: what the kernel and the machine take anyway.
+//!
+//! Everybody is asked alike. Who serves is one of twenty-five nodes in a process of its own, so that answers are full; who asks
+//! is another process, which keeps a window of requests under way and counts the answers. What the serving process takes when
+//! nobody asks is measured in the same round and taken off.
+
+mod echo;
+#[cfg(feature = "libp2p")]
+mod libp2p;
+#[cfg(feature = "mainline")]
+mod mainline;
+mod ours;
 
 use std::error::Error;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, UdpSocket};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use tessera_dht::identity::{Identity, PublicKey};
-use tessera_dht::node::steering_slot;
-use tessera_dht::rng::LaneRng;
-use tessera_dht::seal::cookie::Scope;
-use tessera_dht::seal::keys::NetworkKey;
-use tessera_dht::seal::{SealLimits, Sealer};
-use tessera_dht::time::Now;
-use tessera_dht::wire::header::{HEADER_BYTES, Suite};
-use tessera_dht::wire::message::{Envelope, Message};
-use tessera_dht::wire::{BODY_BYTES_MAX, DATAGRAM_BYTES_MAX};
-use tessera_dht_node::{Node, PeerAddr, Point as _};
-
-use crate::figures::{Moment, Rounds};
+use crate::EVERYBODY;
+use crate::figures::{Cost, Rounds, cpu_of_this_process};
 
 /// Requests under way at once.
 const WINDOW: usize = 64;
 const ROUND: Duration = Duration::from_millis(1500);
 const ROUNDS: usize = 7;
+/// Enough others for a full answer of sixteen or twenty contacts.
+const OTHERS: usize = 24;
 
-/// Floods a node and an echo in turns and compares the CPU of this process.
+const ECHO: &str = "echo";
+
+/// Floods everybody in turns and compares the CPU of the processes that serve.
 pub(crate) fn compare() -> Result<Rounds, Box<dyn Error>> {
-    let generous = |builder: tessera_dht_node::NodeBuilder| {
-        builder.lanes(1).configure(|config| {
-            config.abuse.per_peer_per_sec = 100_000_000;
-            config.abuse.per_prefix_per_sec = 100_000_000;
-        })
-    };
-    let node = generous(Node::builder()).start()?;
-    // Enough contacts for a full answer of sixteen.
-    let _others: Vec<Node> =
-        (0..24).map(|_| Node::builder().lanes(1).bootstrap([node.address()]).start()).collect::<Result<_, _>>()?;
-    while node.status().wait()?.contacts() < 20 {
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let echo = Echo::start()?;
+    let mut servers = EVERYBODY
+        .iter()
+        .chain(&[ECHO])
+        .map(|who| Ok((*who, Server::start(who)?)))
+        .collect::<Result<Vec<_>, Box<dyn Error>>>()?;
     let mut rounds = Rounds::default();
-    for _ in 0..ROUNDS {
-        let served = |node: &Node| -> Result<u64, Box<dyn Error>> {
-            Ok(node.status().wait()?.lanes.iter().map(|lane| lane.counters.requests_served).sum())
-        };
-        let (mut flood, before, begun) = (flood(Some(node.address()), None)?, served(&node)?, Moment::now());
-        flood.wait()?;
-        let count = served(&node)? - before;
-        rounds.add("ours", begun.cost_of_each(count as usize));
-        let (mut flood, before, begun) = (self::flood(None, Some(echo.addr))?, echo.count(), Moment::now());
-        flood.wait()?;
-        rounds.add("echo", begun.cost_of_each((echo.count() - before) as usize));
+    for round in 0..ROUNDS {
+        for (who, server) in &mut servers {
+            eprintln!("{who}: flood {} of {ROUNDS}", round + 1);
+            rounds.add(who, server.round(who)?);
+        }
     }
     Ok(rounds)
 }
 
-fn flood(node: Option<PeerAddr>, echo: Option<SocketAddr>) -> std::io::Result<Child> {
-    let target = node.map(|node| node.to_string()).or(echo.map(|addr| addr.to_string())).unwrap_or_default();
-    let kind = if node.is_some() { "node" } else { "echo" };
-    Command::new(std::env::current_exe()?).args(["send-flood", kind, &target]).stdin(Stdio::null()).spawn()
+/// The driving end of a process that serves. It ends with this.
+struct Server {
+    child: Child,
+    asks: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    target: String,
 }
 
-/// The other process: keeps a window of requests under way for one round.
-pub(crate) fn send(kind: &str, target: &str) -> Result<(), Box<dyn Error>> {
-    let socket = UdpSocket::bind("127.0.0.1:0")?;
-    socket.set_read_timeout(Some(Duration::from_millis(20)))?;
-    let mut asker = if kind == "node" { Some(Asker::new(target.parse()?, &socket)?) } else { None };
-    let addr: SocketAddr = target.rsplit('@').next().unwrap_or_default().parse()?;
-    // As long as a FIND_NODE.
-    let plain = [7; 132];
-    let (mut buffer, mut under_way) = ([0; 2048], 0_usize);
-    let end = Instant::now() + ROUND;
-    while Instant::now() < end {
-        while under_way < WINDOW {
-            match &mut asker {
-                Some(asker) => {
-                    let datagram = asker.find_node()?;
-                    socket.send_to(datagram, addr)?;
-                }
-                None => drop(socket.send_to(&plain, addr)?),
-            }
-            under_way += 1;
+impl Server {
+    fn start(who: &str) -> Result<Self, Box<dyn Error>> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["serve-flood", who])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (asks, answers) = (child.stdin.take().ok_or("no input")?, child.stdout.take().ok_or("no output")?);
+        let mut server = Self { child, asks, answers: BufReader::new(answers), target: String::new() };
+        server.target = server.line()?;
+        Ok(server)
+    }
+
+    /// What each answer of one round cost.
+    fn round(&mut self, who: &str) -> Result<Cost, Box<dyn Error>> {
+        let before_rest = self.cpu()?;
+        std::thread::sleep(ROUND);
+        let before = self.cpu()?;
+        let begun = Instant::now();
+        let sent = Command::new(std::env::current_exe()?)
+            .args(["send-flood", who, &self.target])
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()?;
+        let wall = begun.elapsed();
+        let at_rest = (before - before_rest) / ROUND.as_secs_f64() * wall.as_secs_f64();
+        let cpu = self.cpu()? - before - at_rest;
+        let answers: f64 = String::from_utf8(sent.stdout)?.trim().parse().map_err(|_| format!("{who}: no flood"))?;
+        if answers < 1000.0 {
+            return Err(format!("{who} answered {answers} requests in {ROUND:?}: too few to compare").into());
         }
-        match socket.recv_from(&mut buffer) {
-            Ok(_) => under_way -= 1,
-            Err(_) => under_way = 0,
+        Ok(Cost { cpu: cpu / answers, wall: wall.as_secs_f64() * 1e6 / answers })
+    }
+
+    /// Microseconds it has taken so far.
+    fn cpu(&mut self) -> Result<f64, Box<dyn Error>> {
+        self.asks.write_all(b"cpu\n")?;
+        Ok(self.line()?.parse()?)
+    }
+
+    fn line(&mut self) -> Result<String, Box<dyn Error>> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        if line.is_empty() {
+            Err("the process that serves ended: see its error above".into())
+        } else {
+            Ok(line.trim().to_owned())
         }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The process that serves: says where it can be asked, then how much CPU it has taken, a line for each line.
+pub(crate) fn serve(who: &str) -> Result<(), Box<dyn Error>> {
+    match who {
+        ECHO => answer_lines(&echo::start()?),
+        "ours" => {
+            let (_nodes, target) = ours::start()?;
+            answer_lines(&target)
+        }
+        #[cfg(feature = "libp2p")]
+        "libp2p" => {
+            let (_network, target) = libp2p::start()?;
+            answer_lines(&target)
+        }
+        #[cfg(feature = "mainline")]
+        "mainline" => {
+            let (_testnet, target) = mainline::start()?;
+            answer_lines(&target)
+        }
+        other => Err(format!("nobody is called `{other}`").into()),
+    }
+}
+
+fn answer_lines(target: &str) -> Result<(), Box<dyn Error>> {
+    println!("{target}");
+    for line in std::io::stdin().lines() {
+        line?;
+        println!("{}", cpu_of_this_process().as_secs_f64() * 1e6);
     }
     Ok(())
 }
 
-struct Asker {
-    sealer: Sealer<Identity>,
-    node: PeerAddr,
-    cookie: [u8; 8],
-    targets: LaneRng,
-    buffer: [u8; DATAGRAM_BYTES_MAX],
+/// The process that asks, for one round: prints how many answers it got.
+pub(crate) fn send(who: &str, target: &str) -> Result<(), Box<dyn Error>> {
+    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    let answers = match who {
+        // As long as our FIND_NODE.
+        ECHO => window(&socket, target.parse()?, |datagram| datagram.resize(132, 7)),
+        "ours" => {
+            let mut asker = ours::Asker::new(target.parse()?, &socket)?;
+            let addr = asker.addr();
+            window(&socket, addr, |datagram| asker.find_node(datagram))
+        }
+        #[cfg(feature = "libp2p")]
+        "libp2p" => libp2p::send(target),
+        #[cfg(feature = "mainline")]
+        "mainline" => {
+            let mut serial = 0;
+            window(&socket, target.parse()?, |datagram| mainline::find_node(&mut serial, datagram))
+        }
+        other => return Err(format!("nobody is called `{other}`").into()),
+    }?;
+    println!("{answers}");
+    Ok(())
 }
 
-fn now() -> Now {
-    let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    Now { mono_ms: 1, unix_ms }
-}
-
-impl Asker {
-    /// Says hello first: only who has echoed a cookie gets long answers to short questions.
-    fn new(node: PeerAddr, socket: &UdpSocket) -> Result<Self, Box<dyn Error>> {
-        let mut seed = [0; 32];
-        seed[..4].copy_from_slice(&std::process::id().to_le_bytes());
-        let mut rng = LaneRng::new(seed);
-        let network = NetworkKey::of_name("tessera");
-        let limits = SealLimits::default();
-        let sealer = Sealer::new(Identity::from_seed(&seed), network, Suite::Aes256Gcm, &limits, &mut rng, now());
-        let mut asker = Self { sealer, node, cookie: [0; 8], targets: rng, buffer: [0; DATAGRAM_BYTES_MAX] };
-        let len = asker.seal(Message::Ping, BODY_BYTES_MAX)?;
-        socket.send_to(&asker.buffer[..len], node.addr())?;
-        let mut answer = [0; 2048];
-        let (len, _) = socket.recv_from(&mut answer)?;
-        let (_, body) = asker.sealer.open(now(), &mut answer[..len], || true).map_err(|why| format!("{why:?}"))?;
-        asker.cookie = Envelope::read(body).map_err(|why| format!("{why:?}"))?.cookie;
-        Ok(asker)
+/// Keeps a window of datagrams under way for one round and counts the answers.
+fn window(socket: &UdpSocket, addr: SocketAddr, mut next: impl FnMut(&mut Vec<u8>)) -> Result<u64, Box<dyn Error>> {
+    socket.set_read_timeout(Some(Duration::from_millis(20)))?;
+    let (mut datagram, mut answer, mut under_way, mut answers) = (Vec::new(), [0; 2048], 0_usize, 0);
+    let end = Instant::now() + ROUND;
+    while Instant::now() < end {
+        while under_way < WINDOW {
+            datagram.clear();
+            next(&mut datagram);
+            socket.send_to(&datagram, addr)?;
+            under_way += 1;
+        }
+        match socket.recv_from(&mut answer) {
+            Ok(_) => (under_way, answers) = (under_way - 1, answers + 1),
+            Err(_) => under_way = 0,
+        }
     }
-
-    fn find_node(&mut self) -> Result<&[u8], Box<dyn Error>> {
-        let target = self.targets.bytes();
-        let len = self.seal(Message::FindNode { target, scope: Scope::EXACT }, 0)?;
-        Ok(&self.buffer[..len])
-    }
-
-    fn seal(&mut self, message: Message<'_>, len_min: usize) -> Result<usize, Box<dyn Error>> {
-        let envelope = Envelope { flags: 1, correlation: 256, cookie: self.cookie, message };
-        let body = &mut self.buffer[HEADER_BYTES..HEADER_BYTES + BODY_BYTES_MAX];
-        let len = envelope.write(body).map_err(|why| format!("{why:?}"))?.max(len_min);
-        let slot = steering_slot(&self.node.id(), self.node.id().as_bytes());
-        let key = PublicKey(self.node.key());
-        Ok(self.sealer.seal(now(), &key, slot, &mut self.buffer, len).map_err(|why| format!("{why:?}"))?)
-    }
-}
-
-/// A thread that returns every datagram as it came: one call to receive, one to send.
-struct Echo {
-    addr: SocketAddr,
-    count: Arc<AtomicU64>,
-    stop: Arc<AtomicBool>,
-}
-
-impl Echo {
-    fn start() -> std::io::Result<Self> {
-        let socket = UdpSocket::bind("127.0.0.1:0")?;
-        socket.set_read_timeout(Some(Duration::from_millis(200)))?;
-        let (addr, count, stop) = (socket.local_addr()?, Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let (counting, stopping) = (count.clone(), stop.clone());
-        std::thread::spawn(move || {
-            let mut buffer = [0; 2048];
-            while !stopping.load(Ordering::Relaxed) {
-                if let Ok((len, from)) = socket.recv_from(&mut buffer)
-                    && socket.send_to(&buffer[..len], from).is_ok()
-                {
-                    counting.store(counting.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-                }
-            }
-        });
-        Ok(Self { addr, count, stop })
-    }
-
-    fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Echo {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
+    Ok(answers)
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use libp2p::futures::StreamExt as _;
 use libp2p::kad::store::MemoryStore;
 use libp2p::kad::{self, GetRecordOk, Mode, QueryId, QueryResult, Quorum, Record, RecordKey};
-use libp2p::multiaddr::Multiaddr;
+use libp2p::multiaddr::{Multiaddr, Protocol};
 use libp2p::swarm::{NetworkBehaviour, Swarm, SwarmEvent};
 use libp2p::{PeerId, StreamProtocol, SwarmBuilder, identify, noise, tcp, yamux};
 use tokio::runtime::Runtime;
@@ -17,11 +17,14 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::network::{Got, Network};
 
+/// What its nodes call their protocol.
+pub(crate) const PROTOCOL: &str = "/rivals/kad/1.0.0";
 const REPLICAS: NonZeroUsize = NonZeroUsize::new(20).expect("twenty is not zero");
 
 pub(crate) struct Libp2p {
     runtime: Runtime,
     nodes: Vec<mpsc::UnboundedSender<Ask>>,
+    first: At,
 }
 
 enum Ask {
@@ -43,7 +46,7 @@ impl Network for Libp2p {
     fn start(count: usize) -> Result<Self, Box<dyn Error>> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let mut nodes = Vec::new();
-        let mut first = None;
+        let mut first: Option<At> = None;
         for _ in 0..count {
             let (sender, asks) = mpsc::unbounded_channel();
             let (swarm, at) = runtime.block_on(swarm(first.as_ref()))?;
@@ -51,7 +54,7 @@ impl Network for Libp2p {
             runtime.spawn(run(swarm, asks));
             nodes.push(sender);
         }
-        let network = Self { runtime, nodes };
+        let network = Self { runtime, nodes, first: first.ok_or("a network has at least one node")? };
         let deadline = Instant::now() + Duration::from_secs(60);
         while (0..count).any(|node| network.ask(node, Ask::Known).is_ok_and(|known| known < count.min(20) - 1))
             && Instant::now() < deadline
@@ -76,6 +79,12 @@ impl Network for Libp2p {
 }
 
 impl Libp2p {
+    /// Where the first node listens, and who it is.
+    pub(crate) fn first_address(&self) -> Multiaddr {
+        let (id, address) = &self.first;
+        address.clone().with(Protocol::P2p(*id))
+    }
+
     fn ask<T>(&self, node: usize, ask: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Result<T, Box<dyn Error>> {
         let (reply, answer) = oneshot::channel();
         self.nodes[node].send(ask(reply)).map_err(|_| "the node's task ended")?;
@@ -91,7 +100,7 @@ async fn swarm(first: Option<&At>) -> Result<(Swarm<Behaviour>, At), Box<dyn Err
         .with_tcp(tcp::Config::default().nodelay(true), noise::Config::new, yamux::Config::default)?
         .with_behaviour(|key| {
             let id = key.public().to_peer_id();
-            let mut config = kad::Config::new(StreamProtocol::new("/rivals/kad/1.0.0"));
+            let mut config = kad::Config::new(StreamProtocol::new(PROTOCOL));
             config.set_replication_factor(REPLICAS);
             let mut kad = kad::Behaviour::with_config(id, MemoryStore::new(id), config);
             kad.set_mode(Some(Mode::Server));

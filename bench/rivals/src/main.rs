@@ -61,7 +61,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words[..] {
-        ["send-flood", kind, target] => return flood::send(kind, target),
+        ["serve-flood", who] => return flood::serve(who),
+        ["send-flood", who, target] => return flood::send(who, target),
         ["serve", BARE, count] => return network::serve::<bare::Bare>(count.parse()?),
         ["serve", "ours", count] => return network::serve::<ours::Ours>(count.parse()?),
         #[cfg(feature = "libp2p")]
