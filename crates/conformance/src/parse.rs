@@ -3,8 +3,9 @@
 //! One command a line; see the crate's front page for the language. What cannot be read is answered with the file, the
 //! line, what was expected there, and the form of the command it seems to be.
 
+mod tokens;
+
 use std::fmt;
-use std::str::FromStr;
 
 use tessera_contracts::CursorSemantics;
 use tessera_coordination::decide::settle_run::Settlement;
@@ -14,10 +15,9 @@ use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::summary::ShardFilter;
 
 use crate::backend::{BackendConfig, Need};
-use crate::command::{
-    Command, Holder, LIMIT_DEFAULT, Ops, OrderText, ReplaceText, ResidualText, RootText, Roots, reason_text,
-};
+use crate::command::{Command, Holder, OrderText, ReplaceText, ResidualText, RootText, Roots, reason_text};
 use crate::text::CursorText;
+use tokens::Tokens;
 
 /// A scenario: what happens, and what is answered.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -457,94 +457,6 @@ fn read_filter(tokens: &mut Tokens<'_>) -> ShardFilter {
 fn parse_percent(text: &str) -> Result<u32, String> {
     let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
     percent.filter(|percent| (1..100).contains(percent)).ok_or_else(|| format!("`{text}` is not a part; write `50%`"))
-}
-
-/// The words of a line, read one by one.
-struct Tokens<'t> {
-    words: Vec<&'t str>,
-    at: usize,
-}
-
-impl<'t> Tokens<'t> {
-    fn new(text: &'t str) -> Result<Self, String> {
-        let (mut words, mut rest) = (Vec::new(), text.trim());
-        while !rest.is_empty() {
-            let (word, after) = match rest.strip_prefix('"') {
-                Some(quoted) => quoted.split_once('"').ok_or("a quoted text has no closing quote")?,
-                None => rest.split_once(char::is_whitespace).unwrap_or((rest, "")),
-            };
-            words.push(word);
-            rest = after.trim_start();
-        }
-        Ok(Self { words, at: 0 })
-    }
-
-    fn is_at_end(&self) -> bool {
-        self.at == self.words.len()
-    }
-
-    fn is_next(&self, word: &str) -> bool {
-        self.words.get(self.at) == Some(&word)
-    }
-
-    /// The next word, if it is this one.
-    fn take(&mut self, word: &str) -> bool {
-        let found = self.is_next(word);
-        self.at += usize::from(found);
-        found
-    }
-
-    fn next(&mut self, what: &str) -> Result<&'t str, String> {
-        let word = self.words.get(self.at).ok_or_else(|| format!("the line ends where {what} was expected"))?;
-        self.at += 1;
-        Ok(word)
-    }
-
-    fn rest(&mut self) -> Vec<&'t str> {
-        self.words.split_off(self.at)
-    }
-
-    fn expect(&mut self, word: &str) -> Result<(), String> {
-        let found = self.next(&format!("`{word}`"))?;
-        if found == word { Ok(()) } else { Err(format!("expected `{word}`, found `{found}`")) }
-    }
-
-    fn expect_all(&mut self, words: &[&str]) -> Result<(), String> {
-        words.iter().try_for_each(|word| self.expect(word))
-    }
-
-    fn parsed<T: FromStr<Err = String>>(&mut self, what: &str) -> Result<T, String> {
-        self.next(what)?.parse()
-    }
-
-    fn number<N: FromStr>(&mut self, what: &str) -> Result<N, String> {
-        let word = self.next(what)?;
-        word.parse().map_err(|_| format!("`{word}` is not {what}"))
-    }
-
-    fn run(&mut self) -> Result<u64, String> {
-        self.expect("run")?;
-        self.number("the number of a run")
-    }
-
-    fn op(&mut self) -> Result<Ops, String> {
-        self.expect("op")?;
-        let text = self.next("an operation id")?;
-        let wrong = |_| format!("`{text}` is not an operation id; write `7`, or `7..22` to repeat the command");
-        let (first, last) = text.split_once("..").unwrap_or((text, text));
-        Ok(Ops { first: first.parse().map_err(wrong)?, last: last.parse().map_err(wrong)? })
-    }
-
-    fn limit(&mut self) -> Result<usize, String> {
-        if self.take("limit") { self.number("a limit") } else { Ok(LIMIT_DEFAULT) }
-    }
-
-    fn end(&self) -> Result<(), String> {
-        match self.words.get(self.at) {
-            None => Ok(()),
-            Some(word) => Err(format!("`{word}` was not expected here")),
-        }
-    }
 }
 
 #[cfg(test)]
