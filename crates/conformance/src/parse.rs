@@ -15,7 +15,7 @@ use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::summary::ShardFilter;
 
 use crate::backend::{BackendConfig, Need};
-use crate::command::{Command, Holder, OrderText, ReplaceText, ResidualText, RootText, Roots, reason_text};
+use crate::command::{Command, Holder, Ops, OrderText, ReplaceText, ResidualText, RootText, Roots, reason_text};
 use crate::text::CursorText;
 use tokens::Tokens;
 
