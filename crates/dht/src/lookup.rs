@@ -50,6 +50,8 @@ pub struct Lookup {
     goal: Goal,
     /// Sorted by distance.
     frontier: Vec<Candidate>,
+    /// Somebody in it is to be asked before all others.
+    has_first: bool,
     alpha: usize,
     healthy: u8,
     in_flight: usize,
@@ -73,6 +75,7 @@ impl Lookup {
             target: [0; 32],
             goal: Goal::Nodes,
             frontier: Vec::with_capacity(FRONTIER_MAX + 1),
+            has_first: false,
             alpha: 0,
             healthy: 0,
             in_flight: 0,
@@ -102,6 +105,7 @@ impl Lookup {
         self.target = target;
         self.goal = goal;
         self.frontier.clear();
+        self.has_first = false;
         self.alpha = self.config.alpha_min;
         self.healthy = 0;
         self.in_flight = 0;
@@ -146,6 +150,7 @@ impl Lookup {
         self.offer(id, contact, None);
         if let Some(at) = self.position(&id) {
             self.frontier[at].first = true;
+            self.has_first = true;
         }
     }
 
@@ -193,6 +198,18 @@ impl Lookup {
         if let Some(at) = self.waiting(to) {
             self.frontier[at].writes = true;
         }
+    }
+
+    /// Whether an answer is waited for.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.in_flight > 0
+    }
+
+    /// How many were asked and have not been silent: those who answered, and those who still may.
+    #[must_use]
+    pub fn heard_or_waited_for(&self) -> usize {
+        usize::from(self.stats.requests.saturating_sub(self.stats.timeouts))
     }
 
     fn questions_in_flight(&self) -> usize {

@@ -175,6 +175,17 @@ impl<'a> RecordView<'a> {
         if self.id() != *id {
             return Err(RecordRefused::OtherId);
         }
+        self.check_under_own_id(crypto, network, now_secs)
+    }
+
+    /// The same for who has just asked it for its id: to hash the value again would tell nothing new.
+    pub fn check_under_own_id(
+        &self,
+        crypto: &impl Crypto,
+        network: &NetworkKey,
+        now_secs: u64,
+    ) -> Result<(), RecordRefused> {
+        self.check_times(now_secs)?;
         let Some(mutable) = &self.mutable else { return Ok(()) };
         let message = mutable_message(network, mutable, self.ttl_secs, self.value);
         if crypto.verify(&mutable.owner, &message, mutable.signature) { Ok(()) } else { Err(RecordRefused::Signature) }

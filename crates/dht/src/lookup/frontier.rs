@@ -83,20 +83,26 @@ impl Lookup {
             matches!(candidate.standing, Standing::Fresh | Standing::Asked | Standing::Answered)
         };
         let first = move |candidate: &Candidate| candidate.first && candidate.standing == Standing::Fresh;
-        let first = self.frontier.iter().enumerate().filter(move |(_, c)| first(c) && on_path(c));
+        let firsts = if self.has_first { &self.frontier[..] } else { &[] };
+        let first = firsts.iter().enumerate().filter(move |(_, c)| first(c) && on_path(c));
         let (mut rank, mut rank_of_all) = (0, 0);
-        let fresh = self.frontier.iter().enumerate().filter(move |(_, candidate)| {
+        let fresh = self.frontier.iter().enumerate().map_while(move |(at, candidate)| {
+            // They are sorted: whoever is beyond all three bounds is followed by nobody who is not.
+            if rank >= share && rank_of_all >= self.config.k && candidate.distance > self.radius {
+                return None;
+            }
             if !counts(candidate) {
-                return false;
+                return Some(None);
             }
             rank_of_all += 1;
-            if !on_path(candidate) {
-                return false;
+            if !on_path(&candidate) {
+                return Some(None);
             }
             rank += 1;
             // Its share keeps a path going whatever the others found; the K nearest of all are wanted whoever found them.
             let near = rank <= share || rank_of_all <= self.config.k || candidate.distance <= self.radius;
-            candidate.standing == Standing::Fresh && near && !candidate.first
+            let wanted = candidate.standing == Standing::Fresh && near && !candidate.first;
+            Some(wanted.then_some((at, candidate)))
         });
         // Silent peers count only when nothing fresh is left, nothing is under way, and something is missing.
         let silent = core::iter::once(()).filter(|()| self.is_unsatisfied()).flat_map(move |()| {
@@ -109,7 +115,7 @@ impl Lookup {
                 candidate.standing == Standing::Silent && rank <= share
             })
         });
-        first.chain(fresh).chain(silent).map(|(at, _)| at)
+        first.chain(fresh.flatten()).chain(silent).map(|(at, _)| at)
     }
 
     /// Whether what it is after is missing, or not all of it is there, with those who have answered so far.
@@ -149,7 +155,9 @@ impl Lookup {
         // One prefix, few places: a nearer newcomer takes the place of the farthest of its own kind not yet asked.
         let prefix: AddrPrefix = contact.addr.prefix();
         let same = |candidate: &Candidate| candidate.contact.addr.prefix() == prefix;
-        if self.frontier.iter().filter(|candidate| same(candidate)).count() >= self.config.per_prefix_max {
+        let per_prefix_max = self.config.per_prefix_max;
+        let is_counted = per_prefix_max < FRONTIER_MAX;
+        if is_counted && self.frontier.iter().filter(|candidate| same(candidate)).count() >= per_prefix_max {
             let farthest = self.frontier.iter().rposition(|c| same(c) && c.standing == Standing::Fresh);
             match farthest {
                 Some(at) if at >= place => {

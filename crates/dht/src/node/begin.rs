@@ -57,7 +57,7 @@ impl<C: Crypto> LaneNode<C> {
     ) -> Option<Answer> {
         let Ok(view) = RecordView::read(&record) else { return Some(Answer::BadRecord) };
         let id = view.id();
-        if view.check(&id, self.sealer.crypto(), self.sealer.network(), now.unix_secs()).is_err() {
+        if view.check_under_own_id(self.sealer.crypto(), self.sealer.network(), now.unix_secs()).is_err() {
             return Some(Answer::BadRecord);
         }
         if !self.owns(&id) {

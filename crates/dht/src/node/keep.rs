@@ -232,7 +232,8 @@ impl<C: Crypto> LaneNode<C> {
             Ok(Keeping::Changed) => {}
             // Only a second value that the owner really signed is an equivocation.
             Err(NotKept::Equivocation) => {
-                let signed = view.check(&id, self.sealer.crypto(), self.sealer.network(), now.unix_secs()).is_ok();
+                let signed =
+                    view.check_under_own_id(self.sealer.crypto(), self.sealer.network(), now.unix_secs()).is_ok();
                 let offence = if signed { Offence::Equivocation } else { Offence::InvalidRecord };
                 self.counters.records_invalid += u64::from(!signed);
                 self.offence(now, &asker.key, offence, out);
@@ -241,7 +242,7 @@ impl<C: Crypto> LaneNode<C> {
             Err(NotKept::Stale { .. }) => return Err(ErrorCode::StaleSequence),
             Err(NotKept::GiverFull | NotKept::Full) => return Err(ErrorCode::Full),
         }
-        match view.check(&id, self.sealer.crypto(), self.sealer.network(), now.unix_secs()) {
+        match view.check_under_own_id(self.sealer.crypto(), self.sealer.network(), now.unix_secs()) {
             Ok(()) => {}
             // Clocks disagree, and lifetimes end on the way: no offence.
             Err(RecordRefused::Expired | RecordRefused::NotYetIssued) => return Err(ErrorCode::Invalid),

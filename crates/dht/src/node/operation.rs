@@ -86,7 +86,8 @@ pub(super) struct Operation {
     pub(super) privacy: Privacy,
     /// The point really looked for; while blind the lookup has another.
     pub(super) target: [u8; 32],
-    timer: Option<TimerHandle>,
+    /// When it is looked at again though nothing comes.
+    timer: Option<(u64, TimerHandle)>,
     pub(super) budget: Budget,
     /// Whether its lookup has been given the configured seeds.
     pub(super) fell_back: bool,
@@ -261,19 +262,21 @@ impl<C: Crypto> LaneNode<C> {
         }
         let operation = &mut self.operations[usize::from(at)];
         // Whoever may not be asked now may be later: look again soon rather than at the end of the budget.
-        let idle = operation.lookup.candidates().iter().all(|candidate| candidate.standing != Standing::Asked);
         let wake_ms = operation.lookup.wake_ms();
-        let wake_ms = if idle { wake_ms.min(now.mono_ms + 100) } else { wake_ms };
+        let wake_ms = if !operation.lookup.waits() { wake_ms.min(now.mono_ms + 100) } else { wake_ms };
         self.wake_at(at, wake_ms.max(now.mono_ms + 1));
     }
 
     pub(super) fn wake_at(&mut self, at: u16, wake_ms: u64) {
         let operation = &mut self.operations[usize::from(at)];
-        if let Some(timer) = operation.timer.take() {
+        if let Some((set_ms, timer)) = operation.timer {
+            if set_ms == wake_ms {
+                return; // As after most answers: the end of the lookup's time.
+            }
             self.timers.cancel(timer);
         }
         let timer = Timer::Operation { at, generation: operation.generation };
-        operation.timer = self.timers.insert(wake_ms, timer).ok();
+        operation.timer = self.timers.insert(wake_ms, timer).ok().map(|timer| (wake_ms, timer));
     }
 
     pub(super) fn on_operation_timer(&mut self, now: Now, at: u16, generation: u32, out: &mut impl Outbox) {
@@ -468,7 +471,7 @@ impl<C: Crypto> LaneNode<C> {
         let command = operation.command.take();
         operation.record = Vec::new();
         operation.spread = Spread::default();
-        if let Some(timer) = operation.timer.take() {
+        if let Some((_, timer)) = operation.timer.take() {
             self.timers.cancel(timer);
         }
         // After a command the next is likely; what goes on in the background comes seldom.

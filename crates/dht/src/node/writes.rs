@@ -86,10 +86,8 @@ impl<C: Crypto> LaneNode<C> {
         let purpose = Purpose::Lookup { at, generation: operation.generation, peer: ask.id, stores: true };
         // The first few name everybody there is. Of as many as are asked at once, only somebody very near would be news, and
         // the rest are not asked for more: whoever names contacts has to look for them.
-        let stats = operation.lookup.stats(now.mono_ms);
-        let heard_or_waited_for = stats.requests - stats.timeouts.min(stats.requests);
         let (few, more) = (self.config.lookup.alpha_min, self.config.lookup.alpha_max);
-        let closer_max = match usize::from(heard_or_waited_for) {
+        let closer_max = match operation.lookup.heard_or_waited_for() {
             rank if rank <= few => CONTACTS_MAX,
             rank if rank <= more => CONTACTS_LATER,
             _ => 0,

@@ -107,7 +107,7 @@ impl RecordStore {
         Self {
             own,
             limits: RecordLimits { records_max, ..limits },
-            values: ByteSlab::with_capacity(limits.bytes_max),
+            values: ByteSlab::on_demand(limits.bytes_max),
             entries: KeyedLru::new(records_max, rng.u64()),
             givers: KeyedLru::new(records_max, rng.u64()),
             expiries: TimingWheel::growing(records_max as u32, now.mono_ms),
@@ -165,7 +165,13 @@ impl RecordStore {
 
     /// What [`RecordStore::keep`] would say about the sequence number, before anybody verifies a signature.
     pub fn judge_sequence(&self, id: &ContentId, record: &RecordView<'_>) -> Result<Keeping, NotKept> {
-        let Some(entry) = self.entries.peek(id.as_bytes()) else { return Ok(Keeping::Changed) };
+        self.entries.peek(id.as_bytes()).map_or(Ok(Keeping::Changed), |entry| self.judge(entry, record))
+    }
+
+    fn judge(&self, entry: &Entry, record: &RecordView<'_>) -> Result<Keeping, NotKept> {
+        if record.mutable.is_none() {
+            return Ok(Keeping::Changed);
+        }
         let held = self.values.get(entry.slot).and_then(|bytes| RecordView::read(bytes).ok());
         let (Some(held), Some(new)) = (held, &record.mutable) else { return Ok(Keeping::Changed) };
         let Some(old) = &held.mutable else { return Ok(Keeping::Changed) };
@@ -194,18 +200,16 @@ impl RecordStore {
         giver: PublicKey,
         rng: &mut LaneRng,
     ) -> Result<Keeping, NotKept> {
-        if self.judge_sequence(id, record)? == Keeping::AlreadyHeld {
-            self.put_off(now, id, record.bytes, class, rng);
-            return Ok(Keeping::AlreadyHeld);
-        }
         let now_secs = now.unix_secs();
         let expires_secs = record.expires_secs(now_secs).min(now_secs + u64::from(ttl_secs_max));
         let expires_ms = now.mono_ms + (expires_secs.saturating_sub(now_secs)) * 1000;
         let bytes = record.bytes;
         if let Some(entry) = self.entries.peek(id.as_bytes()) {
-            let improves = entry.sequence < record.sequence()
-                || entry.class == Class::Cached && class == Class::Held
-                || entry.expires_secs < expires_secs;
+            let held = self.judge(entry, record)? == Keeping::AlreadyHeld;
+            let improves = !held
+                && (entry.sequence < record.sequence()
+                    || entry.class == Class::Cached && class == Class::Held
+                    || entry.expires_secs < expires_secs);
             if !improves {
                 self.put_off(now, id, record.bytes, class, rng);
                 return Ok(Keeping::AlreadyHeld);
