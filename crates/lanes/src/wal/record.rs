@@ -205,7 +205,9 @@ mod tests {
             let (read, end, tail) = read(&bytes[..cut]);
             prop_assert_eq!(&read[..], &payloads[..whole]);
             prop_assert_eq!(end, ends[whole]);
-            prop_assert_eq!(tail, if cut == ends[whole] { Tail::Clean } else { Tail::Torn });
+            // A record may begin with zeros, and what is cut within them looks like room. Nothing is lost by that.
+            let is_room = bytes[ends[whole]..cut].iter().all(|byte| *byte == 0);
+            prop_assert_eq!(tail, if is_room { Tail::Clean } else { Tail::Torn });
         }
 
         #[test]
