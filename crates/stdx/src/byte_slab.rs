@@ -1,7 +1,7 @@
 //! Byte strings of many lengths in one block of memory that never grows.
 //!
-//! A [`ByteSlab`] takes all its memory when it is made, and from then on neither allocates nor frees. Fresh memory is
-//! zeroed, which the operating system gives out page by page on first touch, so a large slab costs what it holds.
+//! A [`ByteSlab`] takes all its memory when it is made, or with its first value, and from then on neither allocates nor frees.
+//! Fresh memory is zeroed, which the operating system gives out page by page on first touch, so a large slab costs what it holds.
 //!
 //! **Size classes.** A value occupies the smallest power of two of bytes that holds it, at least 16. When a class has no
 //! free block, the next larger free block is halved until it fits; when a block and its other half are both free they are
@@ -56,6 +56,7 @@ pub struct ByteSlab {
     /// Per unit, in one word, since whoever checks a handle reads both. Above: what a block that starts here answers to;
     /// grows when its value goes. Below: whether a block starts here, which class it has, and whether it is free.
     units: Box<[u64]>,
+    capacity_units: u32,
     /// Per class, the first free block, or [`NO_BLOCK`].
     free_heads: [u32; CLASSES],
     /// One bit per class that has a free block, so that the smallest that fits is found at once.
@@ -93,10 +94,17 @@ impl ByteSlab {
     ///
     /// With a power of two, one value may fill the slab; otherwise the longest value is the largest power of two below.
     pub fn with_capacity(capacity_bytes: u32) -> Self {
-        let units = capacity_bytes.div_ceil(UNIT_BYTES).min(u32::MAX / UNIT_BYTES);
+        let mut slab = Self::on_demand(capacity_bytes);
+        slab.take_memory();
+        slab
+    }
+
+    /// The same, that takes its memory with its first value: for many slabs of which some never hold one.
+    pub fn on_demand(capacity_bytes: u32) -> Self {
         Self {
-            storage: vec![0; units as usize * UNIT_BYTES as usize].into_boxed_slice(),
-            units: vec![u64::from(INSIDE); units as usize].into_boxed_slice(),
+            storage: Box::default(),
+            units: Box::default(),
+            capacity_units: capacity_bytes.div_ceil(UNIT_BYTES).min(u32::MAX / UNIT_BYTES),
             free_heads: [NO_BLOCK; CLASSES],
             free_classes: 0,
             fresh: true,
@@ -105,6 +113,11 @@ impl ByteSlab {
             used_bytes: 0,
             occupied_bytes: 0,
         }
+    }
+
+    fn take_memory(&mut self) {
+        self.storage = vec![0; self.capacity_bytes()].into_boxed_slice();
+        self.units = vec![u64::from(INSIDE); self.capacity_units as usize].into_boxed_slice();
     }
 
     /// Stores a copy of `value`. An empty value takes no room and always succeeds.
@@ -229,13 +242,13 @@ impl ByteSlab {
 
     /// The longest value that [`insert`](Self::insert) would take now.
     pub fn available_bytes(&self) -> usize {
-        let class = if self.fresh { self.units.len().checked_ilog2() } else { self.free_classes.checked_ilog2() };
+        let class = if self.fresh { self.capacity_units.checked_ilog2() } else { self.free_classes.checked_ilog2() };
         class.map_or(0, |class| class_bytes(class) as usize)
     }
 
     /// The size of the slab.
     pub fn capacity_bytes(&self) -> usize {
-        self.storage.len()
+        self.capacity_units as usize * UNIT_BYTES as usize
     }
 
     /// The class of the block that `slot` names, if it still does.

@@ -52,7 +52,10 @@ impl ByteSlab {
     #[cold]
     fn mark_first_blocks(&mut self) {
         self.fresh = false;
-        let (mut unit, units) = (0, self.units.len() as u32);
+        if self.units.is_empty() {
+            self.take_memory();
+        }
+        let (mut unit, units) = (0, self.capacity_units);
         while unit < units {
             let class = (units - unit).ilog2();
             self.push_free(unit, class);
@@ -81,7 +84,7 @@ impl ByteSlab {
     pub(super) fn give_back(&mut self, mut unit: u32, mut class: u32) {
         loop {
             let other = unit ^ (1 << class);
-            if other as usize >= self.units.len() || self.state(other) != FREE | class as u8 {
+            if other >= self.capacity_units || self.state(other) != FREE | class as u8 {
                 break;
             }
             self.unlink_free(other, class);

@@ -62,6 +62,12 @@ fn a_slab_touches_no_memory_before_its_first_value() {
         assert!(slab.get(ByteSlot::EMPTY).is_some() && slab.insert(&[]).is_ok());
         let clean = |slab: &ByteSlab| slab.storage.iter().all(|b| *b == 0) && slab.units.iter().all(|unit| *unit == 0);
         assert!(clean(&slab), "zero is what the system gives");
+        let mut idle = ByteSlab::on_demand(capacity);
+        assert_eq!((idle.capacity_bytes(), idle.available_bytes()), (slab.capacity_bytes(), whole));
+        assert!(
+            idle.insert(&[]).is_ok() && idle.storage.is_empty() && idle.units.is_empty(),
+            "and this one asks for none"
+        );
         assert!(slab.insert(&vec![1; whole + 1]).is_err());
         let value = slab.insert(&vec![1; whole]).expect("the largest value is taken");
         assert!(!clean(&slab) && slab.remove(value) && slab.available_bytes() == whole);
@@ -102,8 +108,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
 #[test]
-    fn a_slab_behaves_like_a_map_of_handles(capacity in 0..3000_u32, steps in steps()) {
-        let mut slab = ByteSlab::with_capacity(capacity);
+    fn a_slab_behaves_like_a_map_of_handles(capacity in 0..3000_u32, at_once: bool, steps in steps()) {
+        let mut slab = if at_once { ByteSlab::with_capacity(capacity) } else { ByteSlab::on_demand(capacity) };
         let mut other = ByteSlab::with_capacity(capacity);
         let whole = slab.available_bytes();
         let mut model: HashMap<ByteSlot, Vec<u8>> = HashMap::new();
