@@ -371,7 +371,7 @@ impl Context {
                 counters.dropped[DropCause::Superseded as usize].add(1);
             }
         }
-        self.counters.kind_sent[usize::from(envelope.kind.get())].add(1);
+        self.counters.kind_sent.add(envelope.kind, 1);
         if sent == Sent::Coalesced { Enqueue::Coalesced } else { Enqueue::Enqueued }
     }
 

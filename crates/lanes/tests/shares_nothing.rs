@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 /// What would let two threads meet. Rings are `rtrb`'s and the words between them are atomics, in `ring/` and `telemetry/`.
 const SHARING: [&str; 9] =
     ["Mutex", "RwLock", "Condvar", "OnceLock", "LazyLock", "OnceCell", "static mut", "thread_local", "Rc<"];
-/// Where the outside, the supervisor and the observer meet. Lanes do not see it.
-const OUTSIDE: &str = "runtime/shared.rs";
+/// Where the outside, the supervisors and the observer meet. Lanes do not see it.
+const OUTSIDE: [&str; 2] = ["runtime/shared.rs", "runtime/keeper.rs"];
+/// What a lane counts with, made when it first counts. The lane alone writes and readers only look, so nobody ever waits for it.
+const MADE_ONCE: ([&str; 2], &str) = (["telemetry/counters.rs", "telemetry/histogram.rs"], "OnceLock");
 /// The disk of a simulation, shared by the lanes of one thread.
 const SIMULATED: [&str; 2] = ["wal/faulty.rs", "simulated.rs"];
 
@@ -34,8 +36,9 @@ fn nothing_a_lane_runs_names_a_lock_or_a_global() {
         let source = std::fs::read_to_string(&path).unwrap();
         // Unit tests come last and may do as they like.
         let code = source.split("#[cfg(test)]").next().unwrap();
-        let used: Vec<&str> = SHARING.into_iter().filter(|word| code.contains(word)).collect();
-        if name == OUTSIDE {
+        let allowed = |word: &str| MADE_ONCE.0.contains(&name.as_str()) && word == MADE_ONCE.1;
+        let used: Vec<&str> = SHARING.into_iter().filter(|word| code.contains(word) && !allowed(word)).collect();
+        if OUTSIDE.contains(&name.as_str()) {
             outside_uses_one |= !used.is_empty();
         } else if !SIMULATED.contains(&name.as_str()) {
             assert!(used.is_empty(), "{name} names {used:?}: lanes talk by messages alone");

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver as Inbox, Sender};
+use std::sync::mpsc::Receiver as Inbox;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -23,6 +23,7 @@ use crate::net::batch::{Receiver, send_all};
 use crate::net::calls::Calls;
 use crate::ring::park::Bed;
 use crate::runtime::commands::CommandInbox;
+use crate::runtime::keeper::Caller;
 use crate::runtime::log_thread::LogThread;
 use crate::runtime::patience::Patience;
 use crate::runtime::supervisor::Request;
@@ -46,6 +47,8 @@ const SLEEP_MAX: Duration = Duration::from_millis(500);
 pub(super) struct Seat<C> {
     pub(super) lane: LaneIndex,
     pub(super) restarted: bool,
+    /// Where it may run if it has no core of its own. It may be started by a thread that serves other runtimes, too.
+    pub(super) home: Option<CpuSet>,
     pub(super) core: Option<usize>,
     pub(super) socket: Option<Arc<UdpSocket>>,
     pub(super) datagram_bytes_max: usize,
@@ -59,7 +62,7 @@ pub(super) struct Seat<C> {
     pub(super) log: Option<(Directory, LogConfig)>,
     /// Lanes that no longer exist, whose logs this lane takes over.
     pub(super) orphans: Vec<LaneIndex>,
-    pub(super) reports: Sender<Request>,
+    pub(super) reports: Caller<Request>,
 }
 
 impl<C> Seat<C> {
@@ -347,7 +350,11 @@ fn sleep<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>, now: LaneTime)
 }
 
 fn pin<C>(seat: &Seat<C>) {
-    let Some(core) = seat.core else { return };
+    let Some(core) = seat.core else {
+        // Where it started is as good, if this is refused.
+        let _ = seat.home.map(|home| sched_setaffinity(None, &home));
+        return;
+    };
     let mut cores = CpuSet::new();
     cores.set(core);
     if let Err(error) = sched_setaffinity(None, &cores) {

@@ -5,6 +5,7 @@
 
 mod commands;
 mod cores;
+mod keeper;
 mod lane_thread;
 mod log_thread;
 mod means;
@@ -14,12 +15,12 @@ mod settings;
 mod shared;
 mod supervisor;
 
+use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Sender, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{TrySendError, sync_channel};
 use std::sync::{Arc, PoisonError};
-use std::thread::JoinHandle;
 
 use tessera_contracts::prefix_map::{LaneIndex, MapError, PrefixMap, Slot};
 
@@ -44,9 +45,12 @@ pub struct Event {
 #[derive(Debug)]
 pub struct Runtime<C: Send + 'static> {
     shared: Arc<Shared<C>>,
-    requests: Sender<supervisor::Request>,
-    supervisor: Option<JoinHandle<()>>,
+    requests: keeper::Caller<supervisor::Request>,
+    supervisor: Option<keeper::Departure>,
     observer: Option<observer::Observer>,
+    /// Held so that it is dropped by whoever drops the runtime: it may own anything, even another runtime, and the thread of the
+    /// supervisors must not wait for itself.
+    _make: Arc<dyn Any + Send + Sync>,
 }
 
 /// Why a runtime did not start.
@@ -129,11 +133,13 @@ impl<C: Send + 'static> Runtime<C> {
         H: Handler<Command = C> + 'static,
         F: Fn(LaneIndex) -> H + Send + Sync + 'static,
     {
-        let (requests, inbox) = channel();
-        let (shared, supervisor) = supervisor::opening::start(&config, make, means, requests.clone(), inbox)?;
-        let wanted = observer::Observer::is_wanted(&config);
-        let observer = wanted.then(|| observer::Observer::start(&config, shared.clone())).transpose()?;
-        Ok(Self { shared, requests, supervisor: Some(supervisor), observer })
+        let make = Arc::new(make);
+        let (shared, requests, supervisor) = supervisor::opening::start(&config, make.clone(), means)?;
+        let mut runtime = Self { shared, requests, supervisor: Some(supervisor), observer: None, _make: make };
+        if observer::Observer::is_wanted(&config) {
+            runtime.observer = Some(observer::Observer::start(&config, runtime.shared.clone())?);
+        }
+        Ok(runtime)
     }
 
     /// The address the lanes listen on.
@@ -261,7 +267,7 @@ impl<C: Send + 'static> Runtime<C> {
     fn stop(&mut self) {
         let _ = self.requests.send(supervisor::Request::Stop);
         if let Some(supervisor) = self.supervisor.take() {
-            let _ = supervisor.join();
+            supervisor.wait();
         }
         drop(self.observer.take());
     }

@@ -1,19 +1,22 @@
-//! The thread that owns the sockets, starts lanes, watches them, replaces those that fail, and changes which lane owns what.
+//! Who owns the sockets, starts lanes, watches them, replaces those that fail, and changes which lane owns what.
 //!
-//! One at a time it works off requests and looks at the lanes' pulses. It never touches a lane's state: all it can do to a lane
-//! is send it mail, raise its fence, or tell it to stop.
+//! In its turn on the [`keeper`](crate::runtime::keeper)'s thread it works off requests and looks at the lanes' pulses. It never
+//! touches a lane's state: all it can do to a lane is send it mail, raise its fence, or tell it to stop. And it never waits:
+//! others have turns on that thread too.
 
 mod change;
 mod launch;
 pub(super) mod opening;
+mod stopping;
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
-use std::sync::{Arc, PoisonError};
+use std::sync::mpsc::{Receiver, Sender, SyncSender};
 use std::time::{Duration, Instant};
 
+use rustix::thread::CpuSet;
 use tessera_contracts::prefix_map::{LaneIndex, PrefixMap};
 
 use crate::handler::Handler;
@@ -22,10 +25,11 @@ use crate::net::calls::Calls;
 use crate::net::group::SocketGroup;
 use crate::ring::park::Bed;
 use crate::ring::pressure::Pressure;
+use crate::runtime::keeper::{Caller, Kept};
 use crate::runtime::lane_thread::{Ending, Pulse};
 use crate::runtime::log_thread::LogThread;
 use crate::runtime::means::Means;
-use crate::runtime::observer::{AlarmWatch, Observer};
+use crate::runtime::observer::AlarmWatch;
 use crate::runtime::{ChangeRefused, RuntimeConfig, Shared, lock};
 use crate::time::{LaneTime, micros};
 use crate::wal::storage::Directory;
@@ -33,8 +37,6 @@ use crate::wal::storage::Directory;
 /// How often the supervisor looks at the lanes while one is down or slots move; and the most it lets pass otherwise.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 const LOOK_SELDOM: Duration = Duration::from_millis(100);
-/// How long lanes are given to stop before their threads are left behind.
-const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the supervisor is told and asked.
 pub(super) enum Request {
@@ -63,6 +65,11 @@ pub(super) enum Request {
         lane: LaneIndex,
         what: String,
     },
+    /// The files of a lane that had retired are gone, or why not.
+    Removed {
+        lane: LaneIndex,
+        outcome: std::io::Result<()>,
+    },
     Stop,
 }
 
@@ -79,16 +86,24 @@ struct Supervisor<H: Handler, F> {
     make: Arc<F>,
     means: Arc<dyn Means>,
     shared: Arc<Shared<H::Command>>,
-    requests: Sender<Request>,
+    requests: Caller<Request>,
+    inbox: Receiver<Request>,
     map: Arc<PrefixMap>,
     sockets: Option<SocketGroup>,
     log: Option<(Directory, crate::wal::LogConfig, File)>,
     origin: Instant,
     cores: Vec<usize>,
+    /// Where the thread that started the runtime may run, and so its lanes if they are not pinned.
+    home: Option<CpuSet>,
     calls: Calls,
     lanes: BTreeMap<LaneIndex, Watched>,
+    /// Writers of lanes that were given up before they had said that they have one.
+    logs_left: Vec<LogThread>,
     change: Option<ChangeInProgress>,
+    alarms: Option<AlarmWatch>,
     stopping: bool,
+    /// When lanes that have not stopped by themselves are left behind, once they were told to stop.
+    stop_by: Option<Instant>,
 }
 
 /// A lane as the supervisor sees it.
@@ -113,6 +128,16 @@ enum State {
         restart_at: Instant,
     },
     Retiring,
+    /// It owns nothing and its thread is gone; its writer has yet to end.
+    Retired {
+        at: Instant,
+    },
+    /// Its writer has ended, and its files are being removed since then.
+    Removing {
+        at: Instant,
+    },
+    /// It has stopped with the runtime.
+    Stopped,
 }
 
 struct ChangeInProgress {
@@ -122,34 +147,38 @@ struct ChangeInProgress {
     retiring: bool,
 }
 
+impl<H, F> Kept for Supervisor<H, F>
+where
+    H: Handler + 'static,
+    H::Command: Send + 'static,
+    F: Fn(LaneIndex) -> H + Send + Sync + 'static,
+{
+    fn turn(&mut self) -> Option<Duration> {
+        // All requests before a lane is judged: a log that was opened must be known before its lane is replaced.
+        while let Ok(request) = self.inbox.try_recv() {
+            self.handle(request);
+        }
+        if !self.stopping {
+            self.look();
+            if let Some(alarms) = &mut self.alarms {
+                alarms.look(&self.shared);
+            }
+        }
+        if self.stopping { self.stop() } else { Some(self.next_look()) }
+    }
+}
+
 impl<H, F> Supervisor<H, F>
 where
     H: Handler + 'static,
     H::Command: Send + 'static,
     F: Fn(LaneIndex) -> H + Send + Sync + 'static,
 {
-    fn run(mut self, inbox: &Receiver<Request>) {
-        let mut alarms = (!Observer::is_wanted(&self.config)).then(AlarmWatch::new);
-        while !self.stopping {
-            match inbox.recv_timeout(self.next_look()) {
-                Ok(request) => self.handle(request),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-            // All of them before a lane is judged: a log that was opened must be known before its lane is replaced.
-            inbox.try_iter().for_each(|request| self.handle(request));
-            self.look();
-            if let Some(alarms) = &mut alarms {
-                alarms.look(&self.shared);
-            }
-        }
-        self.stop(inbox);
-    }
-
     /// When to look again though nobody says anything: soon if something is to be moved on, else often enough that a stall is
     /// seen an eighth of its bound late at most.
     fn next_look(&self) -> Duration {
-        let moving = self.change.is_some() || self.lanes.values().any(|watched| !watched.is_up());
+        let moving =
+            self.change.is_some() || !self.logs_left.is_empty() || self.lanes.values().any(|watched| !watched.is_up());
         if moving { LOOK_EVERY } else { (self.config.stall_bound / 8).clamp(LOOK_EVERY, LOOK_SELDOM) }
     }
 
@@ -166,7 +195,7 @@ where
                 }
                 match self.lanes.get_mut(&lane).filter(|watched| Arc::ptr_eq(&watched.pulse, &pulse)) {
                     Some(watched) => watched.log = Some(log),
-                    None => drop(log.join()), // It opened its log after it was given up.
+                    None => self.logs_left.push(log), // It opened its log after it was given up.
                 }
             }
             Request::Ended { lane, pulse, ending } => self.ended(lane, &pulse, ending),
@@ -176,6 +205,7 @@ where
                 }
             }
             Request::Event { lane, what } => self.shared.event(Some(lane), what),
+            Request::Removed { lane, outcome } => self.removed(lane, outcome),
             Request::Stop => self.stopping = true,
         }
     }
@@ -183,9 +213,14 @@ where
     fn ended(&mut self, lane: LaneIndex, pulse: &Arc<Pulse>, ending: Ending) {
         let current = self.lanes.get(&lane).is_some_and(|watched| Arc::ptr_eq(&watched.pulse, pulse));
         match ending {
+            _ if self.stop_by.is_some() => {
+                if let Some(watched) = self.lanes.get_mut(&lane).filter(|_| current) {
+                    watched.state = State::Stopped;
+                }
+            }
             Ending::Fenced => self.shared.event(Some(lane), "a lane that had stalled came back and left"),
             _ if !current => {}
-            Ending::Retired => self.remove(lane),
+            Ending::Retired => self.retired(lane),
             Ending::Stopped => {}
             Ending::Panicked(said) => self.down(lane, &format!("panicked: {said}")),
             Ending::Failed(why) => self.down(lane, &format!("failed: {why}")),
@@ -226,7 +261,7 @@ where
         let stalled: Vec<LaneIndex> = self
             .lanes
             .iter()
-            .filter(|(_, watched)| !matches!(watched.state, State::Down { .. }))
+            .filter(|(_, watched)| watched.is_up())
             .filter(|(_, watched)| watched.pulse.busy_for(now) > self.config.stall_bound)
             .map(|(lane, _)| *lane)
             .collect();
@@ -245,6 +280,7 @@ where
             self.restart(lane);
         }
         self.watch_logs();
+        self.see_off();
         self.watch_disks(now);
         self.move_on();
     }
@@ -269,6 +305,7 @@ where
     }
 
     fn watch_logs(&mut self) {
+        self.logs_left.retain(|log| !log.has_stopped());
         for (lane, watched) in &mut self.lanes {
             if watched.state == State::Running
                 && watched.log.as_ref().is_some_and(LogThread::is_finished)
@@ -301,48 +338,19 @@ where
             self.shared.event(Some(*lane), "its disk answers again");
         }
     }
-
-    fn stop(mut self, inbox: &Receiver<Request>) {
-        for watched in self.lanes.values() {
-            watched.pulse.stop.store(true, Ordering::Relaxed);
-            watched.bed.wake();
-        }
-        let mut running = self.lanes.values().filter(|watched| watched.is_up()).count();
-        let deadline = Instant::now() + STOP_PATIENCE;
-        while running > 0 {
-            match inbox.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(Request::Ended { lane, pulse, .. }) => {
-                    let current = self.lanes.get(&lane).is_some_and(|watched| Arc::ptr_eq(&watched.pulse, &pulse));
-                    running -= usize::from(current);
-                }
-                Ok(request) => self.handle(request),
-                Err(_) => {
-                    self.shared.event(None, format!("{running} lanes did not stop in time and were left behind"));
-                    break;
-                }
-            }
-        }
-        self.shared.doors.write().unwrap_or_else(PoisonError::into_inner).clear();
-        for (lane, watched) in &mut self.lanes {
-            if let Some(log) = watched.log.take()
-                && let Err(error) = log.join()
-            {
-                self.shared.event(Some(*lane), format!("its log could not be written to the end: {error}"));
-            }
-        }
-    }
 }
 
 impl Watched {
     fn is_up(&self) -> bool {
-        !matches!(self.state, State::Down { .. })
+        matches!(self.state, State::Running | State::Retiring)
     }
 
-    /// How long the lane has waited for a disk: to read its log, or to see its predecessor's writer end.
+    /// How long the lane has waited for a disk: to read its log, to see its predecessor's writer end, or to be gone.
     fn at_the_disk_for(&self, now: LaneTime, instant: Instant) -> Duration {
         match self.state {
             State::Down { restart_at } if self.log.is_some() => instant.saturating_duration_since(restart_at),
-            State::Down { .. } => Duration::ZERO,
+            State::Retired { at } | State::Removing { at } => instant.saturating_duration_since(at),
+            State::Down { .. } | State::Stopped => Duration::ZERO,
             State::Running | State::Retiring => self.pulse.at_the_disk_for(now),
         }
     }

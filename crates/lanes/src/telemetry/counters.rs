@@ -6,6 +6,7 @@
 //! A lane that is restarted goes on from a copy: its predecessor, if it stalled and comes back, then writes to numbers that
 //! nobody reads, and there is still one writer.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::class::{Class, DropCause};
@@ -47,6 +48,25 @@ impl Clone for Counter {
     }
 }
 
+/// A number for each kind of message, with one writer. They take their memory with the first message: a lane that is alone sends
+/// none.
+#[derive(Clone, Debug, Default)]
+pub struct KindCounters(OnceLock<Box<[Counter; 256]>>);
+
+impl KindCounters {
+    /// Adds `n` to the number of `kind`; only the owner may.
+    pub fn add(&self, kind: Kind, n: u64) {
+        let counters = self.0.get_or_init(|| Box::new([const { Counter(AtomicU64::new(0)) }; 256]));
+        counters[usize::from(kind.get())].add(n);
+    }
+
+    /// The number of the kind with this code.
+    #[must_use]
+    pub fn get(&self, code: u8) -> u64 {
+        self.0.get().map_or(0, |counters| counters[usize::from(code)].get())
+    }
+}
+
 /// What a lane knows of one class. Sending counts at the producer, draining and depth at the consumer.
 #[derive(Clone, Debug, Default)]
 pub struct ClassCounters {
@@ -69,14 +89,14 @@ pub struct ClassCounters {
 }
 
 /// The counters of one lane, over all its incarnations.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LaneCounters {
     /// Per class, by [`Class::index`].
     pub classes: [ClassCounters; 3],
     /// Messages sent, by kind.
-    pub kind_sent: [Counter; 256],
+    pub kind_sent: KindCounters,
     /// Messages dropped, by kind.
-    pub kind_dropped: [Counter; 256],
+    pub kind_dropped: KindCounters,
     /// Payloads copied to be kept beyond the call they came with.
     pub payloads_kept: Counter,
     /// Datagrams taken from the socket.
@@ -129,41 +149,6 @@ pub struct LaneCounters {
     pub traces_dropped: Counter,
 }
 
-impl Default for LaneCounters {
-    fn default() -> Self {
-        Self {
-            classes: Default::default(),
-            kind_sent: [const { Counter(AtomicU64::new(0)) }; 256],
-            kind_dropped: [const { Counter(AtomicU64::new(0)) }; 256],
-            payloads_kept: Counter::default(),
-            datagrams_in: Counter::default(),
-            datagrams_out: Counter::default(),
-            datagrams_out_dropped: Counter::default(),
-            receive_calls: Counter::default(),
-            send_calls: Counter::default(),
-            misrouted: Counter::default(),
-            misrouted_dropped: Counter::default(),
-            forwarded: Counter::default(),
-            commands: Counter::default(),
-            timers_fired: Counter::default(),
-            timers_refused: Counter::default(),
-            turns: Counter::default(),
-            sleeps: Counter::default(),
-            wakes: Counter::default(),
-            acks_given_up: Counter::default(),
-            log_records: Counter::default(),
-            log_soft_dropped: Counter::default(),
-            log_refused: Counter::default(),
-            log_durable: Counter::default(),
-            log_syncs: Counter::default(),
-            handoffs_pending: Counter::default(),
-            map_version: Counter::default(),
-            incarnations: Counter::default(),
-            traces_dropped: Counter::default(),
-        }
-    }
-}
-
 impl LaneCounters {
     /// The counters of `class`.
     #[must_use]
@@ -173,6 +158,6 @@ impl LaneCounters {
 
     pub(crate) fn dropped(&self, class: Class, kind: Kind, cause: DropCause, n: u64) {
         self.class(class).dropped[cause as usize].add(n);
-        self.kind_dropped[usize::from(kind.get())].add(n);
+        self.kind_dropped.add(kind, n);
     }
 }

@@ -1,39 +1,37 @@
 //! Latency by logarithmic buckets: a quarter octave wide, so a percentile read from it is at most a quarter too high.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Values 0 to 3 have a bucket each, then four per octave up to 2^32.
 pub const BUCKETS: usize = 4 + 30 * 4;
 
-/// A single-writer histogram.
-#[derive(Debug)]
+/// A single-writer histogram. It takes its memory with the first value: a lane that is alone never has one.
+#[derive(Debug, Default)]
 pub struct Histogram {
-    buckets: [AtomicU64; BUCKETS],
-}
-
-impl Default for Histogram {
-    fn default() -> Self {
-        Self { buckets: [const { AtomicU64::new(0) }; BUCKETS] }
-    }
+    buckets: OnceLock<Box<[AtomicU64; BUCKETS]>>,
 }
 
 impl Clone for Histogram {
     fn clone(&self) -> Self {
-        Self { buckets: self.counts().map(AtomicU64::new) }
+        let copy = self.buckets.get().map(|_| Box::new(self.counts().map(AtomicU64::new)));
+        Self { buckets: copy.map_or_else(OnceLock::new, OnceLock::from) }
     }
 }
 
 impl Histogram {
     /// Counts `value`; only the owner of the histogram may call this.
     pub fn record(&self, value: u32) {
-        let bucket = &self.buckets[bucket_of(value)];
+        let buckets = self.buckets.get_or_init(|| Box::new([const { AtomicU64::new(0) }; BUCKETS]));
+        let bucket = &buckets[bucket_of(value)];
         bucket.store(bucket.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     /// The counts so far.
     #[must_use]
     pub fn counts(&self) -> [u64; BUCKETS] {
-        std::array::from_fn(|bucket| self.buckets[bucket].load(Ordering::Relaxed))
+        let Some(buckets) = self.buckets.get() else { return [0; BUCKETS] };
+        std::array::from_fn(|bucket| buckets[bucket].load(Ordering::Relaxed))
     }
 }
 

@@ -113,13 +113,14 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::envelope::Kind;
     use crate::telemetry::counters::LaneCounters;
 
     #[test]
     fn every_line_is_a_comment_or_a_sample_and_no_series_appears_twice() {
         let lanes: Vec<Arc<LaneCounters>> = (0..2).map(|_| Arc::default()).collect();
         lanes[1].class(Class::Hints).dropped[DropCause::Shed as usize].add(7);
-        lanes[1].kind_sent[3].add(1);
+        lanes[1].kind_sent.add(Kind::new(3), 1);
         let text = render(&Snapshot::of(&lanes), &[Alarm::ControlDropped { messages: 1 }]);
         let mut series = BTreeSet::new();
         for line in text.lines() {

@@ -149,7 +149,7 @@ impl LaneSnapshot {
                 }
             }),
             kinds: Box::new(std::array::from_fn(|kind| {
-                (counters.kind_sent[kind].get(), counters.kind_dropped[kind].get())
+                (counters.kind_sent.get(kind as u8), counters.kind_dropped.get(kind as u8))
             })),
             totals: vec![
                 ("payloads_kept", counters.payloads_kept.get()),
@@ -191,6 +191,7 @@ impl LaneSnapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::envelope::Kind;
 
     #[test]
     fn rankings_name_the_loudest_first_and_leave_out_the_silent() {
@@ -199,9 +200,9 @@ mod tests {
         lanes[1].class(Class::Hints).enqueued.add(10);
         lanes[2].class(Class::Hints).enqueued.add(5);
         lanes[2].class(Class::Hints).dropped[0].add(20);
-        lanes[1].kind_sent[7].add(10);
-        lanes[2].kind_sent[9].add(5);
-        lanes[2].kind_dropped[9].add(20);
+        lanes[1].kind_sent.add(Kind::new(7), 10);
+        lanes[2].kind_sent.add(Kind::new(9), 5);
+        lanes[2].kind_dropped.add(Kind::new(9), 20);
         let after = Snapshot::of(&lanes);
         let producers = after.noisiest_producers(&before, Class::Hints, 5);
         assert_eq!(producers, [(LaneIndex(2), 25, 20), (LaneIndex(1), 10, 0)]);

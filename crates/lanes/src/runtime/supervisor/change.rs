@@ -17,6 +17,10 @@ where
     F: Fn(LaneIndex) -> H + Send + Sync + 'static,
 {
     pub(super) fn begin(&mut self, change: Change, reply: SyncSender<Result<(), ChangeRefused>>) {
+        if self.stopping {
+            let _ = reply.send(Err(ChangeRefused::Stopped));
+            return;
+        }
         let adopting = self.lanes.values().any(|watched| !watched.orphans.is_empty());
         // A new lane may bear the number of one whose log is still being taken over, and would write to that log.
         let result = if self.change.is_some() || adopting { Err(ChangeRefused::InProgress) } else { self.plan(change) };
@@ -84,7 +88,8 @@ where
         let counters = self.shared.counters.read().unwrap_or_else(PoisonError::into_inner).clone();
         let settled = self.lanes.iter().all(|(lane, watched)| {
             let counters = &counters[usize::from(lane.0)];
-            watched.is_up() && counters.map_version.get() == version && counters.handoffs_pending.get() == 0
+            let retired = matches!(watched.state, State::Retired { .. } | State::Removing { .. });
+            retired || watched.is_up() && counters.map_version.get() == version && counters.handoffs_pending.get() == 0
         });
         if !settled {
             return;
@@ -93,7 +98,7 @@ where
         let mut left = false;
         for (lane, watched) in self.lanes.iter_mut().filter(|(lane, _)| usize::from(lane.0) >= keep) {
             left = true;
-            if !change.retiring {
+            if !change.retiring && watched.is_up() {
                 watched.state = State::Retiring;
                 watched.tell(Mail::Retire);
                 self.shared.event(Some(*lane), "retires: it owns nothing any more");
@@ -105,20 +110,6 @@ where
                 sockets.shrink_to(keep);
             }
             let _ = change.reply.send(change.outcome);
-        }
-    }
-
-    /// A lane has retired: it owns nothing and nobody sends to it any more.
-    pub(super) fn remove(&mut self, lane: LaneIndex) {
-        self.set_door(lane, None);
-        self.tell_others(lane, |_| Mail::Unlink(lane));
-        if let Some(mut watched) = self.lanes.remove(&lane)
-            && let Some(log) = watched.log.take()
-            && log.join().is_ok()
-            && let Some((directory, ..)) = &self.log
-            && let Err(error) = crate::wal::log::remove_lane(directory, lane)
-        {
-            self.shared.event(Some(lane), format!("its log could not be removed: {error}"));
         }
     }
 }

@@ -55,6 +55,7 @@ where
         let seat = Box::new(Seat {
             lane: index,
             restarted,
+            home: self.home,
             core: (self.config.pin && !self.cores.is_empty()).then(|| self.cores[place % self.cores.len()]),
             socket: self.sockets.as_ref().map(|sockets| sockets.socket(place)),
             datagram_bytes_max: self.config.lane.datagram_bytes_max,

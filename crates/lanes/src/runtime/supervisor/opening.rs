@@ -4,30 +4,30 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
+use rustix::thread::sched_getaffinity;
 use tessera_contracts::prefix_map::{LaneIndex, PrefixMap};
 
 use crate::handler::Handler;
 use crate::net::calls::Calls;
 use crate::net::group::SocketGroup;
+use crate::runtime::keeper::{self, Caller, Departure};
 use crate::runtime::means::Means;
+use crate::runtime::observer::{AlarmWatch, Observer};
 use crate::runtime::supervisor::{Request, Supervisor};
 use crate::runtime::{RuntimeConfig, Shared, StartError, cores};
 use crate::wal::log::lanes_with_files;
 use crate::wal::storage::Directory;
 
-type Made<C> = (Arc<Shared<C>>, JoinHandle<()>);
+/// What is shared with the supervisor, the way to ask something of it, and what tells that it has ended.
+type Made<C> = (Arc<Shared<C>>, Caller<Request>, Departure);
 
 /// Starts the supervisor and all lanes.
 pub(in crate::runtime) fn start<H, F>(
     config: &RuntimeConfig,
-    make: F,
+    make: Arc<F>,
     means: Arc<dyn Means>,
-    requests: Sender<Request>,
-    inbox: Receiver<Request>,
 ) -> Result<Made<H::Command>, StartError>
 where
     H: Handler + 'static,
@@ -71,21 +71,27 @@ where
         _ if config.batched_calls => Calls::Batched { slot_at: config.lane.steer_offset },
         _ => Calls::Single,
     };
+    let (requests, inbox) = Caller::new();
     let mut supervisor = Supervisor {
         config: config.clone(),
-        make: Arc::new(make),
+        make,
         means,
         shared: shared.clone(),
-        requests,
+        requests: requests.clone(),
+        inbox,
         map,
         sockets,
         log,
         origin: Instant::now(),
         cores,
+        home: sched_getaffinity(None).ok(),
         calls,
         lanes: BTreeMap::new(),
+        logs_left: Vec::new(),
         change: None,
+        alarms: (!Observer::is_wanted(config)).then(AlarmWatch::new),
         stopping: false,
+        stop_by: None,
     };
     supervisor.steer();
     let orphans = supervisor.find_orphans().map_err(io("listing the log directory"))?;
@@ -94,11 +100,8 @@ where
         let adopted = adopted.collect();
         supervisor.start_lane(LaneIndex(lane as u8), false, adopted).map_err(io("starting a lane"))?;
     }
-    let thread = std::thread::Builder::new()
-        .name("lanes".to_owned())
-        .spawn(move || supervisor.run(&inbox))
-        .map_err(io("starting the supervisor"))?;
-    Ok((shared, thread))
+    let ended = keeper::keep(Box::new(supervisor), &requests).map_err(io("starting the supervisor"))?;
+    Ok((shared, requests, ended))
 }
 
 impl<H, F> Supervisor<H, F>
