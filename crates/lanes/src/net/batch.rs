@@ -13,20 +13,22 @@ use std::os::fd::AsFd;
 use crate::drain::BATCH_MAX;
 use crate::net::calls::Calls;
 use crate::net::send_queue::SendQueue;
-use crate::net::sys::Received;
+use crate::net::sys::{self, Received};
 use crate::ring::bulk::unmapped;
 use crate::telemetry::counters::LaneCounters;
 
 /// Datagrams the first call asks for.
 const FIRST_BATCH: usize = 8;
 
-/// A lane's receive buffers. The batch grows from 8 to 64 while batches come full, and shrinks when they come nearly empty; the
-/// buffers grow with it and stay.
+/// A lane's receive buffers. The batch grows from 8 to 64 while batches come full, and shrinks when they come nearly empty. There
+/// are buffers for the largest; what was not written to since it was last given back takes no memory.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    buffer: Vec<u8>,
+    buffer: Box<[u8]>,
     stride: usize,
     batch: usize,
+    /// How many came at once at most since somebody asked.
+    reached: usize,
     drained: bool,
     calls: Calls,
     received: Box<[Received; BATCH_MAX]>,
@@ -35,9 +37,10 @@ pub(crate) struct Receiver {
 impl Receiver {
     pub(crate) fn new(datagram_bytes_max: usize, calls: Calls) -> Self {
         Self {
-            buffer: vec![0; datagram_bytes_max * FIRST_BATCH],
+            buffer: vec![0; datagram_bytes_max * BATCH_MAX].into_boxed_slice(),
             stride: datagram_bytes_max,
             batch: FIRST_BATCH,
+            reached: 0,
             drained: false,
             calls,
             received: Box::new([Received::NONE; BATCH_MAX]),
@@ -60,6 +63,7 @@ impl Receiver {
         let count =
             self.calls.receive(socket.as_fd(), &mut self.buffer, self.stride, self.batch, &mut self.received)?;
         self.drained = count < self.batch;
+        self.reached = self.reached.max(count);
         if count == self.batch {
             self.batch = (self.batch * 2).min(BATCH_MAX);
         } else if count * 4 < self.batch {
@@ -71,10 +75,17 @@ impl Receiver {
                 each(unmapped(received.from), &mut chunk[..received.len]);
             }
         }
-        if self.buffer.len() < self.batch * self.stride {
-            self.buffer.resize(self.batch * self.stride, 0);
-        }
         Ok(count)
+    }
+
+    /// How many bytes of buffers were in use at once since this was last asked.
+    pub(crate) fn take_reached(&mut self) -> usize {
+        std::mem::take(&mut self.reached) * self.stride
+    }
+
+    /// Gives memory back, but for the first `kept` bytes.
+    pub(crate) fn give_back(&mut self, kept: usize) {
+        sys::give_back(self.buffer.get_mut(kept..).unwrap_or_default());
     }
 }
 
@@ -116,7 +127,6 @@ fn mapped(to: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::sys;
 
     const BATCHED: Calls = Calls::Batched { slot_at: None };
 
@@ -222,9 +232,34 @@ mod tests {
                 send_all(&here, calls, false, &mut queue, &counters);
                 receiver.receive(&here, &counters, |_, bytes| seen += bytes.len()).unwrap();
             };
-            (0..3).for_each(|_| round()); // The batch grows until what comes in one fits.
+            (0..3).for_each(|_| round()); // The batch grows until what comes in one fits, and the queue until what waits does.
             let (allocations, ()) = alloc_counter::count(|| (0..20).for_each(|_| round()));
             assert_eq!((allocations, seen), (0, 23 * 16 * 200), "{calls:?}");
+        }
+    }
+
+    #[test]
+    fn buffers_that_were_given_back_hold_nothing_and_serve_as_before() {
+        const PAGES: usize = 3 * 4096;
+        let here = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (to, counters) = (here.local_addr().unwrap(), LaneCounters::default());
+        let (mut queue, mut receiver) = (SendQueue::new(64, PAGES), Receiver::new(PAGES, BATCHED));
+        for round in 1..4 {
+            queue.push(to, &[round; PAGES]).unwrap();
+            queue.give_back(0);
+            assert_eq!(queue.get(0), Some((to, &[round; PAGES][..])), "what waits is kept");
+            send_all(&here, BATCHED, false, &mut queue, &counters);
+            let mut seen = 0;
+            let count = receiver.receive(&here, &counters, |_, bytes| seen += usize::from(bytes == [round; PAGES]));
+            assert_eq!((count.unwrap(), seen), (1, 1));
+            assert_eq!((receiver.take_reached(), queue.take_reached()), (PAGES, PAGES));
+            receiver.give_back(1);
+            queue.give_back(1);
+            assert_eq!((receiver.take_reached(), queue.take_reached()), (0, 0));
+            let left = |buffer: &[u8]| buffer.iter().filter(|byte| **byte != 0).count();
+            // Two pages lie wholly within, wherever it begins.
+            assert!(left(&receiver.buffer) <= PAGES - 2 * 4096 && left(queue.buffer()) <= PAGES - 2 * 4096, "{round}");
+            assert!(receiver.buffer[0] == round && queue.buffer()[0] == round, "what is kept is kept");
         }
     }
 

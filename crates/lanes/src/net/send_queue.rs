@@ -1,20 +1,33 @@
 //! Datagrams a handler has written and the lane has not yet sent: a fixed pool, filled in place, sent in batches.
 //!
-//! An empty queue begins again at its front: a lane that sends little at a time touches little of it, and what it touches
-//! stays in the cache.
+//! Datagrams lie one after the other, and an empty queue begins again at its front: a lane that sends little at a time touches
+//! little of it, and what it touches stays in the cache.
 
 use std::net::SocketAddr;
 
-/// A queue of outgoing datagrams in memory taken once.
+use crate::net::sys;
+
+/// A queue of outgoing datagrams in memory taken once; what was not written to since it was last given back takes none.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
+    /// One datagram after the other: a few short ones touch one page.
     bytes: Box<[u8]>,
-    /// Filled from the front, like the bytes.
-    slots: Vec<(SocketAddr, u16)>,
+    /// Filled from the front, and as long as it ever had to be; the first `head` are sent.
+    slots: Vec<Slot>,
+    head: usize,
+    /// Where the next one is written.
+    end: usize,
+    /// How far bytes were written since somebody asked.
+    reached: usize,
     datagrams_max: usize,
     datagram_bytes_max: usize,
-    head: usize,
-    len: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    to: SocketAddr,
+    start: u32,
+    len: u16,
 }
 
 /// Why a datagram was not queued.
@@ -41,16 +54,17 @@ impl SendQueue {
     pub(crate) fn new(datagrams_max: usize, datagram_bytes_max: usize) -> Self {
         Self {
             bytes: vec![0; datagrams_max * datagram_bytes_max].into_boxed_slice(),
-            slots: Vec::with_capacity(datagrams_max),
+            slots: Vec::new(),
+            head: 0,
+            end: 0,
+            reached: 0,
             datagrams_max,
             datagram_bytes_max,
-            head: 0,
-            len: 0,
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.slots.len() - self.head
     }
 
     /// Lets `write` fill the next datagram and say its length; a length of zero sends nothing.
@@ -59,21 +73,33 @@ impl SendQueue {
         to: SocketAddr,
         write: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<(), SendRefused> {
-        if self.len == self.datagrams_max {
+        if self.len() == self.datagrams_max {
             return Err(SendRefused::QueueFull);
         }
-        let at = (self.head + self.len) % self.datagrams_max;
-        let start = at * self.datagram_bytes_max;
-        let len = write(&mut self.bytes[start..start + self.datagram_bytes_max]);
+        if self.slots.len() == self.datagrams_max || self.end + self.datagram_bytes_max > self.bytes.len() {
+            self.move_up();
+        }
+        let len = write(&mut self.bytes[self.end..self.end + self.datagram_bytes_max]);
         assert!(len <= self.datagram_bytes_max, "a writer cannot have written beyond its buffer");
         if len > 0 {
-            match self.slots.get_mut(at) {
-                Some(slot) => *slot = (to, len as u16),
-                None => self.slots.push((to, len as u16)),
-            }
-            self.len += 1;
+            self.slots.push(Slot { to, start: self.end as u32, len: len as u16 });
+            self.end += len;
+            self.reached = self.reached.max(self.end);
         }
         Ok(())
+    }
+
+    /// Moves what waits to the front. Whoever sends sends all there is before more comes, so there hardly ever is anything.
+    #[cold]
+    fn move_up(&mut self) {
+        let start = self.slots.get(self.head).map_or(self.end, |first| first.start as usize);
+        self.bytes.copy_within(start..self.end, 0);
+        self.end -= start;
+        self.slots.drain(..self.head);
+        self.head = 0;
+        for slot in &mut self.slots {
+            slot.start -= start as u32;
+        }
     }
 
     pub(crate) fn push(&mut self, to: SocketAddr, datagram: &[u8]) -> Result<(), SendRefused> {
@@ -88,20 +114,34 @@ impl SendQueue {
 
     /// The `index`-th datagram from the front.
     pub(crate) fn get(&self, index: usize) -> Option<(SocketAddr, &[u8])> {
-        if index >= self.len {
-            return None;
-        }
-        let at = (self.head + index) % self.datagrams_max;
-        let (to, len) = self.slots[at];
-        let start = at * self.datagram_bytes_max;
-        Some((to, &self.bytes[start..start + usize::from(len)]))
+        let Slot { to, start, len } = *self.slots.get(self.head + index)?;
+        Some((to, &self.bytes[start as usize..][..usize::from(len)]))
     }
 
     /// Forgets the first `n` datagrams.
     pub(crate) fn advance(&mut self, n: usize) {
-        let n = n.min(self.len);
-        self.len -= n;
-        self.head = if self.len == 0 { 0 } else { (self.head + n) % self.datagrams_max };
+        self.head += n.min(self.len());
+        if self.head == self.slots.len() {
+            self.slots.clear();
+            (self.head, self.end) = (0, 0);
+        }
+    }
+
+    /// How many bytes were in use at once since this was last asked.
+    pub(crate) fn take_reached(&mut self) -> usize {
+        std::mem::replace(&mut self.reached, self.end)
+    }
+
+    /// Gives memory back, but for the first `kept` bytes, if there is nothing to send.
+    pub(crate) fn give_back(&mut self, kept: usize) {
+        if self.len() == 0 {
+            sys::give_back(self.bytes.get_mut(kept..).unwrap_or_default());
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn buffer(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
@@ -138,6 +178,27 @@ mod tests {
             queue.advance(1);
             queue.advance(1);
         }
-        assert!(queue.bytes[2 * 4..].iter().all(|byte| *byte == 0), "only two places were ever needed");
+        assert!(queue.bytes[2 * 3..].iter().all(|byte| *byte == 0), "only two places were ever needed");
+        assert_eq!((queue.take_reached(), queue.take_reached()), (6, 0));
+    }
+
+    #[test]
+    fn a_queue_that_is_never_empty_keeps_its_order_and_its_bounds() {
+        let to: SocketAddr = "192.0.2.1:5".parse().unwrap();
+        for len in 1..=4 {
+            let mut queue = SendQueue::new(3, 4);
+            let datagram = |n: u8| [n; 4];
+            queue.push(to, &datagram(0)[..len]).unwrap();
+            queue.push(to, &datagram(1)[..len]).unwrap();
+            for n in 2..200 {
+                queue.push(to, &datagram(n)[..len]).unwrap();
+                assert_eq!(queue.push(to, &datagram(n)[..len]), Err(SendRefused::QueueFull));
+                for (index, waiting) in [n - 2, n - 1, n].map(datagram).iter().enumerate() {
+                    assert_eq!(queue.get(index), Some((to, &waiting[..len])), "{n} of {len}");
+                }
+                queue.advance(1);
+                assert!(queue.slots.capacity() <= 4, "{n} of {len}");
+            }
+        }
     }
 }

@@ -1,5 +1,6 @@
-//! Three things the kernel offers and no safe binding does: receiving and sending datagrams in batches without allocating, and
-//! steering a SO_REUSEPORT group by a packet filter. All pointers live for one call; what comes out is plain data.
+//! Four things the kernel offers and no safe binding does: receiving and sending datagrams in batches without allocating,
+//! steering a SO_REUSEPORT group by a packet filter, and taking back memory whose contents nobody needs. All pointers live for
+//! one call; what comes out is plain data.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -241,6 +242,20 @@ pub(super) fn send_nothing(socket: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: no header is behind the pointer, and the kernel is told to read none.
     let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), std::ptr::null_mut(), 0, libc::MSG_DONTWAIT) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Gives the pages that lie wholly within `bytes` back to the system. They take no memory until they are written to again, and hold
+/// zeros where they are ordinary memory.
+pub(super) fn give_back(bytes: &mut [u8]) {
+    // SAFETY: sysconf only answers.
+    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(0).max(1);
+    let until_first = bytes.as_ptr().align_offset(page);
+    let pages = bytes.len().saturating_sub(until_first) / page;
+    if pages > 0 {
+        // SAFETY: `until_first` is within `bytes`, and so are that many pages after it, which are ours alone for the length of the
+        // call. Whatever they hold after it, they are bytes. A system that refuses has changed nothing.
+        unsafe { libc::madvise(bytes.as_mut_ptr().add(until_first).cast(), pages * page, libc::MADV_DONTNEED) };
+    }
 }
 
 /// Makes `program` choose the socket of every datagram to the group that `socket` belongs to.
