@@ -1,8 +1,8 @@
 //! The routing table: whom this lane knows, sorted by how many leading bits they share with us.
 //!
 //! One bucket per shared-prefix length, each with up to K live peers in order of use and a few spares. Buckets hold
-//! indices into one slab of [`Peer`]s; everything is reserved at construction. The rules that keep strangers from
-//! shaping the table:
+//! indices into one slab of [`Peer`]s. Room for a small network is reserved at construction; a larger one takes more as peers
+//! come, in doublings up to the bound. The rules that keep strangers from shaping the table:
 //!
 //! - A peer enters a bucket only after it has answered *us*: being named by others, or asking us, makes a candidate.
 //! - A live peer is not displaced by a newcomer. The peer unheard of for longest is pinged first, and only if it stays
@@ -35,6 +35,10 @@ pub const SPARES_MAX: usize = 8;
 
 /// Buckets: one per length of shared prefix.
 const BUCKETS: usize = 256;
+
+/// Peers and buckets for which room is reserved: what a node knows of a few hundred.
+const FIRST_PEERS: usize = 128;
+const FIRST_BUCKETS: usize = 16;
 
 /// How a table is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,9 +102,9 @@ impl RoutingTable {
         Self {
             own,
             limits,
-            peers: Vec::with_capacity(limits.peers_max),
-            free: Vec::with_capacity(limits.peers_max),
-            buckets: Vec::with_capacity(BUCKETS),
+            peers: Vec::with_capacity(limits.peers_max.min(FIRST_PEERS)),
+            free: Vec::with_capacity(limits.peers_max.min(FIRST_PEERS)),
+            buckets: Vec::with_capacity(FIRST_BUCKETS),
             occupied: [0; 4],
             live: 0,
         }

@@ -20,13 +20,12 @@ const KEPT_MS: u64 = (PERIOD_SECS - 30) * 1000;
 #[derive(Debug, Clone, Copy)]
 struct Held {
     token: Token,
-    /// The first bits of an id of its region.
-    about: u64,
-    until_ms: u64,
+    until_secs: u32,
 }
 
 /// Tokens by the peers that gave them; the least recently used goes first. There is one for most peers, so it is kept small: ids
-/// are told apart by their first bits, and who is mistaken for another refuses the token.
+/// are told apart by their first bits, and who is mistaken for another refuses the token. The region is not kept: the peer lies in
+/// it.
 #[derive(Debug)]
 pub(super) struct HeldTokens(KeyedLru<u64, Held>);
 
@@ -39,14 +38,15 @@ impl HeldTokens {
     pub(super) fn keep(&mut self, now_ms: u64, peer: &NodeId, about: &ContentId, token: Token) {
         let (peer, about) = (peer.prefix_u64(), about.prefix_u64());
         if covers(&token, about, peer) {
-            self.0.insert(peer, Held { token, about, until_ms: now_ms + KEPT_MS });
+            self.0.insert(peer, Held { token, until_secs: ((now_ms + KEPT_MS) / 1000) as u32 });
         }
     }
 
     /// A token with which `id` may be written at `peer`.
     pub(super) fn of(&mut self, now_ms: u64, peer: &NodeId, id: &ContentId) -> Option<Token> {
-        let held = self.0.get(&peer.prefix_u64())?;
-        (covers(&held.token, held.about, id.prefix_u64()) && now_ms < held.until_ms).then_some(held.token)
+        let peer = peer.prefix_u64();
+        let held = self.0.get(&peer)?;
+        (covers(&held.token, peer, id.prefix_u64()) && now_ms / 1000 < u64::from(held.until_secs)).then_some(held.token)
     }
 
     /// The peer does not honour it, or will not keep what it allows.

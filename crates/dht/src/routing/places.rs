@@ -41,7 +41,7 @@ impl RoutingTable {
         self.buckets.get(at).unwrap_or(&Bucket::EMPTY)
     }
 
-    /// The bucket, to be used from now on. Room for all of them is reserved.
+    /// The bucket, to be used from now on.
     pub(super) fn reach(&mut self, at: usize) -> &mut Bucket {
         if self.buckets.len() <= at {
             self.buckets.resize(at + 1, Bucket::EMPTY);
