@@ -3,7 +3,8 @@
 //! There is no protocol here. What is here is how a decision is made durable on etcd: which keys a transaction compares
 //! and writes, what a lost race or a lost answer means, and how to do it in one round trip. The view of a shard that the
 //! last own write left behind is kept, so that the next operation needs no read: its transaction compares the
-//! revisions it was decided on, and its failure branch brings what it should have been decided on instead.
+//! revisions it was decided on, and its failure branch brings the hot part it should have been decided on instead. The next
+//! try is decided on that and on what is remembered of the rest, and proves the rest as well.
 //!
 //! Two rules make the kept view safe. A *grant* may be decided on it, because the transaction proves it current. A
 //! *refusal* may not: before anything is refused, the store is asked.
@@ -18,6 +19,7 @@ mod claim;
 mod commit;
 mod families;
 mod hints;
+mod layouts;
 mod listing;
 mod mutate;
 mod register;
@@ -32,6 +34,7 @@ mod traits;
 
 use core::fmt;
 use core::time::Duration;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tessera_contracts::{LogicalTime, WorkerId};
@@ -69,6 +72,8 @@ struct Inner<K> {
     looking: tokio::sync::Mutex<()>,
     hints: Mutex<Hints>,
     standings: Mutex<Standings>,
+    /// Set once the namespace was seen to hold no runs of another layout.
+    layout_is_alone: AtomicBool,
 }
 
 impl AsyncEtcdCoordinator<EtcdClient> {
@@ -111,6 +116,7 @@ impl<K: Kv + Clone> AsyncEtcdCoordinator<K> {
                 looking: tokio::sync::Mutex::default(),
                 hints: Mutex::default(),
                 standings: Mutex::default(),
+                layout_is_alone: AtomicBool::default(),
                 space,
                 config,
                 kv,

@@ -1,7 +1,7 @@
 //! Where everything lies: deterministic ASCII paths, typed by what they hold.
 //!
 //! ```text
-//! {namespace}/v2/run/{tenant}/{run}                 the run's record: small, read often, written seldom
+//! {namespace}/v3/run/{tenant}/{run}                 the run's record: small, read often, written seldom
 //!                roots/{tenant}/{run}               the ids of its roots: large, read by whoever asks for them
 //!                cold/{tenant}/{run}/{shard}        range, metadata, children: written by splits only
 //!                hot/{tenant}/{run}/{shard}         status, fence, cursor, op-log: written by every operation
@@ -23,18 +23,21 @@
 //! An open shard is in `free`, in `held`, or, while nobody has touched it, in a family: so a run is finished when none of
 //! those is left, but for families whose members have all been touched. A *place* is the shard's
 //! id behind a hash of it: the shards of a run lie evenly over 65,536 points, so a reader can take a narrow window of
-//! about as many as it wants, which is the only kind of range etcd serves cheaply. Ids are fixed-width lowercase hex, so
-//! text order is numeric order; every segment but the namespace has a fixed alphabet without `/`, so no path can be
-//! another's prefix by accident (the tests below try).
+//! about as many as it wants, which is the only kind of range etcd serves cheaply. Ids are of fixed width, six bits a
+//! character, and text order is numeric order; every segment but the namespace has a fixed alphabet without `/`, so no path
+//! can be another's prefix by accident (the tests below try).
+
+mod digits;
 
 use bytes::Bytes;
 use tessera_contracts::{LogicalTime, RunId, ShardId, ShardKey, TenantId};
 
+use self::digits::NUMBER;
 use crate::kv::{EtcdLeaseId, Keys};
 use crate::random::mix;
 
-/// The layout's version. A later layout lives beside this one, never on top of it.
-const LAYOUT: &str = "v2";
+/// The layout's version. Each lives beside the others, never on top of them, and all have their runs under `run/`.
+pub const LAYOUT: &str = "v3";
 /// Points over which the shards of a run are spread.
 pub const POINTS: u32 = 1 << 16;
 
@@ -161,6 +164,7 @@ impl Window {
 /// Paths of one namespace.
 #[derive(Clone, Debug)]
 pub struct Keyspace {
+    namespace: String,
     root: String,
 }
 
@@ -168,44 +172,48 @@ impl Keyspace {
     /// The paths under `namespace`, which a validated configuration supplies.
     #[must_use]
     pub fn new(namespace: &str) -> Self {
-        Self { root: format!("{namespace}/{LAYOUT}") }
+        Self { namespace: namespace.to_owned(), root: format!("{namespace}/{LAYOUT}") }
     }
 
     /// A run's record.
     #[must_use]
     pub fn run(&self, tenant: TenantId, run: RunId) -> RunPath {
-        RunPath(self.path(format_args!("run/{tenant}/{run}")))
+        RunPath(self.of_run("run", tenant, run))
     }
 
     /// The ids of a run's roots.
     #[must_use]
     pub fn roots(&self, tenant: TenantId, run: RunId) -> RootsPath {
-        RootsPath(self.path(format_args!("roots/{tenant}/{run}")))
+        RootsPath(self.of_run("roots", tenant, run))
     }
 
     /// A shard's cold part.
     #[must_use]
     pub fn cold(&self, tenant: TenantId, key: ShardKey) -> ColdPath {
-        ColdPath(self.path(format_args!("cold/{tenant}/{}/{}", key.run, key.shard)))
+        ColdPath(self.of_shard("cold", tenant, key))
     }
 
     /// A shard's hot part.
     #[must_use]
     pub fn hot(&self, tenant: TenantId, key: ShardKey) -> HotPath {
-        HotPath(self.path(format_args!("hot/{tenant}/{}/{}", key.run, key.shard)))
+        HotPath(self.of_shard("hot", tenant, key))
     }
 
     /// Who holds a shard.
     #[must_use]
     pub fn owner(&self, tenant: TenantId, key: ShardKey) -> OwnerPath {
-        let ShardKey { run, shard } = key;
-        OwnerPath(self.path(format_args!("owner/{tenant}/{run}/{:04x}{shard}", point(shard))))
+        OwnerPath(self.at_place("owner", tenant, key))
     }
 
     /// That a run is open and a session lives, by the session's etcd lease.
     #[must_use]
     pub fn standing(&self, tenant: TenantId, run: RunId, session: EtcdLeaseId) -> StandingPath {
-        StandingPath(self.path(format_args!("standing/{tenant}/{run}/{:016x}", session.0)))
+        let session = digits::number(session.0.cast_unsigned());
+        StandingPath(self.path(format_args!(
+            "standing/{}/{}/{session}",
+            digits::tenant(tenant),
+            digits::number(run.get())
+        )))
     }
 
     /// The standings of all sessions in a run.
@@ -217,39 +225,38 @@ impl Keyspace {
     /// A shard's entry in an index of its run.
     #[must_use]
     pub fn index(&self, index: ShardIndex, tenant: TenantId, key: ShardKey) -> IndexPath {
-        let ShardKey { run, shard } = key;
-        IndexPath(self.path(format_args!("{}/{tenant}/{run}/{:04x}{shard}", index.segment(), point(shard))))
+        IndexPath(self.at_place(index.segment(), tenant, key))
     }
 
     /// Shards that were born together, by the first of them.
     #[must_use]
     pub fn family(&self, tenant: TenantId, first: ShardKey) -> IndexPath {
-        let ShardKey { run, shard } = first;
-        IndexPath(self.path(format_args!("family/{tenant}/{run}/{:04x}{shard}", point(shard))))
+        IndexPath(self.at_place("family", tenant, first))
     }
 
     /// A split shard whose children have yet to be published.
     #[must_use]
     pub fn hatching(&self, tenant: TenantId, key: ShardKey) -> IndexPath {
-        IndexPath(self.path(format_args!("hatching/{tenant}/{}/{}", key.run, key.shard)))
+        IndexPath(self.of_shard("hatching", tenant, key))
     }
 
     /// The entry of a run that may still change.
     #[must_use]
     pub fn open_run(&self, tenant: TenantId, run: RunId) -> RunIndexPath {
-        RunIndexPath(self.path(format_args!("open-run/{tenant}/{run}")))
+        RunIndexPath(self.of_run("open-run", tenant, run))
     }
 
     /// The entry of a run without shards, by when it was created.
     #[must_use]
     pub fn new_run(&self, created: LogicalTime, tenant: TenantId, run: RunId) -> RunIndexPath {
-        RunIndexPath(self.path(format_args!("new-run/{:016x}/{tenant}/{run}", created.get())))
+        let (created, tenant, run) = (digits::number(created.get()), digits::tenant(tenant), digits::number(run.get()));
+        RunIndexPath(self.path(format_args!("new-run/{created}/{tenant}/{run}")))
     }
 
     /// Changes with every retirement of one of the tenant's runs.
     #[must_use]
     pub fn retired(&self, tenant: TenantId) -> RunIndexPath {
-        RunIndexPath(self.path(format_args!("retired/{tenant}")))
+        RunIndexPath(self.path(format_args!("retired/{}", digits::tenant(tenant))))
     }
 
     /// One of the stripes over which the count of all shards is spread; without a stripe, their guard.
@@ -264,6 +271,7 @@ impl Keyspace {
     /// One of the stripes over which the count of a tenant's shards is spread; without a stripe, their guard.
     #[must_use]
     pub fn count_of(&self, tenant: TenantId, stripe: Option<usize>) -> CountPath {
+        let tenant = digits::tenant(tenant);
         match stripe {
             Some(stripe) => CountPath(self.path(format_args!("count/of/{tenant}/{stripe:02x}"))),
             None => CountPath(self.path(format_args!("count/of/{tenant}/guard"))),
@@ -328,7 +336,7 @@ impl Keyspace {
     #[must_use]
     pub fn new_runs_before(&self, time: LogicalTime) -> Keys {
         let start = self.path(format_args!("new-run/"));
-        Keys::Range { start, end: self.path(format_args!("new-run/{:016x}", time.get())) }
+        Keys::Range { start, end: self.path(format_args!("new-run/{}", digits::number(time.get()))) }
     }
 
     /// A tenant's runs behind `after`, in the order of their ids.
@@ -337,34 +345,56 @@ impl Keyspace {
         self.of_tenant_after("run", tenant, after)
     }
 
+    /// The runs of every other layout there was or may be, by its version.
+    pub fn runs_of_other_layouts(&self) -> impl Iterator<Item = (String, Keys)> {
+        let others = (1..=9).map(|version| format!("v{version}")).filter(|layout| layout != LAYOUT);
+        others.map(|layout| {
+            let runs = Keys::with_prefix(format!("{}/{layout}/run/", self.namespace));
+            (layout, runs)
+        })
+    }
+
+    fn of_run(&self, heading: &str, tenant: TenantId, run: RunId) -> Bytes {
+        self.path(format_args!("{heading}/{}/{}", digits::tenant(tenant), digits::number(run.get())))
+    }
+
+    fn of_shard(&self, heading: &str, tenant: TenantId, key: ShardKey) -> Bytes {
+        self.path(format_args!("{}{}", under(heading, tenant, key.run), digits::number(key.shard.get())))
+    }
+
+    fn at_place(&self, heading: &str, tenant: TenantId, key: ShardKey) -> Bytes {
+        let (point, shard) = (digits::point(point(key.shard).into()), digits::number(key.shard.get()));
+        self.path(format_args!("{}{point}{shard}", under(heading, tenant, key.run)))
+    }
+
     fn shards_after(&self, heading: &str, tenant: TenantId, run: RunId, after: Option<ShardId>) -> Keys {
-        let all = format!("{heading}/{tenant}/{run}/");
+        let all = under(heading, tenant, run);
         let start = match after {
             None => self.path(format_args!("{all}")),
             // The first path behind one of fixed width is itself with anything appended.
-            Some(after) => self.path(format_args!("{all}{after}0")),
+            Some(after) => self.path(format_args!("{all}{}0", digits::number(after.get()))),
         };
         Keys::Range { start, end: self.end_of(&all) }
     }
 
     fn shards_between(&self, heading: &str, tenant: TenantId, run: RunId, first: ShardId, last: ShardId) -> Keys {
-        let start = self.path(format_args!("{heading}/{tenant}/{run}/{first}"));
-        Keys::Range { start, end: self.path(format_args!("{heading}/{tenant}/{run}/{last}0")) }
+        let all = under(heading, tenant, run);
+        let start = self.path(format_args!("{all}{}", digits::number(first.get())));
+        Keys::Range { start, end: self.path(format_args!("{all}{}0", digits::number(last.get()))) }
     }
 
     fn windowed(&self, heading: &str, tenant: TenantId, run: RunId, window: Window) -> Keys {
-        let all = format!("{heading}/{tenant}/{run}/");
-        let start = self.path(format_args!("{all}{:04x}", window.start));
-        let end =
-            if window.end >= POINTS { self.end_of(&all) } else { self.path(format_args!("{all}{:04x}", window.end)) };
-        Keys::Range { start, end }
+        let all = under(heading, tenant, run);
+        let at = |point| self.path(format_args!("{all}{}", digits::point(point)));
+        let end = if window.end >= POINTS { self.end_of(&all) } else { at(window.end) };
+        Keys::Range { start: at(window.start), end }
     }
 
     fn of_tenant_after(&self, heading: &str, tenant: TenantId, after: Option<RunId>) -> Keys {
-        let all = format!("{heading}/{tenant}/");
+        let all = format!("{heading}/{}/", digits::tenant(tenant));
         let start = match after {
             None => self.path(format_args!("{all}")),
-            Some(after) => self.path(format_args!("{all}{after}0")),
+            Some(after) => self.path(format_args!("{all}{}0", digits::number(after.get()))),
         };
         Keys::Range { start, end: self.end_of(&all) }
     }
@@ -391,31 +421,24 @@ pub fn point(shard: ShardId) -> u16 {
     u16::from_be_bytes([high, low])
 }
 
+/// What all paths of a kind within a run begin with.
+fn under(heading: &str, tenant: TenantId, run: RunId) -> String {
+    format!("{heading}/{}/{}/", digits::tenant(tenant), digits::number(run.get()))
+}
+
 /// The shard at the end of a path: every path of a shard ends in its id.
 #[must_use]
 pub fn shard_of(path: &[u8]) -> Option<ShardId> {
-    let start = path.len().checked_sub(16)?;
-    hex_u64(&path[start..]).map(ShardId::new)
+    let start = path.len().checked_sub(NUMBER)?;
+    digits::read_number(&path[start..]).map(ShardId::new)
 }
 
 /// Tenant and run at the end of a path: every path of a run ends in both.
 #[must_use]
 pub fn tenant_and_run_of(path: &[u8]) -> Option<(TenantId, RunId)> {
-    let text = core::str::from_utf8(path).ok()?;
-    let (rest, run) = text.rsplit_once('/')?;
-    let (_, tenant) = rest.rsplit_once('/')?;
-    Some((tenant.parse().ok()?, RunId::new(hex_u64(run.as_bytes()).filter(|_| run.len() == 16)?)))
-}
-
-fn hex_u64(digits: &[u8]) -> Option<u64> {
-    digits.iter().try_fold(0u64, |number, digit| {
-        let value = match digit {
-            b'0'..=b'9' => digit - b'0',
-            b'a'..=b'f' => digit - b'a' + 10,
-            _ => return None,
-        };
-        Some(number << 4 | u64::from(value))
-    })
+    let mut segments = path.rsplit(|byte| *byte == b'/');
+    let (run, tenant) = (segments.next()?, segments.next()?);
+    Some((digits::read_tenant(tenant)?, RunId::new(digits::read_number(run)?)))
 }
 
 #[cfg(test)]
@@ -457,16 +480,15 @@ mod tests {
         let space = Keyspace::new("fleet");
         let key = ShardKey::new(RunId::new(7), ShardId::new(0x1f));
         let tenant = tenant(0xab);
-        let hex = "ab".repeat(32);
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("ASCII");
-        assert_eq!(text(space.run(tenant, key.run).as_bytes()), format!("fleet/v2/run/{hex}/0000000000000007"));
-        assert_eq!(
-            text(space.hot(tenant, key).as_bytes()),
-            format!("fleet/v2/hot/{hex}/0000000000000007/000000000000001f")
-        );
+        // 0xab, eight bits each, in pieces of six.
+        let name = "euif".repeat(10) + "eug";
+        assert_eq!(text(space.run(tenant, key.run).as_bytes()), format!("fleet/v3/run/{name}/----------6"));
+        assert_eq!(text(space.hot(tenant, key).as_bytes()), format!("fleet/v3/hot/{name}/----------6/----------U"));
+        let point = digits::point(point(key.shard).into());
         assert_eq!(
             text(space.owner(tenant, key).as_bytes()),
-            format!("fleet/v2/owner/{hex}/0000000000000007/{:04x}000000000000001f", point(key.shard))
+            format!("fleet/v3/owner/{name}/----------6/{point}----------U")
         );
     }
 

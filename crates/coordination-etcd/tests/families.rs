@@ -14,7 +14,7 @@ use tessera_contracts::{CursorUpdate, OpId, ShardId, ShardKey, ShardSpec, Worker
 use tessera_coordination::backend::{AsyncShardClaiming as _, CoordinationBackend, RunManagement, ShardClaiming};
 use tessera_coordination::error::{ClaimError, InfraError, RunTransitionError};
 use tessera_coordination::{AcquireScratch, Lease};
-use tessera_coordination_etcd::keyspace::Keyspace;
+use tessera_coordination_etcd::keyspace::{Keyspace, shard_of};
 use tessera_coordination_etcd::kv::Op;
 use tessera_coordination_etcd::sim_kv::SimKv;
 use tessera_coordination_etcd::sync::{self, SimEtcdCoordinator};
@@ -200,10 +200,7 @@ fn a_claim_looks_behind_families_whose_last_members_its_neighbours_are_taking() 
     let mut born: Vec<Vec<ShardId>> = (1..=16).map(|root| split(&mut etcd, root, 2)).collect();
     let is_family = |key: &[u8]| key.windows(8).any(|part| part == b"/family/");
     let order: Vec<_> = everything(&kv).into_iter().map(|kv| kv.key).filter(|key| is_family(key)).collect();
-    born.sort_by_key(|children| {
-        let name = children[0].to_string();
-        order.iter().position(|key| key.ends_with(name.as_bytes())).expect("a family")
-    });
+    born.sort_by_key(|children| order.iter().position(|key| shard_of(key) == Some(children[0])).expect("a family"));
     // Eight families are read at once: of the first, both are being taken; of the others, nobody is left.
     for child in born[1..8].iter().flatten() {
         acquire(&mut etcd, *child);

@@ -9,7 +9,7 @@ use tessera_coordination::record::status::ShardStatus;
 
 use super::stored::{StoredOwner, StoredShard};
 use super::{Inner, failed, lock};
-use crate::codec::{ColdPart, HotView, OwnerPart};
+use crate::codec::{HotView, OwnerPart};
 use crate::keyspace::{Keyspace, ShardIndex};
 use crate::kv::{Compare, EtcdLeaseId, Fate, Kv, Moment, Op, OpResponse, Revision, Txn, TxnResponse};
 
@@ -83,6 +83,9 @@ impl<'s> Transition<'s> {
             Some(standing) => compares.push(Compare::exists(standing.clone())),
             None => compares.push(Compare::unchanged_since(paths.run.clone(), before.run.revision)),
         }
+        if before.pieced {
+            compares.push(Compare::unchanged_since(paths.cold.clone(), before.cold_revision));
+        }
         match (self.guard, &before.owner) {
             (Guard::SessionStands, Some(_)) if standing.is_some() => {}
             (Guard::SessionStands | Guard::HolderAsSeen, Some(owner)) => {
@@ -96,8 +99,8 @@ impl<'s> Transition<'s> {
             (Guard::HolderAsSeen, None) | (Guard::Nothing, _) => {}
         }
         let mut success = vec![Op::put(paths.hot.clone(), HotView::of(next).encode())];
-        if next.spec != before.record.spec || next.spawned != before.record.spawned {
-            success.push(Op::put(paths.cold.clone(), cold_part(before, next).encode()));
+        if changes_cold(before, next) {
+            success.push(Op::put(paths.cold.clone(), before.cold_with(next).encode()));
         }
         match self.owner {
             OwnerWrite::Put(part, lease) => {
@@ -120,7 +123,8 @@ impl<'s> Transition<'s> {
         let failure = match self.guard {
             // Whoever meant to take the shard and lost has mostly lost it for good, and looks again if not.
             Guard::Untouched => Vec::new(),
-            Guard::SessionStands | Guard::HolderAsSeen | Guard::Nothing => paths.reads(),
+            // All that is needed to decide again: the rest is remembered, and the next transaction proves it.
+            Guard::SessionStands | Guard::HolderAsSeen | Guard::Nothing => vec![Op::get(paths.hot.clone())],
         };
         (Txn { compares, success, failure }, reads_from)
     }
@@ -200,7 +204,9 @@ fn after(before: &StoredShard, next: &Arc<ShardRecord>, owner: OwnerWrite, revis
         owner,
         run: before.run.clone(),
         cold: Arc::clone(&before.cold),
+        cold_revision: if changes_cold(before, next) { revision } else { before.cold_revision },
         fresh: true,
+        pieced: false,
     }
 }
 
@@ -233,8 +239,8 @@ pub(super) fn index_of(record: &ShardRecord) -> Option<ShardIndex> {
     }
 }
 
-fn cold_part(before: &StoredShard, next: &ShardRecord) -> ColdPart {
-    ColdPart { spec: next.spec.clone(), spawned: next.spawned.clone(), ..(*before.cold).clone() }
+fn changes_cold(before: &StoredShard, next: &ShardRecord) -> bool {
+    next.spec != before.record.spec || next.spawned != before.record.spawned
 }
 
 fn tail(answer: TxnResponse, from: usize) -> Vec<OpResponse> {

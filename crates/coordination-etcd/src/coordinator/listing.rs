@@ -86,6 +86,7 @@ impl Walk {
         };
         let mut shards = Vec::with_capacity(keys.len());
         for ((key, kv), owner) in keys.iter().zip(colds).zip(owners) {
+            let cold_revision = kv.mod_revision;
             let cold = ColdPart::decode(&kv.value).map_err(|error| unreadable(operation, &error))?;
             let hot = hots.kvs.iter().find(|kv| shard_of(&kv.key) == Some(key.shard));
             let hot_revision = hot.map_or(Revision(0), |kv| kv.mod_revision);
@@ -93,8 +94,8 @@ impl Walk {
             let owner = found(owner).map(decode_owner).transpose().map_err(|error| unreadable(operation, &error))?;
             let record = compose(self.tenant, *key, &cold, hot, owner.as_ref());
             let paths = Arc::new(ShardPaths::new(&inner.space, self.tenant, *key));
-            let (run, cold) = (run.clone(), Arc::new(cold));
-            let stored = StoredShard { paths, record: record.into(), hot_revision, owner, run, cold, fresh: true };
+            let (record, run, cold, fresh, pieced) = (record.into(), run.clone(), Arc::new(cold), true, false);
+            let stored = StoredShard { paths, record, hot_revision, owner, run, cold, cold_revision, fresh, pieced };
             shards.extend(inner.if_published(operation, Some(stored), deadline).await?);
         }
         Ok(shards)

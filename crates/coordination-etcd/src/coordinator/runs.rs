@@ -33,6 +33,7 @@ impl<K: Kv> Inner<K> {
         let deadline = self.deadline();
         let (path, retired) = (self.space.run(tenant, run), self.space.retired(tenant));
         let mut part = None;
+        self.refuse_other_layouts(operation, deadline).await?;
         for attempt in 1..=self.config.attempts_max {
             let reads = vec![Op::get(&path), Op::get(&retired)];
             let read = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
@@ -171,9 +172,13 @@ impl<K: Kv> Inner<K> {
     pub(super) async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord, GetRunError> {
         let operation = "get_run";
         let reads = vec![Op::get(self.space.run(tenant, run)), Op::get(self.space.roots(tenant, run))];
-        let read = self.kv.txn(Txn::of(reads), self.deadline()).await.map_err(|error| failed(operation, &error))?;
+        let deadline = self.deadline();
+        let read = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
         let [run_answer, roots] = &read.responses[..] else { return Err(contended(operation).into()) };
-        let Some(kv) = found(run_answer) else { return Err(RunNotFound { run }.into()) };
+        let Some(kv) = found(run_answer) else {
+            self.refuse_other_layouts(operation, deadline).await?;
+            return Err(RunNotFound { run }.into());
+        };
         let stored = decode_run(operation, kv)?;
         Ok(stored.part.to_record(tenant, run, decode_roots(operation, roots)?))
     }
@@ -190,7 +195,11 @@ impl<K: Kv> Inner<K> {
             return Ok(Vec::new());
         }
         let read = RangeRequest::of(self.space.runs_after(tenant, after)).limit(u32::try_from(limit).unwrap_or(1));
-        let answer = self.kv.range(read, self.deadline()).await.map_err(|error| failed(operation, &error))?;
+        let deadline = self.deadline();
+        let answer = self.kv.range(read, deadline).await.map_err(|error| failed(operation, &error))?;
+        if answer.kvs.is_empty() {
+            self.refuse_other_layouts(operation, deadline).await?;
+        }
         let summaries = answer.kvs.iter().map(|kv| {
             let stored = decode_run(operation, kv)?;
             let (_, run) = tenant_and_run_of(&kv.key)

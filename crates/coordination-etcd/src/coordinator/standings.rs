@@ -6,8 +6,8 @@
 //! goes with it, it is written by an acquire, which proves that the run is open, and settling the run removes it. And while
 //! the record has not been written, the owner key of its holder can go only with the etcd lease.
 //!
-//! It is a shortcut for who knows that it is there, which is who wrote it. What was decided on a fresh read, also after a
-//! lost race, compares the run and the owner key themselves.
+//! It is a shortcut for who knows that it is there, which is who wrote it. What was decided on a fresh read of all of a
+//! shard, also after a race that was lost to no other writer, compares the run and the owner key themselves.
 
 use std::collections::HashMap;
 

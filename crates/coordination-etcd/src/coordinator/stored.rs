@@ -35,7 +35,7 @@ impl ShardPaths {
         }
     }
 
-    /// Reads all of them: what every load asks for, and every failure branch that has one.
+    /// Reads all of them: what every load asks for.
     pub(super) fn reads(&self) -> Vec<Op> {
         [&self.run, &self.cold, &self.hot, &self.owner].map(|path| Op::get(path.clone())).into()
     }
@@ -74,8 +74,12 @@ pub(super) struct StoredShard {
     pub(super) run: StoredRun,
     /// Where it began, for as long as it has no hot part; kept because the cold part is rewritten whole.
     pub(super) cold: Arc<ColdPart>,
+    pub(super) cold_revision: Revision,
     /// Whether it was read for this operation, rather than remembered from an earlier one.
     pub(super) fresh: bool,
+    /// Whether the hot part alone was read for this operation, so that nothing but a transaction that also compares the
+    /// cold part proves that they belong together.
+    pub(super) pieced: bool,
 }
 
 impl StoredShard {
@@ -88,6 +92,16 @@ impl StoredShard {
     /// come to pass: nobody has written meanwhile, and what it asks of the owner key still holds.
     pub(super) fn may_yet_become(&self, unanswered: Option<Revision>, guard: Guard) -> bool {
         unanswered == Some(self.hot_revision) && (guard != Guard::SessionStands || self.owner.is_some())
+    }
+
+    /// Its cold part: the range and the children of the record, and all else as it began.
+    fn cold_now(&self) -> ColdPart {
+        self.cold_with(&self.record)
+    }
+
+    /// The cold part of what the shard is to become.
+    pub(super) fn cold_with(&self, next: &ShardRecord) -> ColdPart {
+        ColdPart { spec: next.spec.clone(), spawned: next.spawned.clone(), ..(*self.cold).clone() }
     }
 
     /// A holder is alive while its owner key is there and, if the key is of one of our own sessions, while that session is
@@ -122,6 +136,7 @@ pub(super) fn assemble(
     if run.part.status == RunStatus::Initializing {
         return Ok(None);
     }
+    let cold_revision = cold.mod_revision;
     let cold = ColdPart::decode(&cold.value).map_err(|error| unreadable(operation, &error))?;
     let hot_revision = found(hot).map_or(Revision(0), |kv| kv.mod_revision);
     let hot = found(hot).map(|kv| HotPart::decode(&kv.value)).transpose().map_err(|e| unreadable(operation, &e))?;
@@ -129,8 +144,23 @@ pub(super) fn assemble(
     let record = compose(tenant, key, &cold, hot, owner.as_ref());
     record.check_invariants().map_err(|violation| InfraError::corruption(operation, violation.to_string()))?;
     let paths = Arc::clone(paths);
-    let record = Arc::new(record);
-    Ok(Some(StoredShard { paths, record, hot_revision, owner, run, cold: Arc::new(cold), fresh: true }))
+    let (record, cold) = (Arc::new(record), Arc::new(cold));
+    let (fresh, pieced) = (true, false);
+    Ok(Some(StoredShard { paths, record, hot_revision, owner, run, cold, cold_revision, fresh, pieced }))
+}
+
+/// The shard with the hot part that somebody has written since; `None` if nobody has, or if it does not go with the rest.
+fn piece(operation: &'static str, before: &StoredShard, hot: &KeyValue) -> Result<Option<StoredShard>, InfraError> {
+    let hot_revision = hot.mod_revision;
+    if hot_revision == before.hot_revision {
+        return Ok(None);
+    }
+    let hot = HotPart::decode(&hot.value).map_err(|error| unreadable(operation, &error))?;
+    let record = &before.record;
+    let record = compose(record.tenant, record.key, &before.cold_now(), Some(hot), before.owner.as_ref());
+    let goes_together = record.check_invariants().is_ok();
+    let pieced = StoredShard { record: Arc::new(record), hot_revision, fresh: false, pieced: true, ..before.clone() };
+    Ok(goes_together.then_some(pieced))
 }
 
 /// The whole record. A renewal writes only the owner key, so a matching one has the deadline that counts.
@@ -182,7 +212,7 @@ pub(super) fn found(answer: &OpResponse) -> Option<&KeyValue> {
 
 impl<K: Kv> Inner<K> {
     /// The shard as it is now, for who decided on `before` and lost: from what the failure branch brought, and read anew if
-    /// it brought nothing.
+    /// that does not tell.
     pub(super) async fn reread(
         &self,
         operation: &'static str,
@@ -191,10 +221,16 @@ impl<K: Kv> Inner<K> {
         deadline: Moment,
     ) -> Result<Option<StoredShard>, InfraError> {
         let (tenant, key) = (before.record.tenant, before.record.key);
-        if brought.is_empty() {
-            return self.load(operation, tenant, key, deadline).await;
+        if let [hot] = brought
+            && let Some(hot) = found(hot)
+            && let Some(pieced) = piece(operation, before, hot)?
+        {
+            return Ok(Some(pieced));
         }
-        assemble(operation, tenant, key, &before.paths, brought)
+        if brought.len() > 1 {
+            return assemble(operation, tenant, key, &before.paths, brought);
+        }
+        self.load(operation, tenant, key, deadline).await
     }
 
     /// Reads a shard as it is now.
@@ -239,6 +275,10 @@ impl<K: Kv> Inner<K> {
     ) -> Result<Option<StoredRun>, InfraError> {
         let read = crate::kv::RangeRequest::one(self.space.run(tenant, run));
         let answer = self.kv.range(read, deadline).await.map_err(|error| failed(operation, &error))?;
-        answer.into_one().map(|kv| decode_run(operation, &kv)).transpose()
+        let Some(kv) = answer.into_one() else {
+            self.refuse_other_layouts(operation, deadline).await?;
+            return Ok(None);
+        };
+        decode_run(operation, &kv).map(Some)
     }
 }
