@@ -10,11 +10,11 @@
 
 use core::num::{NonZeroU32, NonZeroU64};
 
-use tessera_stdx::{Ewma, Rate, TakeRefused, TokenBucket};
+use tessera_stdx::{Ewma, Rate, TakeRefused, TokenBucket, TokenLevel};
 
 use crate::addr::AddrPrefix;
 use crate::identity::PublicKey;
-use crate::keyed_lru::{FIRST_ENTRIES, KeyedLru, sum};
+use crate::keyed_lru::{FIRST_ENTRIES, KeyedLru, Mark, sum};
 use crate::rng::LaneRng;
 
 /// Limits of a whole node, and bounds of one lane's memory.
@@ -97,7 +97,9 @@ struct Score {
 pub struct Abuse {
     limits: AbuseLimits,
     lanes: u32,
-    peers: KeyedLru<PublicKey, TokenBucket>,
+    /// By mark: two that were mistaken for one would share a limit.
+    peers: KeyedLru<Mark, TokenLevel>,
+    peer_seeds: [u64; 2],
     prefixes: KeyedLru<u64, TokenBucket>,
     strangers: KeyedLru<u64, TokenBucket>,
     scores: KeyedLru<PublicKey, Score>,
@@ -112,6 +114,7 @@ impl Abuse {
             limits,
             lanes: (lanes as u32).max(1),
             peers: KeyedLru::with_room(FIRST_ENTRIES, remembered_max, rng.u64()),
+            peer_seeds: [rng.u64(), rng.u64()],
             prefixes: KeyedLru::with_room(FIRST_PREFIXES, remembered_max, rng.u64()),
             strangers: KeyedLru::with_room(FIRST_PREFIXES, remembered_max, rng.u64()),
             scores: KeyedLru::new(remembered_max, rng.u64()),
@@ -124,7 +127,7 @@ impl Abuse {
         sum([self.peers.bytes(), self.prefixes.bytes(), self.strangers.bytes(), self.scores.bytes()])
     }
 
-    /// The number of lanes changed, and with it this lane's share. Takes effect as buckets are made anew.
+    /// The number of lanes changed, and with it this lane's share: that of a peer now, others as buckets are made anew.
     pub fn set_lanes(&mut self, lanes: usize) {
         self.lanes = (lanes as u32).max(1);
     }
@@ -133,11 +136,13 @@ impl Abuse {
     pub fn admit(&mut self, now_ms: u64, peer: &PublicKey, prefix: AddrPrefix, cost: u32) -> Result<(), u32> {
         let (per_peer, per_prefix) =
             (self.share(self.limits.per_peer_per_sec), self.share(self.limits.per_prefix_per_sec));
-        let burst = self.limits.burst_secs.max(1);
-        let bucket = |per_sec: u32| move || bucket(per_sec, per_sec.saturating_mul(burst), now_ms);
-        let by_peer = self.peers.get_or_insert_with(*peer, bucket(per_peer)).take(now_ms, cost);
-        by_peer.map_err(retry_after)?;
-        self.prefixes.get_or_insert_with(prefix.0, bucket(per_prefix)).take(now_ms, cost).map_err(retry_after)
+        let burst_of = |per_sec: u32| per_sec.saturating_mul(self.limits.burst_secs.max(1));
+        let (rate, burst) = (per_second(per_peer), burst_of(per_peer).max(WRITE_COST));
+        let peer = Mark::of(&self.peer_seeds, peer);
+        let level = self.peers.get_or_insert_with(peer, || TokenLevel::full(rate, burst, now_ms));
+        level.take(rate, burst, now_ms, cost).map_err(retry_after)?;
+        let by_prefix = || bucket(per_prefix, burst_of(per_prefix), now_ms);
+        self.prefixes.get_or_insert_with(prefix.0, by_prefix).take(now_ms, cost).map_err(retry_after)
     }
 
     /// Lets an unknown key of `prefix` cost us an agreement, or not.
@@ -184,8 +189,11 @@ impl Abuse {
 }
 
 fn bucket(per_sec: u32, burst: u32, now_ms: u64) -> TokenBucket {
-    let ticks = const { NonZeroU32::new(1000).expect("a thousand is not zero") };
-    TokenBucket::full(Rate { tokens: per_sec, ticks }, burst.max(WRITE_COST), now_ms)
+    TokenBucket::full(per_second(per_sec), burst.max(WRITE_COST), now_ms)
+}
+
+fn per_second(tokens: u32) -> Rate {
+    Rate { tokens, ticks: const { NonZeroU32::new(1000).expect("a thousand is not zero") } }
 }
 
 fn retry_after(refused: TakeRefused) -> u32 {
@@ -232,6 +240,14 @@ mod tests {
     fn lanes_share_the_nodes_limit_instead_of_multiplying_it() {
         let total: usize = (0..5).map(|_| admitted(&mut abuse(5), 1, NET)).sum();
         assert!((10..=20).contains(&total), "{total} for a limit of 10, writes of {WRITE_COST} must stay possible");
+    }
+
+    #[test]
+    fn a_peers_share_follows_the_number_of_lanes() {
+        let mut abuse = abuse(1);
+        assert_eq!(abuse.admit(0, &PublicKey([1; 32]), NET, 1), Ok(()));
+        abuse.set_lanes(2);
+        assert_eq!(admitted(&mut abuse, 1, NET), 5, "of ten a second for all lanes");
     }
 
     #[test]

@@ -34,6 +34,25 @@ impl LruKey for [u8; 32] {
     }
 }
 
+/// Two words of hash under secret seeds in place of a long key, where there are many and to mistake two for one would do little
+/// harm. Who does not know the seeds cannot make it happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark([u64; 2]);
+
+impl Mark {
+    /// The mark of `key`.
+    #[must_use]
+    pub fn of(seeds: &[u64; 2], key: &impl LruKey) -> Self {
+        Self(seeds.map(|seed| key.mix(seed)))
+    }
+}
+
+impl LruKey for Mark {
+    fn mix(&self, seed: u64) -> u64 {
+        self.0[0].mix(seed)
+    }
+}
+
 const NONE: u32 = u32::MAX;
 
 /// Twice as many buckets as entries: a chain is rarely longer than one.

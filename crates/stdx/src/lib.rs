@@ -23,4 +23,4 @@ pub use byte_slab::{ByteSlab, ByteSlot, SlabFull};
 pub use ewma::Ewma;
 pub use ring_buffer::{RingBuffer, RingBufferIter};
 pub use timing_wheel::{TimerHandle, TimingWheel, WheelFull};
-pub use token_bucket::{Rate, TakeRefused, TokenBucket};
+pub use token_bucket::{Rate, TakeRefused, TokenBucket, TokenLevel};

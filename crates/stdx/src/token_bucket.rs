@@ -32,6 +32,12 @@ pub struct Rate {
 pub struct TokenBucket {
     rate: Rate,
     burst: u32,
+    level: TokenLevel,
+}
+
+/// What is in a bucket, apart from the rate and the burst: for many buckets that have those in common.
+#[derive(Debug, Clone)]
+pub struct TokenLevel {
     /// Of a token's `rate.ticks` shares each, `rate.tokens` of which arrive per tick. At most `burst` tokens.
     shares: u64,
     refilled_at: u64,
@@ -55,47 +61,59 @@ pub enum TakeRefused {
 impl TokenBucket {
     /// A bucket that holds `burst` tokens and is full at `now`.
     pub fn full(rate: Rate, burst: u32, now: u64) -> Self {
-        let mut bucket = Self { rate, burst, shares: 0, refilled_at: now };
-        bucket.shares = bucket.shares_of(burst);
-        bucket
+        Self { rate, burst, level: TokenLevel::full(rate, burst, now) }
     }
 
     /// Takes `tokens`, all or none.
     ///
     /// No tick is credited twice: while `now` is before the latest one seen, nothing is refilled.
     pub fn take(&mut self, now: u64, tokens: u32) -> Result<(), TakeRefused> {
-        self.refill(now);
-        let wanted = self.shares_of(tokens);
+        self.level.take(self.rate, self.burst, now, tokens)
+    }
+
+    /// How many whole tokens could be taken at `now`.
+    pub fn available(&self, now: u64) -> u32 {
+        let mut refilled = self.level.clone();
+        refilled.refill(self.rate, self.burst, now);
+        (refilled.shares / u64::from(self.rate.ticks.get())) as u32 // At most `burst`.
+    }
+}
+
+impl TokenLevel {
+    /// That of a bucket of `burst` tokens that is full at `now`.
+    pub fn full(rate: Rate, burst: u32, now: u64) -> Self {
+        Self { shares: rate.shares_of(burst), refilled_at: now }
+    }
+
+    /// Takes `tokens` as [`TokenBucket::take`] does. If the rate or the burst is another than before, it is from now on.
+    pub fn take(&mut self, rate: Rate, burst: u32, now: u64, tokens: u32) -> Result<(), TakeRefused> {
+        self.refill(rate, burst, now);
+        let wanted = rate.shares_of(tokens);
         if let Some(rest) = self.shares.checked_sub(wanted) {
             self.shares = rest;
             return Ok(());
         }
-        if tokens > self.burst || self.rate.tokens == 0 {
-            return Err(TakeRefused::Never { burst: self.burst });
+        if tokens > burst || rate.tokens == 0 {
+            return Err(TakeRefused::Never { burst });
         }
-        let refill_ticks = (wanted - self.shares).div_ceil(u64::from(self.rate.tokens));
+        let refill_ticks = (wanted - self.shares).div_ceil(u64::from(rate.tokens));
         Err(TakeRefused::RetryAfter {
             ticks: (self.refilled_at - now.min(self.refilled_at)).saturating_add(refill_ticks),
         })
     }
 
-    /// How many whole tokens could be taken at `now`.
-    pub fn available(&self, now: u64) -> u32 {
-        let mut refilled = self.clone();
-        refilled.refill(now);
-        (refilled.shares / u64::from(self.rate.ticks.get())) as u32 // At most `burst`.
-    }
-
-    fn refill(&mut self, now: u64) {
+    fn refill(&mut self, rate: Rate, burst: u32, now: u64) {
         let ticks = now.saturating_sub(self.refilled_at);
-        let arrived = ticks.saturating_mul(u64::from(self.rate.tokens));
-        self.shares = self.shares.saturating_add(arrived).min(self.shares_of(self.burst));
+        let arrived = ticks.saturating_mul(u64::from(rate.tokens));
+        self.shares = self.shares.saturating_add(arrived).min(rate.shares_of(burst));
         self.refilled_at = self.refilled_at.max(now);
     }
+}
 
+impl Rate {
     /// Two `u32` multiplied, so it cannot overflow.
-    fn shares_of(&self, tokens: u32) -> u64 {
-        u64::from(tokens) * u64::from(self.rate.ticks.get())
+    fn shares_of(self, tokens: u32) -> u64 {
+        u64::from(tokens) * u64::from(self.ticks.get())
     }
 }
 

@@ -22,7 +22,7 @@ use tessera_contracts::point::NodeId;
 use tessera_stdx::{Rate, TokenBucket};
 
 use crate::identity::{Crypto, PublicKey};
-use crate::keyed_lru::{FIRST_ENTRIES, KeyedLru, LruKey, sum};
+use crate::keyed_lru::{FIRST_ENTRIES, KeyedLru, LruKey, Mark, sum};
 use crate::rng::LaneRng;
 use crate::time::Now;
 use crate::wire::codec::Malformed;
@@ -123,31 +123,25 @@ struct PeriodKey {
     key: StreamKey,
 }
 
-/// A peer and the incarnation of the lane of it that sends, told apart by 128 bits of a hash under secret seeds: there is one for
-/// every stream, and the two of them would be a third of what is kept. Two streams that were mistaken for one would share a
-/// window, which refuses all that either has seen, and a key, with which nothing of the other opens: some datagrams would be
-/// lost, and still none would pass twice.
+/// A peer, and the incarnation of the lane of it that sends.
+///
+/// Streams are kept by their [`Mark`]: there are many, and this would be a third of what is kept of each. Two that were mistaken for
+/// one would share a window, which refuses all that either has seen, and a key, with which nothing of the other opens: some
+/// datagrams would be lost, and still none would pass twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct StreamMark([u64; 2]);
+struct StreamId(PublicKey, [u8; 16]);
 
-impl StreamMark {
-    fn new(seeds: &[u64; 2], peer: &PublicKey, incarnation: &[u8; 16]) -> Self {
-        let [one, other] = incarnation.as_chunks::<8>().0 else { unreachable!("sixteen bytes") };
-        let [one, other] = [one, other].map(|half| u64::from_le_bytes(*half));
-        Self(seeds.map(|seed| peer.mix(one.mix(other.mix(seed)))))
-    }
-}
-
-impl LruKey for StreamMark {
+impl LruKey for StreamId {
     fn mix(&self, seed: u64) -> u64 {
-        self.0[0].mix(seed)
+        let halves = self.1.as_chunks::<8>().0.iter();
+        self.0.mix(halves.fold(seed, |seed, half| u64::from_le_bytes(*half).mix(seed)))
     }
 }
 
 /// Whose key: what a peer sends, or what is sent to it. A peer chooses its incarnation, and could choose ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyOf {
-    From(StreamMark),
+    From(Mark),
     To(PublicKey),
 }
 
@@ -170,7 +164,7 @@ pub struct Sealer<C> {
     incarnation: [u8; 16],
     counter: u64,
     agreements: KeyedLru<PublicKey, Agreement>,
-    streams: KeyedLru<StreamMark, ReplayWindow>,
+    streams: KeyedLru<Mark, ReplayWindow>,
     stream_seeds: [u64; 2],
     keys: KeyedLru<KeyOf, PeriodKey>,
     /// Hashes of the last few that were derived, to tell busy streams from those of one datagram.
@@ -244,7 +238,7 @@ impl<C: Crypto> Sealer<C> {
             return Err(OpenRefused::Period(header.period));
         }
         let (clear, sealed) = datagram.split_at_mut(HEADER_BYTES);
-        let stream = StreamMark::new(&self.stream_seeds, &header.sender, &header.incarnation);
+        let stream = Mark::of(&self.stream_seeds, &StreamId(header.sender, header.incarnation));
         let window = self.streams.get_lazily(&stream);
         if window.as_ref().is_some_and(|window| !window.admits(header.counter)) {
             return Err(OpenRefused::Replayed);
