@@ -31,7 +31,8 @@ pub(crate) struct Receiver {
     reached: usize,
     drained: bool,
     calls: Calls,
-    received: Box<[Received; BATCH_MAX]>,
+    /// As many as the largest batch so far.
+    received: Vec<Received>,
 }
 
 impl Receiver {
@@ -43,7 +44,7 @@ impl Receiver {
             reached: 0,
             drained: false,
             calls,
-            received: Box::new([Received::NONE; BATCH_MAX]),
+            received: vec![Received::NONE; FIRST_BATCH],
         }
     }
 
@@ -74,6 +75,9 @@ impl Receiver {
             if !received.truncated {
                 each(unmapped(received.from), &mut chunk[..received.len]);
             }
+        }
+        if self.received.len() < self.batch {
+            self.received.resize(self.batch, Received::NONE);
         }
         Ok(count)
     }

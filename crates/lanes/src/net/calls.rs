@@ -27,7 +27,7 @@ pub(crate) enum Calls {
 impl Calls {
     /// Whether the system allows batches on this socket. Moves nothing.
     pub(crate) fn probe(socket: BorrowedFd<'_>) -> io::Result<()> {
-        sys::receive(socket, &mut [0], 1, 0, &mut [Received::NONE; BATCH_MAX])?;
+        sys::receive(socket, &mut [0], 1, 0, &mut [])?;
         sys::send_nothing(socket)
     }
 
@@ -38,7 +38,7 @@ impl Calls {
         buffer: &mut [u8],
         stride: usize,
         most: usize,
-        received: &mut [Received; BATCH_MAX],
+        received: &mut [Received],
     ) -> io::Result<usize> {
         if let Self::Batched { .. } = self {
             return sys::receive(socket, buffer, stride, most, received);

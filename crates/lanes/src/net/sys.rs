@@ -34,7 +34,7 @@ pub(super) fn receive(
     buffer: &mut [u8],
     stride: usize,
     most: usize,
-    received: &mut [Received; BATCH_MAX],
+    received: &mut [Received],
 ) -> io::Result<usize> {
     if most <= BATCH_MIN {
         receive_up_to::<BATCH_MIN>(socket, buffer, stride, most, received)
@@ -50,9 +50,9 @@ fn receive_up_to<const N: usize>(
     buffer: &mut [u8],
     stride: usize,
     most: usize,
-    received: &mut [Received; BATCH_MAX],
+    received: &mut [Received],
 ) -> io::Result<usize> {
-    let most = most.min(N).min(buffer.len() / stride);
+    let most = most.min(N).min(buffer.len() / stride).min(received.len());
     let mut names = [const { MaybeUninit::<Name>::uninit() }; N];
     let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; N];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; N];

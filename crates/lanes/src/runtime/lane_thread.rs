@@ -40,9 +40,10 @@ const COMMANDS_PER_TURN: usize = 64;
 const SEND_BATCH: usize = 64;
 /// A socket that was empty is not asked again sooner, while the rings keep the lane busy.
 const EMPTY_SOCKET_PAUSE: Duration = Duration::from_micros(20);
-/// What a lane keeps of its buffers for datagrams while it has little to do, and how long it has little to do before it gives the
-/// rest back to the system: a burst would have most lanes of a process hold many times what they need, for ever.
-const KEPT_BYTES: usize = 4096;
+/// A lane that uses no more than so much of its buffers for datagrams has little to do. If that is so for a while, it gives back to
+/// the system what it does not need, but for a page: a burst would have most lanes of a process hold many times that for ever.
+const LITTLE_BYTES: usize = 4096;
+const KEPT_BYTES: usize = 2048;
 const IDLE: Duration = Duration::from_millis(250);
 /// The longest sleep: so late a lane sees a fence that was raised without a wake-up.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
@@ -250,7 +251,7 @@ fn turn_for_ever<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>) -> io:
     let mut patience = Patience::new(seat.spin);
     let mut spin_until = LaneTime(0);
     let mut socket_empty_until = LaneTime(0);
-    // When more of the buffers was last in use than is kept; none once the rest is given back.
+    // When more than a little of the buffers was last in use; none once the rest is given back.
     let mut last_burst = Some(LaneTime(0));
     loop {
         let now = seat.beat();
@@ -323,7 +324,7 @@ fn turn_for_ever<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>) -> io:
             std::hint::spin_loop();
             continue;
         }
-        if receiver.take_reached().max(lane.cx.sends.take_reached()) > KEPT_BYTES {
+        if receiver.take_reached().max(lane.cx.sends.take_reached()) > LITTLE_BYTES {
             last_burst = Some(now);
         } else if last_burst.is_some_and(|burst| now.since(burst) >= IDLE) {
             receiver.give_back(KEPT_BYTES);
