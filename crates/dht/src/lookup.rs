@@ -36,7 +36,7 @@ pub const PROVIDERS_FOUND_MAX: usize = 128;
 /// Pages of providers one peer is asked for.
 const PAGES_MAX: u8 = 16;
 
-/// As many say who is near the target before it is written to more at once than are asked.
+/// As many say who is near the target before it is written to more at once than are asked, but for those who surely are.
 const ANSWERS_BEFORE_WRITES: u16 = 3;
 
 /// Disjoint paths at most.
@@ -162,9 +162,8 @@ impl Lookup {
 
     /// Whom to ask now, if anybody. `may_ask` is the caller's say: a peer may have too much in flight, or be in quarantine.
     pub fn next(&mut self, now_ms: u64, mut may_ask: impl FnMut(&Candidate) -> bool) -> Option<Ask> {
-        if self.questions_in_flight() >= self.alpha.max(self.config.paths)
-            || self.stats.requests >= self.config.requests_max
-        {
+        let at_once = self.alpha.max(self.config.paths);
+        if self.questions_in_flight() >= at_once || self.stats.requests >= self.config.requests_max {
             return None;
         }
         let mut chosen = None;
@@ -176,6 +175,9 @@ impl Lookup {
             }
         }
         let at = chosen?;
+        if self.in_flight >= at_once && !self.surely_belongs(&self.frontier[at]) {
+            return None;
+        }
         let candidate = &mut self.frontier[at];
         candidate.standing = Standing::Asked;
         candidate.asked_ms = now_ms;
@@ -192,8 +194,9 @@ impl Lookup {
         Some(ask)
     }
 
-    /// What was sent to `to`, who is asked now, is the record itself. Once a few have answered, and so have said who else is
-    /// near, the others learn nothing from waiting: up to K of these are then in flight beside the questions.
+    /// What was sent to `to`, who is asked now, is the record itself. Whoever lies within the radius is written to whatever others
+    /// will say; and once a few have answered, and so have said who else is near, the rest learn nothing from waiting either: up
+    /// to K of these are in flight beside the questions.
     pub fn writes_to(&mut self, to: &NodeId) {
         if let Some(at) = self.waiting(to) {
             self.frontier[at].writes = true;
@@ -212,11 +215,18 @@ impl Lookup {
         usize::from(self.stats.requests.saturating_sub(self.stats.timeouts))
     }
 
+    /// Whether what is written to a wanted candidate is not written in vain: nothing that will be said makes it less wanted.
+    fn surely_belongs(&self, candidate: &Candidate) -> bool {
+        self.stats.answers >= ANSWERS_BEFORE_WRITES || candidate.distance <= self.radius
+    }
+
     fn questions_in_flight(&self) -> usize {
-        if self.in_flight < self.alpha || self.stats.answers < ANSWERS_BEFORE_WRITES {
+        if self.in_flight < self.alpha {
             return self.in_flight;
         }
-        let is_write = |candidate: &&Candidate| candidate.writes && candidate.standing == Standing::Asked;
+        let is_write = |candidate: &&Candidate| {
+            candidate.writes && candidate.standing == Standing::Asked && self.surely_belongs(candidate)
+        };
         self.in_flight - self.frontier.iter().filter(is_write).count().min(self.config.k)
     }
 

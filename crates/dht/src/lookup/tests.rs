@@ -92,7 +92,6 @@ fn no_more_than_alpha_are_in_flight_and_alpha_grows_with_silence() {
 fn k_writes_are_in_flight_beside_the_questions_and_no_more() {
     let config = LookupConfig { k: 6, alpha_min: 2, alpha_max: 2, ..LookupConfig::default() };
     let mut lookup = started(config, Goal::Nodes, 0..30);
-    lookup.radius = Distance::MAX;
     for now in 0..3 {
         let both = [ask(&mut lookup, now), ask(&mut lookup, now)];
         both.iter().for_each(|id| lookup.writes_to(id));
@@ -104,12 +103,8 @@ fn k_writes_are_in_flight_beside_the_questions_and_no_more() {
             lookup.answered(now, &both[1], [0; 16], core::iter::empty());
         }
     }
-    let asked: Vec<_> = core::iter::from_fn(|| {
-        let ask = lookup.next(0, |_| true)?;
-        lookup.writes_to(&ask.id);
-        Some(ask.id)
-    })
-    .collect();
+    lookup.radius = Distance::MAX;
+    let asked = write_to_all(&mut lookup);
     assert_eq!(asked.len(), 6 + 2, "K, and as many more as may be asked at once");
     lookup.answered(1, &asked[0], [0; 16], core::iter::empty());
     ask(&mut lookup, 1);
@@ -119,6 +114,25 @@ fn k_writes_are_in_flight_beside_the_questions_and_no_more() {
         lookup.requeue(id);
     }
     assert_eq!(core::iter::from_fn(|| lookup.next(2, |_| true)).count(), 1, "one was in flight already");
+}
+
+fn write_to_all(lookup: &mut Lookup) -> Vec<NodeId> {
+    core::iter::from_fn(|| {
+        let ask = lookup.next(0, |_| true)?;
+        lookup.writes_to(&ask.id);
+        Some(ask.id)
+    })
+    .collect()
+}
+
+#[test]
+fn who_lies_within_the_radius_is_written_to_before_anybody_has_answered() {
+    let config = LookupConfig { k: 6, alpha_min: 2, alpha_max: 2, ..LookupConfig::default() };
+    for within in [0_usize, 1, 3, 4] {
+        let mut lookup = started(config, Goal::Nodes, 0..30);
+        lookup.radius = within.checked_sub(1).map_or(Distance::ZERO, |last| lookup.candidates()[last].distance);
+        assert_eq!(write_to_all(&mut lookup).len(), within.max(2), "these, or as many as may be asked at once");
+    }
 }
 
 #[test]
