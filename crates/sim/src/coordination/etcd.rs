@@ -8,6 +8,7 @@ use std::time::Duration;
 use tessera_contracts::ids::ShardId;
 use tessera_coordination_etcd::EtcdConfig;
 use tessera_coordination_etcd::coordinator::AsyncEtcdCoordinator;
+use tessera_coordination_etcd::keyspace::shard_of;
 use tessera_coordination_etcd::kv::{Kv as _, Moment, Revision};
 use tessera_coordination_etcd::sim_kv::faults::FaultRates;
 use tessera_coordination_etcd::sim_kv::{SimKv, block_on};
@@ -128,9 +129,8 @@ impl Store {
     }
 }
 
-/// The shard that an owner's path is about: its last sixteen digits.
+/// The shard that an owner's path is about.
 fn owned_shard(path: &[u8]) -> Option<ShardId> {
-    let text = std::str::from_utf8(path).ok()?;
-    let digits = text.contains("/owner/").then(|| text.get(text.len().checked_sub(16)?..)).flatten()?;
-    u64::from_str_radix(digits, 16).ok().map(ShardId::new)
+    let heading = b"/owner/";
+    path.windows(heading.len()).any(|part| part == heading).then(|| shard_of(path)).flatten()
 }
