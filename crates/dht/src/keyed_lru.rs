@@ -4,7 +4,7 @@
 //! Memory is taken as entries come, in doublings up to the bound, and is kept: a node that meets a hundred peers pays for
 //! a hundred, whatever its bounds are, and one that has met as many as it may allocates nothing any more. What every
 //! datagram touches reserves its first few hundred entries. The index is a linear hash for the same reason: with each
-//! entry it grows by two buckets, and only two chains are sorted again.
+//! entry it grows by a bucket, and only one chain is sorted again.
 //!
 //! Keys come from strangers too, so the hash is seeded: who does not know the seed cannot aim many keys at one chain.
 
@@ -55,8 +55,8 @@ impl LruKey for Mark {
 
 const NONE: u32 = u32::MAX;
 
-/// Twice as many buckets as entries: a chain is rarely longer than one.
-const BUCKETS_PER_ENTRY: usize = 2;
+/// As many buckets as entries: a chain has two entries at most, mostly.
+const BUCKETS_PER_ENTRY: usize = 1;
 
 /// Entries for which room is reserved where every datagram may bring one.
 pub const FIRST_ENTRIES: usize = 256;
@@ -478,7 +478,7 @@ mod tests {
     #[test]
     fn bytes_grow_to_their_bound_and_no_further() {
         let mut map = KeyedLru::<u64, [u8; 100]>::new(50, 1);
-        let most = 50 * (size_of::<Entry<u64, [u8; 100]>>() + 2 * 4);
+        let most = 50 * (size_of::<Entry<u64, [u8; 100]>>() + 4);
         assert_eq!(map.bytes().1, most);
         for n in 0..200 {
             map.insert(n, [0; 100]);

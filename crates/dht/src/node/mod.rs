@@ -135,7 +135,9 @@ pub struct LaneNode<C> {
     requests: KeyedLru<u64, Request>,
     /// Requests in flight by peer; as many entries as requests at most.
     outstanding: KeyedLru<[u8; 32], u16>,
-    operations: Vec<Operation>,
+    /// Boxed, so that one that is done gives its kilobyte back: a node that has joined seldom has any.
+    #[allow(clippy::vec_box)]
+    operations: Vec<Box<Operation>>,
     /// The lane's idea of a round trip, for peers it does not know.
     round_trip: RoundTrip,
     /// Highest sequences seen, so that a reader here never goes back.

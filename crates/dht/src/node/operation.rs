@@ -3,6 +3,7 @@
 //! An operation is a slot that is used again and again while there is something to do, and given back when there is not; a
 //! generation number keeps late replies to those before it out.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use tessera_contracts::point::{ContentId, NodeId, Point as _};
@@ -159,7 +160,7 @@ impl<C: Crypto> LaneNode<C> {
             return Some(at as u16);
         }
         (self.operations.len() < self.config.operations_max).then(|| {
-            self.operations.push(Operation::new());
+            self.operations.push(Box::new(Operation::new()));
             (self.operations.len() - 1) as u16
         })
     }

@@ -1,6 +1,7 @@
 //! The way of commands into a lane: a queue with a bound that takes memory as commands come.
 //!
-//! A channel that reserves its bound would take more memory for commands nobody gives than an idle lane has for all else.
+//! A channel that reserves its bound would take more memory for commands nobody gives than an idle lane has for all else. And as
+//! channels have room for thirty from the first on, commands go in boxes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +16,7 @@ pub(super) fn command_queue<C>(commands_max: usize) -> (CommandSender<C>, Comman
 
 #[derive(Debug)]
 pub(super) struct CommandSender<C> {
-    sender: Sender<C>,
+    sender: Sender<Box<C>>,
     waiting: Arc<AtomicUsize>,
     commands_max: usize,
 }
@@ -27,13 +28,13 @@ impl<C> CommandSender<C> {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(TrySendError::Full(command));
         }
-        self.sender.send(command).map_err(|lost| TrySendError::Disconnected(lost.0))
+        self.sender.send(Box::new(command)).map_err(|lost| TrySendError::Disconnected(*lost.0))
     }
 }
 
 #[derive(Debug)]
 pub(super) struct CommandInbox<C> {
-    receiver: Receiver<C>,
+    receiver: Receiver<Box<C>>,
     waiting: Arc<AtomicUsize>,
 }
 
@@ -42,7 +43,7 @@ impl<C> CommandInbox<C> {
     pub(super) fn try_recv(&self) -> Result<C, TryRecvError> {
         let command = self.receiver.try_recv()?;
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        Ok(command)
+        Ok(*command)
     }
 }
 
