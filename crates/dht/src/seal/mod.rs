@@ -239,40 +239,45 @@ impl<C: Crypto> Sealer<C> {
         }
         let (clear, sealed) = datagram.split_at_mut(HEADER_BYTES);
         let stream = Mark::of(&self.stream_seeds, &StreamId(header.sender, header.incarnation));
-        let window = self.streams.get_lazily(&stream);
+        let Self { crypto, own, network, streams, keys, agreements, strangers, .. } = self;
+        let window = streams.get_lazily(&stream);
         if window.as_ref().is_some_and(|window| !window.admits(header.counter)) {
             return Err(OpenRefused::Replayed);
         }
         let key_id = KeyOf::From(stream);
-        let known = self.keys.get(&key_id);
-        if let Some(known) = known.filter(|known| (known.period, known.suite) == (header.period, header.suite)) {
-            let body = known.key.open(header.counter, clear, sealed).ok_or(OpenRefused::Forged)?;
-            match window {
-                Some(window) => window.record(header.counter),
-                None => self.streams.get_or_insert_with(stream, ReplayWindow::default).record(header.counter),
-            }
-            return Ok((header, body));
-        }
-        // A new stream, one long unheard of, or its next period: its key has to be derived from what the pair agreed.
-        let (key, agreed) = match self.agreements.get_lazily(&header.sender) {
-            Some(agreement) => (agreement.root.stream_key(&header), None),
+        let known = keys.get(&key_id);
+        let known_period = known.as_ref().map(|known| known.period);
+        let mut derived = None;
+        let body = match known.filter(|known| (known.period, known.suite) == (header.period, header.suite)) {
+            Some(known) => known.key.open(header.counter, clear, sealed).ok_or(OpenRefused::Forged)?,
+            // A new stream, one long unheard of, or its next period: its key has to be derived from what the pair agreed.
             None => {
-                if !admit_stranger() || self.strangers.take(now.mono_ms, 1).is_err() {
-                    return Err(OpenRefused::StrangerLimit);
+                let (key, agreed) = match agreements.get_lazily(&header.sender) {
+                    Some(agreement) => (agreement.root.stream_key(&header), None),
+                    None => {
+                        if !admit_stranger() || strangers.take(now.mono_ms, 1).is_err() {
+                            return Err(OpenRefused::StrangerLimit);
+                        }
+                        let agreed = agree(crypto, network, own, &header.sender).ok_or(OpenRefused::UnusableKey)?;
+                        (agreed.root.stream_key(&header), Some(agreed))
+                    }
+                };
+                let body = derived.insert(key).open(header.counter, clear, sealed).ok_or(OpenRefused::Forged)?;
+                // Authentic. Only now may it displace what is remembered of others.
+                if let Some(agreement) = agreed {
+                    agreements.insert(header.sender, agreement);
                 }
-                let agreement = self.agree(&header.sender).ok_or(OpenRefused::UnusableKey)?;
-                (agreement.root.stream_key(&header), Some(agreement))
+                body
             }
         };
-        let body = key.open(header.counter, clear, sealed).ok_or(OpenRefused::Forged)?;
-        // Authentic. Only now may it displace what is remembered of others.
-        if let Some(agreement) = agreed {
-            self.agreements.insert(header.sender, agreement);
+        match window {
+            Some(window) => window.record(header.counter),
+            None => streams.get_or_insert_with(stream, ReplayWindow::default).record(header.counter),
         }
-        self.streams.get_or_insert_with(stream, ReplayWindow::default).record(header.counter);
         // A straggler of the period before must not bring the old key back.
-        let known = self.keys.peek(&key_id).map(|known| known.period);
-        if known.map_or_else(|| self.is_busy(&key_id), |period| header.period >= period) {
+        if let Some(key) = derived
+            && known_period.map_or_else(|| self.is_busy(&key_id), |period| header.period >= period)
+        {
             self.keys.insert(key_id, PeriodKey { period: header.period, suite: header.suite, key });
         }
         Ok((header, body))
@@ -301,22 +306,27 @@ impl<C: Crypto> Sealer<C> {
         };
         // Spent even if nothing were sent: numbers are plenty, repeats are fatal.
         self.counter += 1;
-        if self.agreements.get_lazily(to).is_none() {
-            let agreement = self.agree(to).ok_or(SealRefused::UnusableKey)?;
-            self.agreements.insert(*to, agreement);
-        }
         let (clear, rest) = datagram.split_first_chunk_mut::<HEADER_BYTES>().expect("length checked above");
         header.write(clear);
         let (body, rest) = rest.split_at_mut(body_len);
+        let Self { crypto, own, network, keys, agreements, .. } = self;
         let key_id = KeyOf::To(*to);
-        let known = self.keys.get(&key_id);
+        let known = keys.get(&key_id);
+        let is_kept = known.is_some();
         rest[..TAG_BYTES].copy_from_slice(&match known.filter(|known| known.period == header.period) {
             Some(known) => known.key.seal(header.counter, clear, body),
             None => {
-                let agreement = self.agreements.peek(to).expect("there, or inserted above");
-                let key = agreement.root.stream_key(&header);
+                let key = match agreements.get_lazily(to) {
+                    Some(agreement) => agreement.root.stream_key(&header),
+                    None => {
+                        let agreement = agree(crypto, network, own, to).ok_or(SealRefused::UnusableKey)?;
+                        let key = agreement.root.stream_key(&header);
+                        agreements.insert(*to, agreement);
+                        key
+                    }
+                };
                 let tag = key.seal(header.counter, clear, body);
-                if self.keys.peek(&key_id).is_some() || self.is_busy(&key_id) {
+                if is_kept || self.is_busy(&key_id) {
                     self.keys.insert(key_id, PeriodKey { period: header.period, suite: header.suite, key });
                 }
                 tag
@@ -356,16 +366,12 @@ impl<C: Crypto> Sealer<C> {
             _ => NO_COOKIE,
         }
     }
+}
 
-    fn agree(&self, peer: &PublicKey) -> Option<Agreement> {
-        let secret = self.crypto.agree(peer)?;
-        Some(Agreement {
-            root: PairRoot::derive(&secret, &self.network, &self.own, peer),
-            id: peer.node_id(),
-            cookie: NO_COOKIE,
-            cookie_period: 0,
-        })
-    }
+fn agree(crypto: &impl Crypto, network: &NetworkKey, own: &PublicKey, peer: &PublicKey) -> Option<Agreement> {
+    let secret = crypto.agree(peer)?;
+    let root = PairRoot::derive(&secret, network, own, peer);
+    Some(Agreement { root, id: peer.node_id(), cookie: NO_COOKIE, cookie_period: 0 })
 }
 
 #[cfg(test)]

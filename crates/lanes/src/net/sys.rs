@@ -1,6 +1,7 @@
 //! Four things the kernel offers and no safe binding does: receiving and sending datagrams in batches without allocating,
 //! steering a SO_REUSEPORT group by a packet filter, and taking back memory whose contents nobody needs. All pointers live for
-//! one call; what comes out is plain data.
+//! one call; what comes out is plain data. The two calls of every turn go to the kernel directly: the C library's wait for a
+//! thread's cancellation around each, which nobody here asks for.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -65,13 +66,8 @@ fn receive_up_to<const N: usize>(
     // SAFETY: the first `most` headers were filled above; each points to a name, one iovec and `stride` writable bytes of
     // `buffer`, all of which outlive the call and none of which overlap. No timeout is given.
     let count = unsafe {
-        libc::recvmmsg(
-            socket.as_raw_fd(),
-            headers.as_mut_ptr().cast(),
-            most as libc::c_uint,
-            libc::MSG_DONTWAIT,
-            std::ptr::null_mut(),
-        )
+        let (headers, no_timeout) = (headers.as_mut_ptr(), std::ptr::null_mut::<libc::timespec>());
+        libc::syscall(libc::SYS_recvmmsg, socket.as_raw_fd(), headers, most, libc::MSG_DONTWAIT, no_timeout)
     };
     if count < 0 {
         let error = io::Error::last_os_error();
@@ -150,7 +146,7 @@ fn send_up_to<'a, const N: usize>(
     // SAFETY: the first `runs` headers were filled above. Each points to a name, to as many iovecs as it says, which lie one
     // after the other in `parts`, and perhaps to a control message; these and the bytes behind them ('a) outlive the call.
     let sent = unsafe {
-        libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), runs as libc::c_uint, libc::MSG_DONTWAIT)
+        libc::syscall(libc::SYS_sendmmsg, socket.as_raw_fd(), headers.as_mut_ptr(), runs, libc::MSG_DONTWAIT)
     };
     if sent < 0 {
         return Err(io::Error::last_os_error());

@@ -253,8 +253,9 @@ fn turn_for_ever<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>) -> io:
     let mut socket_empty_until = LaneTime(0);
     // When more than a little of the buffers was last in use; none once the rest is given back.
     let mut last_burst = Some(LaneTime(0));
+    let mut woken = None;
     loop {
-        let now = seat.beat();
+        let mut now = woken.take().unwrap_or_else(|| seat.beat());
         if seat.pulse.fenced.load(Ordering::Relaxed) {
             return Ok(Ending::Fenced);
         }
@@ -271,7 +272,7 @@ fn turn_for_ever<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>) -> io:
                 return Ok(Ending::Fenced);
             }
         }
-        let mut socket_is_empty = true;
+        let (mut socket_is_empty, mut drained) = (true, false);
         if let Some(socket) = &seat.socket {
             if now >= socket_empty_until {
                 let received = receiver.receive(socket, &counters, |from, bytes| {
@@ -283,9 +284,11 @@ fn turn_for_ever<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>) -> io:
                 match received {
                     Ok(0) => socket_empty_until = now.after(EMPTY_SOCKET_PAUSE),
                     Ok(_) => {
-                        (busy, socket_is_empty) = (true, false);
+                        socket_is_empty = false;
                         // Drained, and nothing more is expected soon: to sleep on the socket is to ask it.
-                        if receiver.has_drained() && !patience.pays() && !lane.is_retired() {
+                        drained = receiver.has_drained() && !patience.pays() && !lane.is_retired();
+                        busy |= !drained;
+                        if drained {
                             socket_empty_until = now.after(EMPTY_SOCKET_PAUSE);
                         }
                     }
@@ -316,6 +319,15 @@ fn turn_for_ever<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>) -> io:
             spin_until = now.after(patience.look());
             continue;
         }
+        if drained {
+            // Nothing but datagrams came. To sleep is to look at everything once more; only what has become of the socket in a
+            // longer while is better asked than slept on.
+            now = seat.beat();
+            if now >= socket_empty_until {
+                woken = Some(now);
+                continue;
+            }
+        }
         if lane.is_retired() && socket_is_empty {
             lane.stop(now);
             return Ok(Ending::Retired);
@@ -333,9 +345,10 @@ fn turn_for_ever<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>) -> io:
         }
         sleep(seat, lane, now)?;
         socket_empty_until = LaneTime(0);
-        let woken = LaneTime(micros(seat.origin.elapsed()));
-        patience.slept(woken.since(now));
-        spin_until = woken.after(patience.look());
+        let risen = seat.beat();
+        patience.slept(risen.since(now));
+        spin_until = risen.after(patience.look());
+        woken = Some(risen);
     }
 }
 
