@@ -1,7 +1,7 @@
 //! A whole node beside others, in one run.
 //!
 //! ```text
-//! cargo run --release --manifest-path bench/rivals/Cargo.toml              all figures: ours, libp2p, mainline, bare datagrams
+//! cargo run --release --manifest-path bench/rivals/Cargo.toml              all figures: ours, libp2p, mainline, and their floors
 //! cargo run --release --manifest-path bench/rivals/Cargo.toml -- --json    the same, an object a line
 //! cargo run --release --manifest-path bench/rivals/Cargo.toml -- get put   figures whose name contains a text
 //! ```
@@ -18,6 +18,7 @@ mod libp2p_kad;
 mod mainline_dht;
 mod network;
 mod ours;
+mod sealed;
 
 use std::error::Error;
 use std::time::Duration;
@@ -39,8 +40,9 @@ const ROUNDS: usize = 5;
 /// it takes about eight times forty until they no longer fall.
 const ROUNDS_TO_WARM_UP: usize = 4;
 
-/// What the datagrams of a put and of a get cost alone.
+/// What the datagrams of a put and of a get cost alone, and what they cost sealed and on lanes.
 const BARE: &str = "bare";
+const SEALED: &str = "sealed";
 
 /// Everybody there is, ours first.
 const EVERYBODY: &[&str] = &[
@@ -64,6 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["serve-flood", who] => return flood::serve(who),
         ["send-flood", who, target] => return flood::send(who, target),
         ["serve", BARE, count] => return network::serve::<bare::Bare>(count.parse()?),
+        ["serve", SEALED, count] => return network::serve::<sealed::Sealed>(count.parse()?),
         ["serve", "ours", count] => return network::serve::<ours::Ours>(count.parse()?),
         #[cfg(feature = "libp2p")]
         ["serve", "libp2p", count] => return network::serve::<libp2p_kad::Libp2p>(count.parse()?),
@@ -103,7 +106,7 @@ fn lookups() -> Result<(Rounds, Rounds), Box<dyn Error>> {
     let (mut get, mut put) = (Rounds::default(), Rounds::default());
     let mut networks = EVERYBODY
         .iter()
-        .chain(&[BARE])
+        .chain(&[BARE, SEALED])
         .map(|who| Ok((*who, Driven::start(who, NODES)?)))
         .collect::<Result<Vec<_>, Box<dyn Error>>>()?;
     for round in 0..ROUNDS_TO_WARM_UP + ROUNDS {
