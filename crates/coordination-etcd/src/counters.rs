@@ -8,7 +8,8 @@
 //!
 //! Far from the limit one compare proves it. A *guard* beside the stripes holds how many whole blocks of 1,024 all of them
 //! have filled, so their sum is less than that and one block more each; the guard is written only by who fills a block, and
-//! everyone else asks no more than that it be *less than what would be too many*. Close to the limit each other stripe is
+//! everyone else asks no more than that it be *less than what would be too many*. Stripes that grow in step would all fill
+//! their blocks at once and collide there; so each begins its first block a part of it further on than the one before. Close to the limit each other stripe is
 //! compared: *not more than what I saw plus a share of the room that was left*. So the limit is never passed,
 //! transactions on different stripes hardly ever collide, and at the limit the shares shrink to nothing and the count
 //! is exact.
@@ -108,6 +109,11 @@ impl Counter {
         self.paths.iter().zip(&self.seen).take(STRIPES)
     }
 
+    /// How many blocks a stripe has filled when it counts so many: at least as many as whole ones go into the count.
+    const fn blocks(&self, stripe: usize, count: u64) -> u64 {
+        (count + self.block * stripe as u64 / STRIPES as u64) / self.block
+    }
+
     fn guard(&self) -> (&Bytes, &Seen) {
         (&self.paths[STRIPES], &self.seen[STRIPES])
     }
@@ -126,7 +132,7 @@ impl Counter {
         let (own_path, own) = (&self.paths[stripe], &self.seen[stripe]);
         change.replace(own_path, own, own.count + added);
         let (guard_path, guard) = self.guard();
-        let filled = (own.count + added) / self.block - own.count / self.block;
+        let filled = self.blocks(stripe, own.count + added) - self.blocks(stripe, own.count);
         if filled > 0 || guard.revision == Revision(0) {
             change.replace(guard_path, guard, guard.count + filled);
         }
@@ -164,13 +170,13 @@ impl Counter {
     pub fn subtract(&self, removed: u64) -> CounterChange {
         let mut change = CounterChange::default();
         let (mut left, mut emptied) = (removed, 0);
-        for (path, seen) in self.stripes() {
+        for (stripe, (path, seen)) in self.stripes().enumerate() {
             let taken = left.min(seen.count);
             if taken == 0 {
                 continue;
             }
             left -= taken;
-            emptied += seen.count / self.block - (seen.count - taken) / self.block;
+            emptied += self.blocks(stripe, seen.count) - self.blocks(stripe, seen.count - taken);
             change.replace(path, seen, seen.count - taken);
         }
         if emptied > 0 {
@@ -316,6 +322,20 @@ mod tests {
     }
 
     #[test]
+    fn stripes_that_grow_in_step_fill_their_blocks_one_after_another() {
+        let kv = SimKv::new(0);
+        let mut counter = counter(10 * STRIPES as u64 * BLOCK);
+        add(&kv, &mut counter, 8, 0);
+        look(&kv, &mut counter);
+        for _ in 0..(2 * BLOCK / 8) {
+            let fills = |stripe: &usize| counter.add(8, *stripe).expect("room").ops.len() == 2;
+            let filling = (0..STRIPES).filter(fills).count();
+            assert!(filling <= 1, "{filling} at once");
+            (0..STRIPES).for_each(|stripe| assert_eq!(add(&kv, &mut counter, 8, stripe), Some(true)));
+        }
+    }
+
+    #[test]
     fn the_limit_is_never_passed_however_stale_the_counters() {
         for (block, limit) in [(BLOCK, 1), (BLOCK, 7), (BLOCK, 333), (1, 50), (2, 50), (3, 100), (4, 333), (7, 64)] {
             let kv = SimKv::new(limit);
@@ -334,7 +354,7 @@ mod tests {
                 let mut judge = with_blocks_of(block, limit);
                 look(&kv, &mut judge);
                 assert!(judge.count() <= limit, "{} of {limit}", judge.count());
-                let filled: u64 = judge.stripes().map(|(_, seen)| seen.count / block).sum();
+                let filled: u64 = judge.stripes().enumerate().map(|(at, (_, seen))| judge.blocks(at, seen.count)).sum();
                 assert_eq!(judge.guard().1.count, filled, "the guard tells what is filled");
             }
             let mut judge = with_blocks_of(block, limit);
