@@ -40,10 +40,11 @@ pub(crate) fn figures() -> Vec<Figure> {
         eprintln!("note: no etcd server found, so no etcd figures: set TESSERA_ETCD, or run `cargo xtask check` once");
         return Vec::new();
     }
-    // A server collects garbage and waits for its disk every few dozen milliseconds.
-    let mut all: Vec<Figure> = shards::figures().into_iter().map(|figure| figure.longer(5)).collect();
-    // Not longer: what they use up is made just before, and the more it is, the more the server is still busy with it.
-    all.extend(splits::figures());
+    // A server collects garbage and waits for its disk every few dozen milliseconds: samples that each meet some of that,
+    // and many of them, so that a run tells a difference of two hundredths.
+    let mut all: Vec<Figure> = shards::figures().into_iter().map(|figure| figure.longer(5).more(4)).collect();
+    // Each split writes much: samples of several of the server's commits, which come ten times a second.
+    all.extend(splits::figures().into_iter().map(|figure| figure.longer(30)));
     all.extend(fleet::figures());
     all
 }

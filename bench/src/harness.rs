@@ -15,8 +15,8 @@
 //! }
 //! ```
 //!
-//! Each sample is long enough for the clock, the order within a pair alternates, and the ratio is the median over the
-//! pairs, so that a machine that slows down in the middle of a run slows both sides.
+//! Each sample is long enough for the clock, the order within a pair alternates, and ratios, of CPU and of wall time, are
+//! medians over the pairs, so that a machine that slows down in the middle of a run slows both sides.
 
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ pub(crate) struct Figure {
     pub(crate) gate: Option<f64>,
     /// How many times as long as others its samples take.
     pub(crate) longer: u32,
+    /// How many times as many pairs as of others are taken.
+    pub(crate) more: u32,
     /// Makes both sides, outside the measured time.
     pub(crate) setup: Box<dyn Fn() -> Pair>,
 }
@@ -44,6 +46,9 @@ pub(crate) struct Pair {
     pub(crate) reference: Body,
     /// Puts back what so many operations of ours will use up, outside the measured time.
     pub(crate) refill: Body,
+    /// What the reference is given before each of its samples, of as many operations as ours then; `None`: nothing, and as
+    /// many operations as fill a sample.
+    pub(crate) refill_reference: Option<Body>,
     /// The most operations of ours between two refills.
     pub(crate) times_max: u64,
 }
@@ -63,7 +68,7 @@ pub(crate) enum Unit {
 impl Figure {
     /// A figure in CPU nanoseconds an operation.
     pub(crate) fn cost(name: &'static str, asks: &'static str, setup: impl Fn() -> Pair + 'static) -> Self {
-        Self { name, asks, unit: Unit::NanosPerOperation, gate: None, longer: 1, setup: Box::new(setup) }
+        Self { name, asks, unit: Unit::NanosPerOperation, gate: None, longer: 1, more: 1, setup: Box::new(setup) }
     }
 
     /// A figure in megabytes a CPU second, for operations over `bytes` each.
@@ -77,6 +82,11 @@ impl Figure {
         Self { longer: times, ..self }
     }
 
+    /// Takes so many times as many pairs: for sides whose samples scatter however long they are.
+    pub(crate) fn more(self, times: u32) -> Self {
+        Self { more: times, ..self }
+    }
+
     /// Sets the bound that `--instructions` holds the figure to.
     pub(crate) fn gated(self, ratio_max: f64) -> Self {
         Self { gate: Some(ratio_max), ..self }
@@ -85,13 +95,25 @@ impl Figure {
 
 impl Pair {
     pub(crate) fn new(ours: impl FnMut(u64) + 'static, reference: impl FnMut(u64) + 'static) -> Self {
-        Self { ours: Box::new(ours), reference: Box::new(reference), refill: Box::new(|_| ()), times_max: u64::MAX }
+        Self {
+            ours: Box::new(ours),
+            reference: Box::new(reference),
+            refill: Box::new(|_| ()),
+            refill_reference: None,
+            times_max: u64::MAX,
+        }
     }
 
     /// For operations of ours that use something up: `refill` is called before each sample with the number of operations
     /// to come, which is at most `times_max`.
     pub(crate) fn refilled(self, times_max: u64, refill: impl FnMut(u64) + 'static) -> Self {
         Self { refill: Box::new(refill), times_max, ..self }
+    }
+
+    /// For a refill whose traces are felt by the sample behind it: the reference gets one as well, before each sample, and
+    /// does as many operations as ours.
+    pub(crate) fn refilled_alike(self, refill: impl FnMut(u64) + 'static) -> Self {
+        Self { refill_reference: Some(Box::new(refill)), ..self }
     }
 }
 
@@ -138,6 +160,8 @@ pub(crate) struct Measured {
     pub(crate) reference: Side,
     /// Ours over the reference, pair by pair, of the CPU figure.
     pub(crate) ratio: Summary,
+    /// The same of wall time.
+    pub(crate) ratio_wall: Summary,
     pub(crate) pairs: usize,
 }
 
@@ -153,9 +177,17 @@ pub(crate) fn measure(figure: &Figure, effort: Effort) -> Measured {
     let mut pair = (figure.setup)();
     let sample_min = effort.sample * figure.longer;
     let times_ours = times_for(&mut pair.ours, &mut pair.refill, pair.times_max, sample_min);
-    let times_reference = times_for(&mut pair.reference, &mut |_| (), u64::MAX, sample_min);
+    let times_reference = match &mut pair.refill_reference {
+        None => times_for(&mut pair.reference, &mut |_| (), u64::MAX, sample_min),
+        Some(refill) => {
+            refill(times_ours);
+            sample(&mut pair.reference, times_ours);
+            times_ours
+        }
+    };
+    let pairs = effort.pairs * figure.more as usize;
     let (mut ours, mut reference) = (Vec::new(), Vec::new());
-    for index in 0..effort.pairs {
+    for index in 0..pairs {
         let ours_first = index % 2 == 0;
         // Just before it is used up: a reference that ran in between would have it out of the caches, and a sample that takes
         // each thing once would measure that.
@@ -166,6 +198,9 @@ pub(crate) fn measure(figure: &Figure, effort: Effort) -> Measured {
         if ours_first {
             sample_ours();
         }
+        if let Some(refill) = &mut pair.refill_reference {
+            refill(times_reference);
+        }
         reference.push(sample(&mut pair.reference, times_reference));
         if !ours_first {
             sample_ours();
@@ -175,19 +210,22 @@ pub(crate) fn measure(figure: &Figure, effort: Effort) -> Measured {
         cpu: Summary::of(&samples.iter().map(|passed| figure.unit.of(passed.cpu, times)).collect::<Vec<_>>()),
         wall: Summary::of(&samples.iter().map(|passed| figure.unit.of(passed.wall, times)).collect::<Vec<_>>()),
     };
-    let ratios: Vec<f64> = ours
-        .iter()
-        .zip(&reference)
-        .map(|(ours, reference)| figure.unit.of(ours.cpu, times_ours) / figure.unit.of(reference.cpu, times_reference))
-        .collect();
+    let ratio = |clock| ratios(figure.unit, (&ours, times_ours), (&reference, times_reference), clock);
     Measured {
         name: figure.name,
         unit: figure.unit,
         ours: side(&ours, times_ours),
         reference: side(&reference, times_reference),
-        ratio: Summary::of(&ratios),
-        pairs: effort.pairs,
+        ratio: ratio(|passed| passed.cpu),
+        ratio_wall: ratio(|passed| passed.wall),
+        pairs,
     }
+}
+
+/// Ours over the reference by one clock, pair by pair; samples of so many operations each.
+fn ratios(unit: Unit, ours: (&[Passed], u64), reference: (&[Passed], u64), clock: fn(&Passed) -> Duration) -> Summary {
+    let of = |(one, other)| unit.of(clock(one), ours.1) / unit.of(clock(other), reference.1);
+    Summary::of(&ours.0.iter().zip(reference.0).map(of).collect::<Vec<_>>())
 }
 
 fn sample(body: &mut Body, times: u64) -> Passed {
@@ -258,6 +296,42 @@ mod tests {
         };
         measure(&figure, Effort { pairs: 4, sample: Duration::from_millis(2) });
         assert_eq!(left.get(), 0);
+    }
+
+    #[test]
+    fn a_reference_that_is_refilled_alike_is_so_before_each_sample_and_does_as_much_as_ours() {
+        use std::cell::RefCell;
+        use std::rc::Rc;
+        let log: Rc<RefCell<Vec<(char, u64)>>> = Rc::default();
+        let figure = {
+            let log = log.clone();
+            Figure::cost("test/alike", "", move || {
+                let noted = |what| {
+                    let log = log.clone();
+                    move |times| log.borrow_mut().push((what, times))
+                };
+                Pair::new(noted('o'), noted('r')).refilled(3, noted('O')).refilled_alike(noted('R'))
+            })
+            .more(2)
+        };
+        let measured = measure(&figure, Effort { pairs: 2, sample: Duration::from_secs(1) });
+        assert_eq!(measured.pairs, 4);
+        let log = log.borrow();
+        assert_eq!(log[..8], [('O', 1), ('o', 1), ('O', 2), ('o', 2), ('O', 3), ('o', 3), ('R', 3), ('r', 3)]);
+        assert!(log[8..].iter().all(|(_, times)| *times == 3), "{log:?}");
+        let order: String = log[8..].iter().map(|(what, _)| *what).collect();
+        assert_eq!(order, "OoRrRrOo".repeat(2));
+    }
+
+    #[test]
+    fn ratios_are_of_pairs_and_each_clock_has_its_own() {
+        let passed = |cpu, wall| Passed { cpu: Duration::from_millis(cpu), wall: Duration::from_millis(wall) };
+        // A machine that slows down in the middle slows both sides.
+        let ours = [passed(10, 30), passed(100, 300), passed(10, 33)];
+        let reference = [passed(20, 20), passed(200, 200), passed(20, 22)];
+        let ratio = |clock| ratios(Unit::NanosPerOperation, (&ours, 2), (&reference, 4), clock);
+        assert_eq!(ratio(|passed| passed.cpu), Summary { median: 1.0, spread: 0.0 });
+        assert_eq!(ratio(|passed| passed.wall), Summary { median: 3.0, spread: 0.0 });
     }
 
     #[test]

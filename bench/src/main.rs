@@ -39,7 +39,7 @@ use harness::{Effort, Figure};
   cargo run --release -p tessera-bench -- --instructions stdx   exact instruction counts (needs valgrind)"
 )]
 struct Args {
-    /// Texts to select figures by: a figure runs if its name contains one of them
+    /// Texts to select figures by: a figure runs if its name is or contains one of them; a whole name selects it alone
     #[arg(value_name = "FIGURE")]
     figures: Vec<String>,
     /// Print one JSON object per figure and line
@@ -107,7 +107,9 @@ fn choose<'a>(all: &'a [Figure], texts: &[String]) -> Result<Vec<&'a Figure>, St
             return Err(format!("no figure has `{text}` in its name; --list shows all names"));
         }
     }
-    let wanted = |figure: &&Figure| texts.is_empty() || texts.iter().any(|text| figure.name.contains(text.as_str()));
+    let is_name = |text: &str| all.iter().any(|figure| figure.name == text);
+    let selects = |text: &String, name: &str| name == text || (!is_name(text) && name.contains(text.as_str()));
+    let wanted = |figure: &&Figure| texts.is_empty() || texts.iter().any(|text| selects(text, figure.name));
     Ok(all.iter().filter(wanted).collect())
 }
 
@@ -127,6 +129,18 @@ mod tests {
     #[test]
     fn a_text_that_selects_nothing_is_refused() {
         assert!(choose(&registry::figures(), &["no such figure".to_string()]).is_err());
+    }
+
+    #[test]
+    fn a_whole_name_selects_one_figure_and_a_part_of_names_all_that_have_it() {
+        let figure = |name| Figure::cost(name, "", || harness::Pair::new(|_| (), |_| ()));
+        let all = [figure("area/one"), figure("area/one-more"), figure("area/two")];
+        let chosen = |text: &str| {
+            let chosen = choose(&all, &[text.to_string()]).expect("there is one");
+            chosen.iter().map(|figure| figure.name).collect::<Vec<_>>()
+        };
+        assert_eq!(chosen("area/one"), ["area/one"]);
+        assert_eq!(chosen("one"), ["area/one", "area/one-more"]);
     }
 
     #[test]

@@ -4,14 +4,14 @@ use crate::harness::{Measured, Unit};
 
 pub(crate) fn head() -> String {
     format!(
-        "{:<34} {:>12} {:>12} {:>7} {:>7}  {:<9} {:>12} {:>12}",
-        "figure (CPU time, median)", "ours", "reference", "ratio", "±", "unit", "ours wall", "ref. wall"
+        "{:<34} {:>12} {:>12} {:>7} {:>7}  {:<9} {:>12} {:>12} {:>7} {:>7}",
+        "figure (CPU time, median)", "ours", "reference", "ratio", "±", "unit", "ours wall", "ref. wall", "ratio", "±"
     )
 }
 
 pub(crate) fn line(measured: &Measured) -> String {
     format!(
-        "{:<34} {:>12} {:>12} {:>7.3} {:>7.3}  {:<9} {:>12} {:>12}",
+        "{:<34} {:>12} {:>12} {:>7.3} {:>7.3}  {:<9} {:>12} {:>12} {:>7.3} {:>7.3}",
         measured.name,
         figure(measured.ours.cpu.median),
         figure(measured.reference.cpu.median),
@@ -20,16 +20,19 @@ pub(crate) fn line(measured: &Measured) -> String {
         measured.unit.name(),
         figure(measured.ours.wall.median),
         figure(measured.reference.wall.median),
+        measured.ratio_wall.median,
+        measured.ratio_wall.spread,
     )
 }
 
 /// One object: `figure`, `ours`, `reference`, `ratio`, `unit`, then spreads, wall time and the number of pairs.
 pub(crate) fn json(measured: &Measured) -> String {
-    let Measured { name, unit, ours, reference, ratio, pairs } = measured;
+    let Measured { name, unit, ours, reference, ratio, ratio_wall, pairs } = measured;
     format!(
         "{{\"figure\":\"{name}\",\"ours\":{:.3},\"reference\":{:.3},\"ratio\":{:.4},\"unit\":\"{}\",\"better\":\"{}\",\
          \"ours_spread\":{:.3},\"reference_spread\":{:.3},\"ratio_spread\":{:.4},\
-         \"ours_wall\":{:.3},\"reference_wall\":{:.3},\"pairs\":{pairs}}}",
+         \"ours_wall\":{:.3},\"reference_wall\":{:.3},\"ratio_wall\":{:.4},\"ratio_wall_spread\":{:.4},\
+         \"pairs\":{pairs}}}",
         ours.cpu.median,
         reference.cpu.median,
         ratio.median,
@@ -40,6 +43,8 @@ pub(crate) fn json(measured: &Measured) -> String {
         ratio.spread,
         ours.wall.median,
         reference.wall.median,
+        ratio_wall.median,
+        ratio_wall.spread,
     )
 }
 
@@ -71,13 +76,15 @@ mod tests {
             ours: Side { cpu: at(12.0), wall: at(13.0) },
             reference: Side { cpu: at(24.0), wall: at(25.0) },
             ratio: at(0.5),
+            ratio_wall: at(0.52),
             pairs: 3,
         };
         let line = json(&measured);
         let begins =
             "{\"figure\":\"area/question\",\"ours\":12.000,\"reference\":24.000,\"ratio\":0.5000,\"unit\":\"ns/op\"";
         assert!(line.starts_with(begins), "{line}");
-        assert!(line.ends_with("\"pairs\":3}"), "{line}");
+        let ends = "\"ours_wall\":13.000,\"reference_wall\":25.000,\"ratio_wall\":0.5200,\"ratio_wall_spread\":0.5000,\"pairs\":3}";
+        assert!(line.ends_with(ends), "{line}");
     }
 
     #[test]

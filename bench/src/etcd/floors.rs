@@ -30,7 +30,6 @@ pub(super) enum Floor {
 /// The keys of one shard, and when they were last written.
 struct Shard {
     run: Bytes,
-    cold: Bytes,
     hot: Bytes,
     owner: Bytes,
     standing: Bytes,
@@ -50,9 +49,7 @@ impl Shard {
         }
         let mut txn = Txn { compares, success: vec![Op::put(self.hot.clone(), value)], failure: Vec::new() };
         match floor {
-            Floor::Checkpoint => {
-                txn.failure = [&self.run, &self.cold, &self.hot, &self.owner].map(|key| Op::get(key.clone())).into();
-            }
+            Floor::Checkpoint => txn.failure.push(Op::get(self.hot.clone())),
             Floor::Acquire => txn.success.push(Op::put_attached(self.owner.clone(), vec![1; 26], lease)),
         }
         txn
@@ -76,7 +73,6 @@ pub(super) fn by_hand(bench: &Bench, floor: Floor, tasks: u64, bytes: usize) -> 
             let key = ShardKey::new(BY_HAND, ShardId::new(shard));
             let mut shard = Shard {
                 run: run.clone(),
-                cold: space.cold(TENANT, key).into(),
                 hot: space.hot(TENANT, key).into(),
                 owner: space.owner(TENANT, key).into(),
                 standing: standing.clone(),

@@ -3,6 +3,10 @@
 //!
 //! What the floor takes longer than the counted transaction is what the protocol writes; what splits take longer than the
 //! floor is this backend's own code.
+//!
+//! Shards have to be acquired before they can be split, and a server feels such a burst of writes for another tenth of a
+//! second: until it has put them away, it copies them for every transaction. So each sample, of either side, begins behind
+//! a burst of as many acquires; what comes of those before the reference is not used.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +27,7 @@ use super::{Bench, LASTING, RUN, TENANT, soon};
 use crate::harness::{Figure, Pair};
 
 /// Shards that are there while others are split. Fewer where a test only looks whether the figure runs.
-const CROWD: u64 = if cfg!(test) { 1_000 } else { 100_000 };
+const CROWD: u64 = if cfg!(test) { 1_500 } else { 100_000 };
 /// Roots of each run.
 const ROOTS: u64 = if cfg!(test) { 500 } else { 10_000 };
 /// Splits side by side.
@@ -31,9 +35,9 @@ const TASKS: u64 = 8;
 /// Children of each.
 const CHILDREN: u8 = 8;
 /// The most rounds of splits between two refills.
-const ROUNDS_MAX: u64 = 16;
-/// Rounds of the floor that are made ahead.
-const ROUNDS_AHEAD: u64 = if cfg!(test) { 16 } else { 64 };
+const ROUNDS_MAX: u64 = if cfg!(test) { 16 } else { 128 };
+/// Rounds of the floor that are made ahead, which is also the most of a sample: making them takes long.
+const ROUNDS_AHEAD: u64 = if cfg!(test) { 16 } else { 32 };
 /// The worker in whose name the transactions of the floor are made, and the run it takes shards of.
 const MAKER: WorkerId = WorkerId::new(2);
 const MADE_OF: RunId = RunId::new(2);
@@ -44,37 +48,66 @@ pub(super) fn figures() -> Vec<Figure> {
             "etcd/split-8-x8",
             "8 splits by 8 with 100,000 shards in place beside 8 raw transactions of 13 compares and 20 puts, as large",
             || {
-                let bench = crowded();
-                let (splits, refill) = splitting(&bench);
-                Pair::new(splits, counted(&bench)).refilled(ROUNDS_MAX, refill)
+                let crowd = crowded();
+                let (splits, refill) = splitting(&crowd);
+                Pair::new(splits, counted(&crowd.bench)).refilled(ROUNDS_MAX, refill).refilled_alike(burst(&crowd))
             },
         ),
         Figure::cost(
             "etcd/split-8-x8-own-code",
             "the same beside the very same transactions, made before and sent by the bare client",
             || {
-                let bench = crowded();
-                let (splits, mut refill) = splitting(&bench);
-                let (floor, mut make) = floor(&bench);
-                Pair::new(splits, floor).refilled(ROUNDS_MAX, move |times| {
-                    refill(times);
-                    make(times);
-                })
+                let crowd = crowded();
+                let (splits, refill) = splitting(&crowd);
+                let (floor, make) = floor(&crowd.bench);
+                Pair::new(splits, floor).refilled(ROUNDS_AHEAD, refill).refilled_alike(both(make, burst(&crowd)))
             },
         ),
         Figure::cost(
             "etcd/split-8-x8-floor",
             "the very transactions of 8 splits, made before and sent by the bare client, beside 8 of 13 compares and 20 puts",
             || {
-                let bench = crowded();
-                let (floor, make) = floor(&bench);
-                Pair::new(floor, counted(&bench)).refilled(ROUNDS_MAX, make)
+                let crowd = crowded();
+                let (floor, make) = floor(&crowd.bench);
+                Pair::new(floor, counted(&crowd.bench))
+                    .refilled(ROUNDS_AHEAD, both(make, burst(&crowd)))
+                    .refilled_alike(burst(&crowd))
             },
         ),
     ]
 }
 
-fn crowded() -> Arc<Bench> {
+/// Many shards, of which nobody has touched those from `next` on, in the runs but [`MADE_OF`].
+struct Crowd {
+    bench: Arc<Bench>,
+    next: AtomicU64,
+}
+
+impl Crowd {
+    /// Acquires so many, all of one run.
+    fn acquire(&self, wanted: u64) -> Vec<Lease> {
+        let next = self.next.load(Ordering::Relaxed);
+        let first = if next % ROOTS + wanted > ROOTS { next.next_multiple_of(ROOTS) } else { next };
+        self.next.store(first + wanted, Ordering::Relaxed);
+        let run = RunId::new(if first < ROOTS { RUN.get() } else { MADE_OF.get() + first / ROOTS });
+        self.bench.acquire(run, first % ROOTS + 1..=first % ROOTS + wanted)
+    }
+}
+
+/// Acquires of which nothing comes.
+fn burst(crowd: &Arc<Crowd>) -> impl FnMut(u64) + use<> {
+    let crowd = Arc::clone(crowd);
+    move |times| drop(crowd.acquire(times * TASKS))
+}
+
+fn both(mut first: impl FnMut(u64), mut then: impl FnMut(u64)) -> impl FnMut(u64) {
+    move |times| {
+        first(times);
+        then(times);
+    }
+}
+
+fn crowded() -> Arc<Crowd> {
     let room = 100 * CROWD;
     // Nobody beats for the session of the one that makes transactions, so it outlasts the figure.
     let lasting = Duration::from_millis(LASTING);
@@ -86,7 +119,7 @@ fn crowded() -> Arc<Bench> {
         ..EtcdConfig::default()
     });
     (1..=CROWD / ROOTS).for_each(|run| bench.register(RunId::new(run), ROOTS, LASTING));
-    Arc::new(bench)
+    Arc::new(Crowd { bench: Arc::new(bench), next: AtomicU64::new(0) })
 }
 
 async fn split<K: Kv + Clone>(coordinator: &mut AsyncEtcdCoordinator<K>, lease: &Lease) -> bool {
@@ -100,9 +133,9 @@ async fn split<K: Kv + Clone>(coordinator: &mut AsyncEtcdCoordinator<K>, lease: 
 }
 
 /// Ours, and what acquires shards for so many rounds of it.
-fn splitting(bench: &Arc<Bench>) -> (impl FnMut(u64) + use<>, impl FnMut(u64) + use<>) {
+fn splitting(crowd: &Arc<Crowd>) -> (impl FnMut(u64) + use<>, impl FnMut(u64) + use<>) {
     let held: Arc<Mutex<Vec<Lease>>> = Arc::default();
-    let (splits, leases) = (Arc::clone(bench), Arc::clone(&held));
+    let (splits, leases) = (Arc::clone(&crowd.bench), Arc::clone(&held));
     let ours = move |times| {
         let round = (0..TASKS).map(|_| {
             let (mut coordinator, leases) = (splits.coordinator.clone(), Arc::clone(&leases));
@@ -115,12 +148,8 @@ fn splitting(bench: &Arc<Bench>) -> (impl FnMut(u64) + use<>, impl FnMut(u64) + 
         });
         Bench::round(&splits.runtime, round);
     };
-    let (bench, mut used) = (Arc::clone(bench), 0);
-    let refill = move |times| {
-        let wanted = times * TASKS;
-        *held.lock().expect("no panic") = bench.acquire(RUN, used + 1..=used + wanted);
-        used += wanted;
-    };
+    let crowd = Arc::clone(crowd);
+    let refill = move |times| *held.lock().expect("no panic") = crowd.acquire(times * TASKS);
     (ours, refill)
 }
 
