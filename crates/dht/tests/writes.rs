@@ -11,6 +11,7 @@ use net::{Disk, Net, Puppet, Stranger, identity};
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
 use tessera_dht::identity::Crypto as _;
+use tessera_dht::lookup::LookupConfig;
 use tessera_dht::node::command::{Answer, Command, Written};
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht::record::immutable_record;
@@ -189,4 +190,27 @@ fn as_many_contacts_are_named_as_were_wanted_and_after_the_log_as_well() {
         }
     });
     assert_eq!(late, [5]);
+}
+
+#[test]
+fn where_two_in_three_are_gone_a_write_looks_further_for_those_who_are_left() {
+    let mut net = settled(45);
+    put(&mut net, b"so that there are tokens");
+    let gone = |n: &usize| n % 3 != 1;
+    net.silent = (0..net.members.len()).filter(gone).collect();
+    let written = put(&mut net, b"among those who are left");
+    // Of the fourteen it may not know one or two. Among the twenty that were nearest before, there are eight.
+    assert!(written.acknowledged >= 12 && written.has_quorum(), "{written:?}");
+}
+
+#[test]
+fn a_write_that_runs_out_of_time_does_not_take_the_few_it_met_for_a_quorum() {
+    let hurried = LookupConfig { budget_ms: 15, alpha_min: 2, alpha_max: 2, ..LookupConfig::default() };
+    let mut net = Net::of(12, &NodeConfig { lookup: hurried, ..NodeConfig::default() });
+    net.run_quietly(PERIOD_SECS * 1000);
+    let outcome = net.put(1, immutable_record(b"in haste", 3600).unwrap());
+    let Answer::Written(written) = &outcome.answer else { panic!("{outcome:?}") };
+    assert_eq!((written.holders, written.has_quorum()), (11, false), "{written:?}");
+    assert!((1..=4).contains(&written.acknowledged), "{written:?}");
+    assert_eq!(written.silent, 11 - written.acknowledged, "{written:?}");
 }

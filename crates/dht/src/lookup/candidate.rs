@@ -60,6 +60,13 @@ pub struct Candidate {
     pub(super) attempts: u8,
 }
 
+impl Candidate {
+    /// Whether it answered, or still may: nothing speaks against it.
+    pub(super) fn may_be_there(&self) -> bool {
+        matches!(self.standing, Standing::Fresh | Standing::Asked | Standing::Answered)
+    }
+}
+
 /// Whom to ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {

@@ -24,6 +24,29 @@ impl Lookup {
             .map(|(_, candidate)| candidate)
     }
 
+    /// How many of the K nearest have yet to answer: they belong to the holders as far as anybody knows.
+    #[must_use]
+    pub fn unheard(&self) -> usize {
+        let nearest = self.frontier.iter().filter(|candidate| candidate.may_be_there()).take(self.config.k);
+        nearest.filter(|candidate| candidate.standing != Standing::Answered).count()
+    }
+
+    /// How many more it would have to know of to have K that answered, or still may. Where nobody was silent it does not say: those
+    /// who answer name others.
+    #[must_use]
+    pub fn lacking(&self) -> usize {
+        if self.stats.timeouts == 0 {
+            return 0;
+        }
+        self.config.k.saturating_sub(self.frontier.iter().filter(|candidate| candidate.may_be_there()).count())
+    }
+
+    /// Whether it has been told of `id`.
+    #[must_use]
+    pub fn knows(&self, id: &NodeId) -> bool {
+        self.position(id).is_some()
+    }
+
     /// Someone crowds in: far more nodes within the radius than the network's size explains; or, in its innermost sixteenth to
     /// eighth, as many as make a quorum by themselves, where one or two are expected. The latter is what a reader beside the
     /// target sees, whose own table names little else than the crowd.
@@ -79,9 +102,6 @@ impl Lookup {
     fn wanted(&self, path: u8) -> impl Iterator<Item = usize> + '_ {
         let share = self.config.k.div_ceil(self.config.paths);
         let on_path = move |candidate: &&Candidate| candidate.path == path;
-        let counts = |candidate: &Candidate| {
-            matches!(candidate.standing, Standing::Fresh | Standing::Asked | Standing::Answered)
-        };
         let first = move |candidate: &Candidate| candidate.first && candidate.standing == Standing::Fresh;
         let firsts = if self.has_first { &self.frontier[..] } else { &[] };
         let first = firsts.iter().enumerate().filter(move |(_, c)| first(c) && on_path(c));
@@ -91,7 +111,7 @@ impl Lookup {
             if rank >= share && rank_of_all >= self.config.k && candidate.distance > self.radius {
                 return None;
             }
-            if !counts(candidate) {
+            if !candidate.may_be_there() {
                 return Some(None);
             }
             rank_of_all += 1;

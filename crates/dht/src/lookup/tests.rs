@@ -53,6 +53,19 @@ fn run(lookup: &mut Lookup, knows: impl Fn(&NodeId) -> Vec<(NodeId, Contact)>) -
 }
 
 #[test]
+fn it_lacks_as_many_of_k_as_were_silent_and_only_then() {
+    let mut lookup = started(small(), Goal::Nodes, 0..3);
+    assert_eq!((lookup.lacking(), lookup.unheard()), (0, 3), "nobody was silent: those who answer name others");
+    let (answers, is_silent) = (ask(&mut lookup, 0), ask(&mut lookup, 0));
+    lookup.answered(10, &answers, [0; 16], core::iter::empty());
+    lookup.timed_out(10, &is_silent);
+    assert_eq!((lookup.lacking(), lookup.unheard()), (2, 1), "one of four, and one that may");
+    let newcomers: Vec<_> = (10..20).map(node).filter(|(id, _)| !lookup.knows(id)).collect();
+    newcomers.iter().take(2).for_each(|(id, contact)| lookup.offer(*id, *contact, None));
+    assert_eq!((lookup.lacking(), lookup.unheard()), (0, 3));
+}
+
+#[test]
 fn finds_exactly_the_nearest_k_of_a_connected_network() {
     let all: Vec<_> = (0..300).map(node).collect();
     let near = |point: &NodeId, count: usize| {

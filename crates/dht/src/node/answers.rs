@@ -228,6 +228,7 @@ impl<C: Crypto> LaneNode<C> {
                 if lookup.meets_silence() {
                     self.fall_back(now, at);
                 }
+                self.widen(now, at);
             } else {
                 lookup.requeue(peer); // The silence was the relay's.
             }

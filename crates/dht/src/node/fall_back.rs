@@ -1,10 +1,12 @@
-//! Whom a lookup asks that knows nobody alive: contacts of before the last start, and the configured seeds.
+//! Whom a lookup asks when those it began with are silent: the next of our own table; and if it knows nobody alive, contacts of
+//! before the last start and the configured seeds.
 
 use alloc::vec::Vec;
 
 use tessera_contracts::point::{ContentId, Point as _};
 
 use super::LaneNode;
+use super::operation::{Operation, Task};
 use crate::identity::Crypto;
 use crate::time::Now;
 
@@ -26,6 +28,24 @@ impl<C: Crypto> LaneNode<C> {
             let usable = usable.filter(|seed| !abuse.is_quarantined(now.mono_ms, &seed.key));
             for seed in usable.take(SEEDS_PER_LOOKUP) {
                 operation.lookup.offer_first(sealer.node_id(&seed.key), *seed);
+            }
+        }
+    }
+
+    /// Gives a lookup as many of the next nearest of our own table as have been silent: where many are gone at once, as behind a
+    /// border, those that are left cannot all be named by the few who answer, and a write would end with those few.
+    pub(super) fn widen(&mut self, now: Now, at: u16) {
+        let Self { operations, table, abuse, .. } = self;
+        let Operation { lookup, task, .. } = &mut *operations[usize::from(at)];
+        // What nobody waits for does not ask the more, the more are gone.
+        let lacking = if matches!(task, Task::Join | Task::Upkeep) { 0 } else { lookup.lacking() };
+        if lacking > 0 {
+            let target = ContentId::from_bytes(*lookup.target());
+            let next = table.closest(&target, lacking, |peer| {
+                !lookup.knows(&peer.id) && !abuse.is_quarantined(now.mono_ms, &peer.contact.key)
+            });
+            for peer in table.peers_of(&next) {
+                lookup.offer(peer.id, peer.contact, peer.round_trip.srtt_ms());
             }
         }
     }

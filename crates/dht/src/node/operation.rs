@@ -369,6 +369,13 @@ impl<C: Crypto> LaneNode<C> {
         match task {
             Task::Put | Task::Spread if finish != Finish::Cancelled => {
                 operation.phase = Phase::Writing;
+                if task == Task::Put && matches!(finish, Finish::OutOfTime | Finish::OutOfRequests) {
+                    // It ended before it had met all who should hold the record: to count those it met would make a quorum of
+                    // however few they are.
+                    let unheard = operation.lookup.unheard() as u16;
+                    operation.written.holders += unheard;
+                    operation.written.silent += unheard;
+                }
                 // Who thinks the region is larger than it may be gives a token for less: it is no use for the rest.
                 let regional = task == Task::Spread && operation.spread.is_regional();
                 let scope =
