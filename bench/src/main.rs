@@ -149,6 +149,9 @@ mod tests {
             let mut pair = (figure.setup)();
             (pair.refill)(3);
             (pair.ours)(3);
+            if let Some(refill) = &mut pair.refill_reference {
+                refill(3);
+            }
             (pair.reference)(3);
         }
     }
