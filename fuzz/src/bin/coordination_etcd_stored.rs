@@ -4,10 +4,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use tessera_contracts::{RunId, ShardKey, TenantId};
 use tessera_coordination_etcd::codec::{
     CodecError, FamilyPart, HatchingPart, OwnerPart, RunPart, decode_count, encode_count,
 };
-use tessera_coordination_etcd::keyspace::{shard_of, tenant_and_run_of};
+use tessera_coordination_etcd::keyspace::{Keyspace, shard_of, tenant_and_run_of};
 
 fuzz_target!(|bytes: &[u8]| {
     stored_as_read(bytes, OwnerPart::decode, OwnerPart::encode);
@@ -15,13 +16,21 @@ fuzz_target!(|bytes: &[u8]| {
     stored_as_read(bytes, HatchingPart::decode, HatchingPart::encode);
     stored_as_read(bytes, RunPart::decode, RunPart::encode);
     stored_as_read(bytes, decode_count, |count| encode_count(*count));
+    let space = Keyspace::new("");
     if let Some(shard) = shard_of(bytes) {
-        assert!(bytes.ends_with(shard.to_string().as_bytes()));
+        let path = space.cold(TenantId::from_bytes([0; 32]), ShardKey::new(RunId::new(0), shard));
+        assert!(bytes.ends_with(last_segments(path.as_bytes(), 1)));
     }
     if let Some((tenant, run)) = tenant_and_run_of(bytes) {
-        assert!(bytes.to_ascii_lowercase().ends_with(format!("/{tenant}/{run}").as_bytes()));
+        assert!(bytes.ends_with(last_segments(space.run(tenant, run).as_bytes(), 2)));
     }
 });
+
+/// The last so many segments of a path.
+fn last_segments(path: &[u8], count: usize) -> &[u8] {
+    let before = path.rsplitn(count + 1, |byte| *byte == b'/').last().map_or(0, |before| before.len() + 1);
+    &path[before..]
+}
 
 fn stored_as_read<T>(bytes: &[u8], decode: fn(&[u8]) -> Result<T, CodecError>, encode: fn(&T) -> Vec<u8>) {
     match decode(bytes) {
