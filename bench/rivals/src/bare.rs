@@ -5,6 +5,7 @@
 
 use std::error::Error;
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::network::{Got, Network};
@@ -18,18 +19,20 @@ const ANSWER_BYTES: usize = 930;
 
 pub(crate) struct Bare {
     addrs: Vec<SocketAddr>,
-    asker: UdpSocket,
+    /// One for each node, of which one asks at a time.
+    askers: Vec<Mutex<UdpSocket>>,
 }
 
 impl Bare {
     /// Asks `count` of the others, and waits for all of them.
     fn exchange(&self, node: usize, count: usize) -> Result<(), Box<dyn Error>> {
+        let asker = self.askers[node].lock().map_err(|_| "another caller panicked")?;
         for other in 1..=count {
-            self.asker.send_to(&[7; QUESTION_BYTES], self.addrs[(node + other) % self.addrs.len()])?;
+            asker.send_to(&[7; QUESTION_BYTES], self.addrs[(node + other) % self.addrs.len()])?;
         }
         let mut buffer = [0; 2048];
         for _ in 0..count {
-            self.asker.recv_from(&mut buffer)?;
+            asker.recv_from(&mut buffer)?;
         }
         Ok(())
     }
@@ -39,7 +42,7 @@ impl Network for Bare {
     type Id = ();
 
     fn start(count: usize) -> Result<Self, Box<dyn Error>> {
-        let mut addrs = Vec::new();
+        let (mut addrs, mut askers) = (Vec::new(), Vec::new());
         for _ in 0..count {
             let socket = UdpSocket::bind("127.0.0.1:0")?;
             addrs.push(socket.local_addr()?);
@@ -50,10 +53,11 @@ impl Network for Bare {
                     let _ = socket.send_to(&buffer[..ANSWER_BYTES], from);
                 }
             });
+            let asker = UdpSocket::bind("127.0.0.1:0")?;
+            asker.set_read_timeout(Some(Duration::from_secs(5)))?;
+            askers.push(Mutex::new(asker));
         }
-        let asker = UdpSocket::bind("127.0.0.1:0")?;
-        asker.set_read_timeout(Some(Duration::from_secs(5)))?;
-        Ok(Self { addrs, asker })
+        Ok(Self { addrs, askers })
     }
 
     fn put(&self, node: usize, _: Vec<u8>) -> Result<(), Box<dyn Error>> {

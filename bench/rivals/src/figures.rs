@@ -43,6 +43,7 @@ pub(crate) struct Question {
     pub(crate) aim: Aim,
 }
 
+#[derive(Clone, Copy)]
 pub(crate) enum Aim {
     /// Ours is at most this.
     Ours(f64),

@@ -12,13 +12,13 @@ mod mainline;
 mod ours;
 
 use std::error::Error;
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, UdpSocket};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::EVERYBODY;
 use crate::figures::{Cost, Rounds, cpu_of_this_process};
+use crate::process::Process;
 
 /// Requests under way at once.
 const WINDOW: usize = 64;
@@ -46,25 +46,17 @@ pub(crate) fn compare() -> Result<Rounds, Box<dyn Error>> {
     Ok(rounds)
 }
 
-/// The driving end of a process that serves. It ends with this.
+/// The driving end of a process that serves.
 struct Server {
-    child: Child,
-    asks: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    process: Process,
     target: String,
 }
 
 impl Server {
     fn start(who: &str) -> Result<Self, Box<dyn Error>> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(["serve-flood", who])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let (asks, answers) = (child.stdin.take().ok_or("no input")?, child.stdout.take().ok_or("no output")?);
-        let mut server = Self { child, asks, answers: BufReader::new(answers), target: String::new() };
-        server.target = server.line()?;
-        Ok(server)
+        let mut process = Process::start(&["serve-flood", who])?;
+        let target = process.line()?;
+        Ok(Self { process, target })
     }
 
     /// What each answer of one round cost.
@@ -90,25 +82,7 @@ impl Server {
 
     /// Microseconds it has taken so far.
     fn cpu(&mut self) -> Result<f64, Box<dyn Error>> {
-        self.asks.write_all(b"cpu\n")?;
-        Ok(self.line()?.parse()?)
-    }
-
-    fn line(&mut self) -> Result<String, Box<dyn Error>> {
-        let mut line = String::new();
-        self.answers.read_line(&mut line)?;
-        if line.is_empty() {
-            Err("the process that serves ended: see its error above".into())
-        } else {
-            Ok(line.trim().to_owned())
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        Ok(self.process.ask("cpu")?.parse()?)
     }
 }
 

@@ -18,6 +18,7 @@ mod libp2p_kad;
 mod mainline_dht;
 mod network;
 mod ours;
+mod process;
 mod sealed;
 
 use std::error::Error;
@@ -87,12 +88,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         flood::compare()?.print(&question, json);
     }
     if wanted("get") || wanted("put") {
-        let (get, put) = lookups()?;
-        if wanted("get") {
-            get.print(&Question { name: "get", unit: "us CPU/get", aim: Aim::Ours(150.0) }, json);
-        }
-        if wanted("put") {
-            put.print(&Question { name: "put", unit: "us CPU/put", aim: Aim::Ours(400.0) }, json);
+        let Lookups { get, put, busy_get, busy_put } = Lookups::compare()?;
+        let (of_get, of_put) = (Aim::Ours(150.0), Aim::Ours(400.0));
+        for (name, rounds, unit, aim) in [
+            ("get", get, "us CPU/get", of_get),
+            ("get, sixteen under way", busy_get, "us CPU/get", of_get),
+            ("put", put, "us CPU/put", of_put),
+            ("put, sixteen under way", busy_put, "us CPU/put", of_put),
+        ] {
+            if wanted(name) {
+                rounds.print(&Question { name, unit, aim }, json);
+            }
         }
     }
     if wanted("memory") {
@@ -101,25 +107,37 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a get and a put cost in networks of 64 nodes, each in one process.
-fn lookups() -> Result<(Rounds, Rounds), Box<dyn Error>> {
-    let (mut get, mut put) = (Rounds::default(), Rounds::default());
-    let mut networks = EVERYBODY
-        .iter()
-        .chain(&[BARE, SEALED])
-        .map(|who| Ok((*who, Driven::start(who, NODES)?)))
-        .collect::<Result<Vec<_>, Box<dyn Error>>>()?;
-    for round in 0..ROUNDS_TO_WARM_UP + ROUNDS {
-        for (who, network) in &mut networks {
-            eprintln!("{who}: round {} of {}", round + 1, ROUNDS_TO_WARM_UP + ROUNDS);
-            let (cost_of_put, cost_of_get) = network.round()?;
-            if round >= ROUNDS_TO_WARM_UP {
-                put.add(who, cost_of_put);
-                get.add(who, cost_of_get);
+/// What a get and a put cost in networks of 64 nodes, each in one process: one after the other, and sixteen under way.
+#[derive(Default)]
+struct Lookups {
+    get: Rounds,
+    put: Rounds,
+    busy_get: Rounds,
+    busy_put: Rounds,
+}
+
+impl Lookups {
+    fn compare() -> Result<Self, Box<dyn Error>> {
+        let mut lookups = Self::default();
+        let mut networks = EVERYBODY
+            .iter()
+            .chain(&[BARE, SEALED])
+            .map(|who| Ok((*who, Driven::start(who, NODES)?)))
+            .collect::<Result<Vec<_>, Box<dyn Error>>>()?;
+        for round in 0..ROUNDS_TO_WARM_UP + ROUNDS {
+            for (who, network) in &mut networks {
+                eprintln!("{who}: round {} of {}", round + 1, ROUNDS_TO_WARM_UP + ROUNDS);
+                let costs = network.round()?;
+                if round >= ROUNDS_TO_WARM_UP {
+                    lookups.get.add(who, costs.get);
+                    lookups.put.add(who, costs.put);
+                    lookups.busy_get.add(who, costs.busy_get);
+                    lookups.busy_put.add(who, costs.busy_put);
+                }
             }
         }
+        Ok(lookups)
     }
-    Ok((get, put))
 }
 
 /// What a node of 256 in one process takes of memory, a while after they met.

@@ -1,16 +1,23 @@
 //! A network of nodes in a process of its own, driven a round at a time by the process that compares.
 //!
 //! Each network has its process, so that what one does in the background is not counted for another, and memory is that of one.
+//!
+//! An operation is measured twice: one after the other, where nodes and processors sleep until they are called, which is what a
+//! lone user costs; and with sixteen under way all the time, which is what a busy program costs, and how such figures are commonly
+//! given.
 
 use std::error::Error;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::figures::{Cost, Moment};
+use crate::process::Process;
 
-/// Puts in a round; each is read three times.
+/// Puts of each caller in a round; each is read three times.
 const PUTS: usize = 40;
 const READERS: usize = 3;
+/// Callers of a busy round, each with one operation under way.
+const CALLERS: usize = 16;
 
 /// Where a value came from.
 pub(crate) enum Got {
@@ -23,12 +30,36 @@ pub(crate) enum Got {
 }
 
 /// Many nodes of one kind that know each other.
-pub(crate) trait Network: Sized {
-    type Id;
+pub(crate) trait Network: Sized + Sync {
+    type Id: Send + Sync;
     /// Starts them and waits until they know their neighbours.
     fn start(count: usize) -> Result<Self, Box<dyn Error>>;
     fn put(&self, node: usize, value: Vec<u8>) -> Result<Self::Id, Box<dyn Error>>;
     fn get(&self, node: usize, id: &Self::Id) -> Result<Got, Box<dyn Error>>;
+}
+
+/// What operations cost in one round: called one after the other, and by many callers at once.
+#[derive(Clone, Copy)]
+pub(crate) struct Round {
+    pub(crate) put: Cost,
+    pub(crate) get: Cost,
+    pub(crate) busy_put: Cost,
+    pub(crate) busy_get: Cost,
+}
+
+impl Round {
+    fn line(&self) -> String {
+        let costs = [self.put, self.get, self.busy_put, self.busy_get];
+        costs.map(|Cost { cpu, wall }| format!("{cpu} {wall}")).join(" ")
+    }
+
+    fn read(line: &str) -> Result<Self, Box<dyn Error>> {
+        let numbers: Vec<f64> = line.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+        let (costs, []) = numbers.as_chunks::<2>() else { return Err(format!("`{line}`?").into()) };
+        let [put, get, busy_put, busy_get] = costs[..] else { return Err(format!("`{line}`?").into()) };
+        let cost = |[cpu, wall]: [f64; 2]| Cost { cpu, wall };
+        Ok(Self { put: cost(put), get: cost(get), busy_put: cost(busy_put), busy_get: cost(busy_get) })
+    }
 }
 
 /// The driven process: starts the network, then does what each line of its input says.
@@ -40,9 +71,10 @@ pub(crate) fn serve<N: Network>(count: usize) -> Result<(), Box<dyn Error>> {
         match line?.as_str() {
             "round" => {
                 // The first is not counted: others had the processor and its caches meanwhile.
-                round_of(&network, count, round * 2)?;
-                let (put, get) = round_of(&network, count, round * 2 + 1)?;
-                println!("{} {} {} {}", put.cpu, put.wall, get.cpu, get.wall);
+                costs_of(&network, count, round * 3, 1)?;
+                let (put, get) = costs_of(&network, count, round * 3 + 1, 1)?;
+                let (busy_put, busy_get) = costs_of(&network, count, round * 3 + 2, CALLERS)?;
+                println!("{}", Round { put, get, busy_put, busy_get }.line());
             }
             "memory" => println!("{}", (resident_kilobytes()? - before) / count),
             other => return Err(format!("`{other}` is neither round nor memory").into()),
@@ -52,32 +84,60 @@ pub(crate) fn serve<N: Network>(count: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn round_of<N: Network>(network: &N, count: usize, round: usize) -> Result<(Cost, Cost), Box<dyn Error>> {
+/// What a put and a get cost if each caller has one under way all the time.
+fn costs_of<N: Network>(
+    network: &N,
+    count: usize,
+    round: usize,
+    callers: usize,
+) -> Result<(Cost, Cost), Box<dyn Error>> {
     let begun = Moment::now();
-    let mut put = Vec::new();
-    for n in 0..PUTS {
-        let writer = (round * 7 + n * 13) % count;
-        put.push((writer, network.put(writer, format!("value {round} {n}").into_bytes())?));
-    }
-    let cost_of_put = begun.cost_of_each(PUTS);
-    let (mut asked, mut missing) = (0, 0);
+    let put = all_call(callers, |caller| {
+        let put = |n| {
+            let writer = (round * 7 + caller * 29 + n * 13) % count;
+            Ok((writer, network.put(writer, format!("value {round} {caller} {n}").into_bytes())?))
+        };
+        (0..PUTS).map(put).collect::<Result<Vec<_>, Box<dyn Error>>>()
+    })?;
+    let cost_of_put = begun.cost_of_each(callers * PUTS);
+    let (asked, missing) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let begun = Moment::now();
-    for (n, (writer, id)) in put.iter().enumerate() {
-        for step in 0..READERS {
-            let reader = (writer + 17 + n + step * 19) % count;
-            match network.get(reader, id)? {
-                Got::Here => {}
-                Got::Asked => asked += 1,
-                Got::Missing => missing += 1,
+    all_call(callers, |caller| {
+        for (n, (writer, id)) in put[caller].iter().enumerate() {
+            for step in 0..READERS {
+                let reader = (writer + 17 + n + step * 19) % count;
+                match network.get(reader, id)? {
+                    Got::Here => 0,
+                    Got::Asked => asked.fetch_add(1, Relaxed),
+                    Got::Missing => missing.fetch_add(1, Relaxed),
+                };
             }
         }
-    }
+        Ok(())
+    })?;
     // Answers from the own store cost next to nothing; all CPU is put down to those that asked.
+    let (asked, missing, gets) = (asked.into_inner(), missing.into_inner(), callers * PUTS * READERS);
     let cost_of_get = begun.cost_of_each(asked);
-    if missing * 20 > PUTS * READERS || asked * 2 < PUTS * READERS {
-        return Err(format!("{asked} asked, {missing} found nothing, of {}", PUTS * READERS).into());
+    if missing * 20 > gets || asked * 2 < gets {
+        return Err(format!("{asked} asked, {missing} found nothing, of {gets}").into());
     }
     Ok((cost_of_put, cost_of_get))
+}
+
+/// Lets callers work at once, each on a thread of its own; one alone stays on this one.
+fn all_call<T: Send>(
+    callers: usize,
+    call: impl Fn(usize) -> Result<T, Box<dyn Error>> + Sync,
+) -> Result<Vec<T>, Box<dyn Error>> {
+    if callers == 1 {
+        return Ok(vec![call(0)?]);
+    }
+    std::thread::scope(|scope| {
+        let call = &call;
+        let started = (0..callers).map(|caller| scope.spawn(move || call(caller).map_err(|why| why.to_string())));
+        let started: Vec<_> = started.collect();
+        started.into_iter().map(|thread| Ok(thread.join().map_err(|_| "a caller panicked")??)).collect()
+    })
 }
 
 fn resident_kilobytes() -> Result<usize, Box<dyn Error>> {
@@ -86,58 +146,26 @@ fn resident_kilobytes() -> Result<usize, Box<dyn Error>> {
     Ok(line.split_whitespace().nth(1).ok_or("no number")?.parse()?)
 }
 
-/// The driving end. The process ends with it.
-pub(crate) struct Driven {
-    child: Child,
-    asks: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
+/// The driving end.
+pub(crate) struct Driven(Process);
 
 impl Driven {
     /// Starts a network of `count` nodes of the kind `who`, and waits until it is ready.
     pub(crate) fn start(who: &str, count: usize) -> Result<Self, Box<dyn Error>> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(["serve", who, &count.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let (asks, answers) = (child.stdin.take().ok_or("no input")?, child.stdout.take().ok_or("no output")?);
-        let mut driven = Self { child, asks, answers: BufReader::new(answers) };
-        match driven.line()?.as_str() {
-            "ready" => Ok(driven),
+        let mut process = Process::start(&["serve", who, &count.to_string()])?;
+        match process.line()?.as_str() {
+            "ready" => Ok(Self(process)),
             other => Err(format!("{who} did not start: {other}").into()),
         }
     }
 
-    /// What a put and a get cost in one round.
-    pub(crate) fn round(&mut self) -> Result<(Cost, Cost), Box<dyn Error>> {
-        self.asks.write_all(b"round\n")?;
-        let line = self.line()?;
-        let numbers: Vec<f64> = line.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-        let [put_cpu, put_wall, get_cpu, get_wall] = numbers[..] else { return Err(format!("`{line}`?").into()) };
-        Ok((Cost { cpu: put_cpu, wall: put_wall }, Cost { cpu: get_cpu, wall: get_wall }))
+    /// What operations cost in one round.
+    pub(crate) fn round(&mut self) -> Result<Round, Box<dyn Error>> {
+        Round::read(&self.0.ask("round")?)
     }
 
     /// Kilobytes resident for each node.
     pub(crate) fn memory(&mut self) -> Result<f64, Box<dyn Error>> {
-        self.asks.write_all(b"memory\n")?;
-        Ok(self.line()?.parse()?)
-    }
-
-    fn line(&mut self) -> Result<String, Box<dyn Error>> {
-        let mut line = String::new();
-        self.answers.read_line(&mut line)?;
-        if line.is_empty() {
-            Err("the network's process ended: see its error above".into())
-        } else {
-            Ok(line.trim().to_owned())
-        }
-    }
-}
-
-impl Drop for Driven {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        Ok(self.0.ask("memory")?.parse()?)
     }
 }

@@ -7,6 +7,7 @@
 
 use std::error::Error;
 use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
@@ -96,15 +97,18 @@ impl Handler for Lane {
 }
 
 pub(crate) struct Sealed {
-    lanes: Vec<Runtime<Ask>>,
+    /// Each has one exchange under way at most.
+    lanes: Vec<Mutex<Runtime<Ask>>>,
+    addrs: Vec<SocketAddr>,
 }
 
 impl Sealed {
     /// Asks `count` of the others, and waits for all of them.
     fn exchange(&self, node: usize, count: usize) -> Result<(), Box<dyn Error>> {
-        let others = (1..=count).filter_map(|other| self.lanes[(node + other * 3) % self.lanes.len()].address());
+        let others = (1..=count).map(|other| self.addrs[(node + other * 3) % self.addrs.len()]);
         let (done, all_answered) = channel();
-        let asked = self.lanes[node].command(LaneIndex(0), (others.collect(), done));
+        let lane = self.lanes[node].lock().map_err(|_| "another caller panicked")?;
+        let asked = lane.command(LaneIndex(0), (others.collect(), done));
         asked.map_err(|_| "a lane takes no command")?;
         Ok(all_answered.recv_timeout(Duration::from_secs(5))?)
     }
@@ -122,8 +126,13 @@ impl Network for Sealed {
             lane: LaneConfig { datagram_bytes_max: DATAGRAM_BYTES_MAX + 1, pool_buffers: 0, ..LaneConfig::default() },
             ..RuntimeConfig::default()
         };
-        let lanes = (0..count).map(|_| Runtime::start(config.clone(), |_| Lane::new()));
-        Ok(Self { lanes: lanes.collect::<Result<_, _>>()? })
+        let (mut lanes, mut addrs) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            let lane = Runtime::start(config.clone(), |_| Lane::new())?;
+            addrs.push(lane.address().ok_or("a lane without an address")?);
+            lanes.push(Mutex::new(lane));
+        }
+        Ok(Self { lanes, addrs })
     }
 
     fn put(&self, node: usize, _: Vec<u8>) -> Result<(), Box<dyn Error>> {
