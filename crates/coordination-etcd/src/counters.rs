@@ -9,10 +9,10 @@
 //! Far from the limit one compare proves it. A *guard* beside the stripes holds how many whole blocks of 1,024 all of them
 //! have filled, so their sum is less than that and one block more each; the guard is written only by who fills a block, and
 //! everyone else asks no more than that it be *less than what would be too many*. Stripes that grow in step would all fill
-//! their blocks at once and collide there; so each begins its first block a part of it further on than the one before. Close to the limit each other stripe is
-//! compared: *not more than what I saw plus a share of the room that was left*. So the limit is never passed,
-//! transactions on different stripes hardly ever collide, and at the limit the shares shrink to nothing and the count
-//! is exact.
+//! their blocks at once and collide there; so each begins its first block a part of it further on than the one before.
+//! Close to the limit each other stripe is compared: *not more than what I saw plus a share of the room that was left*. So
+//! the limit is never passed, transactions on different stripes hardly ever collide, and at the limit the shares shrink to
+//! nothing and the count is exact.
 
 use bytes::Bytes;
 use tessera_coordination::shard_limits::{LimitScope, ShardLimitViolation};

@@ -34,6 +34,13 @@ fn held() -> (SimKv, SimEtcdCoordinator, SimEtcdCoordinator, Lease) {
     (kv, etcd, other, lease)
 }
 
+/// How many requests a checkpoint takes that is recorded.
+fn requests_of(kv: &SimKv, etcd: &mut SimEtcdCoordinator, lease: &Lease, tail: u8, op: u64) -> u64 {
+    let before = kv.calls();
+    checkpoint(etcd, lease, tail, op).expect("recorded");
+    kv.calls() - before
+}
+
 /// Gives away everything from the eighth key on.
 fn narrow(etcd: &mut SimEtcdCoordinator, lease: &Lease) {
     let shard = etcd.get_shard(TENANT, KEY).expect("there");
@@ -46,15 +53,11 @@ fn narrow(etcd: &mut SimEtcdCoordinator, lease: &Lease) {
 fn who_lost_a_race_decides_again_on_what_the_failure_branch_brought() {
     let (kv, mut etcd, mut other, lease) = held();
     checkpoint(&mut other, &lease, 2, 20).expect("recorded");
-    let before = kv.calls();
-    checkpoint(&mut etcd, &lease, 3, 11).expect("recorded");
-    assert_eq!(kv.calls() - before, 2, "one that lost and one that won");
+    assert_eq!(requests_of(&kv, &mut etcd, &lease, 3, 11), 2, "one that lost and one that won");
     let shard = etcd.get_shard(TENANT, KEY).expect("there");
     let logged = [10, 20, 11].map(|op| shard.state.op_log.find(OpId::new(op)).is_some());
     assert_eq!(logged, [true; 3]);
-    let before = kv.calls();
-    checkpoint(&mut etcd, &lease, 4, 12).expect("recorded");
-    assert_eq!(kv.calls() - before, 1, "and knows the shard again");
+    assert_eq!(requests_of(&kv, &mut etcd, &lease, 4, 12), 1, "and knows the shard again");
 }
 
 #[test]
@@ -62,9 +65,7 @@ fn a_range_that_one_has_narrowed_oneself_is_known() {
     let (kv, mut etcd, mut other, lease) = held();
     narrow(&mut etcd, &lease);
     checkpoint(&mut other, &lease, 2, 21).expect("recorded");
-    let before = kv.calls();
-    checkpoint(&mut etcd, &lease, 3, 11).expect("recorded");
-    assert_eq!(kv.calls() - before, 2, "one that lost and one that won");
+    assert_eq!(requests_of(&kv, &mut etcd, &lease, 3, 11), 2, "one that lost and one that won");
 }
 
 #[test]

@@ -135,8 +135,10 @@ pub struct LaneNode<C> {
     requests: KeyedLru<u64, Request>,
     /// Requests in flight by peer; as many entries as requests at most.
     outstanding: KeyedLru<[u8; 32], u16>,
-    /// Boxed, so that one that is done gives its kilobyte back: a node that has joined seldom has any.
-    #[allow(clippy::vec_box)]
+    #[expect(
+        clippy::vec_box,
+        reason = "one that is done gives its kilobyte back: a node that has joined seldom has any"
+    )]
     operations: Vec<Box<Operation>>,
     /// The lane's idea of a round trip, for peers it does not know.
     round_trip: RoundTrip,
