@@ -106,13 +106,16 @@ fn one_that_is_long_in_stopping_holds_nobody_up() {
         wait_for("a lane", || quick.is_settled());
         quick.command(LaneIndex(0), Tell::Panic).unwrap();
         wait_for("a restart", || starts(&quick) == round && answers(&quick));
+        if round == 2 {
+            // It is patient with its lane for five seconds. Whoever waited for it would come here after it.
+            assert!(!stopping.is_finished(), "the other restarted only when this one had stopped");
+        }
         assert_eq!(quick.resize(3), Ok(()));
         assert_eq!(quick.resize(1), Ok(()));
         let late = Runtime::start(config(1), |_| Told).unwrap();
         assert!(answers(&late));
         late.shutdown();
     }
-    assert!(!stopping.is_finished(), "its lane has not stopped, and it is patient for five seconds");
     drop(go_on);
     stopping.join().unwrap();
 }
