@@ -245,6 +245,8 @@ impl NodeBuilder {
             kernel_steering: self.kernel_steering,
             log: data.as_ref().map(|data| (data.log(), self.log)),
             pin: self.pin,
+            // An application may run many nodes. A daemon's lanes have threads and cores of their own.
+            share_threads: !self.pin,
             // To look for work a while before sleeping costs a core that only a lane with one of its own has to spare.
             spin: if self.pin { RuntimeConfig::default().spin } else { Duration::ZERO },
             traces_max: if self.trace_every == 0 { TRACED_DROPS_MAX } else { RuntimeConfig::default().traces_max },

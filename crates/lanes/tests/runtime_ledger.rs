@@ -38,11 +38,16 @@ impl Drop for TempDir {
     }
 }
 
+/// Lanes share threads where these tests are a module of others.
+const SHARED: bool = !matches!(module_path!().as_bytes(), b"runtime_ledger");
+
 fn config(lanes: usize) -> RuntimeConfig {
     RuntimeConfig {
         lanes,
         lane: LaneConfig { steer_offset: Some(0), trace_every: 1, ..LaneConfig::default() },
         spin: Duration::ZERO, // Tests share two cores.
+        pin: !SHARED,
+        share_threads: SHARED,
         stall_bound: Duration::from_millis(700),
         restart: RestartPolicy { delay_min: Duration::from_millis(1), ..RestartPolicy::default() },
         ..RuntimeConfig::default()

@@ -127,6 +127,11 @@ impl SendQueue {
         }
     }
 
+    /// How many datagrams it takes, and how long they may be.
+    pub(crate) fn bounds(&self) -> (usize, usize) {
+        (self.datagrams_max, self.datagram_bytes_max)
+    }
+
     /// How many bytes were in use at once since this was last asked.
     pub(crate) fn take_reached(&mut self) -> usize {
         std::mem::replace(&mut self.reached, self.end)

@@ -7,6 +7,7 @@
 //! Control, and shows that each fails without what holds it; the pressure and skip counters are relaxed hints of
 //! which a stale reading sheds or keeps a few messages too many, never more.
 
+pub(crate) mod bell;
 pub(crate) mod bulk;
 pub(crate) mod inflight;
 pub(crate) mod link;

@@ -14,6 +14,8 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::thread::futex;
 
+use crate::ring::bell::Bell;
+
 /// The two atomic steps of the protocol, so that loom can run it with its own.
 pub(crate) trait ParkedFlag {
     fn set(&self, parked: bool);
@@ -68,6 +70,8 @@ enum WokenBy {
     Eventfd(OwnedFd),
     /// For a thread that waits for nothing else: half the system calls of a wake-up by descriptor, and none to open.
     Flag,
+    /// For a lane that shares its thread with others: the thread is woken, and told for whom.
+    Bell(Arc<Bell>, u8),
 }
 
 impl Bed {
@@ -80,6 +84,11 @@ impl Bed {
     /// For a thread that waits for nothing but to be woken, and for lanes that a simulator steps, which never sleep.
     pub(crate) fn alone() -> Arc<Self> {
         Self::woken_by(WokenBy::Flag)
+    }
+
+    /// For a lane at this place of a thread that carries many.
+    pub(crate) fn shared(bell: Arc<Bell>, place: u8) -> Arc<Self> {
+        Self::woken_by(WokenBy::Bell(bell, place))
     }
 
     fn woken_by(woken_by: WokenBy) -> Arc<Self> {
@@ -96,6 +105,7 @@ impl Bed {
         match &self.woken_by {
             WokenBy::Eventfd(fd) => drop(rustix::io::write(fd, &1u64.to_ne_bytes())),
             WokenBy::Flag => drop(futex::wake(&self.parked, futex::Flags::PRIVATE, 1)),
+            WokenBy::Bell(bell, place) => bell.call(*place),
         }
         true
     }
@@ -111,6 +121,8 @@ impl Bed {
         let slept = match &self.woken_by {
             WokenBy::Eventfd(fd) => sleep_on(fd.as_fd(), socket, &timeout),
             WokenBy::Flag => futex::wait(&self.parked, futex::Flags::PRIVATE, 1, Some(&timeout)),
+            // The thread that carries the lane sleeps for all it carries.
+            WokenBy::Bell(..) => Ok(()),
         };
         self.rise();
         match slept {

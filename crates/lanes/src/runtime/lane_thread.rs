@@ -1,12 +1,8 @@
-//! The event loop of one lane on its thread.
-//!
-//! A turn takes what the supervisor, the outside, the socket and the rings have, in batches, and sends what came of it. An idle
-//! lane spins briefly and then sleeps until its socket or another thread wakes it. A lane that was given up because it stalled
-//! finds its fence raised when it comes back, and leaves without touching anything.
+//! The life of one lane: it is opened on a thread of its own, takes its turns there or on one that it shares, and reports its end.
 
+use std::any::Any;
 use std::io;
 use std::net::UdpSocket;
-use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,34 +15,21 @@ use tessera_contracts::prefix_map::LaneIndex;
 use crate::context::Context;
 use crate::handler::Handler;
 use crate::lane::{Lane, Mail};
-use crate::net::batch::{Receiver, send_all};
 use crate::net::calls::Calls;
 use crate::ring::park::Bed;
+use crate::runtime::carrier::Carrier;
+use crate::runtime::carriers::Place;
 use crate::runtime::commands::CommandInbox;
 use crate::runtime::keeper::Caller;
 use crate::runtime::log_thread::LogThread;
-use crate::runtime::patience::Patience;
 use crate::runtime::supervisor::Request;
+use crate::runtime::turning::Turning;
 use crate::time::{LaneTime, micros};
 use crate::wal::LogConfig;
 use crate::wal::log::{Recovered, Wal, remove_lane};
 use crate::wal::queue::{WriterBeds, log_queue};
 use crate::wal::storage::Directory;
 use crate::wal::writer::Writer;
-
-/// Commands taken in a turn.
-const COMMANDS_PER_TURN: usize = 64;
-/// Datagrams written before they are sent, unless the turn ends first.
-const SEND_BATCH: usize = 64;
-/// A socket that was empty is not asked again sooner, while the rings keep the lane busy.
-const EMPTY_SOCKET_PAUSE: Duration = Duration::from_micros(20);
-/// A lane that uses no more than so much of its buffers for datagrams has little to do. If that is so for a while, it gives back to
-/// the system what it does not need, but for a page: a burst would have most lanes of a process hold many times that for ever.
-const LITTLE_BYTES: usize = 4096;
-const KEPT_BYTES: usize = 2048;
-const IDLE: Duration = Duration::from_millis(250);
-/// The longest sleep: so late a lane sees a fence that was raised without a wake-up.
-const SLEEP_MAX: Duration = Duration::from_millis(500);
 
 /// Everything a lane's thread needs.
 pub(super) struct Seat<C> {
@@ -56,7 +39,6 @@ pub(super) struct Seat<C> {
     pub(super) home: Option<CpuSet>,
     pub(super) core: Option<usize>,
     pub(super) socket: Option<Arc<UdpSocket>>,
-    pub(super) datagram_bytes_max: usize,
     pub(super) calls: Calls,
     pub(super) spin: Duration,
     pub(super) origin: Instant,
@@ -68,6 +50,8 @@ pub(super) struct Seat<C> {
     /// Lanes that no longer exist, whose logs this lane takes over.
     pub(super) orphans: Vec<LaneIndex>,
     pub(super) reports: Caller<Request>,
+    /// Where it takes its turns, if not on a thread of its own.
+    pub(super) place: Option<Place>,
 }
 
 impl<C> Seat<C> {
@@ -76,7 +60,7 @@ impl<C> Seat<C> {
     }
 
     /// Tells the supervisor that the lane gets on, and returns the time.
-    fn beat(&self) -> LaneTime {
+    pub(super) fn beat(&self) -> LaneTime {
         let now = self.now();
         self.pulse.beat(now);
         now
@@ -105,20 +89,28 @@ pub(super) struct Pulse {
     /// The lane was given up: it must not touch anything any more.
     pub(super) fenced: Arc<AtomicBool>,
     pub(super) stop: AtomicBool,
+    /// The thread that the lane shares with others, whose turns it has to wait for.
+    carrier: Option<Arc<Carrier>>,
 }
 
 impl Pulse {
+    /// Of a lane that takes its turns on that thread, or on one of its own.
+    pub(super) fn of(carrier: Option<Arc<Carrier>>) -> Self {
+        Self { carrier, ..Self::default() }
+    }
+
     fn beat(&self, now: LaneTime) {
         self.turn_began.store(now.0 + 1, Ordering::Relaxed);
     }
 
-    fn rest(&self) {
+    pub(super) fn rest(&self) {
         self.turn_began.store(0, Ordering::Relaxed);
     }
 
-    /// How long the lane has been in its current turn.
+    /// How long the lane has been in its current turn, or has waited for that of another on its thread.
     pub(super) fn busy_for(&self, now: LaneTime) -> Duration {
-        since(&self.turn_began, now)
+        let others = self.carrier.as_ref().map_or(Duration::ZERO, |carrier| carrier.busy_for());
+        since(&self.turn_began, now).max(others)
     }
 
     /// How long the lane has waited for its disk before it serves.
@@ -145,26 +137,56 @@ pub(super) enum Ending {
     Stopped,
 }
 
-/// Runs a lane to its end and reports it. What it needs comes in boxes: every frame below the loop that held it would keep its
-/// stack for as long as the lane lives.
-pub(super) fn run<H: Handler>(seat: Box<Seat<H::Command>>, handler: impl FnOnce() -> H, cx: Box<Context>) {
-    let (lane, reports, pulse) = (seat.lane, seat.reports.clone(), seat.pulse.clone());
-    let ending = catch_unwind(AssertUnwindSafe(move || live(seat, handler, cx))).unwrap_or_else(|panic| {
+impl Ending {
+    /// The end of a lane that panicked.
+    pub(super) fn of(panic: &(dyn Any + Send)) -> Self {
         let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
         let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
-        Ok(Ending::Panicked(said.unwrap_or_else(|| "without a message".to_owned())))
-    });
-    let ending = ending.unwrap_or_else(|error| Ending::Failed(error.to_string()));
+        Self::Panicked(said.unwrap_or_else(|| "without a message".to_owned()))
+    }
+}
+
+/// Runs a lane to its end, or until it takes its turns elsewhere, and reports its end. What it needs comes in boxes: every frame
+/// below the loop that held it would keep its stack for as long as the lane lives.
+pub(super) fn run<H: Handler + Send + 'static>(
+    seat: Box<Seat<H::Command>>,
+    handler: impl FnOnce() -> H,
+    cx: Box<Context>,
+) where
+    H::Command: Send,
+{
+    let (lane, reports, pulse) = (seat.lane, seat.reports.clone(), seat.pulse.clone());
+    let ending = catch_unwind(AssertUnwindSafe(move || live(seat, handler, cx))).map_err(|panic| Ending::of(&*panic));
+    match ending {
+        Ok(Ok(None)) => {} // It lives on, and its end is reported by whoever sees it.
+        Ok(Ok(Some(ending))) | Err(ending) => report(lane, &reports, pulse, ending),
+        Ok(Err(error)) => report(lane, &reports, pulse, Ending::Failed(error.to_string())),
+    }
+}
+
+/// Tells the supervisor that a lane is gone, once it is.
+pub(super) fn report(lane: LaneIndex, reports: &Caller<Request>, pulse: Arc<Pulse>, ending: Ending) {
     pulse.rest();
     // If the supervisor is gone, so is everybody who would want to know.
     let _ = reports.send(Request::Ended { lane, pulse, ending });
 }
 
-fn live<H: Handler>(seat: Box<Seat<H::Command>>, handler: impl FnOnce() -> H, cx: Box<Context>) -> io::Result<Ending> {
+/// The whole life of a lane with a thread of its own; of others, until they have a place on another.
+fn live<H: Handler + Send + 'static>(
+    seat: Box<Seat<H::Command>>,
+    handler: impl FnOnce() -> H,
+    cx: Box<Context>,
+) -> io::Result<Option<Ending>>
+where
+    H::Command: Send,
+{
     pin(&seat);
-    match opened(&seat, handler, cx)? {
-        Some(mut lane) => turn_for_ever(&seat, &mut lane),
-        None => Ok(Ending::Fenced),
+    let Some(lane) = opened(&seat, handler, cx)? else { return Ok(Some(Ending::Fenced)) };
+    let elsewhere = seat.place.as_ref().map(|place| (place.carrier().clone(), place.number()));
+    let turning = Box::new(Turning::new(seat, lane)?);
+    match elsewhere {
+        Some((carrier, place)) => carrier.take(place, turning).map(|()| None),
+        None => turning.turn_for_ever().map(Some),
     }
 }
 
@@ -242,138 +264,6 @@ fn adopt<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>, orphans: &[Rec
         let _ = seat.reports.send(Request::Adopted { lane: seat.lane, pulse: seat.pulse.clone() });
     }
     Ok(())
-}
-
-fn turn_for_ever<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>) -> io::Result<Ending> {
-    let counters = lane.cx.counters.clone();
-    let is_v6 = seat.socket.as_ref().map(|socket| socket.local_addr()).transpose()?.is_some_and(|at| at.is_ipv6());
-    let mut receiver = Receiver::new(seat.datagram_bytes_max, seat.calls);
-    let mut patience = Patience::new(seat.spin);
-    let mut spin_until = LaneTime(0);
-    let mut socket_empty_until = LaneTime(0);
-    // When more than a little of the buffers was last in use; none once the rest is given back.
-    let mut last_burst = Some(LaneTime(0));
-    let mut woken = None;
-    loop {
-        let mut now = woken.take().unwrap_or_else(|| seat.beat());
-        if seat.pulse.fenced.load(Ordering::Relaxed) {
-            return Ok(Ending::Fenced);
-        }
-        let mut busy = false;
-        while let Ok(mail) = seat.mail.try_recv() {
-            lane.mail(now, mail);
-            busy = true;
-        }
-        for _ in 0..COMMANDS_PER_TURN {
-            let Ok(command) = seat.commands.try_recv() else { break };
-            lane.command(now, command);
-            busy = true;
-            if seat.pulse.fenced.load(Ordering::Relaxed) {
-                return Ok(Ending::Fenced);
-            }
-        }
-        let (mut socket_is_empty, mut drained) = (true, false);
-        if let Some(socket) = &seat.socket {
-            if now >= socket_empty_until {
-                let received = receiver.receive(socket, &counters, |from, bytes| {
-                    lane.datagram(now, from, bytes);
-                    if lane.cx.sends.len() >= SEND_BATCH && !seat.pulse.fenced.load(Ordering::Relaxed) {
-                        send_all(socket, seat.calls, is_v6, &mut lane.cx.sends, &counters);
-                    }
-                });
-                match received {
-                    Ok(0) => socket_empty_until = now.after(EMPTY_SOCKET_PAUSE),
-                    Ok(_) => {
-                        socket_is_empty = false;
-                        // Drained, and nothing more is expected soon: to sleep on the socket is to ask it.
-                        drained = receiver.has_drained() && !patience.pays() && !lane.is_retired();
-                        busy |= !drained;
-                        if drained {
-                            socket_empty_until = now.after(EMPTY_SOCKET_PAUSE);
-                        }
-                    }
-                    // An ICMP answer to something we sent: not ours to handle, and gone once read.
-                    Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
-                }
-            } else {
-                socket_is_empty = false;
-            }
-        }
-        busy |= lane.turn(now);
-        if seat.pulse.fenced.load(Ordering::Relaxed) {
-            return Ok(Ending::Fenced);
-        }
-        if let Some(socket) = &seat.socket {
-            send_all(socket, seat.calls, is_v6, &mut lane.cx.sends, &counters);
-        }
-        if seat.pulse.stop.load(Ordering::Relaxed) {
-            lane.stop(now);
-            if let Some(socket) = &seat.socket {
-                send_all(socket, seat.calls, is_v6, &mut lane.cx.sends, &counters);
-            }
-            return Ok(Ending::Stopped);
-        }
-        if busy {
-            spin_until = now.after(patience.look());
-            continue;
-        }
-        if drained {
-            // Nothing but datagrams came. To sleep is to look at everything once more; only what has become of the socket in a
-            // longer while is better asked than slept on.
-            now = seat.beat();
-            if now >= socket_empty_until {
-                woken = Some(now);
-                continue;
-            }
-        }
-        if lane.is_retired() && socket_is_empty {
-            lane.stop(now);
-            return Ok(Ending::Retired);
-        }
-        if now < spin_until {
-            std::hint::spin_loop();
-            continue;
-        }
-        if receiver.take_reached().max(lane.cx.sends.take_reached()) > LITTLE_BYTES {
-            last_burst = Some(now);
-        } else if last_burst.is_some_and(|burst| now.since(burst) >= IDLE) {
-            receiver.give_back(KEPT_BYTES);
-            lane.cx.sends.give_back(KEPT_BYTES);
-            last_burst = None;
-        }
-        sleep(seat, lane, now)?;
-        socket_empty_until = LaneTime(0);
-        let risen = seat.beat();
-        patience.slept(risen.since(now));
-        spin_until = risen.after(patience.look());
-        woken = Some(risen);
-    }
-}
-
-/// Sleeps until the socket, another lane, the outside or a timer has something.
-fn sleep<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>, now: LaneTime) -> io::Result<()> {
-    seat.bed.announce_sleep();
-    // The second look, now that wakers know. What is found is handled: it cannot be put back.
-    let mut found =
-        lane.has_waiting() || seat.pulse.stop.load(Ordering::Relaxed) || seat.pulse.fenced.load(Ordering::Relaxed);
-    if let Ok(mail) = seat.mail.try_recv() {
-        lane.mail(now, mail);
-        found = true;
-    }
-    if let Ok(command) = seat.commands.try_recv() {
-        lane.command(now, command);
-        found = true;
-    }
-    let wait = lane.next_wake().map_or(SLEEP_MAX, |wake| wake.since(now)).min(SLEEP_MAX);
-    if found || wait.is_zero() {
-        seat.bed.rise();
-        return Ok(());
-    }
-    lane.cx.counters.sleeps.add(1);
-    seat.pulse.rest();
-    seat.bed.sleep(wait, seat.socket.as_ref().map(|socket| socket.as_fd()))
 }
 
 fn pin<C>(seat: &Seat<C>) {

@@ -3,6 +3,9 @@
 //! [`Runtime::start`] starts S lanes and a supervisor. Lanes share nothing but rings; the supervisor owns the sockets, hands out
 //! links and maps by mail, and watches. Everything outside the lanes (commands, changes, counters) goes through [`Runtime`].
 
+mod buffers;
+mod carrier;
+mod carriers;
 mod commands;
 mod cores;
 mod keeper;
@@ -14,6 +17,7 @@ mod patience;
 mod settings;
 mod shared;
 mod supervisor;
+mod turning;
 
 use std::any::Any;
 use std::io;
@@ -122,7 +126,7 @@ impl<C: Send + 'static> Runtime<C> {
     /// Starts lanes that run what `make` makes, for each lane and after each failure.
     pub fn start<H, F>(config: RuntimeConfig, make: F) -> Result<Self, StartError>
     where
-        H: Handler<Command = C> + 'static,
+        H: Handler<Command = C> + Send + 'static,
         F: Fn(LaneIndex) -> H + Send + Sync + 'static,
     {
         Self::start_with(config, make, Arc::new(means::System))
@@ -130,7 +134,7 @@ impl<C: Send + 'static> Runtime<C> {
 
     fn start_with<H, F>(config: RuntimeConfig, make: F, means: Arc<dyn means::Means>) -> Result<Self, StartError>
     where
-        H: Handler<Command = C> + 'static,
+        H: Handler<Command = C> + Send + 'static,
         F: Fn(LaneIndex) -> H + Send + Sync + 'static,
     {
         let make = Arc::new(make);

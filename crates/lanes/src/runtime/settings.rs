@@ -34,6 +34,11 @@ pub struct RuntimeConfig {
     pub pin: bool,
     /// The cores lanes are pinned to, in turn; `None` for all the process may use when the runtime starts.
     pub cores: Option<Vec<usize>>,
+    /// Whether lanes that are not pinned take turns with those of other runtimes of the process, on as many threads as it may use
+    /// cores, instead of having a thread each. Right where a process has many small runtimes: what one lane sends another then
+    /// costs no change of threads, and no lane needs a stack. Such lanes do not look for work before they sleep, and a turn that
+    /// takes long holds up others.
+    pub share_threads: bool,
     /// How long an idle lane looks for work before it sleeps. Zero if there are more lanes than cores.
     pub spin: Duration,
     /// A lane that spends longer than this in one turn is given up and replaced.
@@ -63,6 +68,7 @@ impl Default for RuntimeConfig {
             log: None,
             pin: true,
             cores: None,
+            share_threads: false,
             spin: Duration::from_micros(50),
             stall_bound: Duration::from_secs(2),
             restart: RestartPolicy::default(),

@@ -149,7 +149,7 @@ struct ChangeInProgress {
 
 impl<H, F> Kept for Supervisor<H, F>
 where
-    H: Handler + 'static,
+    H: Handler + Send + 'static,
     H::Command: Send + 'static,
     F: Fn(LaneIndex) -> H + Send + Sync + 'static,
 {
@@ -170,7 +170,7 @@ where
 
 impl<H, F> Supervisor<H, F>
 where
-    H: Handler + 'static,
+    H: Handler + Send + 'static,
     H::Command: Send + 'static,
     F: Fn(LaneIndex) -> H + Send + Sync + 'static,
 {

@@ -12,7 +12,7 @@ use crate::runtime::supervisor::{Change, ChangeInProgress, State, Supervisor};
 
 impl<H, F> Supervisor<H, F>
 where
-    H: Handler + 'static,
+    H: Handler + Send + 'static,
     H::Command: Send + 'static,
     F: Fn(LaneIndex) -> H + Send + Sync + 'static,
 {

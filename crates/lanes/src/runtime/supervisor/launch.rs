@@ -15,6 +15,7 @@ use crate::lane::Mail;
 use crate::ring::link::link;
 use crate::ring::pressure::Pressure;
 use crate::runtime::Door;
+use crate::runtime::carriers::Place;
 use crate::runtime::commands::command_queue;
 use crate::runtime::lane_thread::{self, Pulse, Seat};
 use crate::runtime::supervisor::{State, Supervisor, Watched};
@@ -23,7 +24,7 @@ use crate::telemetry::trace::Tracer;
 
 impl<H, F> Supervisor<H, F>
 where
-    H: Handler + 'static,
+    H: Handler + Send + 'static,
     H::Command: Send + 'static,
     F: Fn(LaneIndex) -> H + Send + Sync + 'static,
 {
@@ -41,8 +42,14 @@ where
             }
             counters[place].clone()
         };
-        let bed = self.means.bed(self.sockets.is_some())?;
-        let (pressure, pulse) = (Arc::new(Pressure::default()), Arc::new(Pulse::default()));
+        let shares = self.config.share_threads && !self.config.pin;
+        let shared = shares.then(|| Place::take(self.home)).transpose()?;
+        let bed = match &shared {
+            Some(place) => place.bed(),
+            None => self.means.bed(self.sockets.is_some())?,
+        };
+        let pulse = Arc::new(Pulse::of(shared.as_ref().map(|place| place.carrier().clone())));
+        let pressure = Arc::new(Pressure::default());
         let (mail, mailbox) = channel();
         let (commands, command_inbox) = command_queue(self.config.commands_max);
         let mut seed = [0u8; 32];
@@ -51,14 +58,13 @@ where
         let (tracer, traces) = Tracer::new(self.config.lane.trace_every, self.config.traces_max);
         cx.tracer = tracer;
         self.shared.add_trace(traces);
-        let alone = self.config.lanes <= self.cores.len();
+        let alone = self.config.lanes <= self.cores.len() && !shares;
         let seat = Box::new(Seat {
             lane: index,
             restarted,
             home: self.home,
             core: (self.config.pin && !self.cores.is_empty()).then(|| self.cores[place % self.cores.len()]),
             socket: self.sockets.as_ref().map(|sockets| sockets.socket(place)),
-            datagram_bytes_max: self.config.lane.datagram_bytes_max,
             calls: self.calls,
             spin: if alone { self.config.spin } else { Duration::ZERO },
             origin: self.origin,
@@ -69,6 +75,7 @@ where
             log: self.log.as_ref().map(|(directory, config, _)| (directory.clone(), *config)),
             orphans: orphans.clone(),
             reports: self.requests.clone(),
+            place: shared,
         });
         // Links first: the lane finds them in its mail before its handler starts. The others get theirs once it lives.
         let sizes = self.config.lane.rings;

@@ -30,7 +30,7 @@ pub(in crate::runtime) fn start<H, F>(
     means: Arc<dyn Means>,
 ) -> Result<Made<H::Command>, StartError>
 where
-    H: Handler + 'static,
+    H: Handler + Send + 'static,
     H::Command: Send + 'static,
     F: Fn(LaneIndex) -> H + Send + Sync + 'static,
 {
@@ -106,7 +106,7 @@ where
 
 impl<H, F> Supervisor<H, F>
 where
-    H: Handler + 'static,
+    H: Handler + Send + 'static,
     H::Command: Send + 'static,
     F: Fn(LaneIndex) -> H + Send + Sync + 'static,
 {

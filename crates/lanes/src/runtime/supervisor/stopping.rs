@@ -19,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 impl<H, F> Supervisor<H, F>
 where
-    H: Handler + 'static,
+    H: Handler + Send + 'static,
     H::Command: Send + 'static,
     F: Fn(LaneIndex) -> H + Send + Sync + 'static,
 {

@@ -1,0 +1,101 @@
+//! The threads on which lanes of many runtimes take turns: as many as there are cores, there while somebody needs them.
+//!
+//! Who starts a lane takes a place first: the lane's bed must be known before anybody has a way to it. The lane itself comes when
+//! it has been opened.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::ring::bell::Places;
+use crate::ring::park::Bed;
+use crate::runtime::carrier::Carrier;
+use crate::runtime::lock;
+
+/// A thread that is so long in one turn is given nobody new.
+const HELD_UP: Duration = Duration::from_millis(250);
+
+/// A thread that carries lanes, as those see it who look for a place.
+struct Thread {
+    carrier: Arc<Carrier>,
+    /// Where it may run, as whoever started it may.
+    home: Option<CpuSet>,
+    taken: Places,
+}
+
+static THREADS: Mutex<Vec<Thread>> = Mutex::new(Vec::new());
+
+/// A place on a thread that carries lanes. It is free again when this is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    carrier: Arc<Carrier>,
+    number: u8,
+}
+
+impl Place {
+    /// Takes a place on a thread that may run in `home`: on a new one if there are fewer than cores, else beside the fewest.
+    pub(super) fn take(home: Option<CpuSet>) -> io::Result<Self> {
+        let mut threads = lock(&THREADS);
+        let cores = home.map_or(1, |home| home.count().max(1)) as usize;
+        let mut fitting: Vec<&mut Thread> = threads
+            .iter_mut()
+            .filter(|thread| thread.home == home && thread.carrier.busy_for() < HELD_UP)
+            .filter(|thread| thread.taken.first_missing().is_some())
+            .collect();
+        if fitting.len() >= cores
+            && let Some(emptiest) = fitting.iter_mut().min_by_key(|thread| thread.taken.len())
+            && let Some(number) = emptiest.taken.first_missing()
+        {
+            emptiest.taken.add(number);
+            return Ok(Self { carrier: emptiest.carrier.clone(), number });
+        }
+        let (carrier, wheels) = Carrier::new()?;
+        let carrier = Arc::new(carrier);
+        let carried_by = carrier.clone();
+        std::thread::Builder::new().name(format!("lanes-{}", threads.len())).spawn(move || {
+            // Where it started is as good, if this is refused.
+            let _ = home.map(|home| sched_setaffinity(None, &home));
+            carried_by.carry(wheels, || leave_if_nobody_comes(&carried_by));
+        })?;
+        let mut taken = Places::default();
+        taken.add(0);
+        threads.push(Thread { carrier: carrier.clone(), home, taken });
+        Ok(Self { carrier, number: 0 })
+    }
+
+    pub(super) fn carrier(&self) -> &Arc<Carrier> {
+        &self.carrier
+    }
+
+    pub(super) fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// What whoever has this place is woken by.
+    pub(super) fn bed(&self) -> Arc<Bed> {
+        Bed::shared(self.carrier.bell().clone(), self.number)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut threads = lock(&THREADS);
+        if let Some(thread) = threads.iter_mut().find(|thread| Arc::ptr_eq(&thread.carrier, &self.carrier)) {
+            thread.taken.remove(self.number);
+        }
+        drop(threads);
+        // It may have been the last that its thread waited for.
+        self.carrier.bell().ring();
+    }
+}
+
+/// Whether nobody has a place on the thread; then nobody can get one any more.
+fn leave_if_nobody_comes(carrier: &Arc<Carrier>) -> bool {
+    let mut threads = lock(&THREADS);
+    let nobody = |thread: &Thread| Arc::ptr_eq(&thread.carrier, carrier) && thread.taken.is_empty();
+    let before = threads.len();
+    threads.retain(|thread| !nobody(thread));
+    threads.len() < before
+}

@@ -1,0 +1,276 @@
+//! The turns of one lane.
+//!
+//! A turn takes what the supervisor, the outside, the socket and the rings have, in batches, and sends what came of it. An idle
+//! lane spins briefly and then sleeps until its socket or another thread wakes it. A lane that was given up because it stalled
+//! finds its fence raised when it comes back, and leaves without touching anything.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::handler::Handler;
+use crate::lane::Lane;
+use crate::net::batch::{Receiver, send_all};
+use crate::runtime::buffers::{Buffers, Needs};
+use crate::runtime::carrier::Carried;
+use crate::runtime::lane_thread::{Ending, Seat, report};
+use crate::runtime::patience::Patience;
+use crate::telemetry::counters::LaneCounters;
+use crate::time::LaneTime;
+
+/// Commands taken in a turn.
+const COMMANDS_PER_TURN: usize = 64;
+/// Datagrams written before they are sent, unless the turn ends first.
+const SEND_BATCH: usize = 64;
+/// A socket that was empty is not asked again sooner, while the rings keep the lane busy.
+const EMPTY_SOCKET_PAUSE: Duration = Duration::from_micros(20);
+/// The longest sleep: so late a lane sees a fence that was raised without a wake-up.
+const SLEEP_MAX: Duration = Duration::from_millis(500);
+
+/// What a lane wants after a turn.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// Another one at once.
+    Again,
+    /// None before something comes or this has passed. Whoever has something for it knows that it sleeps.
+    Sleep(Duration),
+    /// None ever.
+    End(Ending),
+}
+
+/// A lane that runs, between two turns.
+pub(super) struct Turning<H: Handler> {
+    seat: Box<Seat<H::Command>>,
+    lane: Box<Lane<H>>,
+    counters: Arc<LaneCounters>,
+    is_v6: bool,
+    patience: Patience,
+    spin_until: LaneTime,
+    socket_empty_until: LaneTime,
+    fell_asleep: LaneTime,
+    woken: Option<LaneTime>,
+}
+
+impl<H: Handler> Turning<H> {
+    pub(super) fn new(seat: Box<Seat<H::Command>>, lane: Box<Lane<H>>) -> io::Result<Self> {
+        let local = seat.socket.as_ref().map(|socket| socket.local_addr()).transpose()?;
+        Ok(Self {
+            counters: lane.cx.counters.clone(),
+            is_v6: local.is_some_and(|at| at.is_ipv6()),
+            patience: Patience::new(seat.spin),
+            spin_until: LaneTime(0),
+            socket_empty_until: LaneTime(0),
+            fell_asleep: LaneTime(0),
+            woken: None,
+            seat,
+            lane,
+        })
+    }
+
+    /// Turns on this thread until the lane ends.
+    pub(super) fn turn_for_ever(mut self: Box<Self>) -> io::Result<Ending> {
+        let mut buffers = Buffers::new(self.needs());
+        loop {
+            match self.turn(&mut buffers)? {
+                Next::Again => {}
+                Next::Sleep(wait) => {
+                    buffers.rest(self.fell_asleep);
+                    self.seat.bed.sleep(wait, self.socket())?;
+                    self.rise();
+                }
+                Next::End(ending) => return Ok(ending),
+            }
+        }
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.seat.socket.as_ref().map(|socket| socket.as_fd())
+    }
+
+    fn is_fenced(&self) -> bool {
+        self.seat.pulse.fenced.load(Ordering::Relaxed)
+    }
+
+    fn send(&mut self) {
+        if let Some(socket) = &self.seat.socket {
+            send_all(socket, self.seat.calls, self.is_v6, &mut self.lane.cx.sends, &self.counters);
+        }
+    }
+
+    fn needs(&self) -> Needs {
+        let (send_queue_max, datagram_bytes_max) = self.lane.cx.sends.bounds();
+        Needs { calls: self.seat.calls, datagram_bytes_max, send_queue_max }
+    }
+
+    /// One turn, with buffers that another lane may use next.
+    fn turn(&mut self, buffers: &mut Buffers) -> io::Result<Next> {
+        // What the lane has written before its first turn goes from its own.
+        let lent = self.lane.cx.sends.len() == 0;
+        if lent {
+            std::mem::swap(&mut self.lane.cx.sends, &mut buffers.sends);
+        }
+        let next = self.turn_with(&mut buffers.receiver);
+        if lent {
+            match next {
+                // It found something to do as it lay down.
+                Ok(Next::Again | Next::Sleep(_)) => self.send(),
+                // One that was given up must not be heard again.
+                Ok(Next::End(_)) | Err(_) => self.lane.cx.sends.advance(usize::MAX),
+            }
+            std::mem::swap(&mut self.lane.cx.sends, &mut buffers.sends);
+        }
+        next
+    }
+
+    fn turn_with(&mut self, receiver: &mut Receiver) -> io::Result<Next> {
+        let mut now = self.woken.take().unwrap_or_else(|| self.seat.beat());
+        if self.is_fenced() {
+            return Ok(Next::End(Ending::Fenced));
+        }
+        let mut busy = false;
+        while let Ok(mail) = self.seat.mail.try_recv() {
+            self.lane.mail(now, mail);
+            busy = true;
+        }
+        for _ in 0..COMMANDS_PER_TURN {
+            let Ok(command) = self.seat.commands.try_recv() else { break };
+            self.lane.command(now, command);
+            busy = true;
+            if self.is_fenced() {
+                return Ok(Next::End(Ending::Fenced));
+            }
+        }
+        let (mut socket_is_empty, mut drained) = (true, false);
+        let Self { seat, lane, counters, is_v6, patience, .. } = self;
+        if let Some(socket) = &seat.socket {
+            if now >= self.socket_empty_until {
+                let received = receiver.receive(socket, counters, |from, bytes| {
+                    lane.datagram(now, from, bytes);
+                    if lane.cx.sends.len() >= SEND_BATCH && !seat.pulse.fenced.load(Ordering::Relaxed) {
+                        send_all(socket, seat.calls, *is_v6, &mut lane.cx.sends, counters);
+                    }
+                });
+                match received {
+                    Ok(0) => self.socket_empty_until = now.after(EMPTY_SOCKET_PAUSE),
+                    Ok(_) => {
+                        socket_is_empty = false;
+                        // Drained, and nothing more is expected soon: to sleep on the socket is to ask it.
+                        drained = receiver.has_drained() && !patience.pays() && !lane.is_retired();
+                        busy |= !drained;
+                        if drained {
+                            self.socket_empty_until = now.after(EMPTY_SOCKET_PAUSE);
+                        }
+                    }
+                    // An ICMP answer to something we sent: not ours to handle, and gone once read.
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            } else {
+                socket_is_empty = false;
+            }
+        }
+        busy |= self.lane.turn(now);
+        if self.is_fenced() {
+            return Ok(Next::End(Ending::Fenced));
+        }
+        self.send();
+        if self.seat.pulse.stop.load(Ordering::Relaxed) {
+            self.lane.stop(now);
+            self.send();
+            return Ok(Next::End(Ending::Stopped));
+        }
+        if busy {
+            self.spin_until = now.after(self.patience.look());
+            return Ok(Next::Again);
+        }
+        if drained {
+            // Nothing but datagrams came. To sleep is to look at everything once more; only what has become of the socket in a
+            // longer while is better asked than slept on.
+            now = self.seat.beat();
+            if now >= self.socket_empty_until {
+                self.woken = Some(now);
+                return Ok(Next::Again);
+            }
+        }
+        if self.lane.is_retired() && socket_is_empty {
+            self.lane.stop(now);
+            return Ok(Next::End(Ending::Retired));
+        }
+        if now < self.spin_until {
+            std::hint::spin_loop();
+            return Ok(Next::Again);
+        }
+        self.fell_asleep = now;
+        Ok(match self.lie_down(now) {
+            Some(wait) => Next::Sleep(wait),
+            None => {
+                self.rise();
+                Next::Again
+            }
+        })
+    }
+
+    /// Makes it known that the lane sleeps, and says for how long at most; none if there is something after all.
+    fn lie_down(&mut self, now: LaneTime) -> Option<Duration> {
+        let Self { seat, lane, .. } = self;
+        seat.bed.announce_sleep();
+        // The second look, now that wakers know. What is found is handled: it cannot be put back.
+        let mut found =
+            lane.has_waiting() || seat.pulse.stop.load(Ordering::Relaxed) || seat.pulse.fenced.load(Ordering::Relaxed);
+        if let Ok(mail) = seat.mail.try_recv() {
+            lane.mail(now, mail);
+            found = true;
+        }
+        if let Ok(command) = seat.commands.try_recv() {
+            lane.command(now, command);
+            found = true;
+        }
+        let wait = lane.next_wake().map_or(SLEEP_MAX, |wake| wake.since(now)).min(SLEEP_MAX);
+        if found || wait.is_zero() {
+            return None;
+        }
+        lane.cx.counters.sleeps.add(1);
+        seat.pulse.rest();
+        Some(wait)
+    }
+
+    /// Something came, or the time has passed.
+    fn rise(&mut self) {
+        self.seat.bed.rise();
+        self.socket_empty_until = LaneTime(0);
+        let risen = self.seat.beat();
+        self.patience.slept(risen.since(self.fell_asleep));
+        self.spin_until = risen.after(self.patience.look());
+        self.woken = Some(risen);
+    }
+}
+
+impl<H: Handler + Send> Carried for Turning<H>
+where
+    H::Command: Send,
+{
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.socket()
+    }
+
+    fn needs(&self) -> Needs {
+        self.needs()
+    }
+
+    fn turn(&mut self, buffers: &mut Buffers) -> io::Result<Next> {
+        self.turn(buffers)
+    }
+
+    fn rise(&mut self) {
+        self.rise();
+    }
+
+    fn end(self: Box<Self>, ending: Ending) {
+        let (lane, reports, pulse) = (self.seat.lane, self.seat.reports.clone(), self.seat.pulse.clone());
+        drop(self);
+        report(lane, &reports, pulse, ending);
+    }
+}

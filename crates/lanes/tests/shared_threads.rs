@@ -1,0 +1,246 @@
+//! Lanes of many runtimes on a few threads: they share those and nothing else.
+#![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
+use std::net::UdpSocket;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use tessera_contracts::prefix_map::LaneIndex;
+use tessera_lanes::handler::Datagram;
+use tessera_lanes::runtime::{RestartPolicy, Runtime, RuntimeConfig};
+use tessera_lanes::{Context, Handler};
+
+/// So long a test waits for something that must happen; it does not measure.
+const PATIENCE: Duration = Duration::from_secs(30);
+const LANE: LaneIndex = LaneIndex(0);
+
+/// Threads are counted, and a thread is held up: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says on which thread it is, panics, waits until it is told to go on, or sends a datagram to somebody.
+struct Told(Option<Sender<Vec<u8>>>);
+
+#[derive(Debug)]
+enum Tell {
+    Answer(Sender<ThreadId>),
+    Panic,
+    Wait(Receiver<()>),
+    Send(std::net::SocketAddr, Vec<u8>),
+    Hear(Sender<Vec<u8>>),
+    Later(Sender<ThreadId>),
+}
+
+impl Handler for Told {
+    type Command = Tell;
+
+    fn on_command(&mut self, cx: &mut Context, tell: Tell) {
+        match tell {
+            Tell::Answer(to) => drop(to.send(std::thread::current().id())),
+            Tell::Panic => panic!("a lane was told to panic"),
+            Tell::Wait(until) => drop(until.recv()),
+            Tell::Send(to, bytes) => cx.send_datagram(to, &bytes).unwrap(),
+            Tell::Hear(heard) => self.0 = Some(heard),
+            Tell::Later(to) => {
+                cx.set_timer(Duration::from_millis(20), 7).unwrap();
+                let (heard, by_timer) = channel();
+                self.0 = Some(heard);
+                std::thread::spawn(move || {
+                    assert_eq!(by_timer.recv().unwrap(), b"timer");
+                    let _ = to.send(std::thread::current().id());
+                });
+            }
+        }
+    }
+
+    fn on_datagram(&mut self, cx: &mut Context, datagram: Datagram<'_>) {
+        match &self.0 {
+            Some(heard) => drop(heard.send(datagram.bytes.to_vec())),
+            None => cx.send_datagram(datagram.from, datagram.bytes).unwrap(),
+        }
+    }
+
+    fn on_timer(&mut self, _: &mut Context, _: u64) {
+        if let Some(heard) = &self.0 {
+            let _ = heard.send(b"timer".to_vec());
+        }
+    }
+}
+
+fn config() -> RuntimeConfig {
+    RuntimeConfig {
+        lanes: 1,
+        pin: false,
+        share_threads: true,
+        bind: Some("127.0.0.1:0".parse().unwrap()),
+        stall_bound: Duration::from_secs(3600),
+        restart: RestartPolicy { delay_min: Duration::from_millis(1), ..RestartPolicy::default() },
+        ..RuntimeConfig::default()
+    }
+}
+
+fn start(config: RuntimeConfig) -> Runtime<Tell> {
+    Runtime::start(config, |_| Told(None)).unwrap()
+}
+
+/// The thread on which its lane has its turns.
+fn thread_of(runtime: &Runtime<Tell>) -> Option<ThreadId> {
+    let (to, from) = channel();
+    runtime.command(LANE, Tell::Answer(to)).ok()?;
+    from.recv_timeout(PATIENCE).ok()
+}
+
+fn starts(runtime: &Runtime<Tell>) -> u64 {
+    runtime.snapshot().lanes[0].total("incarnations")
+}
+
+fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Threads that carry lanes, and those that carry one of their own.
+fn threads() -> (usize, usize) {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
+    names.fold((0, 0), |(shared, own), name| {
+        (shared + usize::from(name.starts_with("lanes-")), own + usize::from(name.starts_with("lane-")))
+    })
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().unwrap().get()
+}
+
+#[test]
+fn many_lanes_have_as_many_threads_as_there_are_cores_and_none_when_they_are_gone() {
+    let _alone = alone();
+    let runtimes: Vec<_> = (0..24).map(|_| start(config())).collect();
+    let on: std::collections::BTreeSet<String> =
+        runtimes.iter().map(|runtime| format!("{:?}", thread_of(runtime).unwrap())).collect();
+    assert_eq!(on.len(), cores().min(24));
+    wait_for("lanes to have been opened", || threads() == (on.len(), 0));
+    // A datagram from each to each, and back.
+    for (n, from) in runtimes.iter().enumerate() {
+        let (heard, hears) = channel();
+        from.command(LANE, Tell::Hear(heard)).unwrap();
+        for to in runtimes.iter().skip(n + 1) {
+            from.command(LANE, Tell::Send(to.address().unwrap(), vec![n as u8; 100])).unwrap();
+            assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), [n as u8; 100]);
+        }
+    }
+    let (to, from) = channel();
+    runtimes[0].command(LANE, Tell::Later(to)).unwrap();
+    from.recv_timeout(PATIENCE).unwrap();
+    drop(runtimes);
+    wait_for("the threads to end", || threads() == (0, 0));
+    let late = start(config());
+    assert!(thread_of(&late).is_some());
+    assert_eq!(threads().0, 1);
+}
+
+#[test]
+fn one_that_panics_goes_alone_and_comes_back() {
+    let _alone = alone();
+    let runtimes: Vec<_> = (0..12).map(|_| start(config())).collect();
+    for round in 2..5 {
+        for runtime in runtimes.iter().step_by(2) {
+            wait_for("a lane", || runtime.is_settled());
+            runtime.command(LANE, Tell::Panic).unwrap();
+        }
+        for runtime in runtimes.iter().step_by(2) {
+            wait_for("a restart", || starts(runtime) == round && thread_of(runtime).is_some());
+        }
+    }
+    for runtime in runtimes.iter().skip(1).step_by(2) {
+        assert!(thread_of(runtime).is_some());
+        assert_eq!(starts(runtime), 1, "it was not its panic");
+    }
+}
+
+#[test]
+fn who_shares_a_thread_with_one_that_hangs_starts_again_elsewhere() {
+    let _alone = alone();
+    let watchful = || RuntimeConfig { stall_bound: Duration::from_millis(500), ..config() };
+    let runtimes: Vec<_> = (0..3 * cores()).map(|_| start(watchful())).collect();
+    let stuck = thread_of(&runtimes[0]).unwrap();
+    let beside: Vec<_> = runtimes[1..].iter().filter(|runtime| thread_of(runtime) == Some(stuck)).collect();
+    assert!(!beside.is_empty());
+    let (go_on, until) = channel();
+    runtimes[0].command(LANE, Tell::Wait(until)).unwrap();
+    for runtime in beside.iter().copied().chain([&runtimes[0]]) {
+        wait_for("a start elsewhere", || starts(runtime) >= 2 && thread_of(runtime).is_some_and(|on| on != stuck));
+    }
+    // New ones are not put where nobody gets on.
+    let late = start(watchful());
+    assert!(thread_of(&late).is_some_and(|on| on != stuck));
+    drop(go_on);
+    // The thread comes back and finds that all it carried was given up.
+    for runtime in beside.iter().copied().chain([&runtimes[0]]) {
+        let mut events = Vec::new();
+        wait_for("its predecessor to leave", || {
+            events.extend(runtime.take_events().into_iter().map(|event| event.what));
+            events.iter().any(|what| what.contains("came back and left"))
+        });
+        assert!(events.iter().any(|what| what.contains("stalled")), "{events:?}");
+        assert!(thread_of(runtime).is_some());
+    }
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    for runtime in &runtimes {
+        client.send_to(b"are you there?", runtime.address().unwrap()).unwrap();
+        client.recv(&mut [0; 32]).unwrap();
+    }
+    drop((runtimes, late));
+    wait_for("the threads to end", || threads() == (0, 0));
+}
+
+#[test]
+fn datagrams_that_a_lane_writes_as_it_starts_or_lies_down_come_from_its_own_socket() {
+    let _alone = alone();
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let here = client.local_addr().unwrap();
+    struct Greets(std::net::SocketAddr);
+    impl Handler for Greets {
+        type Command = u8;
+        fn on_start(&mut self, cx: &mut Context) {
+            cx.send_datagram(self.0, b"start").unwrap();
+        }
+        fn on_command(&mut self, cx: &mut Context, n: u8) {
+            cx.send_datagram(self.0, &[n]).unwrap();
+        }
+    }
+    let runtimes: Vec<_> = (0..3 * cores()).map(|_| Runtime::start(config(), move |_| Greets(here)).unwrap()).collect();
+    let mut greeted: Vec<_> = runtimes
+        .iter()
+        .map(|_| {
+            let (len, from) = client.recv_from(&mut [0; 16]).unwrap();
+            assert_eq!(len, 5);
+            from
+        })
+        .collect();
+    let mut theirs: Vec<_> = runtimes.iter().map(|runtime| runtime.address().unwrap()).collect();
+    greeted.sort_unstable();
+    theirs.sort_unstable();
+    assert_eq!(greeted, theirs, "each for itself");
+    // Many at once, so that commands come while lanes lie down.
+    for _ in 0..200 {
+        for (n, runtime) in runtimes.iter().enumerate().chain(runtimes.iter().enumerate().rev()) {
+            runtime.command(LANE, n as u8).unwrap();
+        }
+        for _ in 0..2 * runtimes.len() {
+            let mut byte = [0; 16];
+            let (len, from) = client.recv_from(&mut byte).unwrap();
+            assert_eq!(len, 1);
+            assert_eq!(runtimes[usize::from(byte[0])].address(), Some(from), "sent by another's socket");
+        }
+    }
+}
