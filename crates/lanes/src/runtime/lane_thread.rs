@@ -183,7 +183,7 @@ where
     pin(&seat);
     let Some(lane) = opened(&seat, handler, cx)? else { return Ok(Some(Ending::Fenced)) };
     let elsewhere = seat.place.as_ref().map(|place| (place.carrier().clone(), place.number()));
-    let turning = Box::new(Turning::new(seat, lane)?);
+    let mut turning = Box::new(Turning::new(seat, lane)?);
     match elsewhere {
         Some((carrier, place)) => carrier.take(place, turning).map(|()| None),
         None => turning.turn_for_ever().map(Some),

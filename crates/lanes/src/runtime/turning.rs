@@ -70,7 +70,7 @@ impl<H: Handler> Turning<H> {
     }
 
     /// Turns on this thread until the lane ends.
-    pub(super) fn turn_for_ever(mut self: Box<Self>) -> io::Result<Ending> {
+    pub(super) fn turn_for_ever(&mut self) -> io::Result<Ending> {
         let mut buffers = Buffers::new(self.needs());
         loop {
             match self.turn(&mut buffers)? {
