@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use libp2p::futures::StreamExt as _;
-use libp2p::kad::store::MemoryStore;
+use libp2p::kad::store::{MemoryStore, MemoryStoreConfig};
 use libp2p::kad::{self, GetRecordOk, Mode, QueryId, QueryResult, Quorum, Record, RecordKey};
 use libp2p::multiaddr::{Multiaddr, Protocol};
 use libp2p::swarm::{NetworkBehaviour, Swarm, SwarmEvent};
@@ -19,6 +19,8 @@ use crate::network::{Got, Network};
 
 /// What its nodes call their protocol.
 pub(crate) const PROTOCOL: &str = "/rivals/kad/1.0.0";
+/// More than all rounds write to a node: by default its store is full after 1,024, and its puts fail.
+const RECORDS_MAX: usize = 1 << 17;
 const REPLICAS: NonZeroUsize = NonZeroUsize::new(20).expect("twenty is not zero");
 
 pub(crate) struct Libp2p {
@@ -102,7 +104,8 @@ async fn swarm(first: Option<&At>) -> Result<(Swarm<Behaviour>, At), Box<dyn Err
             let id = key.public().to_peer_id();
             let mut config = kad::Config::new(StreamProtocol::new(PROTOCOL));
             config.set_replication_factor(REPLICAS);
-            let mut kad = kad::Behaviour::with_config(id, MemoryStore::new(id), config);
+            let room = MemoryStoreConfig { max_records: RECORDS_MAX, ..MemoryStoreConfig::default() };
+            let mut kad = kad::Behaviour::with_config(id, MemoryStore::with_config(id, room), config);
             kad.set_mode(Some(Mode::Server));
             let identify = identify::Behaviour::new(identify::Config::new("/rivals/1.0.0".into(), key.public()));
             Behaviour { kad, identify }
