@@ -40,6 +40,7 @@ impl Bare {
 
 impl Network for Bare {
     type Id = ();
+    const BLOCKS: bool = true;
 
     fn start(count: usize) -> Result<Self, Box<dyn Error>> {
         let (mut addrs, mut askers) = (Vec::new(), Vec::new());
@@ -60,11 +61,11 @@ impl Network for Bare {
         Ok(Self { addrs, askers })
     }
 
-    fn put(&self, node: usize, _: Vec<u8>) -> Result<(), Box<dyn Error>> {
+    async fn put(&self, node: usize, _: Vec<u8>) -> Result<(), Box<dyn Error>> {
         self.exchange(node, REPLICAS)
     }
 
-    fn get(&self, node: usize, (): &()) -> Result<Got, Box<dyn Error>> {
+    async fn get(&self, node: usize, (): &()) -> Result<Got, Box<dyn Error>> {
         self.exchange(node, ASKED)?;
         Ok(Got::Asked)
     }

@@ -6,6 +6,7 @@ use std::error::Error;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
+use futures::executor::block_on;
 use libp2p::futures::StreamExt as _;
 use libp2p::kad::store::{MemoryStore, MemoryStoreConfig};
 use libp2p::kad::{self, GetRecordOk, Mode, QueryId, QueryResult, Quorum, Record, RecordKey};
@@ -24,7 +25,7 @@ const RECORDS_MAX: usize = 1 << 17;
 const REPLICAS: NonZeroUsize = NonZeroUsize::new(20).expect("twenty is not zero");
 
 pub(crate) struct Libp2p {
-    runtime: Runtime,
+    _runtime: Runtime,
     nodes: Vec<mpsc::UnboundedSender<Ask>>,
     first: At,
 }
@@ -56,9 +57,10 @@ impl Network for Libp2p {
             runtime.spawn(run(swarm, asks));
             nodes.push(sender);
         }
-        let network = Self { runtime, nodes, first: first.ok_or("a network has at least one node")? };
+        let network = Self { _runtime: runtime, nodes, first: first.ok_or("a network has at least one node")? };
         let deadline = Instant::now() + Duration::from_secs(60);
-        while (0..count).any(|node| network.ask(node, Ask::Known).is_ok_and(|known| known < count.min(20) - 1))
+        while (0..count)
+            .any(|node| block_on(network.ask(node, Ask::Known)).is_ok_and(|known| known < count.min(20) - 1))
             && Instant::now() < deadline
         {
             std::thread::sleep(Duration::from_millis(100));
@@ -66,17 +68,17 @@ impl Network for Libp2p {
         Ok(network)
     }
 
-    fn put(&self, node: usize, value: Vec<u8>) -> Result<RecordKey, Box<dyn Error>> {
+    async fn put(&self, node: usize, value: Vec<u8>) -> Result<RecordKey, Box<dyn Error>> {
         let key = RecordKey::new(&value);
         let record = Record::new(key.clone(), value);
-        match self.ask(node, |reply| Ask::Put(record, reply))? {
+        match self.ask(node, |reply| Ask::Put(record, reply)).await? {
             Got::Missing => Err("nobody holds a value".into()),
             _ => Ok(key),
         }
     }
 
-    fn get(&self, node: usize, id: &RecordKey) -> Result<Got, Box<dyn Error>> {
-        self.ask(node, |reply| Ask::Get(id.clone(), reply))
+    async fn get(&self, node: usize, id: &RecordKey) -> Result<Got, Box<dyn Error>> {
+        self.ask(node, |reply| Ask::Get(id.clone(), reply)).await
     }
 }
 
@@ -87,10 +89,10 @@ impl Libp2p {
         address.clone().with(Protocol::P2p(*id))
     }
 
-    fn ask<T>(&self, node: usize, ask: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Result<T, Box<dyn Error>> {
+    async fn ask<T>(&self, node: usize, ask: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Result<T, Box<dyn Error>> {
         let (reply, answer) = oneshot::channel();
         self.nodes[node].send(ask(reply)).map_err(|_| "the node's task ended")?;
-        Ok(self.runtime.block_on(answer)?)
+        Ok(answer.await?)
     }
 }
 

@@ -122,7 +122,11 @@ impl Lookups {
         let mut networks = EVERYBODY
             .iter()
             .chain(&[BARE, SEALED])
-            .map(|who| Ok((*who, Driven::start(who, NODES)?)))
+            .map(|who| {
+                let network = Driven::start(who, NODES)?;
+                network.stand_still()?;
+                Ok((*who, network))
+            })
             .collect::<Result<Vec<_>, Box<dyn Error>>>()?;
         for round in 0..ROUNDS_TO_WARM_UP + ROUNDS {
             for (who, network) in &mut networks {

@@ -3,12 +3,17 @@
 //! Each network has its process, so that what one does in the background is not counted for another, and memory is that of one.
 //!
 //! An operation is measured twice: one after the other, where nodes and processors sleep until they are called, which is what a
-//! lone user costs; and with sixteen under way all the time, which is what a busy program costs, and how such figures are commonly
-//! given.
+//! lone user costs; and with sixteen under way all the time, which is what a busy program costs, and how the figures were taken that
+//! the aims come from. All callers are tasks of one thread. A network that is not measured is stopped, so that what it does in the
+//! background disturbs nobody.
 
 use std::error::Error;
+use std::future::Future;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use futures::executor::block_on;
+use futures::stream::{FuturesUnordered, TryStreamExt as _};
 
 use crate::figures::{Cost, Moment};
 use crate::process::Process;
@@ -32,10 +37,12 @@ pub(crate) enum Got {
 /// Many nodes of one kind that know each other.
 pub(crate) trait Network: Sized + Sync {
     type Id: Send + Sync;
+    /// Whether an operation holds its thread until it is done. Then each caller needs one.
+    const BLOCKS: bool = false;
     /// Starts them and waits until they know their neighbours.
     fn start(count: usize) -> Result<Self, Box<dyn Error>>;
-    fn put(&self, node: usize, value: Vec<u8>) -> Result<Self::Id, Box<dyn Error>>;
-    fn get(&self, node: usize, id: &Self::Id) -> Result<Got, Box<dyn Error>>;
+    fn put(&self, node: usize, value: Vec<u8>) -> impl Future<Output = Result<Self::Id, Box<dyn Error>>>;
+    fn get(&self, node: usize, id: &Self::Id) -> impl Future<Output = Result<Got, Box<dyn Error>>>;
 }
 
 /// What operations cost in one round: called one after the other, and by many callers at once.
@@ -92,21 +99,22 @@ fn costs_of<N: Network>(
     callers: usize,
 ) -> Result<(Cost, Cost), Box<dyn Error>> {
     let begun = Moment::now();
-    let put = all_call(callers, |caller| {
-        let put = |n| {
+    let put = all_call::<N, _, _>(callers, async |caller| {
+        let mut put = Vec::with_capacity(PUTS);
+        for n in 0..PUTS {
             let writer = (round * 7 + caller * 29 + n * 13) % count;
-            Ok((writer, network.put(writer, format!("value {round} {caller} {n}").into_bytes())?))
-        };
-        (0..PUTS).map(put).collect::<Result<Vec<_>, Box<dyn Error>>>()
+            put.push((writer, network.put(writer, format!("value {round} {caller} {n}").into_bytes()).await?));
+        }
+        Ok(put)
     })?;
     let cost_of_put = begun.cost_of_each(callers * PUTS);
     let (asked, missing) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let begun = Moment::now();
-    all_call(callers, |caller| {
+    all_call::<N, _, _>(callers, async |caller| {
         for (n, (writer, id)) in put[caller].iter().enumerate() {
             for step in 0..READERS {
                 let reader = (writer + 17 + n + step * 19) % count;
-                match network.get(reader, id)? {
+                match network.get(reader, id).await? {
                     Got::Here => 0,
                     Got::Asked => asked.fetch_add(1, Relaxed),
                     Got::Missing => missing.fetch_add(1, Relaxed),
@@ -124,18 +132,19 @@ fn costs_of<N: Network>(
     Ok((cost_of_put, cost_of_get))
 }
 
-/// Lets callers work at once, each on a thread of its own; one alone stays on this one.
-fn all_call<T: Send>(
-    callers: usize,
-    call: impl Fn(usize) -> Result<T, Box<dyn Error>> + Sync,
-) -> Result<Vec<T>, Box<dyn Error>> {
-    if callers == 1 {
-        return Ok(vec![call(0)?]);
+/// Lets callers work at once: as tasks of this thread, or each on a thread of its own.
+fn all_call<N: Network, T: Send, C>(callers: usize, call: C) -> Result<Vec<T>, Box<dyn Error>>
+where
+    C: AsyncFn(usize) -> Result<T, Box<dyn Error>> + Sync,
+{
+    if !N::BLOCKS || callers == 1 {
+        return block_on((0..callers).map(|caller| call(caller)).collect::<FuturesUnordered<_>>().try_collect());
     }
     std::thread::scope(|scope| {
         let call = &call;
-        let started = (0..callers).map(|caller| scope.spawn(move || call(caller).map_err(|why| why.to_string())));
-        let started: Vec<_> = started.collect();
+        let calls =
+            (0..callers).map(|caller| scope.spawn(move || block_on(call(caller)).map_err(|why| why.to_string())));
+        let started: Vec<_> = calls.collect();
         started.into_iter().map(|thread| Ok(thread.join().map_err(|_| "a caller panicked")??)).collect()
     })
 }
@@ -159,9 +168,16 @@ impl Driven {
         }
     }
 
-    /// What operations cost in one round.
+    /// What operations cost in one round. It stands still until then, and afterwards.
     pub(crate) fn round(&mut self) -> Result<Round, Box<dyn Error>> {
-        Round::read(&self.0.ask("round")?)
+        self.0.go_on()?;
+        let round = Round::read(&self.0.ask("round")?);
+        self.0.stand_still()?;
+        round
+    }
+
+    pub(crate) fn stand_still(&self) -> Result<(), Box<dyn Error>> {
+        self.0.stand_still()
     }
 
     /// Kilobytes resident for each node.

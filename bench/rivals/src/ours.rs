@@ -29,16 +29,16 @@ impl Network for Ours {
         Ok(Self { nodes })
     }
 
-    fn put(&self, node: usize, value: Vec<u8>) -> Result<ContentId, Box<dyn Error>> {
-        let stored = self.nodes[node].put(value).wait()?;
+    async fn put(&self, node: usize, value: Vec<u8>) -> Result<ContentId, Box<dyn Error>> {
+        let stored = self.nodes[node].put(value).await?;
         if usize::from(stored.replicas) < self.nodes.len().min(20) * 9 / 10 {
             return Err(format!("only {} nodes hold a value", stored.replicas).into());
         }
         Ok(stored.id)
     }
 
-    fn get(&self, node: usize, id: &ContentId) -> Result<Got, Box<dyn Error>> {
-        let value = self.nodes[node].get(*id).wait()?;
+    async fn get(&self, node: usize, id: &ContentId) -> Result<Got, Box<dyn Error>> {
+        let value = self.nodes[node].get(*id).await?;
         Ok(if value.explain.finish.is_some() { Got::Asked } else { Got::Here })
     }
 }

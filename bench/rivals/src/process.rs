@@ -4,6 +4,8 @@ use std::error::Error;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 /// The driving end. The process ends with it.
 pub(crate) struct Process {
     child: Child,
@@ -22,6 +24,15 @@ impl Process {
     pub(crate) fn ask(&mut self, question: &str) -> Result<String, Box<dyn Error>> {
         writeln!(self.asks, "{question}")?;
         self.line()
+    }
+
+    /// It does nothing any more until it is told to go on.
+    pub(crate) fn stand_still(&self) -> Result<(), Box<dyn Error>> {
+        Ok(kill_process(Pid::from_child(&self.child), Signal::STOP)?)
+    }
+
+    pub(crate) fn go_on(&self) -> Result<(), Box<dyn Error>> {
+        Ok(kill_process(Pid::from_child(&self.child), Signal::CONT)?)
     }
 
     /// The next line it says.

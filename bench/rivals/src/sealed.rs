@@ -116,6 +116,7 @@ impl Sealed {
 
 impl Network for Sealed {
     type Id = ();
+    const BLOCKS: bool = true;
 
     fn start(count: usize) -> Result<Self, Box<dyn Error>> {
         let config = RuntimeConfig {
@@ -135,11 +136,11 @@ impl Network for Sealed {
         Ok(Self { lanes, addrs })
     }
 
-    fn put(&self, node: usize, _: Vec<u8>) -> Result<(), Box<dyn Error>> {
+    async fn put(&self, node: usize, _: Vec<u8>) -> Result<(), Box<dyn Error>> {
         self.exchange(node, REPLICAS)
     }
 
-    fn get(&self, node: usize, (): &()) -> Result<Got, Box<dyn Error>> {
+    async fn get(&self, node: usize, (): &()) -> Result<Got, Box<dyn Error>> {
         self.exchange(node, ASKED)?;
         Ok(Got::Asked)
     }
