@@ -30,6 +30,9 @@ enum Tell {
     Answer(Sender<ThreadId>),
     Panic,
     Wait(Receiver<()>),
+    /// Waits, and then sends.
+    WaitAndSend(Receiver<()>, std::net::SocketAddr),
+    SendAndPanic(std::net::SocketAddr),
     Send(std::net::SocketAddr, Vec<u8>),
     Hear(Sender<Vec<u8>>),
     Later(Sender<ThreadId>),
@@ -43,6 +46,14 @@ impl Handler for Told {
             Tell::Answer(to) => drop(to.send(std::thread::current().id())),
             Tell::Panic => panic!("a lane was told to panic"),
             Tell::Wait(until) => drop(until.recv()),
+            Tell::WaitAndSend(until, to) => {
+                let _ = until.recv();
+                cx.send_datagram(to, b"ghost").unwrap();
+            }
+            Tell::SendAndPanic(to) => {
+                cx.send_datagram(to, b"ghost").unwrap();
+                panic!("a lane was told to panic");
+            }
             Tell::Send(to, bytes) => cx.send_datagram(to, &bytes).unwrap(),
             Tell::Hear(heard) => self.0 = Some(heard),
             Tell::Later(to) => {
@@ -103,6 +114,16 @@ fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     while !holds() {
         assert!(Instant::now() < deadline, "in vain: {what}");
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// All answer, and nobody sends anything else.
+fn echoed_by_all(client: &UdpSocket, runtimes: &[Runtime<Tell>]) {
+    for runtime in runtimes {
+        let mut bytes = [0; 32];
+        client.send_to(b"are you there?", runtime.address().unwrap()).unwrap();
+        let (len, from) = client.recv_from(&mut bytes).unwrap();
+        assert_eq!((&bytes[..len], Some(from)), (&b"are you there?"[..], runtime.address()));
     }
 }
 
@@ -173,8 +194,10 @@ fn who_shares_a_thread_with_one_that_hangs_starts_again_elsewhere() {
     let stuck = thread_of(&runtimes[0]).unwrap();
     let beside: Vec<_> = runtimes[1..].iter().filter(|runtime| thread_of(runtime) == Some(stuck)).collect();
     assert!(!beside.is_empty());
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
     let (go_on, until) = channel();
-    runtimes[0].command(LANE, Tell::Wait(until)).unwrap();
+    runtimes[0].command(LANE, Tell::WaitAndSend(until, client.local_addr().unwrap())).unwrap();
     for runtime in beside.iter().copied().chain([&runtimes[0]]) {
         wait_for("a start elsewhere", || starts(runtime) >= 2 && thread_of(runtime).is_some_and(|on| on != stuck));
     }
@@ -192,12 +215,7 @@ fn who_shares_a_thread_with_one_that_hangs_starts_again_elsewhere() {
         assert!(events.iter().any(|what| what.contains("stalled")), "{events:?}");
         assert!(thread_of(runtime).is_some());
     }
-    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
-    for runtime in &runtimes {
-        client.send_to(b"are you there?", runtime.address().unwrap()).unwrap();
-        client.recv(&mut [0; 32]).unwrap();
-    }
+    echoed_by_all(&client, &runtimes);
     drop((runtimes, late));
     wait_for("the threads to end", || threads() == (0, 0));
 }
@@ -242,5 +260,61 @@ fn datagrams_that_a_lane_writes_as_it_starts_or_lies_down_come_from_its_own_sock
             assert_eq!(len, 1);
             assert_eq!(runtimes[usize::from(byte[0])].address(), Some(from), "sent by another's socket");
         }
+    }
+}
+
+#[test]
+fn what_a_lane_wrote_before_it_panicked_is_sent_by_nobody() {
+    let _alone = alone();
+    let runtimes: Vec<_> = (0..3 * cores()).map(|_| start(config())).collect();
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    for (n, runtime) in runtimes.iter().enumerate() {
+        runtime.command(LANE, Tell::SendAndPanic(client.local_addr().unwrap())).unwrap();
+        wait_for("a restart", || starts(runtime) == 2 && thread_of(runtime).is_some());
+        echoed_by_all(&client, &runtimes[..=n]);
+    }
+}
+
+/// Panics when it is told to, and again when it is dropped after that.
+struct Brittle(bool);
+
+impl Handler for Brittle {
+    type Command = Option<Sender<()>>;
+
+    fn on_command(&mut self, _: &mut Context, answer: Option<Sender<()>>) {
+        match answer {
+            Some(to) => drop(to.send(())),
+            None => {
+                self.0 = true;
+                panic!("a lane was told to panic");
+            }
+        }
+    }
+}
+
+impl Drop for Brittle {
+    fn drop(&mut self) {
+        assert!(!self.0, "a lane that has panicked panics as it is dropped");
+    }
+}
+
+#[test]
+fn one_that_panics_as_it_is_dropped_comes_back_and_harms_nobody() {
+    let _alone = alone();
+    let others: Vec<_> = (0..2 * cores()).map(|_| start(config())).collect();
+    let brittle = Runtime::start(config(), |_| Brittle(false)).unwrap();
+    for round in 2..5 {
+        brittle.command(LANE, None).unwrap();
+        let (to, from) = channel();
+        wait_for("a restart", || {
+            brittle.snapshot().lanes[0].total("incarnations") == round
+                && brittle.command(LANE, Some(to.clone())).is_ok()
+                && from.recv_timeout(PATIENCE).is_ok()
+        });
+    }
+    for runtime in &others {
+        assert!(thread_of(runtime).is_some());
+        assert_eq!(starts(runtime), 1);
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::ring::park::{ParkedFlag as _, announce_sleep, needs_wake};
+use crate::ring::park::{ParkedFlag, announce_sleep, needs_wake};
 
 /// How many can sleep on one thread.
 pub(crate) const PLACES: usize = 256;
@@ -60,6 +60,45 @@ impl Places {
     }
 }
 
+/// The atomic steps on a word of places, so that loom can run them with its own.
+trait Word {
+    fn add(&self, bits: u64);
+    fn is_empty(&self) -> bool;
+    fn take(&self) -> u64;
+}
+
+impl Word for AtomicU64 {
+    fn add(&self, bits: u64) {
+        self.fetch_or(bits, Ordering::Release);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.load(Ordering::Relaxed) == 0
+    }
+
+    fn take(&self) -> u64 {
+        self.swap(0, Ordering::Acquire)
+    }
+}
+
+/// The caller's half: notes the place, and says whether the thread needs a wake-up from us.
+fn call(words: &[impl Word], parked: &impl ParkedFlag, place: u8) -> bool {
+    words[usize::from(place / 64)].add(1 << (place % 64));
+    needs_wake(parked)
+}
+
+/// Who was called since this was last asked.
+fn take_called(words: &[impl Word]) -> Places {
+    let mut called = Places::default();
+    for (word, taken) in words.iter().zip(&mut called.0) {
+        // Read first: most of the time there is nobody.
+        if !word.is_empty() {
+            *taken = word.take();
+        }
+    }
+    called
+}
+
 /// What a thread that carries many is woken by, and where it reads whom for.
 #[derive(Debug)]
 pub(crate) struct Bell {
@@ -76,13 +115,7 @@ impl Bell {
 
     /// Calls whoever has this place.
     pub(crate) fn call(&self, place: u8) {
-        self.called[usize::from(place / 64)].fetch_or(1 << (place % 64), Ordering::Release);
-        self.ring();
-    }
-
-    /// Wakes the thread if it sleeps, for something it looks at anyway.
-    pub(crate) fn ring(&self) {
-        if needs_wake(&self.parked) {
+        if call(&self.called, &self.parked, place) {
             // A counter at its maximum is as readable as one at one.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
         }
@@ -90,14 +123,7 @@ impl Bell {
 
     /// Who was called since this was last asked.
     pub(crate) fn take_called(&self) -> Places {
-        let mut called = Places::default();
-        for (word, taken) in self.called.iter().zip(&mut called.0) {
-            // Read first: most of the time there is nobody.
-            if word.load(Ordering::Relaxed) != 0 {
-                *taken = word.swap(0, Ordering::Acquire);
-            }
-        }
-        called
+        take_called(&self.called)
     }
 
     /// Announces sleep; the thread then looks at everything once more, and then waits for the descriptor or rises.
@@ -124,7 +150,97 @@ impl Bell {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ring::park::tests::{LoomFlag, Unfenced};
+    use loom::sync::Arc as LoomArc;
+    use loom::sync::atomic::{AtomicU64 as LoomU64, AtomicUsize as LoomUsize, Ordering as LoomOrdering};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    struct LoomWord(LoomU64);
+
+    impl Word for LoomWord {
+        fn add(&self, bits: u64) {
+            self.0.fetch_or(bits, LoomOrdering::Release);
+        }
+        fn is_empty(&self) -> bool {
+            self.0.load(LoomOrdering::Relaxed) == 0
+        }
+        fn take(&self) -> u64 {
+            self.0.swap(0, LoomOrdering::Acquire)
+        }
+    }
+
+    /// What a thread that carries two lanes shares with those who have something for them.
+    struct Shared<F> {
+        rings: [LoomUsize; 2],
+        beds: [F; 2],
+        words: [LoomWord; 1],
+        parked: F,
+        wakes: LoomUsize,
+    }
+
+    /// Somebody has a message for each of two lanes, while the lanes lie down one after the other and their thread goes to sleep.
+    /// It must see that a lane was called, or be woken, or the lane must have seen its message as it lay down.
+    fn explore<F: ParkedFlag + Default + Send + Sync + 'static>(looks_again: bool) {
+        // With up to three preemptions, which is where such bugs live; without that bound it takes minutes.
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(move || {
+            let shared = LoomArc::new(Shared {
+                rings: [(); 2].map(|()| LoomUsize::new(0)),
+                beds: [(); 2].map(|()| F::default()),
+                words: [LoomWord(LoomU64::new(0))],
+                parked: F::default(),
+                wakes: LoomUsize::new(0),
+            });
+            let producers = [0, 1].map(|lane: u8| {
+                let shared = shared.clone();
+                loom::thread::spawn(move || {
+                    shared.rings[usize::from(lane)].fetch_add(1, LoomOrdering::Release);
+                    if needs_wake(&shared.beds[usize::from(lane)]) && call(&shared.words, &shared.parked, lane) {
+                        shared.wakes.fetch_add(1, LoomOrdering::Release);
+                    }
+                })
+            });
+            let mut ready = Places::default();
+            for (lane, bed) in shared.beds.iter().enumerate() {
+                announce_sleep(bed);
+                if shared.rings[lane].load(LoomOrdering::Acquire) > 0 {
+                    bed.set(false);
+                    ready.add(lane as u8);
+                }
+            }
+            announce_sleep(&shared.parked);
+            if looks_again {
+                ready.add_all(take_called(&shared.words));
+            }
+            for producer in producers {
+                producer.join().expect("producers do not panic");
+            }
+            let wakes = shared.wakes.load(LoomOrdering::Acquire);
+            assert!(wakes <= 1, "one sleep is ended once");
+            // It sleeps if nobody is ready; then somebody woke it. Awake, it looks who was called.
+            assert!(!ready.is_empty() || wakes == 1, "asleep with work in a ring");
+            ready.add_all(take_called(&shared.words));
+            assert_eq!(ready.iter().collect::<Vec<_>>(), [0, 1], "a lane sleeps on with work in its ring");
+        });
+    }
+
+    #[test]
+    fn no_interleaving_loses_a_call() {
+        explore::<LoomFlag>(true);
+    }
+
+    #[test]
+    #[should_panic(expected = "with work in")]
+    fn without_the_second_look_a_call_is_lost() {
+        explore::<LoomFlag>(false);
+    }
+
+    #[test]
+    #[should_panic(expected = "with work in")]
+    fn without_the_fences_a_call_is_lost() {
+        explore::<Unfenced>(true);
+    }
 
     fn is_ringing(bell: &Bell) -> bool {
         let mut fds = [PollFd::from_borrowed_fd(bell.fd(), PollFlags::IN)];

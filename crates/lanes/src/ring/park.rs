@@ -151,13 +151,19 @@ fn sleep_on(eventfd: BorrowedFd<'_>, socket: Option<BorrowedFd<'_>>, timeout: &T
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::ring) mod tests {
     use super::*;
     use loom::sync::atomic::{
         AtomicBool as LoomBool, AtomicUsize as LoomUsize, Ordering as LoomOrdering, fence as loom_fence,
     };
 
-    struct LoomFlag(LoomBool);
+    pub(in crate::ring) struct LoomFlag(LoomBool);
+
+    impl Default for LoomFlag {
+        fn default() -> Self {
+            Self(LoomBool::new(false))
+        }
+    }
 
     impl ParkedFlag for LoomFlag {
         fn set(&self, parked: bool) {
@@ -175,7 +181,8 @@ mod tests {
     }
 
     /// The same flag without the fence, to show that the model can see the bug it guards against.
-    struct Unfenced(LoomFlag);
+    #[derive(Default)]
+    pub(in crate::ring) struct Unfenced(LoomFlag);
 
     impl ParkedFlag for Unfenced {
         fn set(&self, parked: bool) {
@@ -222,13 +229,13 @@ mod tests {
 
     #[test]
     fn no_interleaving_loses_a_wake_up() {
-        explore(|| LoomFlag(LoomBool::new(false)));
+        explore(LoomFlag::default);
     }
 
     #[test]
     #[should_panic(expected = "asleep with work")]
     fn without_the_fence_a_wake_up_is_lost() {
-        explore(|| Unfenced(LoomFlag(LoomBool::new(false))));
+        explore(Unfenced::default);
     }
 
     fn beds() -> [Arc<Bed>; 2] {

@@ -86,8 +86,9 @@ impl Drop for Place {
             thread.taken.remove(self.number);
         }
         drop(threads);
-        // It may have been the last that its thread waited for.
-        self.carrier.bell().ring();
+        // It may have been the last that its thread waited for. Called and not only woken: the thread may be about to sleep,
+        // and looks once more at who was called and not at who has a place.
+        self.carrier.bell().call(self.number);
     }
 }
 
@@ -98,4 +99,60 @@ fn leave_if_nobody_comes(carrier: &Arc<Carrier>) -> bool {
     let before = threads.len();
     threads.retain(|thread| !nobody(thread));
     threads.len() < before
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// So long a test waits for something that must happen; it does not measure.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_thread_that_is_about_to_sleep_when_its_last_place_is_given_up_ends() {
+        let (carrier, wheels) = Carrier::new().unwrap();
+        let carrier = Arc::new(carrier);
+        let mut taken = Places::default();
+        taken.add(5);
+        lock(&THREADS).push(Thread { carrier: carrier.clone(), home: None, taken });
+        let place = Place { carrier: carrier.clone(), number: 5 };
+        let (ended, ends) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let place = Cell::new(Some(place));
+            carrier.carry(wheels, || {
+                let leaves = leave_if_nobody_comes(&carrier);
+                // Now it is too late for this look.
+                drop(place.take());
+                leaves
+            });
+            ended.send(()).unwrap();
+        });
+        ends.recv_timeout(PATIENCE).expect("nobody has a place on it");
+    }
+
+    #[test]
+    fn a_thread_that_is_full_is_given_nobody_and_one_that_has_ended_is_not_found() {
+        // A home of its own, so that nobody else takes places there.
+        let mut home = CpuSet::new();
+        home.set(CpuSet::MAX_CPU - 1);
+        let mut places: Vec<_> = (0..=256).map(|_| Place::take(Some(home)).unwrap()).collect();
+        let first = places[0].carrier().clone();
+        let on_first = |places: &[Place]| places.iter().filter(|place| Arc::ptr_eq(place.carrier(), &first)).count();
+        assert_eq!(on_first(&places), 256);
+        let mut numbers: Vec<u8> = places[..256].iter().map(Place::number).collect();
+        numbers.sort_unstable();
+        assert!(numbers.into_iter().eq(0..=255), "one place for each");
+        places.remove(100);
+        places.push(Place::take(Some(home)).unwrap());
+        assert_eq!(on_first(&places), 255, "beside the fewest");
+        drop(places);
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while lock(&THREADS).iter().any(|thread| thread.home == Some(home)) {
+            assert!(std::time::Instant::now() < deadline, "the threads do not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!Arc::ptr_eq(Place::take(Some(home)).unwrap().carrier(), &first));
+    }
 }

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -270,7 +271,8 @@ where
 
     fn end(self: Box<Self>, ending: Ending) {
         let (lane, reports, pulse) = (self.seat.lane, self.seat.reports.clone(), self.seat.pulse.clone());
-        drop(self);
+        // What one that panicked leaves behind may panic again, and its end is to be reported all the same.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(self)));
         report(lane, &reports, pulse, ending);
     }
 }
