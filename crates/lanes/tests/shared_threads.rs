@@ -30,6 +30,7 @@ enum Tell {
     Answer(Sender<ThreadId>),
     Panic,
     Wait(Receiver<()>),
+    Pause(Duration),
     /// Waits, and then sends.
     WaitAndSend(Receiver<()>, std::net::SocketAddr),
     SendAndPanic(std::net::SocketAddr),
@@ -46,6 +47,7 @@ impl Handler for Told {
             Tell::Answer(to) => drop(to.send(std::thread::current().id())),
             Tell::Panic => panic!("a lane was told to panic"),
             Tell::Wait(until) => drop(until.recv()),
+            Tell::Pause(time) => std::thread::sleep(time),
             Tell::WaitAndSend(until, to) => {
                 let _ = until.recv();
                 cx.send_datagram(to, b"ghost").unwrap();
@@ -317,4 +319,68 @@ fn one_that_panics_as_it_is_dropped_comes_back_and_harms_nobody() {
         assert!(thread_of(runtime).is_some());
         assert_eq!(starts(runtime), 1);
     }
+}
+
+#[test]
+fn many_turns_of_others_are_no_stall_however_long_they_are_together() {
+    let _alone = alone();
+    let (pause, bound) = (Duration::from_millis(100), Duration::from_millis(1000));
+    let runtimes: Vec<_> = (0..16 * cores()).map(|_| start(RuntimeConfig { stall_bound: bound, ..config() })).collect();
+    let answers: Vec<_> = runtimes
+        .iter()
+        .map(|runtime| {
+            let (to, from) = channel();
+            runtime.command(LANE, Tell::Pause(pause)).unwrap();
+            runtime.command(LANE, Tell::Answer(to)).unwrap();
+            from
+        })
+        .collect();
+    for (runtime, answer) in runtimes.iter().zip(answers) {
+        answer.recv_timeout(PATIENCE).unwrap();
+        assert!(thread_of(runtime).is_some());
+        let events = runtime.take_events();
+        assert_eq!((starts(runtime), events.len()), (1, 0), "{events:?}");
+    }
+}
+
+#[test]
+fn one_that_waits_for_its_disk_is_not_given_up_for_those_it_will_sit_beside() {
+    let _alone = alone();
+    let folder = std::env::temp_dir().join(format!("tessera-lanes-shared-disk-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    // Reading a pipe waits for a writer, as reading from a disk that hangs waits for the disk.
+    let pipe = folder.join("lane-000.0000000001.log");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let bound = |ms| RuntimeConfig { stall_bound: Duration::from_millis(ms), ..config() };
+    // One on each thread, so that all of them are held up.
+    let hanging: Vec<_> = (0..cores()).map(|_| start(bound(800))).collect();
+    assert!(hanging.iter().all(|runtime| thread_of(runtime).is_some()));
+    let log = Some((folder.clone(), tessera_lanes::wal::LogConfig::default()));
+    let at_the_disk = start(RuntimeConfig { log, ..bound(300) });
+    let go_on: Vec<_> = hanging
+        .iter()
+        .map(|runtime| {
+            let (go_on, until) = channel();
+            runtime.command(LANE, Tell::Wait(until)).unwrap();
+            go_on
+        })
+        .collect();
+    // They are more patient than the one that waits for its disk: by then it was judged, too.
+    for runtime in &hanging {
+        wait_for("a start elsewhere", || starts(runtime) >= 2);
+    }
+    drop(go_on);
+    for runtime in &hanging {
+        wait_for("its predecessor to leave", || {
+            runtime.take_events().iter().any(|event| event.what.contains("came back and left"))
+        });
+    }
+    let mut events = at_the_disk.take_events();
+    drop(std::fs::File::options().write(true).open(&pipe).unwrap());
+    wait_for("a start", || starts(&at_the_disk) == 1 && thread_of(&at_the_disk).is_some());
+    events.extend(at_the_disk.take_events());
+    assert!(!events.iter().any(|event| event.what.contains("stalled")), "two must not open one log: {events:?}");
+    drop(at_the_disk);
+    std::fs::remove_dir_all(folder).unwrap();
 }

@@ -89,8 +89,9 @@ pub(super) struct Pulse {
     /// The lane was given up: it must not touch anything any more.
     pub(super) fenced: Arc<AtomicBool>,
     pub(super) stop: AtomicBool,
-    /// The thread that the lane shares with others, whose turns it has to wait for.
+    /// The thread that the lane shares with others, whose turns it has to wait for once it is there.
     carrier: Option<Arc<Carrier>>,
+    is_carried: AtomicBool,
 }
 
 impl Pulse {
@@ -107,10 +108,13 @@ impl Pulse {
         self.turn_began.store(0, Ordering::Relaxed);
     }
 
-    /// How long the lane has been in its current turn, or has waited for that of another on its thread.
+    /// How long the lane has been in its current turn, or the one it waits for on a thread that it shares. Many turns of others
+    /// are no stall, however long they are together; nor is one that the lane does not wait for yet, because it is still opened.
     pub(super) fn busy_for(&self, now: LaneTime) -> Duration {
-        let others = self.carrier.as_ref().map_or(Duration::ZERO, |carrier| carrier.busy_for());
-        since(&self.turn_began, now).max(others)
+        match &self.carrier {
+            Some(carrier) if self.is_carried.load(Ordering::Relaxed) => carrier.busy_for(),
+            _ => since(&self.turn_began, now),
+        }
     }
 
     /// How long the lane has waited for its disk before it serves.
@@ -183,9 +187,13 @@ where
     pin(&seat);
     let Some(lane) = opened(&seat, handler, cx)? else { return Ok(Some(Ending::Fenced)) };
     let elsewhere = seat.place.as_ref().map(|place| (place.carrier().clone(), place.number()));
+    let pulse = seat.pulse.clone();
     let mut turning = Box::new(Turning::new(seat, lane)?);
     match elsewhere {
-        Some((carrier, place)) => carrier.take(place, turning).map(|()| None),
+        Some((carrier, place)) => {
+            pulse.is_carried.store(true, Ordering::Relaxed);
+            carrier.take(place, turning).map(|()| None)
+        }
         None => turning.turn_for_ever().map(Some),
     }
 }
