@@ -116,9 +116,9 @@ impl<H: Handler> Turning<H> {
         if lent {
             match next {
                 // It found something to do as it lay down.
-                Ok(Next::Again | Next::Sleep(_)) => self.send(),
+                Ok(Next::Again | Next::Sleep(_)) if !self.is_fenced() => self.send(),
                 // One that was given up must not be heard again.
-                Ok(Next::End(_)) | Err(_) => self.lane.cx.sends.advance(usize::MAX),
+                _ => self.lane.cx.sends.advance(usize::MAX),
             }
             std::mem::swap(&mut self.lane.cx.sends, &mut buffers.sends);
         }

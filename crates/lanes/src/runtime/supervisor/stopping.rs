@@ -87,6 +87,8 @@ where
         if running > 0 {
             self.shared.event(None, format!("{running} lanes did not stop in time and were left behind"));
             for watched in self.lanes.values_mut().filter(|watched| watched.is_up()) {
+                // Whoever waited for the end may rely on it: one that comes back finds nothing that is still its own.
+                watched.pulse.fenced.store(true, Ordering::Relaxed);
                 watched.state = State::Stopped;
             }
         }
