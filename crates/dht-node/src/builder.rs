@@ -181,6 +181,10 @@ impl NodeBuilder {
 
     /// Whether lanes are pinned to cores, and look for work a moment longer before they sleep. Default: no, since an application
     /// may have better use for a core; a daemon pins.
+    ///
+    /// Lanes that are not pinned share threads with those of all such nodes of the process. They share nothing else, but one that
+    /// hangs, as in a waker that blocks, holds up those on its thread until they are given up with it and start again on another.
+    /// To pin a node is the only way to give its lanes threads of their own.
     #[must_use]
     pub fn pin(mut self, pin: bool) -> Self {
         self.pin = pin;

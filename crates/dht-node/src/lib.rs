@@ -11,7 +11,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A *lane* is a pinned event loop that owns its socket, timers, log and state; a node is several lanes that share nothing.
+//! A *lane* is an event loop that owns its socket, timers, log and state; a node is several lanes that share nothing. The lanes of
+//! all nodes of a process take turns on as many threads as there are cores, unless a node is [pinned](NodeBuilder::pin).
 //! What the DHT is lives in `tessera-dht`, how lanes work lives in `tessera-lanes`; this crate is the shell around both:
 //!
 //! - [`Node`] and [`NodeBuilder`]: the embeddable node; [`Call`] is what its methods return

@@ -15,6 +15,9 @@ use crate::wal::Lsn;
 
 /// The state of one lane and what it does with what it is given.
 ///
+/// A [`Runtime`](crate::runtime::Runtime) asks for one that is [`Send`]: a lane that shares its thread is made, recovered and
+/// started on another one than the one on which it then has its turns.
+///
 /// On every start, first or after a failure, the calls are: [`on_recovered`](Self::on_recovered) for each record of the
 /// log, then [`on_start`](Self::on_start), then everything else in the order it happens.
 pub trait Handler {

@@ -1,5 +1,6 @@
-//! Lanes: a shared-nothing runtime. A *lane* is one pinned thread with one event loop that owns its socket, timers, log and
-//! state; lanes share no lock and talk by bounded messages. (Texts on sharded servers often call this a shard or a core.)
+//! Lanes: a shared-nothing runtime. A *lane* is one event loop that owns its socket, timers, log and state; lanes share no lock
+//! and talk by bounded messages. (Texts on sharded servers often call this a shard or a core.) A lane has a pinned thread of
+//! its own, unless its runtime says that it [takes turns with others](runtime::RuntimeConfig::share_threads).
 //!
 //! A user writes a [`Handler`] and gives it to a [`Runtime`](runtime::Runtime), or to a
 //! [`VirtualNode`](simulated::VirtualNode) that runs the same handler in virtual time. `examples/echo_counter.rs` is the

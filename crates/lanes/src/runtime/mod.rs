@@ -1,4 +1,4 @@
-//! Lanes on threads: pinned event loops with sockets, logs on disk, and a supervisor that restarts what fails.
+//! Lanes on threads: event loops with sockets, logs on disk, and a supervisor that restarts what fails.
 //!
 //! [`Runtime::start`] starts S lanes and a supervisor. Lanes share nothing but rings; the supervisor owns the sockets, hands out
 //! links and maps by mail, and watches. Everything outside the lanes (commands, changes, counters) goes through [`Runtime`].
@@ -45,7 +45,9 @@ pub struct Event {
     pub what: String,
 }
 
-/// A running set of lanes. Dropping it stops them.
+/// A running set of lanes. Dropping it stops them and waits for them, but only for some seconds: those that hang, or share
+/// a thread with one that does, are left behind and do nothing more if they come back. A handler that drops a runtime holds up
+/// its own thread, and for all of that time if a lane of the other has its turns there.
 #[derive(Debug)]
 pub struct Runtime<C: Send + 'static> {
     shared: Arc<Shared<C>>,
@@ -263,7 +265,7 @@ impl<C: Send + 'static> Runtime<C> {
         answer.recv().unwrap_or(Err(ChangeRefused::Stopped))
     }
 
-    /// Stops all lanes after their last call, and waits for them.
+    /// Stops all lanes after their last call, and waits for them, as dropping it does.
     pub fn shutdown(mut self) {
         self.stop();
     }
