@@ -53,6 +53,7 @@ pub struct NodeBuilder {
     log: LogConfig,
     kernel_steering: bool,
     pin: bool,
+    share_threads: bool,
     trace_every: u32,
     trace_files: Option<TraceFiles>,
     test_hooks: bool,
@@ -72,6 +73,7 @@ impl Default for NodeBuilder {
             log: LogConfig::default(),
             kernel_steering: true,
             pin: false,
+            share_threads: true,
             trace_every: 0,
             trace_files: None,
             test_hooks: false,
@@ -181,13 +183,21 @@ impl NodeBuilder {
 
     /// Whether lanes are pinned to cores, and look for work a moment longer before they sleep. Default: no, since an application
     /// may have better use for a core; a daemon pins.
-    ///
-    /// Lanes that are not pinned share threads with those of all such nodes of the process. They share nothing else, but one that
-    /// hangs, as in a waker that blocks, holds up those on its thread until they are given up with it and start again on another.
-    /// To pin a node is the only way to give its lanes threads of their own.
     #[must_use]
     pub fn pin(mut self, pin: bool) -> Self {
         self.pin = pin;
+        self
+    }
+
+    /// Whether lanes that are not pinned share threads with those of all such nodes of the process. Default: yes.
+    ///
+    /// Lanes of one node are on different threads as far as there are cores. Those of different nodes are on the same one for as long
+    /// as it has time to spare when they start, and stay there: that takes least of the processor, but nodes that become busy later
+    /// have one core between them. One that hangs, as in a waker that blocks, holds up those on its thread until they are given up
+    /// with it and start again on another. Where either matters, let lanes have threads of their own.
+    #[must_use]
+    pub fn share_threads(mut self, share: bool) -> Self {
+        self.share_threads = share;
         self
     }
 
@@ -249,8 +259,7 @@ impl NodeBuilder {
             kernel_steering: self.kernel_steering,
             log: data.as_ref().map(|data| (data.log(), self.log)),
             pin: self.pin,
-            // An application may run many nodes. A daemon's lanes have threads and cores of their own.
-            share_threads: !self.pin,
+            share_threads: self.share_threads && !self.pin,
             // To look for work a while before sleeping costs a core that only a lane with one of its own has to spare.
             spin: if self.pin { RuntimeConfig::default().spin } else { Duration::ZERO },
             traces_max: if self.trace_every == 0 { TRACED_DROPS_MAX } else { RuntimeConfig::default().traces_max },

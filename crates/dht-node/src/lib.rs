@@ -12,7 +12,8 @@
 //! ```
 //!
 //! A *lane* is an event loop that owns its socket, timers, log and state; a node is several lanes that share nothing. The lanes of
-//! all nodes of a process take turns on as many threads as there are cores, unless a node is [pinned](NodeBuilder::pin).
+//! all nodes of a process take turns on a few threads, unless a node is [pinned](NodeBuilder::pin) or
+//! [told not to](NodeBuilder::share_threads).
 //! What the DHT is lives in `tessera-dht`, how lanes work lives in `tessera-lanes`; this crate is the shell around both:
 //!
 //! - [`Node`] and [`NodeBuilder`]: the embeddable node; [`Call`] is what its methods return

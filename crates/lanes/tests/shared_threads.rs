@@ -30,6 +30,8 @@ enum Tell {
     Answer(Sender<ThreadId>),
     Panic,
     Wait(Receiver<()>),
+    /// Says that it begins, and waits.
+    Hold(Sender<()>, Receiver<()>),
     Pause(Duration),
     /// Waits, and then sends.
     WaitAndSend(Receiver<()>, std::net::SocketAddr),
@@ -48,6 +50,10 @@ impl Handler for Told {
             Tell::Answer(to) => drop(to.send(std::thread::current().id())),
             Tell::Panic => panic!("a lane was told to panic"),
             Tell::Wait(until) => drop(until.recv()),
+            Tell::Hold(begins, until) => {
+                let _ = begins.send(());
+                let _ = until.recv();
+            }
             Tell::Pause(time) => std::thread::sleep(time),
             Tell::WaitAndSend(until, to) => {
                 let _ = until.recv();
@@ -107,8 +113,12 @@ fn start(config: RuntimeConfig) -> Runtime<Tell> {
 
 /// The thread on which its lane has its turns.
 fn thread_of(runtime: &Runtime<Tell>) -> Option<ThreadId> {
+    thread_of_lane(runtime, LANE)
+}
+
+fn thread_of_lane(runtime: &Runtime<Tell>, lane: LaneIndex) -> Option<ThreadId> {
     let (to, from) = channel();
-    runtime.command(LANE, Tell::Answer(to)).ok()?;
+    runtime.command(lane, Tell::Answer(to)).ok()?;
     from.recv_timeout(PATIENCE).ok()
 }
 
@@ -148,13 +158,12 @@ fn cores() -> usize {
 }
 
 #[test]
-fn many_lanes_have_as_many_threads_as_there_are_cores_and_none_when_they_are_gone() {
+fn many_small_runtimes_have_one_thread_until_it_is_busy_and_none_when_they_are_gone() {
     let _alone = alone();
     let runtimes: Vec<_> = (0..24).map(|_| start(config())).collect();
-    let on: std::collections::BTreeSet<String> =
-        runtimes.iter().map(|runtime| format!("{:?}", thread_of(runtime).unwrap())).collect();
-    assert_eq!(on.len(), cores().min(24));
-    wait_for("lanes to have been opened", || threads() == (on.len(), 0));
+    let on = thread_of(&runtimes[0]);
+    assert!(runtimes.iter().all(|runtime| thread_of(runtime) == on));
+    wait_for("lanes to have been opened", || threads() == (1, 0));
     // A datagram from each to each, and back.
     for (n, from) in runtimes.iter().enumerate() {
         let (heard, hears) = channel();
@@ -167,11 +176,27 @@ fn many_lanes_have_as_many_threads_as_there_are_cores_and_none_when_they_are_gon
     let (to, from) = channel();
     runtimes[0].command(LANE, Tell::Later(to)).unwrap();
     from.recv_timeout(PATIENCE).unwrap();
+    // Where the others leave a newcomer no time, it is put elsewhere.
+    if cores() > 1 {
+        wait_for("a thread of those who come later", || {
+            let _ = runtimes[1].command(LANE, Tell::Pause(Duration::from_millis(50)));
+            thread_of(&start(config())) != on
+        });
+    }
     drop(runtimes);
     wait_for("the threads to end", || threads() == (0, 0));
     let late = start(config());
     assert!(thread_of(&late).is_some());
     assert_eq!(threads().0, 1);
+}
+
+#[test]
+fn lanes_of_one_runtime_have_different_threads_as_far_as_there_are_cores() {
+    let _alone = alone();
+    let (small, wide) = (start(config()), start(RuntimeConfig { lanes: cores() + 1, ..config() }));
+    let on: Vec<_> = (0..=cores()).map(|lane| thread_of_lane(&wide, LaneIndex(lane as u8))).collect();
+    assert_eq!(on.iter().map(|on| format!("{on:?}")).collect::<std::collections::BTreeSet<_>>().len(), cores());
+    assert_eq!([on[0], on[cores()]], [thread_of(&small); 2]);
 }
 
 #[test]
@@ -358,8 +383,7 @@ fn one_that_waits_for_its_disk_is_not_given_up_for_those_it_will_sit_beside() {
     let pipe = folder.join("lane-000.0000000001.log");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let bound = |ms| RuntimeConfig { stall_bound: Duration::from_millis(ms), ..config() };
-    // One on each thread, so that all of them are held up.
-    let hanging: Vec<_> = (0..cores()).map(|_| start(bound(800))).collect();
+    let hanging = [start(bound(800))];
     assert!(hanging.iter().all(|runtime| thread_of(runtime).is_some()));
     let log = Some((folder.clone(), tessera_lanes::wal::LogConfig::default()));
     let at_the_disk = start(RuntimeConfig { log, ..bound(300) });
@@ -447,8 +471,9 @@ fn a_runtime_dropped_by_a_lane_that_shares_its_thread_is_left_behind_and_does_no
     let on: Vec<_> = runtimes.iter().map(|runtime| thread_of(runtime).unwrap()).collect();
     let dropped = start(config());
     let beside = on.iter().position(|on| thread_of(&dropped) == Some(*on)).unwrap();
-    let (go_on, until) = channel();
-    runtimes[beside].command(LANE, Tell::Wait(until)).unwrap();
+    let ((begins, begun), (go_on, until)) = (channel(), channel());
+    runtimes[beside].command(LANE, Tell::Hold(begins, until)).unwrap();
+    begun.recv_timeout(PATIENCE).unwrap();
     // It waits for its turn, behind the one that waits for its end.
     let (to, never) = channel();
     dropped.command(LANE, Tell::Answer(to)).unwrap();

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver as Inbox, Sender};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ use crate::ring::bell::{Bell, PLACES, Places};
 use crate::runtime::buffers::{Buffers, Needs};
 use crate::runtime::lane_thread::Ending;
 use crate::runtime::turning::Next;
+use crate::runtime::workload::Workload;
 use crate::time::{LaneTime, micros};
 
 /// Sockets that have something, looked at in one round.
@@ -50,6 +51,8 @@ pub(super) struct Carrier {
     origin: Instant,
     /// When the turn under way began, in microseconds plus one; zero between rounds.
     turn_began: AtomicU64,
+    /// How much of its time the thread works, as it said last.
+    worked_percent: AtomicU8,
     arrivals: Sender<Arrival>,
 }
 
@@ -67,7 +70,13 @@ impl Carrier {
         let (bell, epoll) = (Arc::new(Bell::new()?), epoll::create(CreateFlags::CLOEXEC)?);
         epoll::add(&epoll, bell.fd(), EventData::new_u64(BELL), EventFlags::IN)?;
         let (sender, arrivals) = std::sync::mpsc::channel();
-        let carrier = Self { bell, origin: Instant::now(), turn_began: AtomicU64::new(0), arrivals: sender };
+        let carrier = Self {
+            bell,
+            origin: Instant::now(),
+            turn_began: AtomicU64::new(0),
+            worked_percent: AtomicU8::new(0),
+            arrivals: sender,
+        };
         Ok((carrier, Wheels { epoll, arrivals }))
     }
 
@@ -81,6 +90,11 @@ impl Carrier {
             0 => Duration::ZERO,
             began => self.origin.elapsed().saturating_sub(Duration::from_micros(began - 1)),
         }
+    }
+
+    /// How many of a hundred parts of its time the thread has worked lately.
+    pub(super) fn worked_percent(&self) -> u8 {
+        self.worked_percent.load(Ordering::Relaxed)
     }
 
     /// Gives turns to `arrival` from now on.
@@ -119,7 +133,8 @@ impl Carrier {
 
     /// Waits until somebody has something to do, and notes who.
     fn wait(&self, load: &mut Load, arrivals: &Inbox<Arrival>) {
-        let mut wait = load.next_due().map(|due| due.saturating_duration_since(Instant::now()));
+        let lies_down = Instant::now();
+        let mut wait = load.next_due().map(|due| due.saturating_duration_since(lies_down));
         if load.ready.is_empty() {
             self.bell.announce_sleep();
         }
@@ -131,7 +146,8 @@ impl Carrier {
             load.seat(place, arrival);
         }
         self.end_turns();
-        if load.ready.is_empty() {
+        let sleeps = load.ready.is_empty();
+        if sleeps {
             load.rest(LaneTime(micros(self.origin.elapsed())));
         } else {
             wait = Some(Duration::ZERO);
@@ -139,7 +155,11 @@ impl Carrier {
         load.look_at_sockets(wait, &self.bell);
         self.bell.rise();
         load.ready.add_all(self.bell.take_called());
-        load.note_due(Instant::now());
+        let risen = Instant::now();
+        load.note_due(risen);
+        if let Some(percent) = load.workload.note_sleep(if sleeps { lies_down } else { risen }, risen) {
+            self.worked_percent.store(percent, Ordering::Relaxed);
+        }
     }
 }
 
@@ -165,6 +185,7 @@ struct Load {
     buffers: Vec<Buffers>,
     /// How many it is.
     carried: usize,
+    workload: Workload,
 }
 
 struct Seated {
@@ -184,6 +205,7 @@ impl Load {
             ready: Places::default(),
             buffers: Vec::new(),
             carried: 0,
+            workload: Workload::new(Instant::now()),
         }
     }
 

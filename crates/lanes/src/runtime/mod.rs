@@ -18,6 +18,7 @@ mod settings;
 mod shared;
 mod supervisor;
 mod turning;
+mod workload;
 
 use std::any::Any;
 use std::io;

@@ -34,11 +34,12 @@ pub struct RuntimeConfig {
     pub pin: bool,
     /// The cores lanes are pinned to, in turn; `None` for all the process may use when the runtime starts.
     pub cores: Option<Vec<usize>>,
-    /// Whether lanes that are not pinned take turns with those of other runtimes of the process, on as many threads as it may use
-    /// cores, instead of having a thread each. Right where a process has many small runtimes: what one lane sends another then
-    /// costs no change of threads, and no lane needs a stack. Such lanes do not look for work before they sleep. A turn that takes
-    /// long holds up the others on its thread; one that takes longer than their `stall_bound` has them given up with it, to start
-    /// again on another thread.
+    /// Whether lanes that are not pinned take turns with those of other runtimes of the process, on at most as many threads as it
+    /// may use cores, instead of having a thread each. Right where a process has many small runtimes: what one lane sends another
+    /// then costs no change of threads, and no lane needs a stack. Lanes of one runtime are on different threads; those of
+    /// different runtimes are on the same one for as long as it has time to spare when they start, and stay there. Such lanes do not
+    /// look for work before they sleep. A turn that takes long holds up the others on its thread; one that takes longer than their
+    /// `stall_bound` has them given up with it, to start again on another thread.
     pub share_threads: bool,
     /// How long an idle lane looks for work before it sleeps. Zero if there are more lanes than cores.
     pub spin: Duration,

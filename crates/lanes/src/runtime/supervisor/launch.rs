@@ -43,7 +43,7 @@ where
             counters[place].clone()
         };
         let shares = self.config.share_threads && !self.config.pin;
-        let shared = shares.then(|| Place::take(self.home)).transpose()?;
+        let shared = shares.then(|| Place::take(self.home, place, self.config.stall_bound)).transpose()?;
         let bed = match &shared {
             Some(place) => place.bed(),
             None => self.means.bed(self.sockets.is_some())?,
