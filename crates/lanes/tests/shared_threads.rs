@@ -308,6 +308,28 @@ fn what_a_lane_wrote_before_it_panicked_is_sent_by_nobody() {
     }
 }
 
+#[test]
+fn what_a_lane_wrote_when_it_had_been_given_up_is_sent_by_nobody() {
+    let _alone = alone();
+    // They are patient, so that they are still there when the thread goes on.
+    let mut runtimes: Vec<_> = (0..2 * cores()).map(|_| start(config())).collect();
+    runtimes.push(start(RuntimeConfig { stall_bound: Duration::from_millis(100), ..config() }));
+    let given_up = runtimes.last().unwrap();
+    assert!(runtimes.iter().all(|runtime| thread_of(runtime).is_some()));
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (go_on, until) = channel();
+    given_up.command(LANE, Tell::WaitAndSend(until, client.local_addr().unwrap())).unwrap();
+    wait_for("a start elsewhere", || starts(given_up) >= 2);
+    drop(go_on);
+    wait_for("its predecessor to leave", || {
+        given_up.take_events().iter().any(|event| event.what.contains("came back and left"))
+    });
+    wait_for("a lane", || thread_of(given_up).is_some());
+    echoed_by_all(&client, &runtimes);
+    assert!(runtimes[..2 * cores()].iter().all(|runtime| starts(runtime) == 1));
+}
+
 /// Panics when it is told to, and again when it is dropped after that.
 struct Brittle(bool);
 

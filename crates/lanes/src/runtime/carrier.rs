@@ -430,7 +430,13 @@ mod tests {
         };
         let mut load = load();
         load.seat(3, fake(None, &says, turn));
-        (0..4).for_each(|_| load.turn(3));
+        let dues: Vec<bool> = (0..4)
+            .map(|_| {
+                load.turn(3);
+                load.next_due().is_some()
+            })
+            .collect();
+        assert_eq!(dues, [false, true, false, false], "only a sleeper is waited for");
         assert_eq!(said.try_iter().collect::<Vec<_>>(), ["turn", "turn", "rises", "turn", "turn", "Stopped"]);
         // A place may be called after somebody had it, and before.
         load.turn(3);
@@ -451,6 +457,18 @@ mod tests {
         load.turn(5);
         load.look_at_sockets(Some(Duration::ZERO), &bell);
         assert!(load.ready.is_empty(), "a thread would be woken for nobody, for ever");
+    }
+
+    #[test]
+    fn a_thread_that_was_woken_sleeps_again() {
+        let (bell, mut load) = (Bell::new().unwrap(), load());
+        epoll::add(&load.epoll, bell.fd(), EventData::new_u64(BELL), EventFlags::IN).unwrap();
+        bell.announce_sleep();
+        bell.call(9);
+        load.look_at_sockets(Some(PATIENCE), &bell);
+        assert_eq!((load.events.len(), load.ready.is_empty()), (1, true), "the bell is nobody's socket");
+        load.look_at_sockets(Some(Duration::ZERO), &bell);
+        assert!(load.events.is_empty(), "it would be woken for ever");
     }
 
     #[test]
