@@ -55,6 +55,8 @@ pub struct Lookup {
     alpha: usize,
     healthy: u8,
     in_flight: usize,
+    /// Records sent instead of questions, and not answered in time.
+    silent_writes: usize,
     started_ms: u64,
     deadline_ms: u64,
     radius: Distance,
@@ -79,6 +81,7 @@ impl Lookup {
             alpha: 0,
             healthy: 0,
             in_flight: 0,
+            silent_writes: 0,
             started_ms: 0,
             deadline_ms: 0,
             radius: Distance::ZERO,
@@ -109,6 +112,7 @@ impl Lookup {
         self.alpha = self.config.alpha_min;
         self.healthy = 0;
         self.in_flight = 0;
+        self.silent_writes = 0;
         self.started_ms = now_ms;
         self.deadline_ms = now_ms + config.budget_ms;
         self.radius = if config.widen { radius } else { Distance::ZERO };
@@ -209,10 +213,12 @@ impl Lookup {
         self.in_flight > 0
     }
 
-    /// How many were asked and have not been silent: those who answered, and those who still may.
+    /// How many have said, or may yet say, who is near, less one for each that was silent: what was said named somebody who is gone,
+    /// so that one more has to say whom it knows.
     #[must_use]
-    pub fn heard_or_waited_for(&self) -> usize {
-        usize::from(self.stats.requests.saturating_sub(self.stats.timeouts))
+    pub fn well_informed(&self) -> usize {
+        let silences = usize::from(self.stats.timeouts) + self.silent_writes;
+        (usize::from(self.stats.answers) + self.in_flight).saturating_sub(silences)
     }
 
     /// Whether what is written to a wanted candidate is not written in vain: nothing that will be said makes it less wanted.
@@ -367,6 +373,16 @@ impl Lookup {
         candidate.standing = if candidate.attempts < 2 { Standing::Silent } else { Standing::Dead };
     }
 
+    /// `from` did not answer in time to the record that it was sent instead of a question. To keep one may take longer than to
+    /// answer: it is asked a question, after all who have not been asked at all.
+    pub fn write_timed_out(&mut self, from: &NodeId) {
+        if let Some(at) = self.waiting(from) {
+            self.requeue(from);
+            self.silent_writes += 1;
+            self.frontier[at].writes = true;
+        }
+    }
+
     /// The request could not be sent; as if it had never been chosen, and it will not be again.
     pub fn unsendable(&mut self, from: &NodeId) {
         if let Some(at) = self.waiting(from) {
@@ -382,6 +398,7 @@ impl Lookup {
             self.in_flight -= 1;
             let candidate = &mut self.frontier[at];
             candidate.standing = if candidate.attempts < 2 { Standing::Fresh } else { Standing::Dead };
+            candidate.writes = false;
         }
     }
 

@@ -8,9 +8,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use net::{Disk, Net, Puppet, Stranger, identity};
+use tessera_contracts::point::{ContentId, Point as _};
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
-use tessera_dht::identity::Crypto as _;
+use tessera_dht::identity::{Crypto as _, PublicKey};
 use tessera_dht::lookup::LookupConfig;
 use tessera_dht::node::command::{Answer, Command, Written};
 use tessera_dht::node::config::NodeConfig;
@@ -213,4 +214,30 @@ fn a_write_that_runs_out_of_time_does_not_take_the_few_it_met_for_a_quorum() {
     assert_eq!((written.holders, written.has_quorum()), (11, false), "{written:?}");
     assert!((1..=4).contains(&written.acknowledged), "{written:?}");
     assert_eq!(written.silent, 11 - written.acknowledged, "{written:?}");
+}
+
+#[test]
+fn those_who_stand_in_for_nearer_ones_that_were_not_heard_in_time_are_no_quorum() {
+    let target = ContentId::of_immutable(b"near whom nobody knows");
+    let mut strangers: Vec<_> = (100..400).map(|n| identity(n).public_key()).collect();
+    strangers.sort_by_key(|key| key.node_id().distance_to(&target));
+    let contact = |(n, key): (usize, &PublicKey)| Contact { key: *key, addr: Addr::v4([10, 9, n as u8, 9], 4000) };
+    let list: Vec<u8> = strangers[..3].iter().enumerate().flat_map(|named| contact(named).to_wire()).collect();
+    // Twice that for a write: enough for two exchanges, and not for a timeout after the first.
+    let hurried = LookupConfig { k: 4, budget_ms: 30, widen: false, ..LookupConfig::default() };
+    let mut net = Net::of(5, &NodeConfig { lookup: hurried, ..NodeConfig::default() });
+    net.run_quietly(PERIOD_SECS * 1000);
+    let names: Puppet = Box::new(move |message, reply| match message {
+        Message::FindNode { .. } => {
+            reply(Message::Nodes { token: [Scope::EXACT.to_wire(); 16], contacts: Contacts::over(&list) });
+        }
+        Message::Store { .. } => reply(Message::Stored { closer: Contacts::default() }),
+        _ => {}
+    });
+    net.puppets.insert(2, names);
+    let written = put(&mut net, b"near whom nobody knows");
+    assert!(!written.has_quorum(), "{written:?}");
+    assert_eq!((written.holders, written.acknowledged, written.silent), (4, 1, 3), "the nearest four");
+    let holders = net.members.iter().filter(|member| !member.lanes[0].records().is_empty());
+    assert_eq!(holders.count(), 4, "all who answered hold it, and so does the writer; one is played");
 }

@@ -51,7 +51,7 @@ pub struct Candidate {
     pub answered_ms: u64,
     /// Asked before others, however far it is.
     pub(super) first: bool,
-    /// It was sent the record, not a question.
+    /// It was last sent the record, not a question; if it is fresh again, it did not answer in time.
     pub(super) writes: bool,
     /// Its round trip as known before the lookup.
     pub(super) srtt_ms: u16,

@@ -31,6 +31,14 @@ impl Lookup {
         nearest.filter(|candidate| candidate.standing != Standing::Answered).count()
     }
 
+    /// Whether a holder is one only because nearer ones have yet to answer: it is written to, but whoever looks for the target looks
+    /// for those.
+    #[must_use]
+    pub fn stands_in(&self, holder: &Candidate) -> bool {
+        let nearer = self.frontier.iter().take_while(|candidate| candidate.distance < holder.distance);
+        holder.distance > self.radius && nearer.filter(|candidate| candidate.may_be_there()).count() >= self.config.k
+    }
+
     /// How many more it would have to know of to have K that answered, or still may. Where nobody was silent it does not say: those
     /// who answer name others.
     #[must_use]
@@ -98,32 +106,37 @@ impl Lookup {
     }
 
     /// Slots of `path` still to be asked: those to be asked first, then nearest first the fresh ones among its share of the
-    /// K nearest or within the radius; then, if the lookup would end unsatisfied, silent ones there.
+    /// K nearest or within the radius, those that did not answer to a record after the others; then, if the lookup would end
+    /// unsatisfied, silent ones there.
     fn wanted(&self, path: u8) -> impl Iterator<Item = usize> + '_ {
         let share = self.config.k.div_ceil(self.config.paths);
         let on_path = move |candidate: &&Candidate| candidate.path == path;
         let first = move |candidate: &Candidate| candidate.first && candidate.standing == Standing::Fresh;
         let firsts = if self.has_first { &self.frontier[..] } else { &[] };
         let first = firsts.iter().enumerate().filter(move |(_, c)| first(c) && on_path(c));
-        let (mut rank, mut rank_of_all) = (0, 0);
-        let fresh = self.frontier.iter().enumerate().map_while(move |(at, candidate)| {
-            // They are sorted: whoever is beyond all three bounds is followed by nobody who is not.
-            if rank >= share && rank_of_all >= self.config.k && candidate.distance > self.radius {
-                return None;
-            }
-            if !candidate.may_be_there() {
-                return Some(None);
-            }
-            rank_of_all += 1;
-            if !on_path(&candidate) {
-                return Some(None);
-            }
-            rank += 1;
-            // Its share keeps a path going whatever the others found; the K nearest of all are wanted whoever found them.
-            let near = rank <= share || rank_of_all <= self.config.k || candidate.distance <= self.radius;
-            let wanted = candidate.standing == Standing::Fresh && near && !candidate.first;
-            Some(wanted.then_some((at, candidate)))
-        });
+        let fresh = move |did_not_answer: bool| {
+            let (mut rank, mut rank_of_all) = (0, 0);
+            let fresh = self.frontier.iter().enumerate().map_while(move |(at, candidate)| {
+                // They are sorted: whoever is beyond all three bounds is followed by nobody who is not.
+                if rank >= share && rank_of_all >= self.config.k && candidate.distance > self.radius {
+                    return None;
+                }
+                if !candidate.may_be_there() {
+                    return Some(None);
+                }
+                rank_of_all += 1;
+                if !on_path(&candidate) {
+                    return Some(None);
+                }
+                rank += 1;
+                // Its share keeps a path going whatever the others found; the K nearest of all are wanted whoever found them.
+                let near = rank <= share || rank_of_all <= self.config.k || candidate.distance <= self.radius;
+                let wanted = candidate.standing == Standing::Fresh && near && !candidate.first;
+                Some((wanted && candidate.writes == did_not_answer).then_some((at, candidate)))
+            });
+            fresh.flatten()
+        };
+        let again = core::iter::once(()).filter(|()| self.silent_writes > 0).flat_map(move |()| fresh(true));
         // Silent peers count only when nothing fresh is left, nothing is under way, and something is missing.
         let silent = core::iter::once(()).filter(|()| self.is_unsatisfied()).flat_map(move |()| {
             let mut rank = 0;
@@ -135,7 +148,7 @@ impl Lookup {
                 candidate.standing == Standing::Silent && rank <= share
             })
         });
-        first.chain(fresh.flatten()).chain(silent).map(|(at, _)| at)
+        first.chain(fresh(false)).chain(again).chain(silent).map(|(at, _)| at)
     }
 
     /// Whether what it is after is missing, or not all of it is there, with those who have answered so far.

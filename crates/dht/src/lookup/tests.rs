@@ -66,6 +66,58 @@ fn it_lacks_as_many_of_k_as_were_silent_and_only_then() {
 }
 
 #[test]
+fn a_record_that_was_not_answered_is_followed_by_a_question_after_all_who_were_never_asked() {
+    let config = LookupConfig { alpha_min: 1, alpha_max: 1, ..small() };
+    let mut lookup = started(config, Goal::Nodes, 0..4);
+    let is_slow = ask(&mut lookup, 0);
+    lookup.writes_to(&is_slow);
+    lookup.write_timed_out(&is_slow);
+    let asked: Vec<_> = (1..=4)
+        .map(|now| {
+            let id = ask(&mut lookup, now);
+            lookup.answered(now, &id, [0; 16], core::iter::empty());
+            id
+        })
+        .collect();
+    assert_eq!(asked.iter().position(|id| *id == is_slow), Some(3), "it is the nearest, and comes last");
+    assert_eq!(lookup.finished(5), Some(Finish::Exhausted));
+}
+
+#[test]
+fn for_each_that_is_silent_one_more_has_to_say_whom_it_knows() {
+    let config = LookupConfig { alpha_min: 8, ..small() };
+    let mut lookup = started(LookupConfig { k: 20, ..config }, Goal::Nodes, 0..10);
+    let asked: Vec<_> = (0..6).map(|_| ask(&mut lookup, 0)).collect();
+    assert_eq!(lookup.well_informed(), 6, "all of them may");
+    lookup.answered(10, &asked[0], [0; 16], core::iter::empty());
+    assert_eq!(lookup.well_informed(), 6, "one of them has");
+    lookup.timed_out(10, &asked[1]);
+    assert_eq!(lookup.well_informed(), 4);
+    lookup.writes_to(&asked[2]);
+    lookup.write_timed_out(&asked[2]);
+    assert_eq!(lookup.well_informed(), 2);
+    lookup.refused(&asked[3], ErrorCode::Busy);
+    assert_eq!(lookup.well_informed(), 1, "who refuses names nobody, and nobody named it in vain");
+}
+
+#[test]
+fn who_answers_from_farther_than_k_that_have_yet_to_stands_in_for_them() {
+    let config = LookupConfig { alpha_min: 8, ..small() };
+    let mut lookup = started(config, Goal::Nodes, 0..4);
+    let mut far: Vec<_> = (0..4).map(|_| ask(&mut lookup, 0)).collect();
+    far.sort_by_key(|id| id.distance_to(&ContentId::from_bytes(TARGET)));
+    let mut near: Vec<_> = (10..200).map(node).collect();
+    near.sort_by_key(|(id, _)| id.distance_to(&ContentId::from_bytes(TARGET)));
+    near.truncate(3);
+    far.iter().for_each(|id| assert!(lookup.answered(10, id, [0; 16], near.iter().copied())));
+    let stand_ins = |lookup: &Lookup| lookup.holders().filter(|holder| lookup.stands_in(holder)).count();
+    assert_eq!((lookup.unheard(), lookup.holders().count(), stand_ins(&lookup)), (3, 4, 3));
+    let silent = ask(&mut lookup, 10);
+    lookup.timed_out(20, &silent);
+    assert_eq!((lookup.unheard(), stand_ins(&lookup)), (2, 2), "nobody looks for who is gone");
+}
+
+#[test]
 fn finds_exactly_the_nearest_k_of_a_connected_network() {
     let all: Vec<_> = (0..300).map(node).collect();
     let near = |point: &NodeId, count: usize| {

@@ -220,9 +220,8 @@ impl<C: Crypto> LaneNode<C> {
         if self.is_current(at, generation) && self.operations[usize::from(at)].phase != Phase::Writing {
             let lookup = &mut self.operations[usize::from(at)].lookup;
             if stores {
-                // To keep a record may take longer than to answer a question: it is asked one.
                 self.tokens.forget(peer);
-                lookup.requeue(peer);
+                lookup.write_timed_out(peer);
             } else if asked == peer {
                 lookup.timed_out(now.mono_ms, peer);
                 if lookup.meets_silence() {

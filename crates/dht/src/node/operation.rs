@@ -58,6 +58,8 @@ pub(super) struct Holder {
     pub(super) contact: Contact,
     pub(super) token: Token,
     pub(super) acknowledged: bool,
+    /// It is written to, but what it says makes no quorum: nearer ones have yet to answer.
+    pub(super) stands_in: bool,
     pub(super) silences: u8,
     /// It asked not to be written to before.
     pub(super) resume_ms: u64,
@@ -70,6 +72,7 @@ impl Holder {
             contact: candidate.contact,
             token: candidate.token.unwrap_or_default(),
             acknowledged: candidate.had_result,
+            stands_in: false,
             silences: 0,
             resume_ms: 0,
         }
@@ -371,7 +374,7 @@ impl<C: Crypto> LaneNode<C> {
                 operation.phase = Phase::Writing;
                 if task == Task::Put && matches!(finish, Finish::OutOfTime | Finish::OutOfRequests) {
                     // It ended before it had met all who should hold the record: to count those it met would make a quorum of
-                    // however few they are.
+                    // however few they are, or however far.
                     let unheard = operation.lookup.unheard() as u16;
                     operation.written.holders += unheard;
                     operation.written.silent += unheard;
@@ -384,7 +387,8 @@ impl<C: Crypto> LaneNode<C> {
                     if candidate.token.is_none_or(|token| Scope::of_token(&token) > scope) {
                         continue;
                     }
-                    operation.holders.push(Holder::of(candidate));
+                    let stands_in = task == Task::Put && operation.lookup.stands_in(candidate);
+                    operation.holders.push(Holder { stands_in, ..Holder::of(candidate) });
                 }
                 if task == Task::Spread {
                     self.plan_spread(now, at);

@@ -5,7 +5,7 @@ use tessera_contracts::point::{ContentId, NodeId};
 use super::LaneNode;
 use super::ask::Purpose;
 use super::command::Answer;
-use super::operation::{Phase, Task};
+use super::operation::{Holder, Phase, Task};
 use super::outbox::Outbox;
 use super::publish::Pace;
 use crate::contact::Contact;
@@ -55,9 +55,10 @@ impl<C: Crypto> LaneNode<C> {
                 break;
             };
             operation.next_holder += 1;
-            operation.written.holders += 1;
-            if operation.holders[target].acknowledged {
-                operation.written.acknowledged += 1;
+            let Holder { acknowledged, stands_in, .. } = operation.holders[target];
+            operation.written.holders += u16::from(!stands_in);
+            if acknowledged {
+                operation.written.acknowledged += u16::from(!stands_in);
             } else {
                 self.send_store(now, at, target, 1, out);
             }
@@ -76,7 +77,7 @@ impl<C: Crypto> LaneNode<C> {
         if sent {
             operation.writes_in_flight += 1;
         } else {
-            operation.written.silent += 1;
+            operation.written.silent += u16::from(!holder.stands_in);
         }
     }
 
@@ -85,9 +86,10 @@ impl<C: Crypto> LaneNode<C> {
         let operation = &self.operations[usize::from(at)];
         let purpose = Purpose::Lookup { at, generation: operation.generation, peer: ask.id, stores: true };
         // The first few name everybody there is. Of as many as are asked at once, only somebody very near would be news, and
-        // the rest are not asked for more: whoever names contacts has to look for them.
+        // the rest are not asked for more: whoever names contacts has to look for them. Where those who were named are gone,
+        // it takes more to know who is left.
         let (few, more) = (self.config.lookup.alpha_min, self.config.lookup.alpha_max);
-        let closer_max = match operation.lookup.heard_or_waited_for() {
+        let closer_max = match operation.lookup.well_informed() {
             rank if rank <= few => CONTACTS_MAX,
             rank if rank <= more => CONTACTS_LATER,
             _ => 0,
@@ -141,7 +143,7 @@ impl<C: Crypto> LaneNode<C> {
         match message {
             Message::Stored { .. } => {
                 holder.acknowledged = true;
-                operation.written.acknowledged += 1;
+                operation.written.acknowledged += u16::from(!holder.stands_in);
             }
             Message::Announced { kept } => {
                 holder.acknowledged = true;
@@ -155,6 +157,7 @@ impl<C: Crypto> LaneNode<C> {
             Message::Error { code: ErrorCode::CookieRequired, .. } if attempt < 2 => {
                 self.resend(now, at, usize::from(target), batch, out);
             }
+            _ if holder.stands_in => {}
             Message::Error { code, .. } => operation.written.refuse(*code),
             _ => operation.written.refuse(ErrorCode::Malformed),
         }
@@ -181,7 +184,7 @@ impl<C: Crypto> LaneNode<C> {
         if attempt < 2 && holder.silences < 3 {
             self.resend(now, at, usize::from(target), batch, out);
         } else {
-            operation.written.silent += 1;
+            operation.written.silent += u16::from(!holder.stands_in);
         }
         self.pump_writes(now, at, out);
     }
