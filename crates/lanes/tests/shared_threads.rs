@@ -30,8 +30,6 @@ enum Tell {
     Answer(Sender<ThreadId>),
     Panic,
     Wait(Receiver<()>),
-    /// Says that it begins, and waits.
-    Hold(Sender<()>, Receiver<()>),
     Pause(Duration),
     /// Waits, and then sends.
     WaitAndSend(Receiver<()>, std::net::SocketAddr),
@@ -50,10 +48,6 @@ impl Handler for Told {
             Tell::Answer(to) => drop(to.send(std::thread::current().id())),
             Tell::Panic => panic!("a lane was told to panic"),
             Tell::Wait(until) => drop(until.recv()),
-            Tell::Hold(begins, until) => {
-                let _ = begins.send(());
-                let _ = until.recv();
-            }
             Tell::Pause(time) => std::thread::sleep(time),
             Tell::WaitAndSend(until, to) => {
                 let _ = until.recv();
@@ -493,9 +487,8 @@ fn a_runtime_dropped_by_a_lane_that_shares_its_thread_is_left_behind_and_does_no
     let on: Vec<_> = runtimes.iter().map(|runtime| thread_of(runtime).unwrap()).collect();
     let dropped = start(config());
     let beside = on.iter().position(|on| thread_of(&dropped) == Some(*on)).unwrap();
-    let ((begins, begun), (go_on, until)) = (channel(), channel());
-    runtimes[beside].command(LANE, Tell::Hold(begins, until)).unwrap();
-    begun.recv_timeout(PATIENCE).unwrap();
+    let (go_on, until) = channel();
+    runtimes[beside].command(LANE, Tell::Wait(until)).unwrap();
     // It waits for its turn, behind the one that waits for its end.
     let (to, never) = channel();
     dropped.command(LANE, Tell::Answer(to)).unwrap();
