@@ -3,7 +3,7 @@
 
 use std::net::UdpSocket;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,8 @@ enum Tell {
     /// Waits, and then sends.
     WaitAndSend(Receiver<()>, std::net::SocketAddr),
     SendAndPanic(std::net::SocketAddr),
-    Drop(Box<dyn std::any::Any + Send>, Sender<()>),
+    /// Says that it waits for what it is to drop, and that it has.
+    Drop(Receiver<Box<dyn std::any::Any + Send>>, Sender<()>),
     Send(std::net::SocketAddr, Vec<u8>),
     Hear(Sender<Vec<u8>>),
     Later(Sender<ThreadId>),
@@ -57,9 +58,10 @@ impl Handler for Told {
                 cx.send_datagram(to, b"ghost").unwrap();
                 panic!("a lane was told to panic");
             }
-            Tell::Drop(what, done) => {
-                drop(what);
-                done.send(()).unwrap();
+            Tell::Drop(what, says) => {
+                says.send(()).unwrap();
+                drop(what.recv().unwrap());
+                says.send(()).unwrap();
             }
             Tell::Send(to, bytes) => cx.send_datagram(to, &bytes).unwrap(),
             Tell::Hear(heard) => self.0 = Some(heard),
@@ -437,13 +439,14 @@ fn one_that_is_given_up_as_it_lies_down_is_not_heard_again() {
     client.set_nonblocking(true).unwrap();
     let here = client.local_addr().unwrap();
     /// A datagram makes it give itself a command, which it finds as it lies down if it is quick; with that it hangs.
-    struct Late(std::sync::Arc<std::sync::OnceLock<Runtime<Receiver<()>>>>, Hangs, std::net::SocketAddr);
-    type Hangs = std::sync::Arc<Mutex<Option<Receiver<()>>>>;
+    struct Late(Itself, Hangs, std::net::SocketAddr);
+    type Itself = Arc<OnceLock<Weak<Runtime<Receiver<()>>>>>;
+    type Hangs = Arc<Mutex<Option<Receiver<()>>>>;
     impl Handler for Late {
         type Command = Receiver<()>;
         fn on_datagram(&mut self, _: &mut Context, _: Datagram<'_>) {
             if let Some(until) = self.1.lock().unwrap().take() {
-                self.0.get().unwrap().command(LANE, until).unwrap();
+                self.0.get().unwrap().upgrade().unwrap().command(LANE, until).unwrap();
             }
         }
         fn on_command(&mut self, cx: &mut Context, until: Receiver<()>) {
@@ -451,14 +454,13 @@ fn one_that_is_given_up_as_it_lies_down_is_not_heard_again() {
             cx.send_datagram(self.2, b"ghost").unwrap();
         }
     }
-    let (itself, hangs) = (std::sync::Arc::new(std::sync::OnceLock::new()), Hangs::default());
+    let (itself, hangs) = (Itself::default(), Hangs::default());
     let (own, until) = (itself.clone(), hangs.clone());
     // However often it fails, it is back at once.
     let restart = RestartPolicy { delay_max: Duration::from_millis(1), ..config().restart };
     let watchful = RuntimeConfig { stall_bound: Duration::from_millis(50), restart, ..config() };
-    let started = Runtime::start(watchful, move |_| Late(own.clone(), until.clone(), here)).unwrap();
-    itself.set(started).unwrap_or_else(|_| unreachable!("it is set once"));
-    let runtime = itself.get().unwrap();
+    let runtime = Arc::new(Runtime::start(watchful, move |_| Late(own.clone(), until.clone(), here)).unwrap());
+    itself.set(Arc::downgrade(&runtime)).unwrap();
     let starts = || runtime.snapshot().lanes[0].total("incarnations");
     for _ in 0..30 {
         wait_for("a lane", || runtime.is_settled());
@@ -476,8 +478,6 @@ fn one_that_is_given_up_as_it_lies_down_is_not_heard_again() {
         });
         assert!(client.recv(&mut [0; 16]).is_err(), "a lane that was given up is heard");
     }
-    // It owns itself by what makes its handlers.
-    std::mem::forget(itself);
 }
 
 #[test]
@@ -487,15 +487,14 @@ fn a_runtime_dropped_by_a_lane_that_shares_its_thread_is_left_behind_and_does_no
     let on: Vec<_> = runtimes.iter().map(|runtime| thread_of(runtime).unwrap()).collect();
     let dropped = start(config());
     let beside = on.iter().position(|on| thread_of(&dropped) == Some(*on)).unwrap();
-    let (go_on, until) = channel();
-    runtimes[beside].command(LANE, Tell::Wait(until)).unwrap();
+    let ((give, what), (says, said)) = (channel::<Box<dyn std::any::Any + Send>>(), channel());
+    runtimes[beside].command(LANE, Tell::Drop(what, says)).unwrap();
+    said.recv_timeout(PATIENCE).unwrap();
     // It waits for its turn, behind the one that waits for its end.
     let (to, never) = channel();
     dropped.command(LANE, Tell::Answer(to)).unwrap();
-    let (done, is_done) = channel();
-    runtimes[beside].command(LANE, Tell::Drop(Box::new(dropped), done)).unwrap();
-    drop(go_on);
-    is_done.recv_timeout(PATIENCE).unwrap();
+    give.send(Box::new(dropped)).unwrap();
+    said.recv_timeout(PATIENCE).unwrap();
     assert!(thread_of(&runtimes[beside]).is_some());
     assert!(never.recv_timeout(PATIENCE).is_err(), "whoever dropped it relies on its end");
 }
