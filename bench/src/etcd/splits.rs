@@ -1,8 +1,9 @@
 //! Splits with 100,000 shards in place, beside the transaction that a split was counted at (13 compares and 20 writes), and
 //! beside the floor: the very transactions of splits, made before and sent by the bare client.
 //!
-//! What the floor takes longer than the counted transaction is what the protocol writes; what splits take longer than the
-//! floor is this backend's own code.
+//! Splits side by side share requests, as all operations do; raw transactions cannot. So there is also the figure of splits
+//! that are sent one by one, and it is those that are set beside the floor: what the floor takes longer than the counted
+//! transaction is what the protocol writes; what they take longer than the floor is this backend's own code.
 //!
 //! Shards have to be acquired before they can be split, and a server feels such a burst of writes for another tenth of a
 //! second: until it has put them away, it copies them for every transaction. So each sample, of either side, begins behind
@@ -23,7 +24,7 @@ use tessera_coordination_etcd::kv::{Compare, CompareTarget, Keys, Kv, KvError, K
 use tessera_coordination_etcd::test_support::{Gate, Gated};
 use tessera_coordination_etcd::{AsyncEtcdCoordinator, EtcdConfig};
 
-use super::{Bench, LASTING, RUN, TENANT, soon};
+use super::{Bench, LASTING, RUN, TENANT, alone, soon};
 use crate::harness::{Figure, Pair};
 
 /// Shards that are there while others are split. Fewer where a test only looks whether the figure runs.
@@ -48,16 +49,24 @@ pub(super) fn figures() -> Vec<Figure> {
             "etcd/split-8-x8",
             "8 splits by 8 with 100,000 shards in place beside 8 raw transactions of 13 compares and 20 puts, as large",
             || {
-                let crowd = crowded();
+                let crowd = crowded(EtcdConfig::default());
                 let (splits, refill) = splitting(&crowd);
                 Pair::new(splits, counted(&crowd.bench)).refilled(ROUNDS_MAX, refill).refilled_alike(burst(&crowd))
             },
-        ),
+        )
+        // Two hundredths are to be told.
+        .more(2),
+        Figure::cost("etcd/split-8-x8-alone", "the same with a request for each split", || {
+            let crowd = crowded(alone());
+            let (splits, refill) = splitting(&crowd);
+            Pair::new(splits, counted(&crowd.bench)).refilled(ROUNDS_MAX, refill).refilled_alike(burst(&crowd))
+        })
+        .more(2),
         Figure::cost(
             "etcd/split-8-x8-own-code",
-            "the same beside the very same transactions, made before and sent by the bare client",
+            "8 splits by 8, a request for each, beside the very same transactions, made before and sent by the bare client",
             || {
-                let crowd = crowded();
+                let crowd = crowded(alone());
                 let (splits, refill) = splitting(&crowd);
                 let (floor, make) = floor(&crowd.bench);
                 Pair::new(splits, floor).refilled(ROUNDS_AHEAD, refill).refilled_alike(both(make, burst(&crowd)))
@@ -67,7 +76,7 @@ pub(super) fn figures() -> Vec<Figure> {
             "etcd/split-8-x8-floor",
             "the very transactions of 8 splits, made before and sent by the bare client, beside 8 of 13 compares and 20 puts",
             || {
-                let crowd = crowded();
+                let crowd = crowded(alone());
                 let (floor, make) = floor(&crowd.bench);
                 Pair::new(floor, counted(&crowd.bench))
                     .refilled(ROUNDS_AHEAD, both(make, burst(&crowd)))
@@ -81,15 +90,20 @@ pub(super) fn figures() -> Vec<Figure> {
 struct Crowd {
     bench: Arc<Bench>,
     next: AtomicU64,
+    runs: AtomicU64,
 }
 
 impl Crowd {
-    /// Acquires so many, all of one run.
+    /// Acquires so many, all of one run; when all are used up, of a new one.
     fn acquire(&self, wanted: u64) -> Vec<Lease> {
         let next = self.next.load(Ordering::Relaxed);
         let first = if next % ROOTS + wanted > ROOTS { next.next_multiple_of(ROOTS) } else { next };
         self.next.store(first + wanted, Ordering::Relaxed);
         let run = RunId::new(if first < ROOTS { RUN.get() } else { MADE_OF.get() + first / ROOTS });
+        if run.get() > self.runs.load(Ordering::Relaxed) {
+            self.bench.register(run, ROOTS, LASTING);
+            self.runs.store(run.get(), Ordering::Relaxed);
+        }
         self.bench.acquire(run, first % ROOTS + 1..=first % ROOTS + wanted)
     }
 }
@@ -107,7 +121,7 @@ fn both(mut first: impl FnMut(u64), mut then: impl FnMut(u64)) -> impl FnMut(u64
     }
 }
 
-fn crowded() -> Arc<Crowd> {
+fn crowded(config: EtcdConfig) -> Arc<Crowd> {
     let room = 100 * CROWD;
     // Nobody beats for the session of the one that makes transactions, so it outlasts the figure.
     let lasting = Duration::from_millis(LASTING);
@@ -116,10 +130,11 @@ fn crowded() -> Arc<Crowd> {
         shards_total_max: room,
         session_ttl: lasting,
         session_ttl_min: lasting,
-        ..EtcdConfig::default()
+        ..config
     });
-    (1..=CROWD / ROOTS).for_each(|run| bench.register(RunId::new(run), ROOTS, LASTING));
-    Arc::new(Crowd { bench: Arc::new(bench), next: AtomicU64::new(0) })
+    let runs = CROWD / ROOTS;
+    (1..=runs).for_each(|run| bench.register(RunId::new(run), ROOTS, LASTING));
+    Arc::new(Crowd { bench: Arc::new(bench), next: AtomicU64::new(0), runs: AtomicU64::new(runs) })
 }
 
 async fn split<K: Kv + Clone>(coordinator: &mut AsyncEtcdCoordinator<K>, lease: &Lease) -> bool {

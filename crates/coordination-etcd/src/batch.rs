@@ -12,11 +12,19 @@
 //! the same answer, one that lost in a batch in the next.
 //!
 //! etcd's rules shape a batch: one subject (shard) at most once, since a key may be written once per transaction and
-//! compares do not see a sibling's writes; and no more operations or bytes than one request may carry.
+//! compares do not see a sibling's writes; and no more operations or bytes than one request may carry. Where operations of
+//! different subjects may meet on a key all the same, as splits do on counters, those that do go in different batches
+//! ([`touched`]).
+//!
+//! Operations that write much have a batcher with other limits ([`BatchLimits::of_large`]). A server copies what it has
+//! not yet put away for every transaction, large or small, so few of them together save it much; but all together would leave
+//! it idle while their authors prepare the next ones.
 //!
 //! There is no task behind this. The first to arrive sends for the others and then appoints an heir among those who wait,
 //! so it runs under any executor. If a sender's future is dropped, the operations it had sent are ambiguous to their
 //! authors, those that still wait get a new sender, and nobody hangs.
+
+mod touched;
 
 use core::future::poll_fn;
 use core::task::Poll;
@@ -26,6 +34,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
+use self::touched::Touched;
 use crate::config::EtcdConfig;
 use crate::kv::{Compare, Fate, Kv, KvError, KvErrorKind, Moment, Op, OpResponse, Txn, TxnResponse};
 
@@ -42,8 +51,14 @@ pub struct BatchLimits {
     pub in_flight_max: usize,
     /// How many operations must wait before another batch goes out beside one under way.
     pub company_min: usize,
+    /// Whether operations of different subjects may touch the same keys, and are to be kept apart then.
+    pub may_meet: bool,
 }
 
+/// Large operations that share a request.
+const LARGE_OPS_MAX: usize = 8;
+/// Requests of large operations under way: one that the server works on, and one that is on its way.
+const LARGE_IN_FLIGHT_MAX: usize = 2;
 /// Of the operations that fit a batch, the share that must wait before it is sent beside another.
 const COMPANY: usize = 4;
 
@@ -55,6 +70,26 @@ impl From<&EtcdConfig> for BatchLimits {
             bytes_max: config.request_bytes_max,
             in_flight_max: config.batches_in_flight_max,
             company_min: config.batch_ops_max.div_ceil(COMPANY),
+            may_meet: false,
+        }
+    }
+}
+
+impl BatchLimits {
+    /// For operations that write much, and count what they write: few share a request, and a second request waits for no
+    /// company.
+    #[must_use]
+    pub fn of_large(config: &EtcdConfig) -> Self {
+        let all = Self::from(config);
+        if all.ops_max == 1 {
+            return all;
+        }
+        Self {
+            ops_max: all.ops_max.min(LARGE_OPS_MAX),
+            in_flight_max: all.in_flight_max.min(LARGE_IN_FLIGHT_MAX),
+            company_min: 1,
+            may_meet: true,
+            ..all
         }
     }
 }
@@ -180,6 +215,7 @@ impl<K: Kv> Batcher<K> {
         queue.heir = None;
         let mut batch: Vec<Waiting> = Vec::new();
         let mut subjects: HashSet<Bytes> = HashSet::new();
+        let mut touched = Touched::default();
         let (mut largest, mut bytes) = (0, 0);
         let mut index = 0;
         while index < queue.waiting.len() && batch.len() < self.limits.ops_max {
@@ -188,9 +224,9 @@ impl<K: Kv> Batcher<K> {
             let total = bytes + candidate.txn.bytes_estimated();
             let fits = batch.is_empty()
                 || (batch.len() + 1 + widest <= self.limits.txn_ops_max && total <= self.limits.bytes_max);
-            if !fits || !subjects.insert(candidate.subject.clone()) {
-                // Later operations of the same subject keep their order behind it; others may overtake.
-                subjects.insert(candidate.subject.clone());
+            // Later operations of the same subject keep their order behind one that is left; others may overtake.
+            let is_first = subjects.insert(candidate.subject.clone());
+            if !fits || !is_first || (self.limits.may_meet && !touched.take_in(&candidate.txn)) {
                 index += 1;
                 continue;
             }

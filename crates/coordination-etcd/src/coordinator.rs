@@ -49,6 +49,7 @@ use crate::batch::{BatchLimits, Batcher};
 use crate::client::EtcdClient;
 use crate::codec::CodecError;
 use crate::config::{ConfigError, EtcdConfig};
+use crate::counters::STRIPES;
 use crate::keyspace::Keyspace;
 use crate::kv::{Kv, KvError, KvErrorKind, Moment};
 use crate::retry::{RetryPolicy, Retrying};
@@ -62,6 +63,8 @@ pub struct AsyncEtcdCoordinator<K> {
 struct Inner<K> {
     kv: Retrying<K>,
     batcher: Batcher<Retrying<K>>,
+    /// For operations that write much.
+    batcher_of_large: Batcher<Retrying<K>>,
     sessions: Sessions<Retrying<K>>,
     space: Keyspace,
     config: EtcdConfig,
@@ -70,6 +73,8 @@ struct Inner<K> {
     claims: Mutex<Claims>,
     /// Held while a claim looks for candidates, so that claims that come together look once.
     looking: tokio::sync::Mutex<()>,
+    /// Splits under way: as many as there are stripes to count them on.
+    split_turns: tokio::sync::Semaphore,
     hints: Mutex<Hints>,
     standings: Mutex<Standings>,
     /// Set once the namespace was seen to hold no runs of another layout.
@@ -109,11 +114,13 @@ impl<K: Kv + Clone> AsyncEtcdCoordinator<K> {
         Ok(Self {
             inner: Arc::new(Inner {
                 batcher: Batcher::new(kv.clone(), BatchLimits::from(&config)),
+                batcher_of_large: Batcher::new(kv.clone(), BatchLimits::of_large(&config)),
                 sessions: Sessions::new(kv.clone(), config.session_ttl_min, config.session_ttl, config.attempt_timeout),
                 cache: Mutex::new(Cache::default()),
                 tallies: Mutex::new(Tallies::new(&space, &config)),
                 claims: Mutex::default(),
                 looking: tokio::sync::Mutex::default(),
+                split_turns: tokio::sync::Semaphore::new(STRIPES),
                 hints: Mutex::default(),
                 standings: Mutex::default(),
                 layout_is_alone: AtomicBool::default(),

@@ -13,7 +13,14 @@ const FAR: Moment = Moment(Duration::from_secs(1_000));
 
 fn batcher(in_flight_max: usize) -> (SimKv, Batcher<SimKv>) {
     let kv = SimKv::new(1);
-    let limits = BatchLimits { ops_max: 64, txn_ops_max: 128, bytes_max: 1_000_000, in_flight_max, company_min: 16 };
+    let limits = BatchLimits {
+        ops_max: 64,
+        txn_ops_max: 128,
+        bytes_max: 1_000_000,
+        in_flight_max,
+        company_min: 16,
+        may_meet: false,
+    };
     (kv.clone(), Batcher::new(kv, limits))
 }
 
@@ -222,4 +229,59 @@ fn operations_that_share_no_request_wait_for_room_only_and_one_given_up_makes_ro
     assert!(run_all(calls).iter().all(|answer| answer.as_ref().is_ok_and(|answer| answer.succeeded)));
     assert_eq!(kv.calls() - before, 10);
     assert_eq!(batcher.lock().in_flight, 0);
+}
+
+/// Adds to a counter that many share, and writes a key of its own.
+fn counted(key: &str, stripe: &str) -> Txn {
+    Txn {
+        compares: vec![Compare::absent(key.to_owned()), Compare::absent(stripe.to_owned()), Compare::absent("guard")],
+        success: vec![Op::put(key.to_owned(), "v"), Op::put(stripe.to_owned(), "1")],
+        failure: vec![],
+    }
+}
+
+#[test]
+fn large_operations_share_requests_and_those_that_would_meet_on_a_key_do_not() {
+    let kv = SimKv::new(1);
+    let batcher = Batcher::new(kv.clone(), BatchLimits::of_large(&EtcdConfig::default()));
+    let shared = |stripes: [&'static str; 4]| {
+        let before = kv.calls();
+        let keys =
+            stripes.iter().enumerate().map(|(at, stripe)| (format!("{before}/{at}"), format!("{before}/{stripe}")));
+        let calls = keys.map(|(key, stripe)| batcher.submit(key.clone().into(), counted(&key, &stripe), FAR));
+        let won = run_all(calls.collect()).into_iter().map(|answer| answer.expect("answered").succeeded).collect();
+        (won, kv.calls() - before)
+    };
+    let all: (Vec<bool>, u64) = (vec![true; 4], 1);
+    assert_eq!(shared(["s0", "s1", "s2", "s3"]), all);
+    // The second finds what the first has written, as it would if each were alone.
+    assert_eq!(shared(["s0", "s0", "s1", "s2"]), (vec![true, false, true, true], 2));
+}
+
+#[test]
+fn two_requests_of_large_operations_are_under_way_and_the_next_takes_all_who_wait() {
+    let kv = SimKv::new(1);
+    let batcher = Batcher::new(kv.clone(), BatchLimits::of_large(&EtcdConfig::default()));
+    let mut context = Context::from_waker(Waker::noop());
+    let keys: Vec<String> = (0..6).map(|n| format!("k{n}")).collect();
+    let mut calls: Vec<_> =
+        keys.iter().map(|key| Box::pin(batcher.submit(key.clone().into(), put_once(key), FAR))).collect();
+    let mut under_way = Vec::new();
+    for call in &mut calls {
+        // Once to let others speak, once to send.
+        assert!(call.as_mut().poll(&mut context).is_pending() && call.as_mut().poll(&mut context).is_pending());
+        let queue = batcher.lock();
+        under_way.push((queue.in_flight, queue.waiting.len()));
+    }
+    assert_eq!(under_way, [(1, 0), (2, 0), (2, 1), (2, 2), (2, 3), (2, 4)]);
+    let answers = run_all(calls);
+    assert!(answers.iter().all(Result::is_ok));
+    assert_eq!(kv.calls(), 3);
+}
+
+#[test]
+fn where_nothing_is_to_be_shared_large_operations_share_nothing_either() {
+    let config = EtcdConfig { batch_ops_max: 1, batches_in_flight_max: 7, ..EtcdConfig::default() };
+    let limits = BatchLimits::of_large(&config);
+    assert_eq!((limits.ops_max, limits.in_flight_max, limits.company_min), (1, 7, 1));
 }

@@ -13,8 +13,8 @@ use crate::codec::{HotView, OwnerPart};
 use crate::keyspace::{Keyspace, ShardIndex};
 use crate::kv::{Compare, EtcdLeaseId, Fate, Kv, Moment, Op, OpResponse, Revision, Txn, TxnResponse};
 
-/// Writes from which on a transaction gains nothing by company: what a request costs is then its own work, and sharing one
-/// only makes all wait for all.
+/// Writes from which on a transaction shares requests with few others: what a request costs is then mostly its own work, and
+/// many together only make all wait for all.
 const LARGE_OPS: usize = 12;
 
 /// What a transaction proves about the shard's owner key, beside the revisions of run and record.
@@ -131,7 +131,7 @@ impl<'s> Transition<'s> {
 }
 
 impl<K: Kv> Inner<K> {
-    /// Stores a transition, in whichever batch it fits or by itself if it is large, and says what became of it.
+    /// Stores a transition, in whichever batch it fits, and says what became of it.
     pub(super) async fn commit(
         &self,
         operation: &'static str,
@@ -146,7 +146,7 @@ impl<K: Kv> Inner<K> {
         let answer = if txn.success.len() >= LARGE_OPS {
             // As in a batch: what only a loser wants to read is not on the way of every winner.
             txn.failure.clear();
-            self.kv.txn(txn, deadline).await
+            self.batcher_of_large.submit(before.paths.hot.clone(), txn, deadline).await
         } else {
             self.batcher.submit(before.paths.hot.clone(), txn, deadline).await
         };

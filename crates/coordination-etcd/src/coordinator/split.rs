@@ -85,6 +85,9 @@ impl<K: Kv> Inner<K> {
     ) -> Result<Done<IdempotentOutcome<T>>, SplitError> {
         let deadline = self.deadline();
         let key = lease.key();
+        // Two that write the same stripe of a counter would only make each other lose. Who waits here waits for calls that
+        // began before it and end by their deadlines, so it ends by its own.
+        let _turn = self.split_turns.acquire().await;
         let mut stored: StoredShard = self.known::<SplitError>(operation, tenant, key, deadline).await?;
         let mut tally = self.tally(operation, tenant, deadline).await?;
         let mut tally_is_fresh = false;
@@ -97,7 +100,7 @@ impl<K: Kv> Inner<K> {
                     continue;
                 }
                 Err(SplitError::LimitExceeded(_)) if !tally_is_fresh => {
-                    tally = self.fresh_tally(operation, tenant, deadline).await?;
+                    tally = self.refreshed_tally(operation, tenant, tally, deadline).await?;
                     tally_is_fresh = true;
                     continue;
                 }
@@ -134,7 +137,7 @@ impl<K: Kv> Inner<K> {
                     stored = *fresh.ok_or(AccessRefused::ShardNotFound { key })?;
                 }
             }
-            tally = self.fresh_tally(operation, tenant, deadline).await?;
+            tally = self.refreshed_tally(operation, tenant, tally, deadline).await?;
             tally_is_fresh = true;
             self.breathe(attempt).await;
         }

@@ -96,13 +96,13 @@ impl Tallies {
         Some(Tally { all: self.all.clone(), of_tenant, limits: self.limits, taken })
     }
 
-    fn unseen(&self, tenant: TenantId) -> Tally {
+    fn unseen(&self, tenant: TenantId, taken: StripeTaken) -> Tally {
         let paths = from_fn(|key| self.space.count_of(tenant, stripe_of(key)).into());
         Tally {
             all: self.all.clone(),
             of_tenant: Counter::unseen(LimitScope::Tenant, self.limits.per_tenant_max, paths),
             limits: self.limits,
-            taken: StripeTaken::new(&self.stripes),
+            taken,
         }
     }
 
@@ -170,7 +170,29 @@ impl<K: Kv> Inner<K> {
         tenant: TenantId,
         deadline: Moment,
     ) -> Result<Tally, InfraError> {
-        let mut tally = lock(&self.tallies).unseen(tenant);
+        let taken = StripeTaken::new(&lock(&self.tallies).stripes);
+        self.read_tally(operation, tenant, taken, deadline).await
+    }
+
+    /// The same, for an operation that has lost a race: it keeps its stripe, since each other one may be somebody's.
+    pub(super) async fn refreshed_tally(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        stale: Tally,
+        deadline: Moment,
+    ) -> Result<Tally, InfraError> {
+        self.read_tally(operation, tenant, stale.taken, deadline).await
+    }
+
+    async fn read_tally(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        taken: StripeTaken,
+        deadline: Moment,
+    ) -> Result<Tally, InfraError> {
+        let mut tally = lock(&self.tallies).unseen(tenant, taken);
         let known = tally.all.newest();
         let mut reads = tally.all.reads();
         reads.extend(tally.of_tenant.reads());
