@@ -11,10 +11,9 @@
 //! operation wants to read if its compares fail is left out as well, and read for it then: a lone operation hears it in
 //! the same answer, one that lost in a batch in the next.
 //!
-//! etcd's rules shape a batch: one subject (shard) at most once, since a key may be written once per transaction and
-//! compares do not see a sibling's writes; and no more operations or bytes than one request may carry. Where operations of
-//! different subjects may meet on a key all the same, as splits do on counters, those that do go in different batches
-//! ([`touched`]).
+//! etcd's rules shape a batch: a key may be written once per transaction, and compares do not see a sibling's writes. So each
+//! subject (shard) is in it at most once, and operations that meet on another key all the same, as splits do on counters, go
+//! in different batches ([`touched`]). And it has no more operations or bytes than one request may carry.
 //!
 //! Operations that write much have a batcher with other limits ([`BatchLimits::of_large`]). A server copies what it has
 //! not yet put away for every transaction, large or small, so few of them together save it much; but all together would leave
@@ -22,7 +21,9 @@
 //!
 //! There is no task behind this. The first to arrive sends for the others and then appoints an heir among those who wait,
 //! so it runs under any executor. If a sender's future is dropped, the operations it had sent are ambiguous to their
-//! authors, those that still wait get a new sender, and nobody hangs.
+//! authors, those that still wait get a new sender, and nobody hangs; nor does anybody behind a sender that is neither polled
+//! nor dropped, longer than until its own deadline. A batch has the time of whoever has least; if that was too little and
+//! nothing was applied, the others are sent again.
 
 mod touched;
 
@@ -36,7 +37,7 @@ use tokio::sync::oneshot;
 
 use self::touched::Touched;
 use crate::config::EtcdConfig;
-use crate::kv::{Compare, Fate, Kv, KvError, KvErrorKind, Moment, Op, OpResponse, Txn, TxnResponse};
+use crate::kv::{Compare, Fate, Kv, KvError, KvErrorKind, Moment, Op, OpResponse, Txn, TxnResponse, by_deadline};
 
 /// What one batch may hold, and how many may be under way.
 #[derive(Clone, Copy, Debug)]
@@ -51,8 +52,6 @@ pub struct BatchLimits {
     pub in_flight_max: usize,
     /// How many operations must wait before another batch goes out beside one under way.
     pub company_min: usize,
-    /// Whether operations of different subjects may touch the same keys, and are to be kept apart then.
-    pub may_meet: bool,
 }
 
 /// Large operations that share a request.
@@ -70,14 +69,12 @@ impl From<&EtcdConfig> for BatchLimits {
             bytes_max: config.request_bytes_max,
             in_flight_max: config.batches_in_flight_max,
             company_min: config.batch_ops_max.div_ceil(COMPANY),
-            may_meet: false,
         }
     }
 }
 
 impl BatchLimits {
-    /// For operations that write much, and count what they write: few share a request, and a second request waits for no
-    /// company.
+    /// For operations that write much: few share a request, and a second request waits for no company.
     #[must_use]
     pub fn of_large(config: &EtcdConfig) -> Self {
         let all = Self::from(config);
@@ -88,7 +85,6 @@ impl BatchLimits {
             ops_max: all.ops_max.min(LARGE_OPS_MAX),
             in_flight_max: all.in_flight_max.min(LARGE_IN_FLIGHT_MAX),
             company_min: 1,
-            may_meet: true,
             ..all
         }
     }
@@ -125,8 +121,16 @@ struct Waiting {
 enum Told {
     /// Send the next batch yourself.
     Lead,
-    /// Another sent yours; this is your answer.
+    /// Another sent yours.
+    Sent(Sent),
+}
+
+/// What became of an operation in a batch.
+#[derive(Debug)]
+enum Sent {
     Answer(Result<TxnResponse, KvError>),
+    /// Nothing: the time of another was up, and it is to be sent again.
+    Again(Txn),
 }
 
 impl<K: Kv> Batcher<K> {
@@ -139,12 +143,22 @@ impl<K: Kv> Batcher<K> {
     ///
     /// # Errors
     /// As the store's; an error of the batch is that of each of its operations.
-    pub async fn submit(&self, subject: Bytes, txn: Txn, deadline: Moment) -> Result<TxnResponse, KvError> {
+    pub async fn submit(&self, subject: Bytes, mut txn: Txn, deadline: Moment) -> Result<TxnResponse, KvError> {
         if self.limits.ops_max == 1 && self.take_slot() {
             // Nothing is shared and nobody waits: no more than sending it.
             let _slot = Slot { batcher: self };
             return self.kv.txn(txn, deadline).await;
         }
+        // Whoever had too little time is not there again, so this ends.
+        loop {
+            match self.submit_once(subject.clone(), txn, deadline).await {
+                Sent::Answer(answer) => return answer,
+                Sent::Again(own) => txn = own,
+            }
+        }
+    }
+
+    async fn submit_once(&self, subject: Bytes, txn: Txn, deadline: Moment) -> Sent {
         let (tell, told) = oneshot::channel();
         let (ticket, leads) = {
             let mut queue = self.lock();
@@ -162,20 +176,28 @@ impl<K: Kv> Batcher<K> {
             (ticket, leads)
         };
         let place = Place { batcher: self, ticket };
-        let answer = if leads {
+        let sent = if leads {
             self.lead(ticket).await
         } else {
-            match told.await {
-                Ok(Told::Lead) => self.lead(ticket).await,
-                Ok(Told::Answer(answer)) => answer,
-                Err(_sender_gone) => Err(KvError::ambiguous(
+            match by_deadline(&self.kv, deadline, told).await {
+                Some(Ok(Told::Lead)) => self.lead(ticket).await,
+                Some(Ok(Told::Sent(sent))) => sent,
+                Some(Err(_sender_gone)) => Sent::Answer(Err(KvError::ambiguous(
                     KvErrorKind::Transport,
                     "the call that carried this operation was cancelled before its answer came",
-                )),
+                ))),
+                None => Sent::Answer(Err(self.too_late(ticket))),
             }
         };
         drop(place);
-        answer
+        sent
+    }
+
+    /// What is known of an operation whose time is up while its author waits for others.
+    fn too_late(&self, ticket: u64) -> KvError {
+        let waits = self.lock().waiting.iter().any(|waiting| waiting.ticket == ticket);
+        let fate = if waits { Fate::Unsent } else { Fate::Ambiguous };
+        KvError::new(fate, KvErrorKind::Deadline, "the calls that it was to share a request with did not go on")
     }
 
     /// Takes room for a batch under way, if nobody waits for it.
@@ -187,7 +209,7 @@ impl<K: Kv> Batcher<K> {
     }
 
     /// Sends the batch at the head of the queue, hands out its answers, and returns that of `ticket`.
-    async fn lead(&self, ticket: u64) -> Result<TxnResponse, KvError> {
+    async fn lead(&self, ticket: u64) -> Sent {
         if self.limits.ops_max > 1 {
             let_others_speak().await;
         }
@@ -198,15 +220,20 @@ impl<K: Kv> Batcher<K> {
         drop(slot);
         let mut own = None;
         for one in batch.into_iter().rev() {
-            let answer = answers.pop().unwrap_or_else(|| Err(missing_answer()));
+            let sent = match answers.pop().unwrap_or_else(|| Err(missing_answer())) {
+                Err(error) if error.is_transient() && error.fate != Fate::Ambiguous && one.deadline > deadline => {
+                    Sent::Again(one.txn)
+                }
+                answer => Sent::Answer(answer),
+            };
             match one.tell {
-                _ if one.ticket == ticket => own = Some(answer),
+                _ if one.ticket == ticket => own = Some(sent),
                 // An author that no longer waits has no use for its answer.
-                Some(tell) => drop(tell.send(Told::Answer(answer))),
+                Some(tell) => drop(tell.send(Told::Sent(sent))),
                 None => {}
             }
         }
-        own.unwrap_or_else(|| Err(missing_answer()))
+        own.unwrap_or_else(|| Sent::Answer(Err(missing_answer())))
     }
 
     /// Takes what fits into one request from the head of the queue, each subject once, and appoints who sends the rest.
@@ -226,7 +253,8 @@ impl<K: Kv> Batcher<K> {
                 || (batch.len() + 1 + widest <= self.limits.txn_ops_max && total <= self.limits.bytes_max);
             // Later operations of the same subject keep their order behind one that is left; others may overtake.
             let is_first = subjects.insert(candidate.subject.clone());
-            if !fits || !is_first || (self.limits.may_meet && !touched.take_in(&candidate.txn)) {
+            let is_alone = queue.waiting.len() == 1 && batch.is_empty();
+            if !fits || !is_first || (!is_alone && !touched.take_in(&candidate.txn)) {
                 index += 1;
                 continue;
             }
@@ -369,11 +397,11 @@ fn reads_only(ops: &[Op]) -> bool {
     ops.iter().all(|op| matches!(op, Op::Range(_)))
 }
 
-/// What every operation of a batch compares.
+/// What every operation of a batch compares; no more than there are operations, since the store counts the longer list.
 fn shared_compares(batch: &[Waiting]) -> Vec<Compare> {
     let Some((first, others)) = batch.split_first() else { return Vec::new() };
     let everywhere = |compare: &&Compare| others.iter().all(|other| other.txn.compares.contains(compare));
-    first.txn.compares.iter().filter(everywhere).cloned().collect()
+    first.txn.compares.iter().filter(everywhere).take(batch.len()).cloned().collect()
 }
 
 /// Lets whoever else is ready to run do so once.

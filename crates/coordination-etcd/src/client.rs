@@ -399,6 +399,10 @@ impl Kv for EtcdClient {
         tokio::time::sleep(delay).await;
     }
 
+    async fn until(&self, moment: Moment) {
+        tokio::time::sleep(self.now().until(moment)).await;
+    }
+
     fn random(&self) -> u64 {
         self.lock().random.next()
     }

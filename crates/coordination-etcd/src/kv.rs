@@ -5,8 +5,8 @@
 //! reads, transactions (nested ones too) and etcd leases. Watches are absent: every answer a worker needs rides on a
 //! call it makes anyway.
 //!
-//! Time belongs to the store: [`Kv::now`] and [`Kv::pause`] are the only clock the backend has, so a simulated store
-//! can run hours of back-off in no time. Every call carries the [`Moment`] by which it must have ended.
+//! Time belongs to the store: [`Kv::now`], [`Kv::pause`] and [`Kv::until`] are the only clock the backend has, so a simulated
+//! store can run hours of back-off in no time. Every call carries the [`Moment`] by which it must have ended.
 
 pub mod error;
 pub mod lease;
@@ -14,7 +14,9 @@ pub mod range;
 pub mod txn;
 
 use core::fmt;
-use core::future::Future;
+use core::future::{Future, poll_fn};
+use core::pin::pin;
+use core::task::Poll;
 use core::time::Duration;
 
 pub use error::{Fate, KvError, KvErrorKind};
@@ -95,6 +97,9 @@ pub trait Kv: Send + Sync {
     /// Waits on the store's clock.
     fn pause(&self, delay: Duration) -> impl Future<Output = ()> + Send;
 
+    /// Ends at a moment of the store's clock, for those who wait for something else meanwhile.
+    fn until(&self, moment: Moment) -> impl Future<Output = ()> + Send;
+
     /// A random number for jitter and for naming leases; deterministic in a simulation.
     fn random(&self) -> u64;
 }
@@ -150,9 +155,23 @@ impl<K: Kv> Kv for std::sync::Arc<K> {
         (**self).pause(delay)
     }
 
+    fn until(&self, moment: Moment) -> impl Future<Output = ()> + Send {
+        (**self).until(moment)
+    }
+
     fn random(&self) -> u64 {
         (**self).random()
     }
+}
+
+/// What `future` comes to, unless `deadline` comes first.
+pub(crate) async fn by_deadline<F: Future>(kv: &impl Kv, deadline: Moment, future: F) -> Option<F::Output> {
+    let (mut future, mut late) = (pin!(future), pin!(kv.until(deadline)));
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => late.as_mut().poll(context).map(|()| None),
+    })
+    .await
 }
 
 #[cfg(test)]

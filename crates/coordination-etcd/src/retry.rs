@@ -153,6 +153,10 @@ impl<K: Kv> Kv for Retrying<K> {
         self.kv.pause(delay)
     }
 
+    fn until(&self, moment: Moment) -> impl Future<Output = ()> + Send {
+        self.kv.until(moment)
+    }
+
     fn random(&self) -> u64 {
         self.kv.random()
     }

@@ -285,6 +285,22 @@ impl Kv for SimKv {
         .await;
     }
 
+    /// Moves time on nowhere: whoever waits for something else has that to wait for.
+    async fn until(&self, moment: Moment) {
+        poll_fn(|context| {
+            let mut sim = self.lock();
+            if sim.now >= moment {
+                return Poll::Ready(());
+            }
+            let waker = context.waker();
+            if !sim.sleepers.iter().any(|(at, known)| *at == moment && known.will_wake(waker)) {
+                sim.sleepers.push((moment, waker.clone()));
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+
     fn random(&self) -> u64 {
         self.lock().random.next()
     }

@@ -218,3 +218,79 @@ async fn a_child_whose_name_is_taken_is_not_written_over() {
         stage.holder.split_replace(NOW, TENANT, &stage.lease, &plan, OpId::new(10)).await.expect("another name");
     }
 }
+
+/// Into so many, of a root between two numbers.
+fn plan_of(shard: ShardId, children: u16) -> SplitReplacePlan {
+    let (start, end) = (shard.get().to_be_bytes(), (shard.get() + 1).to_be_bytes());
+    let spec = ShardSpec::new(&start, &end, b"").expect("valid");
+    let points: Vec<Vec<u8>> = (1..children).map(|point| [&start[..], &point.to_be_bytes()].concat()).collect();
+    let points: Vec<&[u8]> = points.iter().map(Vec::as_slice).collect();
+    plan_split_replace(spec.view(), &points).expect("valid")
+}
+
+/// Splits roots side by side, each into so many, where there may be so many shards in all. Tells how many splits were done,
+/// and how many shards there are.
+async fn split_together(children: &[u16], limit: u64) -> (usize, u64) {
+    let cluster = EtcdCluster::shared();
+    let patient = Duration::from_secs(300);
+    let config = EtcdConfig {
+        shards_total_max: limit,
+        shards_per_tenant_max: limit,
+        session_ttl: patient,
+        session_ttl_min: patient,
+        call_timeout: patient / 2,
+        ..cluster.config()
+    };
+    let mut coordinator = AsyncEtcdCoordinator::connect(config).expect("valid");
+    let bounds: Vec<[u8; 8]> = (1..=children.len() as u64 + 1).map(u64::to_be_bytes).collect();
+    let roots: Vec<InitialShardInput<'_>> = (0..children.len())
+        .map(|root| InitialShardInput::new(ShardId::new(root as u64 + 1), &bounds[root], &bounds[root + 1]))
+        .collect();
+    let registered =
+        coordinator.create_run_with_shards(NOW, TENANT, KEY.run, RunConfig::default(), &roots, OpId::new(1));
+    registered.await.expect("registered");
+    let mut splits = Vec::new();
+    for (root, children) in roots.iter().zip(children) {
+        let key = ShardKey::new(KEY.run, root.shard);
+        let mut scratch = AcquireScratch::new();
+        let granted = coordinator.acquire_and_restore_into(NOW, TENANT, key, WorkerId::new(1), &mut scratch).await;
+        splits.push((granted.expect("granted").lease, plan_of(root.shard, *children)));
+    }
+    let tasks: Vec<_> = splits
+        .into_iter()
+        .map(|(lease, plan)| {
+            let mut coordinator = coordinator.clone();
+            tokio::spawn(async move {
+                match coordinator.split_replace(NOW, TENANT, &lease, &plan, SPLIT).await {
+                    Ok(_) => true,
+                    Err(SplitError::LimitExceeded(_)) => false,
+                    Err(error) => panic!("{error}"),
+                }
+            })
+        })
+        .collect();
+    let mut done = 0;
+    for task in tasks {
+        done += usize::from(task.await.expect("no panic"));
+    }
+    let progress = coordinator.get_run_progress(NOW, TENANT, KEY.run).await.expect("there");
+    (done, progress.counts.total().into())
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn splits_of_all_widths_share_requests_and_are_done() {
+    for children in [&[100, 8, 8, 8, 8, 8, 8, 8, 117, 117, 9, 2][..], &[119; 8], &[150, 8, 150, 8, 2, 2]] {
+        let all = children.len() as u64 + children.iter().map(|width| u64::from(*width)).sum::<u64>();
+        assert_eq!(split_together(children, 1_000_000).await, (children.len(), all), "{children:?}");
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn splits_that_share_a_request_never_pass_the_limit_together() {
+    for (children, room) in [(2, 2), (8, 20), (200, 250)] {
+        let limit = 8 + room;
+        let (done, shards) = split_together(&[children; 8], limit).await;
+        assert!(done >= 1 && shards == 8 + done as u64 * u64::from(children), "by {children}: {done}, {shards} shards");
+        assert!(shards <= limit, "by {children}: {shards} of {limit}");
+    }
+}

@@ -13,14 +13,7 @@ const FAR: Moment = Moment(Duration::from_secs(1_000));
 
 fn batcher(in_flight_max: usize) -> (SimKv, Batcher<SimKv>) {
     let kv = SimKv::new(1);
-    let limits = BatchLimits {
-        ops_max: 64,
-        txn_ops_max: 128,
-        bytes_max: 1_000_000,
-        in_flight_max,
-        company_min: 16,
-        may_meet: false,
-    };
+    let limits = BatchLimits { ops_max: 64, txn_ops_max: 128, bytes_max: 1_000_000, in_flight_max, company_min: 16 };
     (kv.clone(), Batcher::new(kv, limits))
 }
 
@@ -284,4 +277,76 @@ fn where_nothing_is_to_be_shared_large_operations_share_nothing_either() {
     let config = EtcdConfig { batch_ops_max: 1, batches_in_flight_max: 7, ..EtcdConfig::default() };
     let limits = BatchLimits::of_large(&config);
     assert_eq!((limits.ops_max, limits.in_flight_max, limits.company_min), (1, 7, 1));
+}
+
+#[test]
+fn few_large_operations_share_a_request_and_no_more_requests_are_under_way_than_are_allowed() {
+    let kv = SimKv::new(1);
+    let batcher = Batcher::new(kv.clone(), BatchLimits::of_large(&EtcdConfig::default()));
+    let keys: Vec<String> = (0..20).map(|n| format!("k{n}")).collect();
+    run_all(keys.iter().map(|key| batcher.submit(key.clone().into(), put_once(key), FAR)).collect());
+    assert_eq!(kv.calls(), 3, "eight, eight and four");
+    let modest = EtcdConfig { batches_in_flight_max: 1, batch_ops_max: 3, ..EtcdConfig::default() };
+    let limits = BatchLimits::of_large(&modest);
+    assert_eq!((limits.ops_max, limits.in_flight_max), (3, 1));
+}
+
+#[test]
+fn a_request_has_no_more_bytes_than_it_may() {
+    let kv = SimKv::new(1);
+    let limits = BatchLimits { bytes_max: 1_000, ..BatchLimits::of_large(&EtcdConfig::default()) };
+    let batcher = Batcher::new(kv.clone(), limits);
+    let keys: Vec<String> = (0..4).map(|n| format!("k{n}")).collect();
+    let large = |key: &String| Txn::of(vec![Op::put(key.clone(), vec![7; 400])]);
+    run_all(keys.iter().map(|key| batcher.submit(key.clone().into(), large(key), FAR)).collect());
+    assert_eq!(kv.calls(), 2, "two fit");
+}
+
+#[test]
+fn a_request_has_the_time_of_whoever_has_least_and_the_others_are_sent_again() {
+    let (kv, batcher) = batcher(1);
+    let soon = Moment(Duration::from_secs(1));
+    kv.advance(Duration::from_secs(1));
+    let calls = vec![
+        batcher.submit("late".into(), put_once("late"), soon),
+        batcher.submit("early".into(), put_once("early"), FAR),
+        batcher.submit("late too".into(), put_once("late too"), soon),
+    ];
+    let answers = run_all(calls);
+    let ended: Vec<_> =
+        answers.iter().map(|answer| answer.as_ref().map_err(|error| (error.fate, error.kind))).collect();
+    assert!(matches!(
+        ended[..],
+        [
+            Err((Fate::Unsent, KvErrorKind::Deadline)),
+            Ok(TxnResponse { succeeded: true, .. }),
+            Err((Fate::Unsent, KvErrorKind::Deadline))
+        ]
+    ));
+    assert_eq!(kv.inspect(|store| store.keys().count()), 1);
+}
+
+#[test]
+fn who_waits_behind_one_that_does_not_go_on_ends_in_time_and_knows_whether_it_was_sent() {
+    let (kv, batcher) = batcher(1);
+    let mut context = Context::from_waker(Waker::noop());
+    let soon = Moment(Duration::from_secs(1));
+    let mut sender = Box::pin(batcher.submit("a".into(), put_once("a"), FAR));
+    assert!(sender.as_mut().poll(&mut context).is_pending(), "lets others speak");
+    let mut taken = Box::pin(batcher.submit("b".into(), put_once("b"), soon));
+    assert!(taken.as_mut().poll(&mut context).is_pending());
+    assert!(sender.as_mut().poll(&mut context).is_pending(), "sends both");
+    let mut waits = Box::pin(batcher.submit("c".into(), put_once("c"), soon));
+    assert!(waits.as_mut().poll(&mut context).is_pending());
+    kv.advance(Duration::from_secs(1));
+    let fate = |poll: Poll<Result<TxnResponse, KvError>>| match poll {
+        Poll::Ready(Err(error)) => error.fate,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(fate(taken.as_mut().poll(&mut context)), Fate::Ambiguous);
+    assert_eq!(fate(waits.as_mut().poll(&mut context)), Fate::Unsent);
+    drop((taken, waits));
+    assert_eq!(run_all(vec![sender]).len(), 1);
+    let queue = batcher.lock();
+    assert_eq!((queue.in_flight, queue.waiting.len(), queue.heir), (0, 0, None));
 }

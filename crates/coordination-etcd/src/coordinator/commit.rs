@@ -142,15 +142,9 @@ impl<K: Kv> Inner<K> {
         let session = transition.stands_by();
         let standing = session.and_then(|session| self.standing(next.tenant, next.key.run, session));
         let by_standing = session.filter(|_| standing.is_some());
-        let (mut txn, reads_from) = transition.into_txn(&self.space, standing);
-        let answer = if txn.success.len() >= LARGE_OPS {
-            // As in a batch: what only a loser wants to read is not on the way of every winner.
-            txn.failure.clear();
-            self.batcher_of_large.submit(before.paths.hot.clone(), txn, deadline).await
-        } else {
-            self.batcher.submit(before.paths.hot.clone(), txn, deadline).await
-        };
-        match answer {
+        let (txn, reads_from) = transition.into_txn(&self.space, standing);
+        let batcher = if txn.success.len() >= LARGE_OPS { &self.batcher_of_large } else { &self.batcher };
+        match batcher.submit(before.paths.hot.clone(), txn, deadline).await {
             Ok(answer) if answer.succeeded => {
                 let shard = Box::new(after(before, next, owner, answer.revision));
                 lock(&self.cache).put((*shard).clone());

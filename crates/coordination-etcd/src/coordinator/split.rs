@@ -25,7 +25,7 @@ use super::tallies::{Tally, TallyChange};
 use super::{Inner, contended, failed, undecided, unreadable};
 use crate::codec::{ColdPart, FamilyPart, HatchingPart};
 use crate::keyspace::{ShardIndex, shard_of};
-use crate::kv::{Compare, Kv, Moment, Op, RangeRequest, Txn};
+use crate::kv::{Compare, Fate, Kv, KvError, KvErrorKind, Moment, Op, RangeRequest, Txn, by_deadline};
 
 /// What to do about a split.
 pub(super) enum SplitStep<T> {
@@ -72,6 +72,15 @@ impl<T> SplitStep<T> {
     }
 }
 
+/// What a split writes beside its parent.
+struct SplitWrites {
+    counted: TallyChange,
+    /// The children, encoded.
+    colds: Vec<Vec<u8>>,
+    /// Whether that is more than one transaction holds.
+    staged: bool,
+}
+
 /// How many children a transaction that does nothing else enters into the store.
 const CHUNK: usize = 48;
 
@@ -85,9 +94,11 @@ impl<K: Kv> Inner<K> {
     ) -> Result<Done<IdempotentOutcome<T>>, SplitError> {
         let deadline = self.deadline();
         let key = lease.key();
-        // Two that write the same stripe of a counter would only make each other lose. Who waits here waits for calls that
-        // began before it and end by their deadlines, so it ends by its own.
-        let _turn = self.split_turns.acquire().await;
+        // Two that write the same stripe of a counter would only make each other lose.
+        let _turn = by_deadline(&self.kv, deadline, self.split_turns.acquire()).await.ok_or_else(|| {
+            let waited = "other splits of this process had all turns";
+            failed(operation, &KvError::new(Fate::Unsent, KvErrorKind::Deadline, waited))
+        })?;
         let mut stored: StoredShard = self.known::<SplitError>(operation, tenant, key, deadline).await?;
         let mut tally = self.tally(operation, tenant, deadline).await?;
         let mut tally_is_fresh = false;
@@ -116,10 +127,15 @@ impl<K: Kv> Inner<K> {
                 }
                 Ok(SplitStep::Store(planned)) => planned,
             };
-            let (change, commit) = self.store_split(operation, &stored, &planned, &tally, deadline).await?;
-            match commit {
+            let writes = self.writes_of(&planned, &tally)?;
+            if writes.staged && !stored.fresh {
+                // Its children may be there because it has happened: that is not decided on what is remembered.
+                stored = self.reload::<SplitError>(operation, tenant, key, deadline).await?;
+                continue;
+            }
+            match self.store_split(operation, &stored, &planned, &writes, deadline).await? {
                 Commit::Won { shard, .. } => {
-                    self.tally_changed(tenant, &change, shard.hot_revision);
+                    self.tally_changed(tenant, &writes.counted, shard.hot_revision);
                     let Planned { answer, event, .. } = *planned;
                     return Ok(Done { answer: IdempotentOutcome::Executed(answer), event });
                 }
@@ -144,39 +160,50 @@ impl<K: Kv> Inner<K> {
         Err(contended(operation).into())
     }
 
+    /// What a split writes beside its parent.
+    fn writes_of<T>(&self, planned: &Planned<T>, tally: &Tally) -> Result<SplitWrites, SplitError> {
+        let counted = tally.add(planned.children.len() as u64)?;
+        let colds: Vec<Vec<u8>> = planned.children.iter().map(|(_, cold)| cold.encode()).collect();
+        Ok(SplitWrites { staged: !self.fits_one_transaction(&colds, &counted), colds, counted })
+    }
+
     async fn store_split<T>(
         &self,
         operation: &'static str,
         stored: &StoredShard,
         planned: &Planned<T>,
-        tally: &Tally,
+        writes: &SplitWrites,
         deadline: Moment,
-    ) -> Result<(TallyChange, Commit), SplitError> {
-        let tenant = stored.record.tenant;
-        let change = tally.add(planned.children.len() as u64)?;
+    ) -> Result<Commit, SplitError> {
+        let (tenant, key) = (stored.record.tenant, stored.record.key);
         let mut transition = Transition::new(stored, &planned.next, Guard::SessionStands);
-        for part in [&change.all, &change.of_tenant] {
+        for part in [&writes.counted.all, &writes.counted.of_tenant] {
             transition.compares.extend(part.compares.iter().cloned());
             transition.ops.extend(part.ops.iter().cloned());
         }
-        let colds: Vec<Vec<u8>> = planned.children.iter().map(|(_, cold)| cold.encode()).collect();
-        let staged = !self.fits_one_transaction(&colds, &change);
-        if staged {
-            self.stage(operation, stored, planned, deadline).await?;
-        } else {
-            for ((key, _), cold) in planned.children.iter().zip(colds) {
+        if !writes.staged {
+            for ((key, _), cold) in planned.children.iter().zip(&writes.colds) {
                 let path = self.space.cold(tenant, *key);
                 transition.compares.push(Compare::absent(&path));
-                transition.ops.push(Op::put(path, cold));
+                transition.ops.push(Op::put(path, cold.clone()));
             }
             transition.ops.extend(self.announced(tenant, &planned.children));
+            return Ok(self.commit(operation, transition, deadline).await?);
+        }
+        let marker = HatchingPart {
+            decided_on: stored.hot_revision,
+            children: planned.children.iter().map(|(key, _)| key.shard).collect(),
+        };
+        if !self.stage(operation, stored, planned, &marker, deadline).await? {
+            let moved_on = self.load(operation, tenant, key, deadline).await?;
+            return Ok(Commit::Lost(moved_on.map(Box::new)));
         }
         let commit = self.commit(operation, transition, deadline).await?;
-        if let (true, Commit::Won { .. }) = (staged, &commit) {
+        if let Commit::Won { .. } = &commit {
             // The split has happened. If the rest fails now, whoever next looks for work finishes it.
-            let _ = self.finish_hatching(operation, tenant, stored.record.key.run, deadline).await;
+            let _ = self.publish(operation, stored, &marker, deadline).await;
         }
-        Ok((change, commit))
+        Ok(commit)
     }
 
     /// What makes the children of a split known to whoever looks for work: an entry for a lone one, or else a family.
@@ -193,23 +220,24 @@ impl<K: Kv> Inner<K> {
         let children = colds.len();
         // The parent's hot and cold parts, its owner key and its index entry, and what makes the children known.
         let ops = 4 + children + 1 + change.all.ops.len() + change.of_tenant.ops.len();
-        let compares = 3 + children + change.all.compares.len() + change.of_tenant.compares.len();
+        // Its run, hot and cold parts and owner key.
+        let compares = 4 + children + change.all.compares.len() + change.of_tenant.compares.len();
         let bytes: usize = colds.iter().map(|cold| cold.len() + 512).sum();
         ops.max(compares) <= self.config.txn_ops_max && bytes + 131_072 <= self.config.request_bytes_max
     }
 
-    /// Writes the marker and the children of a large split. Each transaction proves that the parent has not moved on.
+    /// Writes the marker and the children of a large split. Each transaction proves that the parent has not moved on; false if
+    /// it has.
     async fn stage<T>(
         &self,
         operation: &'static str,
         stored: &StoredShard,
         planned: &Planned<T>,
+        marker: &HatchingPart,
         deadline: Moment,
-    ) -> Result<(), SplitError> {
+    ) -> Result<bool, SplitError> {
         let (tenant, key) = (stored.record.tenant, stored.record.key);
         self.refuse_taken_names(operation, stored, planned, deadline).await?;
-        let children = planned.children.iter().map(|(key, _)| key.shard).collect();
-        let marker = HatchingPart { decided_on: stored.hot_revision, children };
         let mut writes = vec![vec![Op::put(self.space.hatching(tenant, key), marker.encode())]];
         for chunk in planned.children.chunks(self.chunk(&planned.children)) {
             let cold = |(key, cold): &(ShardKey, ColdPart)| {
@@ -220,10 +248,12 @@ impl<K: Kv> Inner<K> {
         }
         for ops in writes {
             let txn = Txn { compares: parent_unmoved(stored), success: ops, failure: vec![] };
-            // Writing the same again changes nothing, and a parent that moved on is noticed when it is changed.
-            self.repeat(operation, txn, deadline).await?;
+            // Writing the same again changes nothing.
+            if !self.repeat(operation, txn, deadline).await?.succeeded {
+                return Ok(false);
+            }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Refuses a split if a shard that is not of its own making has the name of a child: it would be written over, and the

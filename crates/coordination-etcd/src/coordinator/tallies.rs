@@ -217,7 +217,11 @@ impl<K: Kv> Inner<K> {
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+
     use super::*;
+    use crate::AsyncEtcdCoordinator;
+    use crate::sim_kv::{SimKv, block_on};
 
     #[test]
     fn operations_side_by_side_write_different_stripes_whatever_the_order_in_which_they_end() {
@@ -232,5 +236,20 @@ mod tests {
         drop(under_way);
         let in_turn: Vec<usize> = (0..STRIPES).map(|_| StripeTaken::new(&stripes).stripe).collect();
         assert!((0..STRIPES).all(|stripe| in_turn.contains(&stripe)), "and all are used: {in_turn:?}");
+    }
+
+    #[test]
+    fn who_reads_the_counters_again_keeps_its_stripe() {
+        let kv = SimKv::new(1);
+        let coordinator = AsyncEtcdCoordinator::over(kv, EtcdConfig::default()).expect("valid");
+        let (inner, tenant, far) =
+            (&coordinator.inner, TenantId::from_bytes([1; 32]), Moment(Duration::from_secs(1_000)));
+        let mut all: Vec<Tally> =
+            (0..STRIPES).map(|_| block_on(inner.fresh_tally("test", tenant, far)).expect("read")).collect();
+        let stale = all.remove(3);
+        let stripe = stale.taken.stripe;
+        let refreshed = block_on(inner.refreshed_tally("test", tenant, stale, far)).expect("read");
+        assert_eq!(refreshed.taken.stripe, stripe);
+        assert!(all.iter().all(|other| other.taken.stripe != stripe), "each of the others has its own");
     }
 }

@@ -57,6 +57,10 @@ impl<G: Gate> Kv for Gated<G> {
         self.client.pause(delay)
     }
 
+    fn until(&self, moment: Moment) -> impl Future<Output = ()> + Send {
+        self.client.until(moment)
+    }
+
     fn random(&self) -> u64 {
         self.client.random()
     }
