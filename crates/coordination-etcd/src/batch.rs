@@ -13,7 +13,7 @@
 //!
 //! etcd's rules shape a batch: a key may be written once per transaction, and compares do not see a sibling's writes. So each
 //! subject (shard) is in it at most once, and operations that meet on another key all the same, as splits do on counters, go
-//! in different batches ([`touched`]). And it has no more operations or bytes than one request may carry.
+//! in different batches (`touched`). And it has no more operations or bytes than one request may carry.
 //!
 //! Operations that write much have a batcher with other limits ([`BatchLimits::of_large`]). A server copies what it has
 //! not yet put away for every transaction, large or small, so few of them together save it much; but all together would leave
