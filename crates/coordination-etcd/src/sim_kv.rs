@@ -1,7 +1,7 @@
 //! A deterministic etcd: the same trait, the same answers, virtual time, and faults on demand.
 //!
 //! [`store`] holds etcd's semantics as a plain state machine, [`admission`] the checks a server makes before it looks at
-//! its data, [`faults`] the plan of what goes wrong. `tests/real_differential.rs` runs random scripts on this model and on a
+//! its data, [`faults`] the plan of what goes wrong. `tests/real_servers/differential.rs` runs random scripts on this model and on a
 //! real server and demands equal answers, so that what is learnt in simulation holds on etcd.
 //!
 //! Nothing here waits on a real clock. A pause moves virtual time on (or, with [`SimKv::drive_time`], lasts until whoever

@@ -2,7 +2,7 @@
 //!
 //! The field numbers are etcd's `rpc.proto`, `kv.proto` and `auth`; fields we neither send nor read are left out, which
 //! protobuf allows. Writing them down here is what frees a user's build from `protoc` (the `etcd-client` crate runs it
-//! in its build script). `tests/real_differential.rs` proves every one of them against a real server.
+//! in its build script). `tests/real_servers/differential.rs` proves every one of them against a real server.
 
 use bytes::Bytes;
 

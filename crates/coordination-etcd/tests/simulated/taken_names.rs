@@ -2,9 +2,7 @@
 //!
 //! Names of children are 63 bits of a hash, so they never collide in practice; the other shard is put there by hand.
 
-mod fixtures;
-
-use fixtures::{KEY, NOW, TENANT, coordinator, everything, plant, register};
+use crate::fixtures::{self, KEY, NOW, TENANT, coordinator, everything, plant, register};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::{DerivedShardKind, derive_split_shard_id, plan_split_replace, plan_split_residual};
 use tessera_contracts::{Cursor, CursorSemantics, CursorUpdate, OpId, ShardId, ShardKey, ShardSpec, WorkerId};

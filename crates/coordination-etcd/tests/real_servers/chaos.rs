@@ -9,8 +9,6 @@
 //! Members are cut off by network namespaces, which takes root; who has not gets frozen members instead, and a notice.
 //! `TESSERA_CHAOS_SECONDS` sets how long faults go on; the default keeps it short.
 
-mod history;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -34,7 +32,7 @@ use tessera_coordination_etcd::random::SplitMix64;
 use tessera_coordination_etcd::test_support::EtcdCluster;
 use tessera_coordination_etcd::{AsyncEtcdCoordinator, EtcdConfig};
 
-use history::{Record, Run, RunCall, Shard, ShardCall};
+use crate::history::{self, Record, Run, RunCall, Shard, ShardCall};
 
 const TENANT: TenantId = TenantId::from_bytes([9; 32]);
 const RUN: RunId = RunId::new(1);

@@ -1,7 +1,5 @@
 //! The suite that every backend passes, on the simulated store.
 
-mod suite;
-
 use tessera_conformance::{BackendConfig, BackendFactory, Need, run_all};
 use tessera_contracts::WorkerId;
 use tessera_coordination::backend::BlockOn;
@@ -9,7 +7,7 @@ use tessera_coordination_etcd::EtcdConfig;
 use tessera_coordination_etcd::sim_kv::SimKv;
 use tessera_coordination_etcd::sync::{self, SimEtcdCoordinator};
 
-use suite::{config, offers};
+use crate::suite::{config, offers};
 
 struct Simulated;
 

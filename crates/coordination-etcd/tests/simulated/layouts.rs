@@ -1,8 +1,6 @@
 //! A namespace that holds runs of another layout is not taken for an empty one.
 
-mod fixtures;
-
-use fixtures::{NOW, RUN, TENANT, WORKER, acquire, bounds, coordinator, everything, inputs, plant, register};
+use crate::fixtures::{NOW, RUN, TENANT, WORKER, acquire, bounds, coordinator, everything, inputs, plant, register};
 use tessera_contracts::{OpId, RunId, ShardId};
 use tessera_coordination::AcquireScratch;
 use tessera_coordination::backend::{RunManagement, ShardClaiming};

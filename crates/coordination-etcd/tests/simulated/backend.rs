@@ -1,10 +1,8 @@
 //! What the etcd backend promises beyond the protocol: round trips, staging that is seen whole or not at all, sessions.
 
-mod fixtures;
-
 use std::time::Duration;
 
-use fixtures::{NOW, RUN, TENANT, WORKER, acquire, bounds, coordinator, inputs, register};
+use crate::fixtures::{NOW, RUN, TENANT, WORKER, acquire, bounds, coordinator, inputs, register};
 
 use tessera_contracts::split::{SplitReplacePlan, plan_split_replace};
 use tessera_contracts::{CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardKey, ShardSpec, WorkerId};

@@ -1,9 +1,7 @@
 //! What a holder does after somebody else has written its shard: the failure branch brings the hot part, the rest is
 //! remembered, and the next transaction proves that both belong together.
 
-mod fixtures;
-
-use fixtures::{KEY, NOW, TENANT, acquire, bounds, coordinator, everything, inputs, register};
+use crate::fixtures::{KEY, NOW, TENANT, acquire, bounds, coordinator, everything, inputs, register};
 use tessera_contracts::split::plan_split_residual;
 use tessera_contracts::{CursorUpdate, OpId};
 use tessera_coordination::Lease;

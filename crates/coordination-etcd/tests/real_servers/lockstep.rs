@@ -1,12 +1,10 @@
 //! The etcd backend over a real server answers as the in-memory coordinator does.
 
-mod script;
-
 use proptest::prelude::*;
 use tessera_coordination_etcd::test_support::EtcdCluster;
 use tessera_coordination_etcd::{EtcdConfig, sync};
 
-use script::{cases, check, command, config};
+use crate::script::{cases, check, command, config};
 
 #[test]
 fn random_operations_get_the_same_answers_from_real_etcd_and_from_memory() {

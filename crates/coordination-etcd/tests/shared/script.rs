@@ -1,5 +1,5 @@
 //! The same random operations on an etcd backend and on the in-memory coordinator, every answer compared, and every record
-//! afterwards. `lockstep.rs` does it over the simulated store with many scripts, `real_lockstep.rs` over a real server.
+//! afterwards. `simulated/lockstep.rs` does it over the simulated store with many scripts, `real_servers/lockstep.rs` over a real server.
 
 // Each test program uses its share of this.
 #![allow(dead_code, unreachable_pub)]

@@ -1,9 +1,7 @@
 //! One key proves to all operations of a session in a run that the run is open and the session lives; without it they prove
 //! both by themselves.
 
-mod fixtures;
-
-use fixtures::{NOW, RUN, TENANT, acquire, bounds, coordinator, everything, inputs, plant, register};
+use crate::fixtures::{NOW, RUN, TENANT, acquire, bounds, coordinator, everything, inputs, plant, register};
 use tessera_contracts::{CursorUpdate, LogicalTime, OpId, ShardId};
 use tessera_coordination::Lease;
 use tessera_coordination::backend::{CoordinationBackend, RunManagement};

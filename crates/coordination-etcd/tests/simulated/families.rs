@@ -1,14 +1,14 @@
 //! Children that were born together are one key of the store until each was held: found by claims, counted by hints, in the
 //! way of a run's completion, and gone with the last of them.
 
-mod fixtures;
-
 use std::collections::BTreeSet;
 use std::future::Future as _;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use fixtures::{KEY, NOW, RUN, TENANT, WORKER, acquire, bounds, coordinator, everything, inputs, plant, register};
+use crate::fixtures::{
+    KEY, NOW, RUN, TENANT, WORKER, acquire, bounds, coordinator, everything, inputs, plant, register,
+};
 use tessera_contracts::split::plan_split_replace;
 use tessera_contracts::{CursorUpdate, OpId, ShardId, ShardKey, ShardSpec, WorkerId};
 use tessera_coordination::backend::{AsyncShardClaiming as _, CoordinationBackend, RunManagement, ShardClaiming};

@@ -1,13 +1,11 @@
 //! The etcd backend over the simulated store answers as the in-memory coordinator does, also while requests and answers are lost.
 
-mod script;
-
 use proptest::prelude::*;
 use tessera_coordination_etcd::sim_kv::faults::FaultRates;
 use tessera_coordination_etcd::sim_kv::{self, SimKv};
 use tessera_coordination_etcd::{EtcdConfig, sync};
 
-use script::{Command, Side, cases, check, command, config, memory, same_records};
+use crate::script::{Command, Side, cases, check, command, config, memory, same_records};
 
 /// Under faults a caller gets a transient error now and then, and does what it is told to: tries again with the same
 /// operation id. Whatever was lost on the way, the operation must then have happened once, with the answer it would have had.

@@ -1,10 +1,8 @@
 //! Requests and answers that are lost, one at a time: what is in doubt is resolved by looking, and never done twice.
 
-mod fixtures;
-
 use core::time::Duration;
 
-use fixtures::{KEY, NOW, TENANT, WORKER, register};
+use crate::fixtures::{self, KEY, NOW, TENANT, WORKER, register};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::{CursorUpdate, FenceEpoch, OpId, ShardId, ShardKey};
 use tessera_coordination::backend::{CoordinationBackend, RunManagement, ShardClaiming};

@@ -1,8 +1,6 @@
 //! The checker of histories refuses what no order explains, and nothing else.
 
-mod history;
-
-use history::{Record, Run, RunCall, Shard, ShardCall, check};
+use crate::history::{Record, Run, RunCall, Shard, ShardCall, check};
 
 fn fresh() -> Shard {
     Shard { fence: 1, last_key: vec![], end: vec![9], done: false }

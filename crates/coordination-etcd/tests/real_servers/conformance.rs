@@ -1,7 +1,5 @@
 //! The suite that every backend passes, on a real server.
 
-mod suite;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +9,7 @@ use tessera_coordination::backend::BlockOn;
 use tessera_coordination_etcd::test_support::EtcdCluster;
 use tessera_coordination_etcd::{EtcdConfig, EtcdCoordinator, sync};
 
-use suite::{config, offers};
+use crate::suite::{config, offers};
 
 struct Real(Arc<EtcdCluster>);
 

@@ -1,13 +1,11 @@
 //! Splits that come together share requests, each hears what became of its own, and none is let through by the others.
 
-mod fixtures;
-
 use core::future::{Future, poll_fn};
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
-use fixtures::{NOW, RUN, TENANT, acquire, bounds, inputs, register};
+use crate::fixtures::{self, NOW, RUN, TENANT, acquire, bounds, inputs, register};
 use tessera_contracts::split::{SplitReplacePlan, plan_split_replace};
 use tessera_contracts::{OpId, ShardId, ShardKey, ShardSpec, WorkerId};
 use tessera_coordination::backend::{AsyncCoordinationBackend, CoordinationBackend, RunManagement};

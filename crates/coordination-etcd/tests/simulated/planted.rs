@@ -1,11 +1,9 @@
 //! A record in the store that breaks an invariant, or is no record at all, is refused as corruption: neither served nor
 //! written over.
 
-mod fixtures;
-
 use std::iter;
 
-use fixtures::{KEY, NOW, TENANT, coordinator, everything, plant, register};
+use crate::fixtures::{self, KEY, NOW, TENANT, coordinator, everything, plant, register};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::plan_split_replace;
 use tessera_contracts::{CursorUpdate, FenceEpoch, OpId, ShardId, ShardSpec, WorkerId};

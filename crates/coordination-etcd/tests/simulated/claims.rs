@@ -1,12 +1,10 @@
 //! Many claims of one process at once.
 
-mod fixtures;
-
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
 
-use fixtures::{NOW, RUN, TENANT, bounds, inputs};
+use crate::fixtures::{NOW, RUN, TENANT, bounds, inputs};
 use tessera_contracts::{OpId, ShardId, WorkerId};
 use tessera_coordination::AcquireScratch;
 use tessera_coordination::backend::{AsyncRunManagement, AsyncShardClaiming};

@@ -1,0 +1,23 @@
+//! The backend over the simulated store. One program: most of what each file would take by itself is linking.
+
+mod backend;
+mod claims;
+mod conformance;
+mod families;
+mod fixtures;
+#[path = "../shared/history.rs"]
+mod history;
+mod in_doubt;
+mod late_renewal;
+mod layouts;
+mod linearizability;
+mod lockstep;
+mod lost_races;
+mod planted;
+#[path = "../shared/script.rs"]
+mod script;
+mod splits_together;
+mod standings;
+#[path = "../shared/suite.rs"]
+mod suite;
+mod taken_names;
