@@ -11,6 +11,7 @@ use std::error::Error;
 use std::future::Future;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use futures::executor::block_on;
 use futures::stream::{FuturesUnordered, TryStreamExt as _};
@@ -23,6 +24,9 @@ const PUTS: usize = 40;
 const READERS: usize = 3;
 /// Callers of a busy round, each with one operation under way.
 const CALLERS: usize = 16;
+
+/// So long a network that was stopped has to catch up with the time it missed.
+const SETTLING: Duration = Duration::from_secs(3);
 
 /// Where a value came from.
 pub(crate) enum Got {
@@ -171,6 +175,8 @@ impl Driven {
     /// What operations cost in one round. It stands still until then, and afterwards.
     pub(crate) fn round(&mut self) -> Result<Round, Box<dyn Error>> {
         self.0.go_on()?;
+        // What it would have done meanwhile (asking who is still there, above all) it does at once, and that is not what is asked.
+        std::thread::sleep(SETTLING);
         let round = Round::read(&self.0.ask("round")?);
         self.0.stand_still()?;
         round
