@@ -90,6 +90,7 @@ pub(super) fn figures() -> Vec<Figure> {
 struct Crowd {
     bench: Arc<Bench>,
     next: AtomicU64,
+    /// How many runs there are.
     runs: AtomicU64,
 }
 
