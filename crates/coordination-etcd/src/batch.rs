@@ -22,8 +22,8 @@
 //! There is no task behind this. The first to arrive sends for the others and then appoints an heir among those who wait,
 //! so it runs under any executor. If a sender's future is dropped, the operations it had sent are ambiguous to their
 //! authors, those that still wait get a new sender, and nobody hangs; nor does anybody behind a sender that is neither polled
-//! nor dropped, longer than until its own deadline. A batch has the time of whoever has least; if that was too little and
-//! nothing was applied, the others are sent again.
+//! nor dropped, longer than until its own deadline. A batch has the time of whoever has least; if that was too little
+//! even to send it, the others are sent again.
 
 mod touched;
 
@@ -221,9 +221,7 @@ impl<K: Kv> Batcher<K> {
         let mut own = None;
         for one in batch.into_iter().rev() {
             let sent = match answers.pop().unwrap_or_else(|| Err(missing_answer())) {
-                Err(error) if error.is_transient() && error.fate != Fate::Ambiguous && one.deadline > deadline => {
-                    Sent::Again(one.txn)
-                }
+                Err(error) if had_no_time(&error) && one.deadline > deadline => Sent::Again(one.txn),
                 answer => Sent::Answer(answer),
             };
             match one.tell {
@@ -430,6 +428,12 @@ fn spread(answer: TxnResponse, expected: usize) -> Vec<Result<TxnResponse, KvErr
         .collect();
     answers.resize_with(expected, || Err(missing_answer()));
     answers
+}
+
+/// Whether a request was not sent for want of time: the only failure that more time is sure to mend. A store that is busy or away has
+/// been asked as often as anybody may, and is not asked again for each who shared the request.
+fn had_no_time(error: &KvError) -> bool {
+    error.kind == KvErrorKind::Deadline && error.fate == Fate::Unsent
 }
 
 fn missing_answer() -> KvError {

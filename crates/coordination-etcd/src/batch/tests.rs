@@ -350,3 +350,16 @@ fn who_waits_behind_one_that_does_not_go_on_ends_in_time_and_knows_whether_it_wa
     let queue = batcher.lock();
     assert_eq!((queue.in_flight, queue.waiting.len(), queue.heir), (0, 0, None));
 }
+
+#[test]
+fn a_store_that_refuses_is_not_asked_again_for_each_who_shared_the_request() {
+    for fault in [Fault::Refuse, Fault::Unreachable] {
+        let (kv, batcher) = batcher(1);
+        (0..10).for_each(|call| kv.inject(CallKind::Write, call, fault));
+        let keys: Vec<String> = (0..4).map(|n| format!("k{n}")).collect();
+        let deadlines = (1..).map(|secs| Moment(Duration::from_secs(secs)));
+        let calls = keys.iter().zip(deadlines).map(|(key, by)| batcher.submit(key.clone().into(), put_once(key), by));
+        assert!(run_all(calls.collect()).iter().all(Result::is_err), "{fault:?}");
+        assert_eq!(kv.calls(), 1, "{fault:?}");
+    }
+}
