@@ -292,8 +292,10 @@ impl Kv for SimKv {
             if sim.now >= moment {
                 return Poll::Ready(());
             }
+            // Who drives time wakes those whose moment has come. Elsewhere it moves only when another of the same future sleeps,
+            // or by hand, and both poll again; whoever registered would stay on the list for as long as time stands still.
             let waker = context.waker();
-            if !sim.sleepers.iter().any(|(at, known)| *at == moment && known.will_wake(waker)) {
+            if sim.driven && !sim.sleepers.iter().any(|(at, known)| *at == moment && known.will_wake(waker)) {
                 sim.sleepers.push((moment, waker.clone()));
             }
             Poll::Pending

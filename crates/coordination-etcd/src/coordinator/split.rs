@@ -104,7 +104,9 @@ impl<K: Kv> Inner<K> {
         let mut tally_is_fresh = false;
         let mut in_doubt: Option<Option<EventKind>> = None;
         let mut unanswered = None;
-        for attempt in 1..=self.config.attempts_max {
+        // Looking again at what was only remembered is no attempt: it happens once, and what follows is fresh.
+        let mut attempts = 0;
+        while attempts < self.config.attempts_max {
             let planned = match decide(&stored.view(self), &stored.record, &tally.census()) {
                 Err(_) | Ok(SplitStep::Answer(_)) if !stored.fresh => {
                     stored = self.reload::<SplitError>(operation, tenant, key, deadline).await?;
@@ -155,7 +157,8 @@ impl<K: Kv> Inner<K> {
             }
             tally = self.refreshed_tally(operation, tenant, tally, deadline).await?;
             tally_is_fresh = true;
-            self.breathe(attempt).await;
+            attempts += 1;
+            self.breathe(attempts).await;
         }
         Err(contended(operation).into())
     }

@@ -7,6 +7,8 @@ mod differential;
 #[path = "../shared/history.rs"]
 mod history;
 mod lockstep;
+#[path = "../shared/roots.rs"]
+mod roots;
 #[path = "../shared/script.rs"]
 mod script;
 mod sizing;

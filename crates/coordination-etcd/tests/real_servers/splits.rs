@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
+use crate::roots::{self, taken_name};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::{DerivedShardKind, SplitReplacePlan, derive_split_shard_id, plan_split_replace};
 use tessera_contracts::{
@@ -192,22 +193,7 @@ async fn a_child_whose_name_is_taken_is_not_written_over() {
     let small = plan_split_replace(parent().view(), &[b"f"]).expect("valid");
     for (plan, index) in [(small, 1), (plan(), CHILDREN as u32 - 1)] {
         let mut stage = Stage::set().await;
-        // Names are 63 bits of a hash and never collide in practice: the other shard is put there by hand.
-        let name = derive_split_shard_id(KEY.run, KEY.shard, SPLIT, DerivedShardKind::Child, index);
-        let taken = ShardKey::new(KEY.run, name);
-        let space = Keyspace::new(&stage.config.namespace);
-        let cold = ColdPart {
-            spec: ShardSpec::new(b"x", b"y", b"somebody else's").expect("valid"),
-            cursor_semantics: CursorSemantics::default(),
-            parent: Some(ShardId::new(2)),
-            born_at: Cursor::initial(),
-            spawned: Vec::new(),
-            staged: false,
-        };
-        let puts = vec![
-            Op::put(space.cold(TENANT, taken), cold.encode()),
-            Op::put(space.index(ShardIndex::Free, TENANT, taken), ""),
-        ];
+        let (_, puts) = taken_name(&stage.config.namespace, TENANT, KEY, SPLIT, DerivedShardKind::Child, index);
         let soon = stage.kv.now().after(Duration::from_secs(60));
         stage.kv.txn(Txn::of(puts), soon).await.expect("planted");
         let stored = stage.everything().await;
@@ -217,15 +203,6 @@ async fn a_child_whose_name_is_taken_is_not_written_over() {
         assert_eq!(stage.everything().await, stored, "to the revision");
         stage.holder.split_replace(NOW, TENANT, &stage.lease, &plan, OpId::new(10)).await.expect("another name");
     }
-}
-
-/// Into so many, of a root between two numbers.
-fn plan_of(shard: ShardId, children: u16) -> SplitReplacePlan {
-    let (start, end) = (shard.get().to_be_bytes(), (shard.get() + 1).to_be_bytes());
-    let spec = ShardSpec::new(&start, &end, b"").expect("valid");
-    let points: Vec<Vec<u8>> = (1..children).map(|point| [&start[..], &point.to_be_bytes()].concat()).collect();
-    let points: Vec<&[u8]> = points.iter().map(Vec::as_slice).collect();
-    plan_split_replace(spec.view(), &points).expect("valid")
 }
 
 /// Splits roots side by side, each into so many, where there may be so many shards in all. Tells how many splits were done,
@@ -242,10 +219,8 @@ async fn split_together(children: &[u16], limit: u64) -> (usize, u64) {
         ..cluster.config()
     };
     let mut coordinator = AsyncEtcdCoordinator::connect(config).expect("valid");
-    let bounds: Vec<[u8; 8]> = (1..=children.len() as u64 + 1).map(u64::to_be_bytes).collect();
-    let roots: Vec<InitialShardInput<'_>> = (0..children.len())
-        .map(|root| InitialShardInput::new(ShardId::new(root as u64 + 1), &bounds[root], &bounds[root + 1]))
-        .collect();
+    let bounds = roots::bounds(children.len());
+    let roots = roots::inputs(&bounds);
     let registered =
         coordinator.create_run_with_shards(NOW, TENANT, KEY.run, RunConfig::default(), &roots, OpId::new(1));
     registered.await.expect("registered");
@@ -254,7 +229,7 @@ async fn split_together(children: &[u16], limit: u64) -> (usize, u64) {
         let key = ShardKey::new(KEY.run, root.shard);
         let mut scratch = AcquireScratch::new();
         let granted = coordinator.acquire_and_restore_into(NOW, TENANT, key, WorkerId::new(1), &mut scratch).await;
-        splits.push((granted.expect("granted").lease, plan_of(root.shard, *children)));
+        splits.push((granted.expect("granted").lease, roots::plan(root.shard, *children)));
     }
     let tasks: Vec<_> = splits
         .into_iter()

@@ -14,6 +14,8 @@ mod linearizability;
 mod lockstep;
 mod lost_races;
 mod planted;
+#[path = "../shared/roots.rs"]
+mod roots;
 #[path = "../shared/script.rs"]
 mod script;
 mod splits_together;

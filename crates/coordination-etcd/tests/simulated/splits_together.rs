@@ -6,6 +6,7 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
 use crate::fixtures::{self, NOW, RUN, TENANT, acquire, bounds, inputs, register};
+use crate::roots;
 use tessera_contracts::split::{SplitReplacePlan, plan_split_replace};
 use tessera_contracts::{OpId, ShardId, ShardKey, ShardSpec, WorkerId};
 use tessera_coordination::backend::{AsyncCoordinationBackend, CoordinationBackend, RunManagement};
@@ -52,7 +53,7 @@ impl World {
     /// The split of a root; tells whether it was executed by this call.
     fn split<'l>(&self, lease: &'l Lease, children: u16) -> Split<'l> {
         let mut coordinator = self.backend.backend.clone();
-        let plan = plan(lease.shard(), children);
+        let plan = roots::plan(lease.shard(), children);
         Box::pin(async move {
             let born = coordinator.split_replace(NOW, TENANT, lease, &plan, OpId::new(9)).await?;
             let executed = born.is_executed();
@@ -80,15 +81,6 @@ impl World {
     fn expected(&self, splits: usize, children: u16) -> u64 {
         self.leases.len() as u64 + 1 + u64::from(EIGHT) + splits as u64 * u64::from(children)
     }
-}
-
-/// Of a root between two numbers.
-fn plan(shard: ShardId, children: u16) -> SplitReplacePlan {
-    let (start, end) = (shard.get().to_be_bytes(), (shard.get() + 1).to_be_bytes());
-    let spec = ShardSpec::new(&start, &end, b"").expect("valid");
-    let points: Vec<Vec<u8>> = (1..children).map(|point| [&start[..], &point.to_be_bytes()].concat()).collect();
-    let points: Vec<&[u8]> = points.iter().map(Vec::as_slice).collect();
-    plan_split_replace(spec.view(), &points).expect("valid")
 }
 
 /// Lets all go on in turn until each has ended.
@@ -286,4 +278,11 @@ fn staged_splits_do_not_do_each_others_work() {
     let (answers, eight) = World::of(8).split_all(STAGED);
     assert_eq!(done(&answers), [true; 8]);
     assert!(eight <= 8 * one, "{eight} calls, and {one} for one");
+}
+
+#[test]
+fn looking_again_at_what_was_remembered_is_no_attempt() {
+    let world = World::with(1, EtcdConfig { attempts_max: 1, ..EtcdConfig::default() });
+    let (answers, _) = world.split_all(STAGED);
+    assert_eq!(done(&answers), [true]);
 }

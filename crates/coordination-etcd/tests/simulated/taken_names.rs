@@ -3,6 +3,7 @@
 //! Names of children are 63 bits of a hash, so they never collide in practice; the other shard is put there by hand.
 
 use crate::fixtures::{self, KEY, NOW, TENANT, coordinator, everything, plant, register};
+use crate::roots::taken_name;
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::{DerivedShardKind, derive_split_shard_id, plan_split_replace, plan_split_residual};
 use tessera_contracts::{Cursor, CursorSemantics, CursorUpdate, OpId, ShardId, ShardKey, ShardSpec, WorkerId};
@@ -26,22 +27,8 @@ fn leased(kv: &SimKv) -> (SimEtcdCoordinator, Lease) {
     (etcd, lease)
 }
 
-/// A free shard of the same run, split from shard 2 as it were, under the name that the split will derive.
 fn take(kv: &SimKv, kind: DerivedShardKind, index: u32) -> ShardKey {
-    let space = Keyspace::new(&EtcdConfig::default().namespace);
-    let taken = ShardKey::new(KEY.run, derive_split_shard_id(KEY.run, KEY.shard, SPLIT, kind, index));
-    let cold = ColdPart {
-        spec: ShardSpec::new(b"x", b"y", b"somebody else's").expect("valid"),
-        cursor_semantics: CursorSemantics::default(),
-        parent: Some(ShardId::new(2)),
-        born_at: Cursor::initial(),
-        spawned: Vec::new(),
-        staged: false,
-    };
-    let puts = vec![
-        Op::put(space.cold(TENANT, taken), cold.encode()),
-        Op::put(space.index(ShardIndex::Free, TENANT, taken), ""),
-    ];
+    let (taken, puts) = taken_name(&EtcdConfig::default().namespace, TENANT, KEY, SPLIT, kind, index);
     plant(kv, puts);
     taken
 }
