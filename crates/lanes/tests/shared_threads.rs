@@ -187,6 +187,22 @@ fn many_small_runtimes_have_one_thread_until_it_is_busy_and_none_when_they_are_g
 }
 
 #[test]
+fn a_socket_that_is_watched_is_asked_when_it_has_something_only() {
+    let _alone = alone();
+    let (runtime, client) = (start(config()), UdpSocket::bind("127.0.0.1:0").unwrap());
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let total = |name| runtime.snapshot().lanes[0].total(name);
+    for _ in 0..50 {
+        assert!(thread_of(&runtime).is_some());
+    }
+    assert_eq!((total("receive_calls"), total("commands")), (0, 50));
+    for _ in 0..50 {
+        echoed_by_all(&client, std::slice::from_ref(&runtime));
+    }
+    assert_eq!((total("receive_calls"), total("datagrams_in")), (50, 50));
+}
+
+#[test]
 fn lanes_of_one_runtime_have_different_threads_as_far_as_there_are_cores() {
     let _alone = alone();
     let (small, wide) = (start(config()), start(RuntimeConfig { lanes: cores() + 1, ..config() }));

@@ -148,10 +148,13 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// When to call [`pop_due`](Self::pop_due) next: at the first deadline, or before it when timers have to move down
-    /// then. Never after the first deadline. `None` when there are no timers.
+    /// When to call [`pop_due`](Self::pop_due) next: at the first deadline, or before it when several timers have to move down
+    /// then; one that runs alone is not woken for before it is due. Never after the first deadline. `None` when there are
+    /// no timers.
     pub fn next_wake(&self) -> Option<u64> {
-        self.first_slot().map(|(_, _, begin)| begin)
+        let (level, slot, begin) = self.first_slot()?;
+        let Queue { first, last } = self.queues[level * SLOTS + slot];
+        Some(if first == last { self.timers[first as usize].deadline } else { begin })
     }
 
     /// The latest time the wheel has seen.
@@ -483,15 +486,27 @@ mod tests {
 
     #[test]
     fn sleeping_until_the_next_wake_reaches_any_deadline_in_one_step_per_level() {
-        let mut wheel = TimingWheel::with_capacity(1, 0);
-        wheel.insert(u64::MAX - 12_345, ()).expect("there is room");
+        let mut wheel = TimingWheel::with_capacity(2, 0);
+        for _ in 0..2 {
+            wheel.insert(u64::MAX - 12_345, ()).expect("there is room");
+        }
         let mut wakes = 0;
         while let Some(wake) = wheel.next_wake() {
             wheel.pop_due(wake);
             wakes += 1;
         }
-        assert!(wakes <= LEVELS, "{wakes}");
+        assert!(wakes <= LEVELS + 1, "{wakes}");
         assert_eq!(wheel.now(), u64::MAX - 12_345);
+    }
+
+    #[test]
+    fn a_timer_that_runs_alone_is_not_woken_for_before_it_is_due() {
+        let mut wheel = TimingWheel::with_capacity(2, 0);
+        for deadline in [7, 1_000, 123_456, u64::MAX - 12_345] {
+            wheel.insert(deadline, deadline).expect("there is room");
+            assert_eq!(wheel.next_wake(), Some(deadline));
+            assert_eq!(wheel.pop_due(deadline), Some((deadline, deadline)));
+        }
     }
 
     #[test]

@@ -35,6 +35,10 @@ impl Places {
         }
     }
 
+    pub(crate) fn has(&self, place: u8) -> bool {
+        self.0[usize::from(place / 64)] & (1 << (place % 64)) != 0
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0 == [0; WORDS]
     }

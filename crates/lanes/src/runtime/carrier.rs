@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use crate::ring::bell::{Bell, PLACES, Places};
 use crate::runtime::buffers::{Buffers, Needs};
 use crate::runtime::lane_thread::Ending;
-use crate::runtime::turning::Next;
+use crate::runtime::turning::{Next, Socket};
 use crate::runtime::workload::Workload;
 use crate::time::{LaneTime, micros};
 
@@ -37,7 +37,7 @@ pub(super) trait Carried: Send {
     fn socket(&self) -> Option<BorrowedFd<'_>>;
     /// Those who need the same share it.
     fn needs(&self) -> Needs;
-    fn turn(&mut self, buffers: &mut Buffers) -> io::Result<Next>;
+    fn turn(&mut self, buffers: &mut Buffers, socket: Socket) -> io::Result<Next>;
     /// Its sleep is over.
     fn rise(&mut self);
     /// It takes no more turns. Says so to whom it concerns, once it is gone. Never panics.
@@ -182,6 +182,8 @@ struct Load {
     /// When each that sleeps wants a turn though nothing has come; by place.
     dues: Vec<Option<Instant>>,
     ready: Places,
+    /// Those of them whose sockets have something.
+    readable: Places,
     buffers: Vec<Buffers>,
     /// How many it is.
     carried: usize,
@@ -203,6 +205,7 @@ impl Load {
             seats: Vec::new(),
             dues: Vec::new(),
             ready: Places::default(),
+            readable: Places::default(),
             buffers: Vec::new(),
             carried: 0,
             workload: Workload::new(Instant::now()),
@@ -277,11 +280,15 @@ impl Load {
     fn look_at_sockets(&mut self, wait: Option<Duration>, bell: &Bell) {
         let wait = wait.map(|wait| Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) });
         self.events.clear();
+        self.readable = Places::default();
         // Interrupted, or told something odd: everything is looked at again in the next round.
         let _ = epoll::wait(&self.epoll, spare_capacity(&mut self.events), wait.as_ref());
         for event in &self.events {
             match u8::try_from(event.data.u64()) {
-                Ok(place) => self.ready.add(place),
+                Ok(place) => {
+                    self.ready.add(place);
+                    self.readable.add(place);
+                }
                 Err(_) => bell.silence(),
             }
         }
@@ -292,12 +299,13 @@ impl Load {
         let at = usize::from(place);
         // A place may be called before somebody has it, and after.
         let Some(Some(seated)) = self.seats.get_mut(at) else { return };
+        let has_something = self.readable.has(place);
         let buffers = &mut self.buffers[seated.buffers];
         let turned = catch_unwind(AssertUnwindSafe(|| {
             if std::mem::take(&mut seated.sleeps) {
                 seated.carried.rise();
             }
-            seated.carried.turn(buffers)
+            seated.carried.turn(buffers, if has_something { Socket::HasSomething } else { Socket::IsEmpty })
         }));
         self.dues[at] = None;
         let ending = match turned {
@@ -353,6 +361,8 @@ mod tests {
         datagram_bytes_max: usize,
         turn: T,
         says: Sender<String>,
+        /// Where it tells what it knew of its socket in each turn.
+        knew: Option<Sender<Socket>>,
     }
 
     fn fake<T: FnMut() -> Next + Send>(
@@ -360,7 +370,7 @@ mod tests {
         says: &Sender<String>,
         turn: T,
     ) -> Box<Fake<T>> {
-        Box::new(Fake { socket: socket.cloned(), datagram_bytes_max: 100, turn, says: says.clone() })
+        Box::new(Fake { socket: socket.cloned(), datagram_bytes_max: 100, turn, says: says.clone(), knew: None })
     }
 
     impl<T: FnMut() -> Next + Send> Carried for Fake<T> {
@@ -372,7 +382,8 @@ mod tests {
             Needs { calls: Calls::Single, datagram_bytes_max: self.datagram_bytes_max, send_queue_max: 1 }
         }
 
-        fn turn(&mut self, _: &mut Buffers) -> io::Result<Next> {
+        fn turn(&mut self, _: &mut Buffers, socket: Socket) -> io::Result<Next> {
+            let _ = self.knew.as_ref().map(|knew| knew.send(socket));
             Ok((self.turn)())
         }
 
@@ -457,6 +468,22 @@ mod tests {
         load.turn(5);
         load.look_at_sockets(Some(Duration::ZERO), &bell);
         assert!(load.ready.is_empty(), "a thread would be woken for nobody, for ever");
+    }
+
+    #[test]
+    fn each_turn_knows_whether_its_socket_has_something() {
+        let (says, _) = channel();
+        let (tells, told) = channel();
+        let (socket, bell) = (socket(), Bell::new().unwrap());
+        let mut load = load();
+        load.seat(70, Box::new(Fake { knew: Some(tells), ..*fake(Some(&socket), &says, || Next::Again) }));
+        for (sent, knew) in [(0, Socket::IsEmpty), (1, Socket::HasSomething), (0, Socket::IsEmpty)] {
+            (0..sent).for_each(|_| drop(socket.send_to(b"x", socket.local_addr().unwrap())));
+            load.look_at_sockets(Some(Duration::ZERO), &bell);
+            load.turn(70);
+            assert_eq!(told.try_iter().collect::<Vec<_>>(), [knew]);
+            while socket.recv(&mut [0; 8]).is_ok() {}
+        }
     }
 
     #[test]

@@ -41,6 +41,16 @@ pub(super) enum Next {
     End(Ending),
 }
 
+/// What is known of a lane's socket before a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Socket {
+    /// Nothing: to know, the lane asks it.
+    Unknown,
+    /// The thread that carries the lane watches the sockets of all, and has just seen whether this one has something.
+    HasSomething,
+    IsEmpty,
+}
+
 /// A lane that runs, between two turns.
 pub(super) struct Turning<H: Handler> {
     seat: Box<Seat<H::Command>>,
@@ -74,7 +84,7 @@ impl<H: Handler> Turning<H> {
     pub(super) fn turn_for_ever(&mut self) -> io::Result<Ending> {
         let mut buffers = Buffers::new(self.needs());
         loop {
-            match self.turn(&mut buffers)? {
+            match self.turn(&mut buffers, Socket::Unknown)? {
                 Next::Again => {}
                 Next::Sleep(wait) => {
                     buffers.rest(self.fell_asleep);
@@ -106,13 +116,13 @@ impl<H: Handler> Turning<H> {
     }
 
     /// One turn, with buffers that another lane may use next.
-    fn turn(&mut self, buffers: &mut Buffers) -> io::Result<Next> {
+    fn turn(&mut self, buffers: &mut Buffers, socket: Socket) -> io::Result<Next> {
         // What the lane has written before its first turn goes from its own.
         let lent = self.lane.cx.sends.len() == 0;
         if lent {
             std::mem::swap(&mut self.lane.cx.sends, &mut buffers.sends);
         }
-        let next = self.turn_with(&mut buffers.receiver);
+        let next = self.turn_with(&mut buffers.receiver, socket);
         if lent {
             match next {
                 // It found something to do as it lay down.
@@ -125,7 +135,8 @@ impl<H: Handler> Turning<H> {
         next
     }
 
-    fn turn_with(&mut self, receiver: &mut Receiver) -> io::Result<Next> {
+    fn turn_with(&mut self, receiver: &mut Receiver, known: Socket) -> io::Result<Next> {
+        let is_watched = known != Socket::Unknown;
         let mut now = self.woken.take().unwrap_or_else(|| self.seat.beat());
         if self.is_fenced() {
             return Ok(Next::End(Ending::Fenced));
@@ -135,18 +146,19 @@ impl<H: Handler> Turning<H> {
             self.lane.mail(now, mail);
             busy = true;
         }
-        for _ in 0..COMMANDS_PER_TURN {
+        for taken in 1..=COMMANDS_PER_TURN {
             let Ok(command) = self.seat.commands.try_recv() else { break };
             self.lane.command(now, command);
-            busy = true;
+            // To lie down is to look for more of them, and a socket that is watched need not be asked before.
+            busy |= !is_watched || self.patience.pays() || taken == COMMANDS_PER_TURN;
             if self.is_fenced() {
                 return Ok(Next::End(Ending::Fenced));
             }
         }
         let (mut socket_is_empty, mut drained) = (true, false);
         let Self { seat, lane, counters, is_v6, patience, .. } = self;
-        if let Some(socket) = &seat.socket {
-            if now >= self.socket_empty_until {
+        if let Some(socket) = seat.socket.as_ref().filter(|_| known != Socket::IsEmpty) {
+            if is_watched || now >= self.socket_empty_until {
                 let received = receiver.receive(socket, counters, |from, bytes| {
                     lane.datagram(now, from, bytes);
                     if lane.cx.sends.len() >= SEND_BATCH && !seat.pulse.fenced.load(Ordering::Relaxed) {
@@ -160,7 +172,7 @@ impl<H: Handler> Turning<H> {
                         // Drained, and nothing more is expected soon: to sleep on the socket is to ask it.
                         drained = receiver.has_drained() && !patience.pays() && !lane.is_retired();
                         busy |= !drained;
-                        if drained {
+                        if drained && !is_watched {
                             self.socket_empty_until = now.after(EMPTY_SOCKET_PAUSE);
                         }
                     }
@@ -187,7 +199,7 @@ impl<H: Handler> Turning<H> {
             self.spin_until = now.after(self.patience.look());
             return Ok(Next::Again);
         }
-        if drained {
+        if drained && !is_watched {
             // Nothing but datagrams came. To sleep is to look at everything once more; only what has become of the socket in a
             // longer while is better asked than slept on.
             now = self.seat.beat();
@@ -261,8 +273,8 @@ where
         self.needs()
     }
 
-    fn turn(&mut self, buffers: &mut Buffers) -> io::Result<Next> {
-        self.turn(buffers)
+    fn turn(&mut self, buffers: &mut Buffers, socket: Socket) -> io::Result<Next> {
+        self.turn(buffers, socket)
     }
 
     fn rise(&mut self) {
