@@ -39,6 +39,8 @@ const TRACED_DROPS_MAX: usize = 64;
 
 /// Bytes of the largest value, cut into records: 64 MiB, the records' own headers and their manifests, and as much again.
 const LARGEST_VALUE_ROOM: usize = 128 << 20;
+/// Records of the largest value, 74,000 or so, and some for others.
+const LARGEST_VALUE_RECORDS: usize = 1 << 17;
 
 /// Settings of a node. Every one has a default; [`start`](Self::start) does the rest.
 #[derive(Debug, Clone)]
@@ -80,7 +82,11 @@ impl Default for NodeBuilder {
             // Room for the largest value there is, in a network of two nodes of one lane.
             config: NodeConfig {
                 kept_alive_bytes_max: LARGEST_VALUE_ROOM,
-                records: RecordLimits { bytes_max: LARGEST_VALUE_ROOM as u32, ..RecordLimits::default() },
+                records: RecordLimits {
+                    records_max: LARGEST_VALUE_RECORDS,
+                    bytes_max: LARGEST_VALUE_ROOM as u32,
+                    ..RecordLimits::default()
+                },
                 ..NodeConfig::default()
             },
         }

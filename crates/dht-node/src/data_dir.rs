@@ -4,7 +4,6 @@
 //! key       the node's secret, 64 hex digits, readable by its owner only
 //! network   the name of the network this folder belongs to
 //! lock      held while the node runs
-//! control   the socket that `tessera dht` talks to
 //! log/      one write-ahead log per lane
 //! ```
 
@@ -13,8 +12,10 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tessera_contracts::point::{ContentId, Point as _};
 use zeroize::Zeroizing;
@@ -56,11 +57,19 @@ pub enum DataDirError {
 impl fmt::Display for DataDirError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io { doing, path, error } => write!(
-                f,
-                "{doing} {} failed: {error}; the data folder must be a folder that this user may write",
-                path.display()
-            ),
+            Self::Io { doing, path, error } => {
+                write!(f, "{doing} {} failed: {error}", path.display())?;
+                f.write_str(match error.kind() {
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ": make room on its disk",
+                    io::ErrorKind::InvalidData => ": it is not ours, or damaged; restore it from a copy",
+                    io::ErrorKind::PermissionDenied
+                    | io::ErrorKind::ReadOnlyFilesystem
+                    | io::ErrorKind::NotADirectory
+                    | io::ErrorKind::IsADirectory
+                    | io::ErrorKind::NotFound => ": it must be in a folder that this user may write",
+                    _ => "",
+                })
+            }
             Self::InUse(path) => write!(
                 f,
                 "another node runs on the data folder {}: stop it, or give this one a folder of its own with --data",
@@ -68,18 +77,18 @@ impl fmt::Display for DataDirError {
             ),
             Self::KeyExposed { path, mode } => write!(
                 f,
-                "the key file {} can be read by others (mode {mode:o}): run `chmod 600` on it, or remove it if somebody may \
-                 have read it, and the node gets a new identity",
+                "the key file {} can be read by others (mode {mode:o}): run `chmod 600` on it; if somebody may have read it, \
+                 move it away, and a new key is made",
                 path.display()
             ),
             Self::KeyDamaged(path) => write!(
                 f,
-                "the key file {} is not 64 hex digits: restore it from a copy, or remove it and the node gets a new identity",
+                "the key file {} is not 64 hex digits: restore it from a copy, or move it away, and a new key is made",
                 path.display()
             ),
             Self::OtherNetwork { path, theirs, asked } => write!(
                 f,
-                "the data folder {} belongs to the network `{theirs}`, not to `{asked}`: use another folder, or --network {theirs}",
+                "the data folder {} belongs to the network `{theirs}`, not to `{asked}`: use another folder, or --network '{theirs}'",
                 path.display()
             ),
         }
@@ -113,18 +122,18 @@ impl DataDir {
             .map_err(io("opening the lock file", &lock_path))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(DataDirError::InUse(path.to_owned())),
+            Err(Errno::WOULDBLOCK) => return Err(DataDirError::InUse(path.to_owned())),
             Err(error) => return Err(io("locking", &lock_path)(error.into())),
         }
         let network_path = path.join("network");
         match fs::read_to_string(&network_path) {
-            Ok(theirs) if theirs.trim_end() == network => {}
+            Ok(theirs) if theirs.strip_suffix('\n') == Some(network) => {}
             Ok(theirs) => {
-                let theirs = theirs.trim_end().to_owned();
+                let theirs = theirs.strip_suffix('\n').unwrap_or(&theirs).to_owned();
                 return Err(DataDirError::OtherNetwork { path: path.to_owned(), theirs, asked: network.to_owned() });
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                write_whole(&network_path, format!("{network}\n").as_bytes())
+                write_new(&network_path, format!("{network}\n").as_bytes())
                     .map_err(io("writing the network's name", &network_path))?;
             }
             Err(error) => return Err(io("reading the network's name", &network_path)(error)),
@@ -156,8 +165,14 @@ pub fn key_file(path: &Path) -> Result<Zeroizing<[u8; 32]>, DataDirError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let seed = fresh_seed().map_err(io("drawing a key for"))?;
             let text = Zeroizing::new(format!("{}\n", ContentId::from_bytes(*seed)));
-            write_whole(path, text.as_bytes()).map_err(io("writing the key file"))?;
-            return Ok(seed);
+            match write_new(path, text.as_bytes()) {
+                Ok(()) => return Ok(seed),
+                // Somebody else made one meanwhile: there is one key, and it is theirs.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    File::open(path).map_err(io("opening the key file"))?
+                }
+                Err(error) => return Err(io("writing the key file")(error)),
+            }
         }
         Err(error) => return Err(io("opening the key file")(error)),
     };
@@ -184,14 +199,29 @@ pub(crate) fn fresh_seed() -> io::Result<Zeroizing<[u8; 32]>> {
     Ok(seed)
 }
 
-/// Writes a small file so that a crash leaves it whole or absent, readable by its owner only.
-fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
-    let temporary = path.with_extension("new");
-    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+/// Makes a small file, readable by its owner only, so that a crash leaves it whole or absent, and of several who do so at once one
+/// succeeds.
+fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // A name that nobody else has: what lies there already is nobody's to overwrite, nor are its permissions ours.
+    let name = format!(".tessera-{}-{}.new", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let temporary = folder.join(name);
+    let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&temporary)?;
+    let written = file.write_all(content).and_then(|()| file.sync_all());
+    let placed = written.and_then(|()| place(&temporary, path));
+    // Where it could not be written, an error of removing what is left of it tells nothing more.
+    let _ = fs::remove_file(&temporary);
+    placed?;
+    File::open(folder)?.sync_all()
+}
+
+/// Gives a file its name unless somebody has it. Not every file system knows both ways.
+fn place(temporary: &Path, path: &Path) -> io::Result<()> {
+    match renameat_with(CWD, temporary, CWD, path, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => fs::hard_link(temporary, path),
+        renamed => Ok(renamed?),
+    }
 }
 
 #[cfg(test)]
@@ -205,6 +235,40 @@ mod tests {
         let made = key_file(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(*key_file(&path).unwrap(), *made);
+    }
+
+    #[test]
+    fn of_many_who_make_a_key_at_once_one_does_and_all_have_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        for neighbour in ["key.new", "key.tmp"] {
+            fs::write(dir.path().join(neighbour), "not ours").unwrap();
+        }
+        let keys: Vec<_> = std::thread::scope(|scope| {
+            let makers: Vec<_> = (0..8).map(|_| scope.spawn(|| key_file(&path).map(|key| *key))).collect();
+            makers.into_iter().map(|maker| maker.join().unwrap().unwrap()).collect()
+        });
+        assert!(keys.iter().all(|key| *key == keys[0]));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_to_string(dir.path().join("key.new")).unwrap(), "not ours");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "nothing is left behind");
+    }
+
+    #[test]
+    fn a_key_file_may_be_named_without_a_folder() {
+        // The tests of a package run in its own folder, which a name without one is in.
+        let name = format!("key-of-test-{}", std::process::id());
+        let made = key_file(Path::new(&name));
+        let removed = fs::remove_file(&name);
+        assert!(made.is_ok() && removed.is_ok(), "{made:?} {removed:?}");
+    }
+
+    #[test]
+    fn a_name_of_a_network_is_taken_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(DataDir::open(dir.path(), "a ").unwrap());
+        drop(DataDir::open(dir.path(), "a ").unwrap());
+        assert!(matches!(DataDir::open(dir.path(), "a"), Err(DataDirError::OtherNetwork { .. })));
     }
 
     #[test]
@@ -231,7 +295,7 @@ mod tests {
         assert!(matches!(DataDir::open(&path, "one"), Err(DataDirError::InUse(_))));
         drop(open);
         let error = DataDir::open(&path, "two").unwrap_err();
-        assert!(matches!(error, DataDirError::OtherNetwork { .. }) && error.to_string().contains("--network one"));
+        assert!(matches!(error, DataDirError::OtherNetwork { .. }) && error.to_string().contains("--network 'one'"));
         DataDir::open(&path, "one").unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use tessera_contracts::point::ContentId;
 use tessera_dht::node::command::Written;
-use tessera_dht::record::ValueTooLong;
+use tessera_dht::record::{TTL_SECS_MAX, ValueTooLong};
 
 use crate::explain::Explain;
 
@@ -62,6 +62,31 @@ pub enum NodeError {
     },
     /// The node has not found its place in the network in time: check the bootstrap addresses.
     NotJoined,
+    /// This node keeps as much for its own user as it may: delete something, or use another node.
+    NoRoom,
+    /// This node's own log did not take it: a restart would not know of it. What others acknowledged stands.
+    NotLogged,
+    /// Nothing of it is kept by this node.
+    NotHere {
+        /// What was to be forgotten.
+        id: ContentId,
+    },
+    /// It is a part of a larger value that this node keeps: forget that.
+    IsPart {
+        /// What was to be forgotten.
+        id: ContentId,
+        /// What names it.
+        of: ContentId,
+    },
+    /// The lifetime is not from one second to as long as anybody keeps anything.
+    Lifetime {
+        /// What was asked for, in seconds.
+        secs: u64,
+    },
+    /// The newest version has the highest number there is: nothing can come after it.
+    LastVersion,
+    /// The key of the node to be pinged is none.
+    UnusableKey,
     /// Too much is under way: try again when some of it is done.
     Busy,
     /// The node has stopped.
@@ -101,6 +126,19 @@ impl fmt::Display for NodeError {
             Self::NotJoined => f.write_str(
                 "no bootstrap node answered: check their addresses, and that the network's name is the same",
             ),
+            Self::NoRoom => f.write_str(
+                "this node keeps as much for its user as it may: delete what is no longer needed, or store it by another node",
+            ),
+            Self::NotLogged => f.write_str(
+                "this node's log does not take it (is the disk of its data folder full or read-only?): it would not survive a restart",
+            ),
+            Self::NotHere { id } => write!(f, "this node keeps nothing of {id}"),
+            Self::IsPart { id, of } => write!(f, "{id} is a part of {of}, which is kept here: delete that instead"),
+            Self::Lifetime { secs } => write!(f, "a lifetime of {secs} s is not within 1 s and {TTL_SECS_MAX} s"),
+            Self::LastVersion => {
+                write!(f, "the newest version has the highest number there is, {}: nothing can come after it", u64::MAX)
+            }
+            Self::UnusableKey => f.write_str("the key in the address is none: check the address"),
             Self::Busy => f.write_str("too much is under way: try again when some of it is done"),
             Self::Stopped => f.write_str("the node has stopped"),
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tessera_contracts::point::Point as _;
+use tessera_contracts::point::{ContentId, Point as _};
 use tessera_contracts::prefix_map::{LaneIndex, Slot};
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
@@ -41,8 +41,8 @@ pub(crate) enum NodeCommand {
     Status(oneshot::Sender<LaneStatus>),
     /// Whom does it know?
     Peers(oneshot::Sender<Vec<(Contact, Option<u64>)>>),
-    /// Answer after this long: the lane's timers serve callers that pause between tries.
-    Sleep(Duration, oneshot::Sender<()>),
+    /// Which manifests does it keep alive, and what do they name?
+    Manifests(oneshot::Sender<Vec<(ContentId, Vec<ContentId>)>>),
     /// Fail, to show that the node outlives it. Only nodes built with test hooks send these.
     Panic,
     /// Hang for so long.
@@ -66,9 +66,9 @@ pub(crate) struct Flags {
     pub(crate) log_failed: AtomicBool,
 }
 
-/// The timer that drives the DHT's own timers, and the one that ends a lane's youth; others are sleepers.
+/// The timer that drives the DHT's own timers, and the one that ends a lane's youth.
 const DHT_TIMER: u64 = 0;
-const YOUTH_TIMER: u64 = u64::MAX;
+const YOUTH_TIMER: u64 = 1;
 
 /// How long a lane that knows nobody yet keeps commands back before it answers that it is alone.
 const YOUTH: Duration = Duration::from_secs(2);
@@ -85,8 +85,6 @@ pub(crate) struct DhtLane {
     seeds: Arc<Vec<Contact>>,
     flags: Arc<Flags>,
     waiting: HashMap<CommandId, Waiting>,
-    sleepers: HashMap<u64, oneshot::Sender<()>>,
-    sleepers_begun: u64,
     /// When the timer for the DHT is set to.
     wake: Option<(u64, TimerHandle)>,
     snapshot: SnapshotWalk,
@@ -119,8 +117,6 @@ impl DhtLane {
             seeds,
             flags,
             waiting: HashMap::new(),
-            sleepers: HashMap::new(),
-            sleepers_begun: DHT_TIMER,
             wake: None,
             snapshot: SnapshotWalk::default(),
             exports: HashMap::new(),
@@ -250,8 +246,6 @@ impl Handler for DhtLane {
             self.with(cx, |node, now, out| node.on_time(now, out));
         } else if token == YOUTH_TIMER {
             self.grow_up(cx, true);
-        } else if let Some(sleeper) = self.sleepers.remove(&token) {
-            sleeper.send(());
         }
     }
 
@@ -277,13 +271,7 @@ impl Handler for DhtLane {
                 let peers = self.node.table().iter_live();
                 reply.send(peers.map(|peer| (peer.contact, peer.round_trip.srtt_ms())).collect());
             }
-            NodeCommand::Sleep(delay, reply) => {
-                self.sleepers_begun += 1;
-                // Without room for a timer the sleeper is told at once, by dropping its sender.
-                if cx.set_timer(delay, self.sleepers_begun).is_ok() {
-                    self.sleepers.insert(self.sleepers_begun, reply);
-                }
-            }
+            NodeCommand::Manifests(reply) => reply.send(self.node.manifests_kept_alive().collect()),
             NodeCommand::Panic => panic!("this lane was told to panic"),
             NodeCommand::Stall(time) => std::thread::sleep(time),
         }

@@ -4,6 +4,7 @@
 //! a slot move; it sees an answer that took a little longer.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -21,9 +22,14 @@ use crate::handler::{Flags, NodeCommand, Waiting};
 use crate::oneshot;
 use crate::peer_addr::PeerAddr;
 use crate::providers::Found;
+use crate::timer;
 
 /// How long a command is offered to lanes that are busy, down or changing before the caller is told.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long to a log that did not take what it was given.
+const LOG_PATIENCE: Duration = Duration::from_secs(2);
+/// How long lanes have to say how they are: far longer than one needs that does not hang.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 
@@ -62,7 +68,7 @@ impl Inner {
         command: impl Fn() -> Command,
     ) -> Result<Outcome, NodeError> {
         let point = ContentId::from_bytes(*point);
-        let deadline = Instant::now() + PATIENCE;
+        let (mut deadline, mut why) = (Instant::now() + PATIENCE, NodeError::Busy);
         let mut pause = PAUSE_MIN;
         loop {
             let runtime = self.runtime()?;
@@ -77,42 +83,23 @@ impl Inner {
                 let answer = answer.await;
                 unfinished.ended = true;
                 match answer {
-                    Ok(Outcome {
-                        answer: Answer::WrongLane | Answer::TooBusy | Answer::NoRoom | Answer::NotLogged,
-                        ..
-                    })
-                    | Err(oneshot::Lost) => {}
+                    Ok(Outcome { answer: Answer::NoRoom, .. }) => return Err(NodeError::NoRoom),
+                    Ok(Outcome { answer: Answer::NotLogged, .. }) => {
+                        why = NodeError::NotLogged;
+                        // A log that was only behind takes it a moment later.
+                        let failed = self.flags.log_failed.load(Ordering::Relaxed);
+                        deadline = deadline.min(Instant::now() + if failed { Duration::ZERO } else { LOG_PATIENCE });
+                    }
+                    Ok(Outcome { answer: Answer::WrongLane | Answer::TooBusy, .. }) | Err(oneshot::Lost) => {}
                     Ok(outcome) => return Ok(outcome),
                 }
             }
             if Instant::now() + pause > deadline {
-                return Err(NodeError::Busy);
+                return Err(why);
             }
-            self.sleep(pause).await;
+            timer::after(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
-    }
-
-    /// Pauses, on the timers of whichever lane is up.
-    pub(crate) async fn sleep(&self, pause: Duration) {
-        let Ok(runtime) = self.runtime() else { return };
-        let begun = Instant::now();
-        for lane in 0..runtime.map().lanes() {
-            let (wake, woken) = oneshot::channel();
-            if runtime.command(LaneIndex(lane as u8), NodeCommand::Sleep(pause, wake)).is_ok() {
-                let _ = woken.await;
-                if begun.elapsed() >= pause {
-                    return;
-                }
-            }
-        }
-        // No lane keeps time for us now. They are back in a moment, and this is rare enough for a thread of its own.
-        let (wake, woken) = oneshot::channel();
-        std::thread::spawn(move || {
-            std::thread::sleep(pause);
-            wake.send(());
-        });
-        let _ = woken.await;
     }
 
     /// Asks every lane; those that are down or do not answer in time are left out.
@@ -130,9 +117,16 @@ impl Inner {
             }
         }
         drop(runtime);
-        let mut all = Vec::with_capacity(answers.len());
+        let mut limit = pin!(timer::after(ANSWER_PATIENCE));
+        let (mut all, mut is_late) = (Vec::with_capacity(answers.len()), false);
         for answer in answers {
-            all.extend(answer.await);
+            // Behind one that hangs, the others have long answered.
+            let answered = match is_late {
+                false => timer::unless(limit.as_mut(), answer).await,
+                true => timer::unless(std::future::ready(()), answer).await,
+            };
+            is_late |= answered.is_none();
+            all.extend(answered.and_then(Result::ok));
         }
         Ok(all)
     }

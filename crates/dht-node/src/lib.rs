@@ -34,6 +34,7 @@ pub mod control;
 pub mod data_dir;
 mod error;
 pub mod explain;
+mod forget;
 mod handler;
 mod inner;
 mod metrics;
@@ -43,6 +44,7 @@ mod oneshot;
 pub mod peer_addr;
 pub mod providers;
 pub mod status;
+mod timer;
 pub mod values;
 mod walk;
 

@@ -16,6 +16,7 @@ use crate::error::NodeError;
 use crate::explain::Explain;
 use crate::inner::Inner;
 use crate::node::unexpected;
+use crate::values::ttl_secs;
 
 /// By what a mutable value is read: whose it is, and which of theirs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -116,20 +117,17 @@ pub(crate) async fn put(inner: &Arc<Inner>, value: Option<Vec<u8>>, put: &PutMut
     let sequence = match put.sequence {
         Some(sequence) => sequence,
         None => match get(inner, key).await {
-            Ok(newest) => newest.sequence + 1,
-            Err(NodeError::Deleted { sequence, .. }) => sequence + 1,
-            Err(NodeError::OnlyStale { seen, .. }) => seen + 1,
+            Ok(Mutable { sequence: newest, .. })
+            | Err(NodeError::Deleted { sequence: newest, .. } | NodeError::OnlyStale { seen: newest, .. }) => {
+                newest.checked_add(1).ok_or(NodeError::LastVersion)?
+            }
             Err(NodeError::NotFound { .. }) => 1,
             Err(error) => return Err(error),
         },
     };
-    let draft = MutableDraft {
-        salt: put.salt,
-        sequence,
-        issued_secs: unix_ms() / 1000,
-        ttl_secs: u32::try_from(put.ttl.as_secs()).unwrap_or(u32::MAX),
-        value: value.as_deref(),
-    };
+    let ttl_secs = ttl_secs(put.ttl)?;
+    let draft =
+        MutableDraft { salt: put.salt, sequence, issued_secs: unix_ms() / 1000, ttl_secs, value: value.as_deref() };
     let record = mutable_record(&draft, &identity, &inner.network_key).map_err(NodeError::TooLong)?;
     let keep_alive = put.keep_alive;
     let outcome = inner.ask(id.as_bytes(), None, || Command::Put { record: record.clone(), keep_alive }).await?;

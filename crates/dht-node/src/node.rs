@@ -110,10 +110,11 @@ impl Node {
         Call::new(async move { crate::values::get(&inner, id, &get).await })
     }
 
-    /// Stops storing a value again and again, and drops the copy kept here. Copies at other nodes run out by themselves.
+    /// Stops storing a value again and again, and drops the copy kept here; of a large one all parts that no other value kept here
+    /// has as well. Copies at other nodes run out by themselves.
     pub fn forget(&self, id: ContentId) -> Call<Result<(), NodeError>> {
         let inner = self.0.clone();
-        Call::new(async move { inner.ask(id.as_bytes(), None, || Command::Forget { id }).await.map(drop) })
+        Call::new(async move { crate::forget::forget(&inner, id).await })
     }
 
     /// Writes a new version of a value that only its owner can change, signed by this node's key or by the one given.
@@ -215,6 +216,7 @@ impl Node {
             match outcome.answer {
                 Answer::Pong { rtt_ms, .. } => Ok(Some(Duration::from_millis(rtt_ms))),
                 Answer::Silence => Ok(None),
+                Answer::UnusableKey => Err(NodeError::UnusableKey),
                 _ => Err(unexpected(&outcome)),
             }
         })
@@ -253,7 +255,7 @@ impl Node {
                 if std::time::Instant::now() >= deadline {
                     return Err(NodeError::NotJoined);
                 }
-                inner.sleep(Duration::from_millis(10)).await;
+                crate::timer::after(Duration::from_millis(10)).await;
             }
         })
     }

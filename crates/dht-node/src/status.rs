@@ -57,11 +57,13 @@ pub struct Status {
 }
 
 impl Status {
-    /// Connected in both directions: live contacts, answers and requests lately. A node alone is not up, however well it runs.
+    /// Connected in both directions: live contacts, answers and requests lately; and its log takes what it is given. A node alone is
+    /// not up, however well it runs.
     #[must_use]
     pub fn is_up(&self) -> bool {
         let any = |of: fn(&Health) -> bool| self.lanes.iter().any(|lane| of(&lane.health));
-        self.lanes.len() == self.lanes_wanted
+        !self.log_failed
+            && self.lanes.len() == self.lanes_wanted
             && any(|health| health.live_peers > 0)
             && any(|health| health.joined)
             && any(|health| health.answered_lately)
@@ -74,6 +76,7 @@ impl Status {
         let any = |of: fn(&Health) -> bool| self.lanes.iter().any(|lane| of(&lane.health));
         match () {
             () if self.is_up() => None,
+            () if self.log_failed => Some("its log cannot be written: is the disk of the data folder full?"),
             () if self.lanes.len() < self.lanes_wanted => Some("a lane is down"),
             () if !any(|health| health.live_peers > 0) => Some("no live contacts"),
             () if !any(|health| health.joined) => Some("joining"),

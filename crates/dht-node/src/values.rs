@@ -13,7 +13,7 @@ use std::time::Duration;
 use tessera_contracts::point::{ContentId, Point as _};
 use tessera_dht::chunk::{Assembly, PartRefused, cut};
 use tessera_dht::node::command::{Answer, Command, Privacy, Written};
-use tessera_dht::record::{RecordView, TTL_SECS_DEFAULT, immutable_record};
+use tessera_dht::record::{RecordView, TTL_SECS_DEFAULT, TTL_SECS_MAX, immutable_record};
 use tessera_dht::wire::VALUE_BYTES_MAX;
 use tessera_dht::wire::message::ErrorCode;
 
@@ -21,6 +21,7 @@ use crate::error::NodeError;
 use crate::explain::Explain;
 use crate::inner::Inner;
 use crate::node::unexpected;
+use crate::timer;
 
 /// Parts stored or fetched at once, at most.
 const WINDOW_MAX: usize = 32;
@@ -107,16 +108,31 @@ impl fmt::Debug for Value {
     }
 }
 
+/// A lifetime that nodes accept.
+pub(crate) fn ttl_secs(ttl: Duration) -> Result<u32, NodeError> {
+    let secs = ttl.as_secs();
+    u32::try_from(secs).ok().filter(|secs| (1..=TTL_SECS_MAX).contains(secs)).ok_or(NodeError::Lifetime { secs })
+}
+
 pub(crate) async fn put(inner: &Arc<Inner>, value: &[u8], put: &Put) -> Result<Stored, NodeError> {
-    let ttl_secs = u32::try_from(put.ttl.as_secs()).unwrap_or(u32::MAX);
+    let ttl_secs = ttl_secs(put.ttl)?;
     let plain = value.len() <= VALUE_BYTES_MAX && !reads_as_manifest(value);
-    let (id, mut records) = if plain {
+    let (id, records) = if plain {
         let record = immutable_record(value, ttl_secs).map_err(NodeError::TooLong)?;
         (ContentId::of_immutable(value), vec![record])
     } else {
         let chunked = cut(value, ttl_secs).map_err(NodeError::TooLong)?;
         (chunked.root, chunked.records)
     };
+    let stored = put_records(inner, id, &records, put).await;
+    if stored.is_err() && !plain && put.keep_alive {
+        // Parts of nothing would be kept alive for as long as the node runs. If this fails too, it is the first error that counts.
+        let _ = crate::forget::undo(inner, id, &records).await;
+    }
+    stored
+}
+
+async fn put_records(inner: &Arc<Inner>, id: ContentId, records: &[Vec<u8>], put: &Put) -> Result<Stored, NodeError> {
     let total = records.len();
     let told = |done: usize| {
         if let Some(progress) = &put.progress {
@@ -125,15 +141,15 @@ pub(crate) async fn put(inner: &Arc<Inner>, value: &[u8], put: &Put) -> Result<S
     };
     told(0);
     // The root comes last: nobody who finds it misses a part.
-    let root = records.pop();
+    let (root, parts) = records.split_last().ok_or(NodeError::BadRecord)?;
     let mut window = Window::new();
-    let (mut waiting, mut done, mut worst) = (records.into_iter(), 0, None::<Written>);
+    let (mut waiting, mut done, mut worst) = (parts.iter(), 0, None::<Written>);
     let mut parts: Parts<Result<PutPart, NodeError>> = Parts::default();
     loop {
         while parts.len() < window.size
             && let Some(record) = waiting.next()
         {
-            parts.push(put_record(inner.clone(), record, put.keep_alive));
+            parts.push(put_record(inner.clone(), record.clone(), put.keep_alive));
         }
         let Some(part) = parts.next().await else { break };
         let part = part?;
@@ -142,7 +158,7 @@ pub(crate) async fn put(inner: &Arc<Inner>, value: &[u8], put: &Put) -> Result<S
         done += 1;
         told(done);
     }
-    let root = put_record(inner.clone(), root.unwrap_or_default(), put.keep_alive).await?;
+    let root = put_record(inner.clone(), root.clone(), put.keep_alive).await?;
     told(total);
     let worst = worse(worst, root.written);
     Ok(Stored { id, records: total, replicas: worst.acknowledged, holders: worst.holders, explain: root.explain })
@@ -186,7 +202,7 @@ async fn put_record(inner: Arc<Inner>, record: Vec<u8>, keep_alive: bool) -> Res
                 Err(NodeError::NotStored { written, explain: Box::new(explain) })
             };
         }
-        inner.sleep(Duration::from_millis(100 << tries)).await;
+        timer::after(Duration::from_millis(100 << tries)).await;
     }
     Err(NodeError::Busy)
 }
@@ -218,7 +234,7 @@ pub(crate) async fn get(inner: &Arc<Inner>, id: ContentId, get: &Get) -> Result<
                     if !matches!(result, Err(NodeError::NotFound { .. })) {
                         break;
                     }
-                    inner.sleep(Duration::from_millis(50 << tries)).await;
+                    timer::after(Duration::from_millis(50 << tries)).await;
                     result = get_record(inner.clone(), part, privacy).await;
                 }
                 (part, result.map(|(bytes, _)| bytes))
@@ -282,7 +298,7 @@ impl Window {
 }
 
 /// Futures under way together.
-struct Parts<T>(Vec<Pin<Box<dyn Future<Output = T> + Send>>>);
+pub(crate) struct Parts<T>(Vec<Pin<Box<dyn Future<Output = T> + Send>>>);
 
 impl<T> Default for Parts<T> {
     fn default() -> Self {
@@ -291,16 +307,16 @@ impl<T> Default for Parts<T> {
 }
 
 impl<T> Parts<T> {
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    fn push(&mut self, part: impl Future<Output = T> + Send + 'static) {
+    pub(crate) fn push(&mut self, part: impl Future<Output = T> + Send + 'static) {
         self.0.push(Box::pin(part));
     }
 
     /// The next one that is done; `None` if none is under way.
-    async fn next(&mut self) -> Option<T> {
+    pub(crate) async fn next(&mut self) -> Option<T> {
         std::future::poll_fn(|cx| {
             if self.0.is_empty() {
                 return Poll::Ready(None);

@@ -78,6 +78,13 @@ fn write_manifest<'a>(level: u8, len: u64, parts: impl Iterator<Item = &'a Conte
     out
 }
 
+/// The parts that `value` names, if it is a manifest.
+#[must_use]
+pub fn parts_of(value: &[u8]) -> Option<Vec<ContentId>> {
+    let (.., parts) = read_manifest(value).ok()?;
+    Some(parts.iter().map(|part| ContentId::from_bytes(*part)).collect())
+}
+
 /// Why a part does not belong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartRefused {

@@ -9,6 +9,7 @@ use super::command::Answer;
 use super::log::log_kind;
 use super::outbox::Outbox;
 use super::publish::SPARED_OPERATIONS;
+use crate::chunk::parts_of;
 use crate::identity::Crypto;
 use crate::record::{RecordView, with_lifetime_left};
 use crate::store::records::Class;
@@ -61,6 +62,15 @@ impl<C: Crypto> LaneNode<C> {
         true
     }
 
+    /// The record of `id` that is here: held or cached, or kept alive where there was no room to hold it.
+    pub(super) fn record_here(&mut self, now: Now, id: &ContentId) -> Option<&[u8]> {
+        if self.records.get(id).is_some_and(|kept| kept.expires_secs > now.unix_secs()) {
+            return self.records.peek(id).map(|kept| kept.bytes);
+        }
+        let record = &self.kept_alive.get(id)?.record;
+        RecordView::read(record).is_ok_and(|view| view.check_times(now.unix_secs()).is_ok()).then_some(record)
+    }
+
     fn alive_at(&mut self, id: &ContentId, due_ms: u64) {
         if let Some(kept) = self.kept_alive.get_mut(id) {
             self.kept_alive_due.remove(&(kept.due_ms, *id));
@@ -69,16 +79,24 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
+    /// Records that are kept alive and are manifests, with the parts they name.
+    pub fn manifests_kept_alive(&self) -> impl Iterator<Item = (ContentId, Vec<ContentId>)> {
+        self.kept_alive.iter().filter_map(|(id, kept)| {
+            let view = RecordView::read(&kept.record).ok().filter(|view| view.mutable.is_none())?;
+            Some((*id, parts_of(view.value)?))
+        })
+    }
+
     /// Stops storing a record again, and drops the copy kept here.
     pub(super) fn forget(&mut self, id: &ContentId, out: &mut impl Outbox) -> Answer {
         if !self.owns(id) {
             return Answer::WrongLane;
         }
         let held = self.records.remove(id);
-        if (self.drop_alive(id) || held) && !self.log_hard(log_kind::FORGOTTEN, id, id.as_bytes(), out) {
-            return Answer::NotLogged;
+        if !self.drop_alive(id) && !held {
+            return Answer::NotHere;
         }
-        Answer::Noted
+        if self.log_hard(log_kind::FORGOTTEN, id, id.as_bytes(), out) { Answer::Noted } else { Answer::NotLogged }
     }
 
     /// Nobody took a record that is to be kept alive: it is stored again soon, not at half its lifetime.

@@ -252,10 +252,9 @@ impl<C: Crypto> LaneNode<C> {
         // A reader here never goes back: what it has seen before outranks what the network says now.
         let found_sequence = view.map(|view| view.sequence());
         if let Some(seen) = seen.filter(|seen| found_sequence.is_none_or(|found| found < *seen)) {
-            let kept = self.records.get(&id).filter(|kept| kept.expires_secs > now.unix_secs());
-            return match kept {
-                Some(kept) if RecordView::read(kept.bytes).is_ok_and(|view| view.sequence() >= seen) => {
-                    Answer::Record(kept.bytes.to_vec())
+            return match self.record_here(now, &id) {
+                Some(kept) if RecordView::read(kept).is_ok_and(|view| view.sequence() >= seen) => {
+                    Answer::Record(kept.to_vec())
                 }
                 _ => found_sequence.map_or(Answer::NoRecord, |found| Answer::OnlyStale { seen, found }),
             };

@@ -36,11 +36,8 @@ impl<C: Crypto> LaneNode<C> {
         if !self.owns(&id) {
             return Some(Answer::WrongLane);
         }
-        if !mutable
-            && let Some(kept) = self.records.get(&id)
-            && kept.expires_secs > now.unix_secs()
-        {
-            return Some(Answer::Record(kept.bytes.to_vec()));
+        if !mutable && let Some(record) = self.record_here(now, &id) {
+            return Some(Answer::Record(record.to_vec()));
         }
         let seen = self.sequences.get(id.as_bytes()).copied().unwrap_or(0);
         let goal = if mutable { Goal::Mutable { sequence_min: seen } } else { Goal::Immutable };
@@ -69,7 +66,10 @@ impl<C: Crypto> LaneNode<C> {
         if view.mutable.is_some() {
             self.see_sequence(&id, view.sequence());
         }
-        self.keep_own(now, &id, &view, out);
+        let kept = self.keep_own(now, &id, &view, out);
+        if !kept && !keep_alive && self.table.live_len() == 0 {
+            return Some(Answer::NoRoom); // Nobody else will have it either.
+        }
         self.begin_put(now, Some(command), &id, record, out)
     }
 

@@ -203,6 +203,10 @@ pub enum Answer {
     NotLogged,
     /// The command to cancel is not under way.
     NotUnderWay,
+    /// There is nothing of the record here to forget.
+    NotHere,
+    /// The contact's key agrees with nobody: it is no key, or mistyped.
+    UnusableKey,
 }
 
 /// An answer, and how it came about.

@@ -145,8 +145,8 @@ impl<C: Crypto> LaneNode<C> {
     }
 
     /// Keeps a record that this node itself puts. With fewer than K others it is one of those the record belongs to, and
-    /// holds it like theirs; else it keeps a copy for a while.
-    pub(super) fn keep_own(&mut self, now: Now, id: &ContentId, view: &RecordView<'_>, out: &mut impl Outbox) {
+    /// holds it like theirs; else it keeps a copy for a while. False if there is no room for it.
+    pub(super) fn keep_own(&mut self, now: Now, id: &ContentId, view: &RecordView<'_>, out: &mut impl Outbox) -> bool {
         let holds = !self.config.client && self.table.live_len() < self.config.lookup.k;
         let (class, ttl_max) =
             if holds { (Class::Held, TTL_SECS_MAX) } else { (Class::Cached, self.config.cache_ttl_secs) };
@@ -154,10 +154,14 @@ impl<C: Crypto> LaneNode<C> {
         if holds && kept == Ok(Keeping::Changed) {
             match self.log_record(now, id, view, self.own_key, out) {
                 // What was not logged is not held.
-                Logged::Refused => drop(self.records.remove(id)),
+                Logged::Refused => {
+                    self.records.remove(id);
+                    return false;
+                }
                 logged => self.last_logged = logged,
             }
         }
+        kept.is_ok()
     }
 
     pub(super) fn serve_cache_hint(

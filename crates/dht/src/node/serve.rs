@@ -176,12 +176,11 @@ impl<C: Crypto> LaneNode<C> {
         let token = self.proofs.token(&asker.addr, &asker.id, id, Scope::EXACT, now.unix_secs());
         let mut copy = [0; crate::record::RECORD_BYTES_MAX];
         let mut record_len = 0;
-        if let Some(kept) = self.records.get(id)
-            && kept.expires_secs > now.unix_secs()
-            && RecordView::read(kept.bytes).is_ok_and(|view| view.mutable.is_none() || view.sequence() >= sequence_min)
+        if let Some(here) = self.record_here(now, id)
+            && RecordView::read(here).is_ok_and(|view| view.mutable.is_none() || view.sequence() >= sequence_min)
         {
-            record_len = kept.bytes.len();
-            copy[..record_len].copy_from_slice(kept.bytes);
+            record_len = here.len();
+            copy[..record_len].copy_from_slice(here);
         }
         if record_len > 0 && asker.payload_max < 19 + record_len {
             self.answer(now, asker, &refusal(ErrorCode::CookieRequired), out);

@@ -268,6 +268,12 @@ impl<C: Crypto> LaneNode<C> {
         contact: Contact,
         out: &mut impl Outbox,
     ) -> Option<Answer> {
+        if contact.key == self.own_key {
+            return Some(Answer::Pong { rtt_ms: 0, observed: None });
+        }
+        if !self.sealer.agrees_with(&contact.key) {
+            return Some(Answer::UnusableKey);
+        }
         let id = self.sealer.node_id(&contact.key);
         let sent = self.request(now, contact, id, id.as_bytes(), &Message::Ping, Purpose::Ping(command), out);
         (!sent).then_some(Answer::TooBusy)

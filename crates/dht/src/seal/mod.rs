@@ -346,6 +346,11 @@ impl<C: Crypto> Sealer<C> {
         busy
     }
 
+    /// Whether anything can be sealed to this key at all: not all 32 bytes are a key.
+    pub fn agrees_with(&self, key: &PublicKey) -> bool {
+        self.agreements.peek(key).is_some() || self.crypto.agree(key).is_some()
+    }
+
     /// The peer's node id, from memory if it is remembered.
     pub fn node_id(&self, key: &PublicKey) -> NodeId {
         self.agreements.peek(key).map_or_else(|| key.node_id(), |agreement| agreement.id)
