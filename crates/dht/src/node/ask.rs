@@ -98,6 +98,19 @@ impl Parts {
 const TIMEOUT_MS_MIN: u64 = 50;
 const TIMEOUT_MS_MAX: u64 = 600;
 
+/// Requests whose time is up and whose answers may yet come, remembered.
+const LATE_MAX: usize = 64;
+
+/// A request that was not answered in time. If it is answered all the same, whoever was asked is there, and only farther off than was
+/// thought: without that, a lane among near peers would never learn how far others are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Late {
+    correlation: u64,
+    to: Contact,
+    id: NodeId,
+    sent_ms: u64,
+}
+
 impl<C: Crypto> LaneNode<C> {
     /// Sends `message` about the point `about` to a peer. False if it cannot be sent now.
     pub(super) fn request(
@@ -116,7 +129,7 @@ impl<C: Crypto> LaneNode<C> {
         let correlation = self.rng.u64() & !0xff | u64::from(self.home_slot.0);
         // A relay asks somebody else in turn: it is given the time of both.
         let legs = if matches!(message, Message::Relay { .. }) { 2 } else { 1 };
-        let timeout = self.timeout_ms(&id) * legs;
+        let timeout = self.timeout_ms(&id, &purpose) * legs;
         let Ok(timer) = self.timers.insert(now.mono_ms + timeout, Timer::Request(correlation)) else { return false };
         let slot = if self.config.any_slot { self.rng.u64() as u8 } else { steering_slot(&id, about) };
         if !self.send_sealed(now, &to, slot, correlation, message, out) {
@@ -209,9 +222,12 @@ impl<C: Crypto> LaneNode<C> {
         self.outstanding.peek(id.as_bytes()).map_or(0, |count| usize::from(*count))
     }
 
-    fn timeout_ms(&mut self, id: &NodeId) -> u64 {
+    fn timeout_ms(&mut self, id: &NodeId, purpose: &Purpose) -> u64 {
         let known = self.table.get(id).and_then(|peer| peer.round_trip.srtt_ms()).map(|ms| ms * 2);
-        let timeout = known.or_else(|| self.round_trip.slow_ms()).unwrap_or(TIMEOUT_MS_MAX);
+        // A lookup goes on with somebody else if a stranger is slow. Whoever asks a stranger whether it is there wants to know.
+        let asks_for_it = matches!(purpose, Purpose::Ping(_) | Purpose::Verify);
+        let like_others = if asks_for_it { None } else { self.round_trip.slow_ms() };
+        let timeout = known.or(like_others).unwrap_or(TIMEOUT_MS_MAX);
         let timeout = timeout.clamp(TIMEOUT_MS_MIN, TIMEOUT_MS_MAX);
         timeout + self.rng.below(timeout / 8 + 1)
     }
@@ -226,7 +242,7 @@ impl<C: Crypto> LaneNode<C> {
     ) {
         let expected = self.requests.peek(&envelope.correlation);
         let Some(request) = expected.copied().filter(|r| r.to.key == sender && r.to.addr == from) else {
-            self.counters.replies_unexpected += 1;
+            self.take_late(now, from, sender, envelope, out);
             return;
         };
         let mut whole = true;
@@ -281,6 +297,25 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
+    /// A reply that nobody waits for: perhaps to a request whose time was up.
+    fn take_late(&mut self, now: Now, from: Addr, sender: PublicKey, envelope: &Envelope<'_>, out: &mut impl Outbox) {
+        let is_it = |late: &Late| (late.correlation, late.to.key, late.to.addr) == (envelope.correlation, sender, from);
+        let Some(late) = self.late.iter().position(is_it).and_then(|at| self.late.remove(at)) else {
+            self.counters.replies_unexpected += 1;
+            return;
+        };
+        let rtt_ms = now.mono_ms.saturating_sub(late.sent_ms);
+        self.last_answer_ms = now.mono_ms;
+        self.sealer.keep_cookie(now, &sender, envelope.cookie);
+        // A relay took as long as somebody else did.
+        if !matches!(envelope.message, Message::Relayed { .. }) {
+            self.round_trip.record(rtt_ms);
+        }
+        if envelope.flags & flag::CLIENT == 0 && !self.abuse.is_quarantined(now.mono_ms, &sender) {
+            self.note_answer(now, late.id, late.to, rtt_ms, out);
+        }
+    }
+
     pub(super) fn on_request_timeout(&mut self, now: Now, correlation: u64, out: &mut impl Outbox) {
         let Some(request) = self.settle(correlation) else { return };
         if let (Purpose::Lookup { at, generation, peer, .. }, Some(next)) = (request.purpose, request.parts.gap()) {
@@ -288,6 +323,8 @@ impl<C: Crypto> LaneNode<C> {
             return;
         }
         self.counters.request_timeouts += 1;
+        self.late.truncate(LATE_MAX - 1);
+        self.late.push_front(Late { correlation, to: request.to, id: request.id, sent_ms: request.sent_ms });
         if self.table.silent(&request.id) {
             self.remember_lost(now, request.to, request.id);
             self.tell_lanes(message_kind::SILENT, request.id.prefix_u64(), request.id.as_bytes(), out);
@@ -346,14 +383,22 @@ mod tests {
     use super::*;
     use crate::identity::Identity;
     use crate::node::config::NodeConfig;
+    use crate::node::outbox::{Importance, Logged, MessageClass};
     use alloc::collections::BTreeSet;
-    use tessera_contracts::prefix_map::{LaneIndex, PrefixMap, STRIPED_BITS_DEFAULT, Selector};
+    use alloc::vec::Vec;
+    use tessera_contracts::prefix_map::{LaneIndex, PrefixMap, STRIPED_BITS_DEFAULT, Selector, Slot};
 
     const T: Now = Now { mono_ms: 1_000_000, unix_ms: 1_800_000_000_000 };
 
+    const LOOKUP: Purpose = Purpose::Lookup { at: 0, generation: 0, peer: NodeId::from_bytes([0; 32]), stores: false };
+
     fn lane() -> LaneNode<Identity> {
+        lane_of(1)
+    }
+
+    fn lane_of(seed: u8) -> LaneNode<Identity> {
         let map = PrefixMap::new(Selector::striped(STRIPED_BITS_DEFAULT).unwrap(), 1).unwrap();
-        LaneNode::new(NodeConfig::default(), Identity::from_seed(&[1; 32]), map, LaneIndex(0), [3; 32], T)
+        LaneNode::new(NodeConfig::default(), Identity::from_seed(&[seed; 32]), map, LaneIndex(0), [seed; 32], T)
     }
 
     fn known(lane: &mut LaneNode<Identity>, n: u8, rtt_ms: u64) -> NodeId {
@@ -370,7 +415,7 @@ mod tests {
             [(10, 1, 50), (11, 24, 50), (12, 26, 52), (13, 299, 598), (14, 301, 600), (15, 9000, 600)]
         {
             let id = known(&mut lane, n, rtt_ms);
-            let drawn: BTreeSet<_> = (0..200).map(|_| lane.timeout_ms(&id)).collect();
+            let drawn: BTreeSet<_> = (0..200).map(|_| lane.timeout_ms(&id, &LOOKUP)).collect();
             let (least, most) = (*drawn.first().unwrap(), *drawn.last().unwrap());
             assert!(least >= timeout && most <= timeout + timeout / 8, "{rtt_ms} ms: {least} to {most}");
             assert!(drawn.len() > 3, "jitter keeps askers apart");
@@ -381,12 +426,71 @@ mod tests {
     fn of_an_unknown_peer_what_the_lane_has_seen_of_others_is_assumed_or_the_most() {
         let mut lane = lane();
         let stranger = Identity::from_seed(&[99; 32]).node_id();
-        assert!(lane.timeout_ms(&stranger) >= TIMEOUT_MS_MAX);
+        assert!(lane.timeout_ms(&stranger, &LOOKUP) >= TIMEOUT_MS_MAX);
         for _ in 0..50 {
             lane.round_trip.record(40);
         }
-        let timeout = lane.timeout_ms(&stranger);
+        let timeout = lane.timeout_ms(&stranger, &LOOKUP);
         assert!((40..TIMEOUT_MS_MAX / 2).contains(&timeout), "{timeout}");
+        for asks_for_it in [Purpose::Verify, Purpose::Ping(CommandId(1))] {
+            assert!(
+                lane.timeout_ms(&stranger, &asks_for_it) >= TIMEOUT_MS_MAX,
+                "a lookup has others, and this has not"
+            );
+        }
+    }
+
+    /// Datagrams that were sent.
+    #[derive(Default)]
+    struct Sent(Vec<Vec<u8>>);
+
+    impl Outbox for Sent {
+        fn send(&mut self, _: Addr, datagram: &[u8]) {
+            self.0.push(datagram.to_vec());
+        }
+        fn forward(&mut self, _: Slot, _: Addr, _: &[u8], _: u8) {}
+        fn message(&mut self, _: LaneIndex, _: MessageClass, _: u8, _: u64, _: &[u8]) {}
+        fn log(&mut self, _: u8, _: Slot, _: &[u8], _: Importance) -> Logged {
+            Logged::Safe
+        }
+        fn complete(&mut self, _: CommandId, _: Outcome) {}
+    }
+
+    #[test]
+    fn who_answers_late_is_known_as_far_off_and_given_the_time_it_needs() {
+        let (mut near, mut far) = (lane_of(1), lane_of(2));
+        let (here, there) = (Addr::v4([10, 0, 0, 1], 1), Addr::v4([10, 0, 9, 1], 1));
+        let contact = Contact { key: far.own_key, addr: there };
+        (0..50).for_each(|_| near.round_trip.record(1));
+        assert_eq!(near.reserve(), Some(0));
+        let at = |ms: u64| Now { mono_ms: T.mono_ms + ms, unix_ms: T.unix_ms + ms };
+        let mut out = Sent::default();
+        assert!(near.request(T, contact, far.own, far.own.as_bytes(), &Message::Ping, LOOKUP, &mut out));
+        let mut asked = out.0.pop().unwrap();
+        let mut answers = Sent::default();
+        far.on_datagram(at(100), here, &mut asked, 0, &mut answers);
+        let mut answer = answers.0.swap_remove(0);
+        near.on_time(at(190), &mut out);
+        assert_eq!((near.counters.request_timeouts, near.late.len()), (1, 1));
+        let mut again = answer.clone();
+        near.on_datagram(at(200), there, &mut answer, 0, &mut out);
+        assert_eq!(near.table.get(&far.own).and_then(|peer| peer.round_trip.srtt_ms()), Some(200));
+        assert!(near.timeout_ms(&far.own, &LOOKUP) >= 400);
+        assert_eq!((near.counters.replies_unexpected, near.late.len()), (0, 0));
+        // Nobody is believed to be there twice for one question.
+        near.on_datagram(at(201), there, &mut again, 0, &mut out);
+        assert_eq!(near.counters.replies_unexpected + near.counters.refused_replay, 1);
+    }
+
+    #[test]
+    fn only_so_many_late_ones_are_remembered() {
+        let mut near = lane_of(1);
+        for n in 0..LATE_MAX as u8 + 9 {
+            let contact = Contact { key: Identity::from_seed(&[n; 32]).public_key(), addr: Addr::v4([10, 1, n, 1], 1) };
+            near.request(T, contact, contact.id(), &[0; 32], &Message::Ping, Purpose::Verify, &mut Sent::default());
+        }
+        near.on_time(Now { mono_ms: T.mono_ms + 2000, ..T }, &mut Sent::default());
+        assert_eq!(near.late.len(), LATE_MAX);
     }
 
     #[test]

@@ -142,6 +142,8 @@ pub struct LaneNode<C> {
     operations: Vec<Box<Operation>>,
     /// The lane's idea of a round trip, for peers it does not know.
     round_trip: RoundTrip,
+    /// The newest in front.
+    late: VecDeque<ask::Late>,
     /// Highest sequences seen, so that a reader here never goes back.
     sequences: KeyedLru<[u8; 32], u64>,
     tokens: tokens::HeldTokens,
@@ -235,6 +237,7 @@ impl<C: Crypto> LaneNode<C> {
             outstanding: KeyedLru::with_room(FIRST_REQUESTS, config.requests_max, rng.u64()),
             operations: Vec::with_capacity(config.operations_max),
             round_trip: RoundTrip::default(),
+            late: VecDeque::new(),
             sequences: KeyedLru::new(config.sequences_max, rng.u64()),
             tokens: tokens::HeldTokens::new(rng.u64()),
             published: BTreeMap::new(),
