@@ -8,10 +8,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tessera_contracts::point::{ContentId, Point as _};
 use tessera_dht::chunk::{Assembly, PartRefused, cut};
+use tessera_dht::lookup::Standing;
 use tessera_dht::node::command::{Answer, Command, Privacy, Written};
 use tessera_dht::record::{RecordView, TTL_SECS_DEFAULT, TTL_SECS_MAX, immutable_record};
 use tessera_dht::wire::VALUE_BYTES_MAX;
@@ -142,18 +143,20 @@ async fn put_records(inner: &Arc<Inner>, id: ContentId, records: &[Vec<u8>], put
     told(0);
     // The root comes last: nobody who finds it misses a part.
     let (root, parts) = records.split_last().ok_or(NodeError::BadRecord)?;
-    let mut window = Window::new();
+    let (mut window, mut pace) = (Window::new(), Pace::default());
     let (mut waiting, mut done, mut worst) = (parts.iter(), 0, None::<Written>);
     let mut parts: Parts<Result<PutPart, NodeError>> = Parts::default();
     loop {
         while parts.len() < window.size
             && let Some(record) = waiting.next()
         {
+            pace.wait().await;
             parts.push(put_record(inner.clone(), record.clone(), put.keep_alive));
         }
         let Some(part) = parts.next().await else { break };
         let part = part?;
         window.adapt(part.tries == 1);
+        pace.adapt(part.limited);
         worst = Some(worse(worst, part.written));
         done += 1;
         told(done);
@@ -175,10 +178,13 @@ struct PutPart {
     written: Written,
     explain: Explain,
     tries: u32,
+    /// Somebody said that it was too much at once.
+    limited: bool,
 }
 
 async fn put_record(inner: Arc<Inner>, record: Vec<u8>, keep_alive: bool) -> Result<PutPart, NodeError> {
     let id = RecordView::read(&record).map_err(|_| NodeError::BadRecord)?.id();
+    let mut limited = false;
     for tries in 1.. {
         let outcome = inner.ask(id.as_bytes(), None, || Command::Put { record: record.clone(), keep_alive }).await?;
         let explain = Explain::of(&outcome);
@@ -192,12 +198,13 @@ async fn put_record(inner: Arc<Inner>, record: Vec<u8>, keep_alive: bool) -> Res
         // no are another matter: they are asked again.
         let alone = written.holders == 0 && nobody_to_ask && !inner.client;
         if written.has_quorum() || alone {
-            return Ok(PutPart { written, explain, tries });
+            return Ok(PutPart { written, explain, tries, limited });
         }
-        let limited = written.refused.iter().any(|(code, _)| matches!(code, ErrorCode::RateLimited | ErrorCode::Busy));
-        if tries >= TRIES_MAX || !(limited || written.silent > 0 || written.holders == 0) {
+        let too_much = written.refused.iter().any(|(code, _)| is_too_much(*code));
+        limited |= too_much;
+        if tries >= TRIES_MAX || !(too_much || written.silent > 0 || written.holders == 0) {
             return if written.acknowledged > 0 {
-                Ok(PutPart { written, explain, tries })
+                Ok(PutPart { written, explain, tries, limited })
             } else {
                 Err(NodeError::NotStored { written, explain: Box::new(explain) })
             };
@@ -214,8 +221,8 @@ pub(crate) async fn get(inner: &Arc<Inner>, id: ContentId, get: &Get) -> Result<
         return Ok(Value { bytes: root, records: 1, explain });
     }
     let incomplete = |part, why: String| NodeError::Incomplete { id, part, why };
-    let mut window = Window::new();
-    let mut parts: Parts<(ContentId, Result<Vec<u8>, NodeError>)> = Parts::default();
+    let (mut window, mut pace) = (Window::new(), Pace::default());
+    let mut parts: Parts<(ContentId, bool, Result<Vec<u8>, NodeError>)> = Parts::default();
     let (mut asked, mut done) = (std::collections::BTreeSet::new(), 1);
     loop {
         if let Some(progress) = &get.progress {
@@ -226,26 +233,31 @@ pub(crate) async fn get(inner: &Arc<Inner>, id: ContentId, get: &Get) -> Result<
             && let Some(part) = assembly.wanted().find(|part| !asked.contains(*part)).copied()
         {
             asked.insert(part);
+            pace.wait().await;
             let (inner, privacy) = (inner.clone(), get.privacy);
             parts.push(async move {
                 let mut result = get_record(inner.clone(), part, privacy).await;
+                let mut limited = false;
                 // Whoever holds it may have been busy with the parts before it.
                 for tries in 1..TRIES_MAX {
-                    if !matches!(result, Err(NodeError::NotFound { .. })) {
-                        break;
-                    }
+                    let Err(NodeError::NotFound { explain, .. }) = &result else { break };
+                    limited |= explain
+                        .asked
+                        .iter()
+                        .any(|one| matches!(one.standing, Standing::Refused(code) if is_too_much(code)));
                     timer::after(Duration::from_millis(50 << tries)).await;
                     result = get_record(inner.clone(), part, privacy).await;
                 }
-                (part, result.map(|(bytes, _)| bytes))
+                (part, limited, result.map(|(bytes, _)| bytes))
             });
         }
-        let Some((part, bytes)) = parts.next().await else { break };
+        let Some((part, limited, bytes)) = parts.next().await else { break };
         // A piece that repeats may be wanted again by a manifest that comes later.
         asked.remove(&part);
         let bytes = bytes.map_err(|error| incomplete(part, error.to_string()))?;
         assembly.offer(&part, &bytes).map_err(|error: PartRefused| incomplete(part, error.to_string()))?;
-        window.adapt(true);
+        window.adapt(!limited);
+        pace.adapt(limited);
         done += 1;
     }
     let bytes = assembly.finish().map(<[u8]>::to_vec);
@@ -296,6 +308,55 @@ impl Window {
         }
     }
 }
+
+/// Whether it would have been taken, or answered, later.
+fn is_too_much(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::RateLimited | ErrorCode::Busy)
+}
+
+/// How fast parts follow each other: as fast as they go until somebody says that it is too much, then at twice the distance, and
+/// ever so slowly faster again. Whoever went on asking above a node's limit would be in quarantine there before long.
+#[derive(Debug)]
+struct Pace {
+    between: Duration,
+    next: Instant,
+}
+
+/// The first distance that parts are given.
+const BETWEEN_MIN: Duration = Duration::from_millis(8);
+const BETWEEN_MAX: Duration = Duration::from_secs(1);
+/// Parts that go well make the distance shorter by one in so many: a large value is refused a few hundred times.
+const FASTER_BY: u32 = 512;
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { between: Duration::ZERO, next: Instant::now() }
+    }
+}
+
+impl Pace {
+    async fn wait(&mut self) {
+        let now = Instant::now();
+        if self.next > now {
+            timer::after(self.next - now).await;
+        }
+        self.next = self.next.max(now) + self.between;
+    }
+
+    /// A part is done. Those under way together are refused together, which is one refusal.
+    fn adapt(&mut self, limited: bool) {
+        let now = Instant::now();
+        if !limited {
+            self.between = self.between.saturating_sub((self.between / FASTER_BY).max(Duration::from_nanos(100)));
+        } else if self.next <= now + self.between {
+            self.between = (self.between * 2).clamp(BETWEEN_MIN, BETWEEN_MAX);
+            self.next = now + PAUSE_WHEN_LIMITED.max(self.between * 2);
+        }
+    }
+}
+
+/// A node that was asked too much has so long to forget.
+const PAUSE_WHEN_LIMITED: Duration = Duration::from_millis(200);
 
 /// Futures under way together.
 pub(crate) struct Parts<T>(Vec<Pin<Box<dyn Future<Output = T> + Send>>>);

@@ -157,3 +157,25 @@ fn a_lane_that_hangs_does_not_keep_others_from_saying_how_they_are() {
     assert!(begun.elapsed() < hang, "{:?}", begun.elapsed());
     assert!(status.lanes.iter().any(|lane| lane.lane == 1), "{status:?}");
 }
+
+#[test]
+fn a_value_far_larger_than_its_holder_takes_at_once_is_stored_and_read_at_the_pace_that_the_holder_allows() {
+    let limited = || {
+        builder().lanes(1).address_diversity(true).configure(|config| {
+            config.abuse.per_peer_per_sec = 1000;
+            config.abuse.burst_secs = 1;
+        })
+    };
+    let holder = limited().start().unwrap();
+    let writer = limited().bootstrap([holder.address()]).start().unwrap();
+    support::until("they know each other", || writer.status().wait().unwrap().contacts() == 1);
+    let large = value(1_200_000, 12);
+    let stored = writer.put(large.clone()).wait().unwrap();
+    assert_eq!((stored.replicas, stored.holders), (1, 1), "{stored:?}");
+    let reader = limited().bootstrap([holder.address()]).start().unwrap();
+    support::until("it knows somebody", || reader.status().wait().unwrap().contacts() > 0);
+    writer.shutdown();
+    assert!(reader.get(stored.id).wait().unwrap().bytes == large);
+    let counters = holder.status().wait().unwrap().lanes[0].counters;
+    assert!(counters.requests_limited > 0 && counters.requests_quarantined == 0, "{counters:?}");
+}
