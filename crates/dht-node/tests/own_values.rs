@@ -169,7 +169,7 @@ fn a_value_far_larger_than_its_holder_takes_at_once_is_stored_and_read_at_the_pa
     let holder = limited().start().unwrap();
     let writer = limited().bootstrap([holder.address()]).start().unwrap();
     support::until("they know each other", || writer.status().wait().unwrap().contacts() == 1);
-    let large = value(1_200_000, 12);
+    let large = value(2_000_000, 12);
     let stored = writer.put(large.clone()).wait().unwrap();
     assert_eq!((stored.replicas, stored.holders), (1, 1), "{stored:?}");
     let reader = limited().bootstrap([holder.address()]).start().unwrap();
