@@ -14,7 +14,7 @@ use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
 use tessera_dht::identity::Identity;
 use tessera_dht::node::LaneNode;
-use tessera_dht::node::command::{Command, CommandId, Outcome};
+use tessera_dht::node::command::{Answer, Command, CommandId, Outcome};
 use tessera_dht::node::log::log_kind;
 use tessera_dht::node::outbox::{Importance, Logged, MessageClass, Outbox, message_kind};
 use tessera_dht::time::Now;
@@ -72,6 +72,9 @@ const YOUTH_TIMER: u64 = 1;
 
 /// How long a lane that knows nobody yet keeps commands back before it answers that it is alone.
 const YOUTH: Duration = Duration::from_secs(2);
+
+/// Commands kept back. Whoever comes when there are as many is told to come again, which it does by itself.
+const HELD_MAX: usize = 1024;
 
 /// "I have told you of so many contacts": u32. Kinds below are the DHT's own.
 const INTRODUCED: Kind = Kind::new(0x80);
@@ -252,10 +255,15 @@ impl Handler for DhtLane {
     fn on_command(&mut self, cx: &mut Context, command: NodeCommand) {
         match command {
             NodeCommand::Dht(id, command, waiting) => {
-                self.waiting.insert(id, waiting);
                 if let Youth::Young { held, .. } = &mut self.youth {
+                    if held.len() == HELD_MAX {
+                        waiting.outcome.send(Outcome::local(Answer::TooBusy));
+                        return;
+                    }
                     held.push((id, command));
+                    self.waiting.insert(id, waiting);
                 } else {
+                    self.waiting.insert(id, waiting);
                     self.with(cx, |node, now, out| node.on_command(now, id, command, out));
                 }
             }

@@ -23,7 +23,8 @@ fn sources(dir: &Path, into: &mut Vec<PathBuf>) {
 }
 
 /// No cross-lane locks; message passing only: what runs on a lane's thread names no lock. The runtime around the lanes and
-/// the node's outside do, for callers; lanes never take those.
+/// the node's outside do, for callers. The one that a lane takes is a caller's own, when it leaves its answer there: nobody but
+/// these two ever has it, and neither does anything meanwhile.
 #[test]
 fn no_lock_between_lanes_only_messages() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
