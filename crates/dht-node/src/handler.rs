@@ -206,6 +206,10 @@ impl Handler for DhtLane {
         self.node.on_record(now, record.kind, record.payload);
     }
 
+    fn slot_of(&self, record: &Record<'_>) -> Slot {
+        self.node.slot_of_record(record.kind, record.payload).unwrap_or(record.slot)
+    }
+
     fn on_start(&mut self, cx: &mut Context) {
         let seeds = self.seeds.as_ref().clone();
         let map = cx.map().clone();

@@ -56,6 +56,25 @@ fn a_node_that_restarts_has_its_identity_records_providers_and_contacts_with_any
 }
 
 #[test]
+fn a_node_that_gets_a_new_identity_has_what_it_had_under_the_old_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = at(dir.path(), 3, None, None);
+    let before = node.id();
+    let values: Vec<ContentId> =
+        (0..40).map(|n| node.put(format!("kept {n}").into_bytes()).wait().unwrap().id).collect();
+    node.shutdown();
+    std::fs::remove_file(dir.path().join("key")).unwrap();
+    for lanes in [3, 3, 2, 5] {
+        let node = at(dir.path(), lanes, None, None);
+        assert_ne!(node.id(), before);
+        for id in &values {
+            assert_eq!(node.get(*id).wait().unwrap().explain.finish, None, "with {lanes} lanes");
+        }
+        node.shutdown();
+    }
+}
+
+#[test]
 fn a_lane_that_panics_is_restarted_alone_and_loses_nothing_it_had_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
     let others = network(3, 1);

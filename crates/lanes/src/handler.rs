@@ -31,6 +31,12 @@ pub trait Handler {
         let _ = record;
     }
 
+    /// The slot that a record belongs to. Only a handler whose slots may change between two starts, as those of ids do when what they
+    /// are measured from changes, has to say: records are handed to the lanes that own them by what this says.
+    fn slot_of(&self, record: &Record<'_>) -> Slot {
+        record.slot
+    }
+
     /// The lane runs: set timers, greet others.
     fn on_start(&mut self, cx: &mut Context) {
         let _ = cx;

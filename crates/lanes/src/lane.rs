@@ -99,7 +99,7 @@ impl<H: Handler> Lane<H> {
     pub(crate) fn recover<'r>(&mut self, records: impl IntoIterator<Item = Record<'r>>, restarted: bool) {
         let mut foreign = [restarted; 256];
         for record in records {
-            foreign[usize::from(record.slot.0)] = true;
+            foreign[usize::from(self.handler.slot_of(&record).0)] = true;
             self.handler.on_recovered(record);
         }
         for slot in (0..=u8::MAX).map(Slot).filter(|slot| foreign[usize::from(slot.0)]) {
@@ -118,6 +118,7 @@ impl<H: Handler> Lane<H> {
     /// A record of a lane that no longer exists. If its slot is not ours either, it is handed on.
     pub(crate) fn import(&mut self, now: LaneTime, record: Record<'_>) {
         self.enter(now);
+        let record = Record { slot: self.handler.slot_of(&record), ..record };
         self.handler.on_import(&mut self.cx, record);
         let owner = self.cx.owner(record.slot);
         if owner != self.cx.lane && !self.handoffs.exports.iter().any(|export| export.slot == record.slot) {

@@ -107,6 +107,22 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
+    /// The slot that a log record belongs to now; none if it belongs to no slot's owner. It was logged under the slot that it had for
+    /// the identity of then: a node that was given another has its ids elsewhere.
+    #[must_use]
+    pub fn slot_of_record(&self, kind: u8, payload: &[u8]) -> Option<Slot> {
+        let id_of = |record: &[u8]| RecordView::read(record).ok().map(|view| view.id());
+        let id = match kind {
+            log_kind::RECORD => id_of(payload.get(40..)?)?,
+            log_kind::KEPT_ALIVE => id_of(payload)?,
+            log_kind::PROVIDER | log_kind::PUBLISHED | log_kind::UNPUBLISHED | log_kind::FORGOTTEN => {
+                ContentId::from_bytes(*payload.first_chunk()?)
+            }
+            _ => return None,
+        };
+        Some(self.map.slot(&self.own, &id))
+    }
+
     /// Writes the state of `slot`, or of all slots, as log records: for a snapshot, or to hand the slot to another lane.
     /// `put` returns false when it takes no more; the walk then ends and the caller starts over with more room.
     pub fn export(&self, slot: Option<Slot>, now: Now, mut put: impl FnMut(u8, Slot, &[u8]) -> bool) -> bool {
