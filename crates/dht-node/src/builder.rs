@@ -346,6 +346,8 @@ fn settle(inner: &Inner) -> Result<(), StartError> {
         }
         if failures.len() >= 3 || Instant::now() > deadline {
             let why = failures.pop().unwrap_or_else(|| "lanes do not settle".to_owned());
+            // Of a node that does not start, no lane will.
+            let why = why.split("; restarts in").next().unwrap_or_default().to_owned();
             drop(runtime);
             inner.stop(false);
             return Err(StartError::Recovery(why));
@@ -407,8 +409,14 @@ impl fmt::Display for StartError {
                 "{addr} is in use by another program: choose another with --listen, or port 0 for any free one"
             ),
             Self::Lanes(error) => error.fmt(f),
-            Self::Recovery(why) => write!(f, "the node cannot recover its state: {why}"),
-            Self::Metrics { addr, error } => write!(f, "listening for metrics on {addr}: {error}"),
+            Self::Recovery(why) => write!(
+                f,
+                "the node cannot recover its state: {why}: it needs to read and write all files of its data folder"
+            ),
+            Self::Metrics { addr, error } => write!(
+                f,
+                "listening for metrics on {addr} failed: {error}: choose another address with --metrics, or port 0 for any free one"
+            ),
             Self::Random(error) => write!(f, "the system gives no random numbers: {error}"),
         }
     }
