@@ -1,10 +1,11 @@
 //! `tessera completions SHELL`: a completion script on standard output.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
 use clap_complete::Shell;
+
+use crate::tell::print;
 
 /// Print a completion script for a shell
 #[derive(Debug, clap::Args)]
@@ -20,11 +21,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> ExitCode {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut crate::Cli::command(), "tessera", &mut script);
-    // Written by ourselves, because a reader that closes early (`| head`) is no reason to panic.
-    match std::io::stdout().write_all(&script) {
+    match print(script) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: cannot write the {} script: {error}", args.shell);
+            tell!("error: {error}");
             ExitCode::from(2)
         }
     }

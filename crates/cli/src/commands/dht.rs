@@ -1,6 +1,6 @@
 //! `tessera dht`: store, find, announce and look around, by a node that runs here or as a short-lived client.
 
-use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::io::{IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use tessera_dht_node::{ContentId, Node, NodeId, PeerAddr};
 
 use super::dht_output::{Bar, human};
 use super::node::listen_for;
+use crate::tell::print;
 
 /// How long a short-lived client waits for its first contact.
 const JOIN_PATIENCE: Duration = Duration::from_secs(10);
@@ -158,10 +159,14 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     match act(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(refused) => {
+            tell!("error: {refused}");
             if args.json {
-                println!("{}", json!({ "error": refused.why, "kind": refused.kind, "explain": refused.explain }));
+                let answer = json!({ "error": refused.why, "kind": refused.kind, "explain": refused.explain });
+                if let Err(error) = print(format!("{answer}\n")) {
+                    tell!("error: {error}");
+                    return ExitCode::from(2);
+                }
             }
-            eprintln!("error: {refused}");
             if refused.kind == "not_found" { ExitCode::from(1) } else { ExitCode::from(2) }
         }
     }
@@ -186,28 +191,24 @@ fn act(args: &Args) -> Result<(), Refused> {
     connection.close();
     let (answer, value) = answer.inspect_err(|refused| {
         if let Some(tree) = refused.explain.as_ref().filter(|_| args.explain) {
-            eprintln!("{tree:#}");
+            tell!("{tree:#}");
         }
     })?;
     if let Some(tree) = answer["explain"]["tree"].as_str() {
-        eprint!("{tree}");
+        tell!("{}", tree.trim_end());
     }
     let op = request["op"].as_str().unwrap_or_default();
     if let Some(path) = &output {
         std::fs::write(path, &value).map_err(|error| failed(format!("cannot write {}: {error}", path.display())))?;
     }
-    let mut out = std::io::stdout();
     let written = if args.json {
-        writeln!(out, "{answer}")
+        print(format!("{answer}\n"))
     } else if matches!(op, "get" | "get-mutable") && output.is_none() {
-        out.write_all(&value)
+        print(value)
     } else {
-        out.write_all(human(op, &answer).as_bytes())
+        print(human(op, &answer))
     };
-    match written.and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(failed(format!("cannot write: {error}"))),
-        _ => Ok(()),
-    }
+    written.map_err(failed)
 }
 
 /// The request, the value that goes with it, and where an answered value goes.
@@ -308,7 +309,7 @@ impl Connection {
         };
         if !alive.is_empty() {
             let path = last.path().display();
-            eprintln!("{} nodes run here; using the one started last, {path}. Choose with --socket", alive.len() + 1);
+            tell!("{} nodes run here; using the one started last, {path}. Choose with --socket", alive.len() + 1);
         }
         Ok(Self::Socket(last))
     }

@@ -98,11 +98,11 @@ pub(crate) fn human(op: &str, answer: &Value) -> String {
 fn tell_replicas(answer: &Value) {
     let (replicas, holders) = (answer["replicas"].as_u64().unwrap_or(0), answer["holders"].as_u64().unwrap_or(0));
     if holders == 0 {
-        eprintln!("kept by this node alone: it knows no other node yet, and stores it with them when they come");
+        tell!("kept by this node alone: it knows no other node yet, and stores it with them when they come");
     } else {
         let records = answer["records"].as_u64().unwrap_or(1);
         let what = if records > 1 { format!("each of its {records} parts is ") } else { String::new() };
-        eprintln!("{what}stored with {replicas} of the {holders} nodes nearest to it");
+        tell!("{what}stored with {replicas} of the {holders} nodes nearest to it");
     }
 }
 

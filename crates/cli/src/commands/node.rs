@@ -1,7 +1,6 @@
 //! `tessera node`: a DHT node that runs until it is told to stop, and the commands that steer a running one.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,6 +18,7 @@ use super::dht::{self, Connection};
 use super::node_config::{self, Durable, Settings};
 use super::node_log::{Format, Log};
 use super::node_top;
+use crate::tell::print;
 
 /// What the files in `trace-dir` may take.
 const TRACE_BYTES_MAX: u64 = 64 << 20;
@@ -156,7 +156,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            tell!("error: {error}");
             ExitCode::from(2)
         }
     }
@@ -164,7 +164,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn steer(at: &At, request: &serde_json::Value) -> Result<(), String> {
     let mut connection = Connection::local(at.socket.as_deref())?;
-    connection.call(request, &[], None).map(|_| println!("done")).map_err(|refused| refused.to_string())
+    connection.call(request, &[], None).map_err(|refused| refused.to_string())?;
+    print("done\n")
 }
 
 fn serve(start: &Start) -> Result<(), String> {
@@ -196,9 +197,8 @@ fn serve(start: &Start) -> Result<(), String> {
     let path = runtime_dir().join(format!("node-{short}.sock"));
     let server = Server::start(&node, &path)
         .map_err(|error| format!("cannot serve the control socket {}: {error}", path.display()))?;
-    let mut out = std::io::stdout();
-    let _ = out.write_all(greeting(&node, &settings, &path.display().to_string()).as_bytes());
-    let _ = out.flush();
+    // A node that nobody listens to is a node all the same.
+    let _ = print(greeting(&node, &settings, &path.display().to_string()));
     let mut log = Log::new(settings.log.unwrap_or_default(), &node);
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK_EVERY);

@@ -64,10 +64,10 @@ impl Log {
     pub(crate) fn line(&self, level: &str, lane: Option<u8>, what: &str) {
         let time = utc(SystemTime::now());
         match self.format {
-            Format::Json => eprintln!("{}", json!({ "time": time, "level": level, "lane": lane, "event": what })),
+            Format::Json => tell!("{}", json!({ "time": time, "level": level, "lane": lane, "event": what })),
             Format::Text => {
                 let lane = lane.map_or_else(String::new, |lane| format!("lane {lane}: "));
-                eprintln!("{time} {level:5} {lane}{what}");
+                tell!("{time} {level:5} {lane}{what}");
             }
         }
     }

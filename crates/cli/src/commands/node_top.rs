@@ -1,6 +1,5 @@
 //! `tessera node top`: a live view of a running node, lane by lane.
 
-use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,6 +10,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use super::dht::Connection;
 use super::node::At;
 use super::node_screen::Screen;
+use crate::tell::print_to_reader;
 
 /// Watch a running node: packets, queues, drops, lookups, stores, contacts, health. On a terminal `q` ends it
 #[derive(Debug, clap::Args)]
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         let view = view(&before, &now, elapsed);
         let shown = match &screen {
             Some(screen) => screen.draw(&format!("{view}\nq ends this view\n")),
-            None => std::io::stdout().write_all(view.as_bytes()).and_then(|()| std::io::stdout().flush()).is_ok(),
+            None => print_to_reader(&view)?,
         };
         if !shown || args.once || stop.load(Ordering::Relaxed) {
             return Ok(());

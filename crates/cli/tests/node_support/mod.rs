@@ -6,6 +6,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -46,16 +47,31 @@ impl Place {
         self.start(self.tessera(&all))
     }
 
-    pub(crate) fn start(&self, mut command: Command) -> Process {
-        let count = std::fs::read_dir(self.dir.path()).unwrap().count();
-        let log = self.path(&format!("log-{count}-{}", std::process::id()));
+    pub(crate) fn start(&self, command: Command) -> Process {
+        let log = self.new_log();
+        let stderr = std::fs::File::create(&log).unwrap();
+        self.start_logging_to(command, stderr.into(), log)
+    }
+
+    /// A file for what a node logs.
+    pub(crate) fn new_log(&self) -> PathBuf {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let path = self.path(&format!("log-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+        std::fs::write(&path, "").unwrap();
+        path
+    }
+
+    /// As [`start`](Self::start), with a standard error of its own.
+    pub(crate) fn start_logging_to(&self, mut command: Command, stderr: Stdio, log: PathBuf) -> Process {
         let mut child = command
             .env("TESSERA_RUNTIME_DIR", self.path("run"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(std::fs::File::create(&log).unwrap())
+            .stderr(stderr)
             .spawn()
             .unwrap();
+        // Whoever gave a pipe to write to does not read it.
+        drop(child.stderr.take());
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut greeting = Vec::new();
         for line in &mut lines {
