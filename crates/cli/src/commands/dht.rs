@@ -289,9 +289,10 @@ impl Connection {
     /// To a node that runs here.
     pub(crate) fn local(socket: Option<&Path>) -> Result<Self, String> {
         if let Some(path) = socket {
-            return Client::connect(path)
-                .map(Self::Socket)
-                .map_err(|error| format!("no node answers at {}: {error}", path.display()));
+            return Client::connect(path).map(Self::Socket).map_err(|error| match error {
+                CallError::Io(error) => format!("no node answers at {}: {error}", path.display()),
+                silent => silent.to_string(),
+            });
         }
         let mut sockets: Vec<_> = std::fs::read_dir(runtime_dir())
             .into_iter()
@@ -301,11 +302,21 @@ impl Connection {
             .map(|entry| (entry.metadata().and_then(|meta| meta.modified()).ok(), entry.path()))
             .collect();
         sockets.sort();
-        let mut alive: Vec<Client> = sockets.iter().filter_map(|(_, path)| Client::connect(path).ok()).collect();
+        let (mut alive, mut silent) = (Vec::new(), None);
+        for (_, path) in &sockets {
+            match Client::connect(path) {
+                Ok(client) => alive.push(client),
+                Err(error @ CallError::Silent(_)) => silent = Some(error.to_string()),
+                // Left behind by a node that was killed.
+                Err(_) => {}
+            }
+        }
         let Some(last) = alive.pop() else {
-            return Err("no node runs here: start one with `tessera node`, or be a short-lived client of others with \
-                        --bootstrap KEY@HOST:PORT"
-                .to_owned());
+            return Err(silent.unwrap_or_else(|| {
+"no node runs here: start one with `tessera node`, or be a short-lived client of others with --bootstrap \
+                 KEY@HOST:PORT"
+                    .to_owned()
+            }));
         };
         if !alive.is_empty() {
             let path = last.path().display();
@@ -346,7 +357,7 @@ impl Connection {
                 let told = |done, total| bar.iter().for_each(|bar| bar.show(done, total));
                 client.call(request, body, told).map_err(|error| match error {
                     CallError::Refused(refused) => refused,
-                    CallError::Io(_) => failed(error.to_string()),
+                    CallError::Silent(_) | CallError::Io(_) => failed(error.to_string()),
                 })
             }
             Self::InProcess(node) => {
