@@ -36,11 +36,17 @@ fn a_lane_that_hangs_is_replaced_and_what_died_with_it_raises_an_alarm_everywher
     let top = steer(&["top", "--once", "--every", "0.1"]);
     assert!(top.contains("ALARM  ") && top.contains("coordination messages are dropped"), "{top}");
     let url = node.metrics();
-    let mut stream = TcpStream::connect(url.trim_start_matches("http://").trim_end_matches("/metrics")).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-    let mut metrics = String::new();
-    stream.read_to_string(&mut metrics).unwrap();
+    let fetch = |path: &str| {
+        let mut stream = TcpStream::connect(url.trim_start_matches("http://").trim_end_matches("/metrics")).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let metrics = fetch("/metrics");
     assert!(metrics.lines().any(|line| line == "tessera_lane_alarms 1"), "{metrics}");
+    let health = fetch("/health");
+    assert!(health.lines().any(|line| line.starts_with("alarm: ") && line.contains("are dropped")), "{health}");
     assert_eq!(place.ask(&node, &["get", &id], &[]), "outlives it");
     assert!(node.is_running());
     let log = || std::fs::read_to_string(&node.log).unwrap();
