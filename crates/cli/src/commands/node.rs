@@ -199,7 +199,8 @@ fn serve(start: &Start) -> Result<(), String> {
         .map_err(|error| format!("cannot serve the control socket {}: {error}", path.display()))?;
     // A node that nobody listens to is a node all the same.
     let _ = print(greeting(&node, &settings, &path.display().to_string()));
-    let mut log = Log::new(settings.log.unwrap_or_default(), &node);
+    let mut log =
+        Log::new(settings.log.unwrap_or_default(), &node).map_err(|error| format!("cannot start a thread: {error}"))?;
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK_EVERY);
         log.look(&node);
