@@ -77,9 +77,36 @@ fn explain_draws_the_lookup_and_json_has_it_whole() {
         "{tree}"
     );
     let output = run(place.tessera(&["dht", "--bootstrap", &address, "--explain", "--json", "get", &id]), &[]);
+    assert_eq!(output.stderr, b"", "it comes once");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["explain"]["asked"][0]["id"], first.id().as_str());
     assert!(json["explain"]["asked"][0]["took_ms"].is_u64());
+}
+
+#[test]
+fn a_failure_is_explained_as_a_success_is() {
+    let place = Place::new();
+    let first = place.node(&["--lanes", "1"]);
+    let (address, nothing) = (first.address(), "ef".repeat(32));
+    let explained = |args: &[&str]| {
+        let mut all = vec!["dht", "--bootstrap", &address, "--explain"];
+        all.extend(args);
+        all.extend(["get", &nothing]);
+        let output = run(place.tessera(&all), &[]);
+        assert_eq!(output.status.code(), Some(1));
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (answer, tree) = explained(&[]);
+    assert_eq!(answer, "");
+    let lines: Vec<&str> = tree.lines().collect();
+    let short: String = first.id().chars().take(12).collect();
+    assert!(lines[0].ends_with(" ms") && lines[0].contains("1 requests, 1 answers"), "{tree}");
+    assert!(lines[1].starts_with(&format!("└─ {short} ")) && lines[1].contains(" answered in "), "{tree}");
+    assert!(lines[2].starts_with("error: ") && lines.len() == 3, "{tree}");
+    let (answer, words) = explained(&["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(json["explain"]["asked"][0]["id"], first.id().as_str());
+    assert!(words.starts_with("error: ") && words.lines().count() == 1, "it comes once: {words}");
 }
 
 #[test]
@@ -188,10 +215,16 @@ fn the_readme_section_on_running_a_dht_holds_to_the_letter() {
     let second = place.start(shell(&format!("exec {}", joining.trim_end_matches('&'))));
     place.until_knows(&second, 1);
     let id = String::from_utf8(succeeded(run(shell(put), b"")).unwrap()).unwrap();
+    let asked = get.split_whitespace().find(|word| word.contains('@')).unwrap();
+    let get = get.replace(asked, &first.address());
     let shown = get.split_whitespace().find(|word| word.contains('…')).unwrap();
     let got = run(shell(&get.replace(shown, id.trim_end())), b"");
     assert_eq!(got.stdout, b"hello\n");
-    assert!(!got.stderr.is_empty(), "--explain says how it was found");
+    let tree = String::from_utf8(got.stderr).unwrap();
+    let is_asked = |line: &str| line.contains("─ ") && line.contains("  asked at ") && line.contains(" answered in ");
+    assert!(tree.starts_with("found: ") && tree.lines().any(is_asked), "--explain says how it was found: {tree}");
+    let page: Vec<&str> = section.lines().filter(|line| is_asked(line)).collect();
+    assert_eq!(page.len(), 1, "and so does the page: {page:?}");
     let view = run(shell(&format!("{top} --once --every 0.1")), b"");
     assert!(String::from_utf8(view.stdout).unwrap().contains("contacts"));
 }

@@ -51,7 +51,7 @@ pub(crate) struct Args {
     #[arg(long, global = true)]
     json: bool,
 
-    /// Show who was asked and what each said, as a tree, on standard error
+    /// Show who was asked and what each said, as a tree, on standard error; with --json, as part of the answer
     #[arg(long, global = true)]
     explain: bool,
 
@@ -161,7 +161,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Err(refused) => {
             tell!("error: {refused}");
             if args.json {
-                let answer = json!({ "error": refused.why, "kind": refused.kind, "explain": refused.explain });
+                let explain = refused.explain.as_ref().filter(|_| args.explain);
+                let answer = json!({ "error": refused.why, "kind": refused.kind, "explain": explain });
                 if let Err(error) = print(format!("{answer}\n")) {
                     tell!("error: {error}");
                     return ExitCode::from(2);
@@ -189,14 +190,14 @@ fn act(args: &Args) -> Result<(), Refused> {
     let answer = connection.call(&request, &body, Some(&bar));
     bar.clear();
     connection.close();
-    let (answer, value) = answer.inspect_err(|refused| {
-        if let Some(tree) = refused.explain.as_ref().filter(|_| args.explain) {
-            tell!("{tree:#}");
-        }
-    })?;
-    if let Some(tree) = answer["explain"]["tree"].as_str() {
+    let explain = match &answer {
+        Ok((answer, _)) => &answer["explain"],
+        Err(refused) => refused.explain.as_ref().unwrap_or(&Value::Null),
+    };
+    if let Some(tree) = explain["tree"].as_str().filter(|_| args.explain && !args.json) {
         tell!("{}", tree.trim_end());
     }
+    let (answer, value) = answer?;
     let op = request["op"].as_str().unwrap_or_default();
     if let Some(path) = &output {
         std::fs::write(path, &value).map_err(|error| failed(format!("cannot write {}: {error}", path.display())))?;

@@ -55,9 +55,9 @@ impl std::error::Error for Refused {}
 impl From<NodeError> for Refused {
     fn from(error: NodeError) -> Self {
         let (kind, explain) = match &error {
-            NodeError::NotFound { explain, .. } => ("not_found", Some(explain.to_json())),
+            NodeError::NotFound { explain, .. } => ("not_found", Some(drawn(explain))),
             NodeError::Deleted { .. } => ("not_found", None),
-            NodeError::NotStored { explain, .. } => ("failed", Some(explain.to_json())),
+            NodeError::NotStored { explain, .. } => ("failed", Some(drawn(explain))),
             _ => ("failed", None),
         };
         Self { kind: kind.to_owned(), why: error.to_string(), explain }
@@ -209,13 +209,16 @@ fn parsed<T: FromStr<Err: fmt::Display>>(request: &Value, name: &str) -> Result<
 
 fn explain(request: &Value, how: &Explain) -> Value {
     match request["explain"].as_bool() {
-        Some(true) => {
-            let mut json = how.to_json();
-            json["tree"] = Value::String(how.to_string());
-            json
-        }
+        Some(true) => drawn(how),
         _ => Value::Null,
     }
+}
+
+/// For machines, and as a tree for people.
+fn drawn(how: &Explain) -> Value {
+    let mut json = how.to_json();
+    json["tree"] = Value::String(how.to_string());
+    json
 }
 
 fn ttl(request: &Value) -> Result<Duration, Refused> {
