@@ -44,7 +44,9 @@ fn every_command_works_over_the_socket_and_as_a_client() {
     // Providers.
     let film = "cd".repeat(32);
     place.ask(&node, &["announce", &film], &[]);
-    until("the provider is found", || client(&["providers", &film], &[]).unwrap().contains(&node.listen()));
+    until("the provider is found", || {
+        client(&["providers", &film], &[]).is_ok_and(|found| found.contains(&node.listen()))
+    });
     place.ask(&node, &["announce", &film, "--stop"], &[]);
     // Looking around.
     assert!(client(&["find-node", &node.id()], &[]).unwrap().starts_with(&node.id()));
@@ -119,6 +121,21 @@ fn exit_codes_tell_not_found_from_failed() {
     assert_eq!(code(&["dht", "--socket", &socket, "get", &nothing]), Some(1));
     assert_eq!(code(&["dht", "--socket", &socket, "put", "/no/such/file"]), Some(2));
     assert_eq!(code(&["dht", "--socket", &socket, "get", "no-id"]), Some(2));
+    // Nothing was found here either, and the answer says so as well.
+    let silent = format!("{}@127.0.0.1:9", "cd".repeat(32));
+    for json in [false, true] {
+        for args in [["providers", &nothing], ["ping", &silent], ["find-node", &nothing]] {
+            let mut all = vec!["dht", "--socket", &socket];
+            all.extend(args);
+            all.extend(json.then_some("--json"));
+            let output = run(place.tessera(&all), b"");
+            assert_eq!(output.status.code(), Some(1), "{args:?}");
+            assert!(!output.stdout.is_empty(), "{args:?}");
+        }
+    }
+    assert_eq!(code(&["dht", "--socket", &socket, "providers", &nothing, "--limit", "0"]), Some(2));
+    let own = place.ask(&first, &["ping", &first.address()], &[]);
+    assert!(own.contains("this node itself"), "{own}");
     drop(first);
     let output = run(place.tessera(&["dht", "status"]), b"");
     let error = String::from_utf8(output.stderr).unwrap();

@@ -27,7 +27,7 @@ fn a_node_without_flags_prints_the_exact_command_that_joins_it() {
 
 #[test]
 fn signals_end_a_node_cleanly_and_its_peers_are_told() {
-    for signal in [Signal::INT, Signal::TERM] {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let place = Place::new();
         let first = place.node(&["--lanes", "1"]);
         let second = place.node(&["--lanes", "2", "--bootstrap", &first.address()]);
@@ -126,6 +126,7 @@ fn lanes_are_changed_and_outlive_a_panic_in_a_running_process() {
             assert_eq!(place.ask(&node, &["get", id], &[]), format!("value {n}"));
         }
     }
+    assert!(steer(&["relieve", "0", "0"]).unwrap_err().contains("lane 0 cannot help itself"));
     steer(&["relieve", "0", "2"]).unwrap();
     steer(&["merge-back"]).unwrap();
     assert!(steer(&["set-lanes", "0"]).unwrap_err().contains("lanes"));

@@ -1,6 +1,7 @@
 //! `tessera dht`: store, find, announce and look around, by a node that runs here or as a short-lived client.
 
 use std::io::{IsTerminal as _, Read as _};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -33,7 +34,9 @@ const VALUE_BYTES_MAX: u64 = 64 << 20;
   tessera dht get ID --explain                  who was asked, who answered, and when
   tessera dht status --bootstrap KEY@HOST:PORT  without a node of your own
 
-Exit codes: 0 done, 1 not found, 2 refused or failed.")]
+Exit codes: 0 done, 1 not found (no value, no provider, no node, or no answer to a ping), 2 refused or failed.
+A running node has its socket in $TESSERA_RUNTIME_DIR [default: $XDG_RUNTIME_DIR/tessera, or tessera-UID in the folder for
+temporary files].")]
 pub(crate) struct Args {
     /// The socket of a running node [default: that of the node started last]
     #[arg(long, global = true, value_name = "PATH", conflicts_with = "bootstrap")]
@@ -122,8 +125,8 @@ enum Command {
     Providers {
         id: ContentId,
         /// How many are enough
-        #[arg(long, default_value_t = 20)]
-        limit: usize,
+        #[arg(long, default_value = "20")]
+        limit: NonZeroUsize,
     },
     /// Find the nodes nearest to a point
     FindNode { id: NodeId },
@@ -157,7 +160,8 @@ struct Owned {
 
 pub(crate) fn run(args: &Args) -> ExitCode {
     match act(args) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(Found::Yes) => ExitCode::SUCCESS,
+        Ok(Found::No) => ExitCode::from(1),
         Err(refused) => {
             tell!("error: {refused}");
             if args.json {
@@ -173,11 +177,30 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
+/// Whether an answer has what was asked for.
+enum Found {
+    Yes,
+    No,
+}
+
+impl Found {
+    fn of(op: &str, answer: &Value) -> Self {
+        let is_empty = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
+        let nothing = match op {
+            "providers" => is_empty(&answer["providers"]),
+            "find-node" => is_empty(&answer["nodes"]),
+            "ping" => answer["rtt_ms"].is_null(),
+            _ => false,
+        };
+        if nothing { Self::No } else { Self::Yes }
+    }
+}
+
 fn failed(why: impl Into<String>) -> Refused {
     Refused { kind: "failed".to_owned(), why: why.into(), explain: None }
 }
 
-fn act(args: &Args) -> Result<(), Refused> {
+fn act(args: &Args) -> Result<Found, Refused> {
     let (mut request, body, output) = request(args)?;
     request["explain"] = json!(args.explain);
     let mut connection = if args.bootstrap.is_empty() {
@@ -209,7 +232,7 @@ fn act(args: &Args) -> Result<(), Refused> {
     } else {
         print(human(op, &answer))
     };
-    written.map_err(failed)
+    written.map(|()| Found::of(op, &answer)).map_err(failed)
 }
 
 /// The request, the value that goes with it, and where an answered value goes.

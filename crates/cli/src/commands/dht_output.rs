@@ -81,6 +81,7 @@ pub(crate) fn human(op: &str, answer: &Value) -> String {
         "find-node" => list(&answer["nodes"], "no nodes were found", |node| {
             format!("{}  {}", node["id"].as_str().unwrap_or("?"), address(node))
         }),
+        "ping" if answer["self"] == true => "that is this node itself: it runs\n".to_owned(),
         "ping" => match answer["rtt_ms"].as_u64() {
             Some(ms) => format!("it is there: {ms} ms\n"),
             None => "no answer\n".to_owned(),
@@ -164,6 +165,7 @@ mod tests {
     fn answers_read_as_sentences() {
         assert_eq!(human("ping", &json!({ "rtt_ms": 3 })), "it is there: 3 ms\n");
         assert_eq!(human("ping", &json!({ "rtt_ms": null })), "no answer\n");
+        assert!(human("ping", &json!({ "rtt_ms": 0, "self": true })).contains("this node itself"));
         assert_eq!(human("peers", &json!({ "peers": [] })), "no contacts\n");
         let peer = json!({ "id": "ab", "peer": "cd@127.0.0.1:7", "rtt_ms": 4 });
         assert_eq!(human("peers", &json!({ "peers": [peer] })), "ab  127.0.0.1:7  4 ms\n");

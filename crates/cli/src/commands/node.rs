@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tessera_dht_node::control::runtime_dir;
 use tessera_dht_node::control::server::Server;
 use tessera_dht_node::{Node, PeerAddr, StartError};
@@ -37,7 +37,10 @@ EXAMPLES
   tessera node --bootstrap KEY@203.0.113.7:4242 --listen 0.0.0.0:4242 --data /var/lib/tessera
   tessera node --config /etc/tessera/node.toml
   tessera node top                 watch a running node
-  tessera node set-lanes 4         change its number of lanes while it runs"
+  tessera node set-lanes 4         change its number of lanes while it runs
+
+Its socket is in $TESSERA_RUNTIME_DIR [default: $XDG_RUNTIME_DIR/tessera, or tessera-UID in the folder for temporary files].
+SIGINT, SIGTERM and SIGHUP end it in good order."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -186,7 +189,11 @@ fn serve(start: &Start) -> Result<(), String> {
     });
     // Before the node starts: a signal during the start is not lost.
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // Whoever starts it with `nohup` wants it to outlive the terminal.
+        if signal == SIGHUP && is_ignored(signal) {
+            continue;
+        }
         // The second one ends the process at once.
         signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone())
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
@@ -210,6 +217,14 @@ fn serve(start: &Start) -> Result<(), String> {
     node.shutdown();
     log.line("info", None, "stopped");
     Ok(())
+}
+
+/// Whether whoever started us has this signal ignored.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
 }
 
 fn start_node(settings: &Settings, test_hooks: bool) -> Result<Node, String> {
