@@ -56,7 +56,7 @@ pub(crate) struct Start {
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
 
-    /// A node to join by, as it prints itself; may be given several times
+    /// A node to join by, as it prints itself; may be given several times, and adds to those of --config
     #[arg(long, value_name = "KEY@HOST:PORT")]
     bootstrap: Vec<PeerAddr>,
 
@@ -80,7 +80,7 @@ pub(crate) struct Start {
     #[arg(long, value_name = "ADDR")]
     public_addr: Option<SocketAddr>,
 
-    /// Settings from a file, as docs/node.toml shows them; flags win
+    /// Settings from a file, as docs/node.toml shows them; flags win, but --bootstrap adds to its nodes
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
