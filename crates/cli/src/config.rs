@@ -41,7 +41,7 @@ pub(crate) fn parse() -> Cli {
         None => Ok(args.clone()),
     });
     let args = completed.unwrap_or_else(|error| {
-        eprintln!("error: {error}");
+        tell!("error: {error}");
         std::process::exit(2);
     });
     let matches = Cli::command().get_matches_from(&args);

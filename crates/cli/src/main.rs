@@ -3,6 +3,11 @@
 //! Exit codes: 0 done, 2 refused or failed; `scan` adds 1 (findings) and 3 (incomplete).
 
 #![forbid(unsafe_code)]
+// They panic when the writing fails; `tell` has what does not.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+#[macro_use]
+mod tell;
 
 mod commands;
 mod config;

@@ -6,10 +6,11 @@ mod node_support;
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use node_support::{Place, until};
+use node_support::{Place, ends_within, run_within, until};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
@@ -121,6 +122,51 @@ fn top_follows_a_node_on_a_terminal_and_leaves_the_terminal_as_it_was() {
         until("the first screen is back", || terminal.shown().contains("\x1b[?25h\x1b[?1049l"));
         assert!(!terminal.reads_keys());
         assert_eq!(terminal.shown().contains("error:"), ends_with_the_node, "{}", terminal.shown());
+    }
+}
+
+#[test]
+fn a_view_of_a_node_that_hangs_can_be_left_at_once() {
+    let place = Place::new();
+    let node = place.node(&["--lanes", "1"]);
+    let socket = node.socket();
+    let soon = Duration::from_secs(5); // Sooner than the node is given up.
+    for by_key in [true, false] {
+        let mut terminal = Terminal::new(30, 120);
+        let mut top = terminal.run(place.tessera(&["node", "top", "--every", "0.1", "--socket", &socket]));
+        until("the view is there", || terminal.row(0).is_some());
+        node.signal(Signal::STOP);
+        std::thread::sleep(Duration::from_millis(300)); // The view waits for an answer by now.
+        match by_key {
+            true => terminal.press("q"),
+            false => kill_process(Pid::from_child(&top), Signal::INT).unwrap(),
+        }
+        assert_eq!(ends_within(&mut top, soon), Some(0), "by key: {by_key}");
+        until("the first screen is back", || terminal.shown().ends_with("\x1b[?25h\x1b[?1049l"));
+        assert!(!terminal.reads_keys());
+        node.signal(Signal::CONT);
+    }
+}
+
+#[test]
+fn a_view_that_is_read_by_a_program_ends_by_a_signal_between_two_looks() {
+    let place = Place::new();
+    let node = place.node(&["--lanes", "1"]);
+    for args in [&["--every", "30"][..], &["--every", "30", "--once"]] {
+        let socket = node.socket();
+        let mut all = vec!["node", "top", "--socket", &socket];
+        all.extend(args);
+        let mut top = place.tessera(&all).stdout(Stdio::piped()).spawn().unwrap();
+        // It has looked once, and catches signals.
+        std::thread::sleep(Duration::from_millis(500));
+        kill_process(Pid::from_child(&top), Signal::INT).unwrap();
+        assert_eq!(ends_within(&mut top, Duration::from_secs(5)), Some(0), "{args:?}");
+    }
+    for refused in ["nan", "inf", "-1", "0"] {
+        let top = place.tessera(&["node", "top", "--every", refused, "--socket", &node.socket()]);
+        let (code, error) = run_within(top, Duration::from_secs(30));
+        assert_eq!(code, Some(2), "{refused}: {error}");
+        assert!(error.contains("expected a number of seconds"), "{refused}: {error}");
     }
 }
 

@@ -34,11 +34,15 @@ fn version_is_that_of_the_package() {
 }
 
 #[test]
-fn completions_name_the_program_for_every_shell() {
+fn completions_name_the_program_for_every_shell_and_nothing_that_is_hidden() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = tessera(&["completions", shell]);
         assert!(output.status.success(), "{shell}");
         assert!(stdout(&output).contains("tessera"), "{shell}");
+        assert!(stdout(&output).contains("merge-back") && stdout(&output).contains("metrics"), "{shell}");
+        for hidden in ["inject-panic", "inject-stall", "test-hooks"] {
+            assert!(!stdout(&output).contains(hidden), "{shell} offers {hidden}");
+        }
     }
 }
 

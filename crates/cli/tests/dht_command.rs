@@ -44,7 +44,9 @@ fn every_command_works_over_the_socket_and_as_a_client() {
     // Providers.
     let film = "cd".repeat(32);
     place.ask(&node, &["announce", &film], &[]);
-    until("the provider is found", || client(&["providers", &film], &[]).unwrap().contains(&node.listen()));
+    until("the provider is found", || {
+        client(&["providers", &film], &[]).is_ok_and(|found| found.contains(&node.listen()))
+    });
     place.ask(&node, &["announce", &film, "--stop"], &[]);
     // Looking around.
     assert!(client(&["find-node", &node.id()], &[]).unwrap().starts_with(&node.id()));
@@ -77,9 +79,36 @@ fn explain_draws_the_lookup_and_json_has_it_whole() {
         "{tree}"
     );
     let output = run(place.tessera(&["dht", "--bootstrap", &address, "--explain", "--json", "get", &id]), &[]);
+    assert_eq!(output.stderr, b"", "it comes once");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["explain"]["asked"][0]["id"], first.id().as_str());
     assert!(json["explain"]["asked"][0]["took_ms"].is_u64());
+}
+
+#[test]
+fn a_failure_is_explained_as_a_success_is() {
+    let place = Place::new();
+    let first = place.node(&["--lanes", "1"]);
+    let (address, nothing) = (first.address(), "ef".repeat(32));
+    let explained = |args: &[&str]| {
+        let mut all = vec!["dht", "--bootstrap", &address, "--explain"];
+        all.extend(args);
+        all.extend(["get", &nothing]);
+        let output = run(place.tessera(&all), &[]);
+        assert_eq!(output.status.code(), Some(1));
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (answer, tree) = explained(&[]);
+    assert_eq!(answer, "");
+    let lines: Vec<&str> = tree.lines().collect();
+    let short: String = first.id().chars().take(12).collect();
+    assert!(lines[0].ends_with(" ms") && lines[0].contains("1 requests, 1 answers"), "{tree}");
+    assert!(lines[1].starts_with(&format!("└─ {short} ")) && lines[1].contains(" answered in "), "{tree}");
+    assert!(lines[2].starts_with("error: ") && lines.len() == 3, "{tree}");
+    let (answer, words) = explained(&["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(json["explain"]["asked"][0]["id"], first.id().as_str());
+    assert!(words.starts_with("error: ") && words.lines().count() == 1, "it comes once: {words}");
 }
 
 #[test]
@@ -92,6 +121,21 @@ fn exit_codes_tell_not_found_from_failed() {
     assert_eq!(code(&["dht", "--socket", &socket, "get", &nothing]), Some(1));
     assert_eq!(code(&["dht", "--socket", &socket, "put", "/no/such/file"]), Some(2));
     assert_eq!(code(&["dht", "--socket", &socket, "get", "no-id"]), Some(2));
+    // Nothing was found here either, and the answer says so as well.
+    let silent = format!("{}@127.0.0.1:9", "cd".repeat(32));
+    for json in [false, true] {
+        for args in [["providers", &nothing], ["ping", &silent], ["find-node", &nothing]] {
+            let mut all = vec!["dht", "--socket", &socket];
+            all.extend(args);
+            all.extend(json.then_some("--json"));
+            let output = run(place.tessera(&all), b"");
+            assert_eq!(output.status.code(), Some(1), "{args:?}");
+            assert!(!output.stdout.is_empty(), "{args:?}");
+        }
+    }
+    assert_eq!(code(&["dht", "--socket", &socket, "providers", &nothing, "--limit", "0"]), Some(2));
+    let own = place.ask(&first, &["ping", &first.address()], &[]);
+    assert!(own.contains("this node itself"), "{own}");
     drop(first);
     let output = run(place.tessera(&["dht", "status"]), b"");
     let error = String::from_utf8(output.stderr).unwrap();
@@ -116,34 +160,6 @@ fn settings_come_from_a_file_and_unknown_ones_are_refused() {
     let error = String::from_utf8(refused.stderr).unwrap();
     assert!(error.contains("line 2: there is no setting `listen-on`"), "{error}");
     assert_eq!(refused.status.code(), Some(2));
-}
-
-#[test]
-fn metrics_and_health_are_served_with_the_documented_names() {
-    use std::io::{Read as _, Write as _};
-
-    let place = Place::new();
-    let first = place.node(&["--lanes", "1"]);
-    let node = place.node(&["--lanes", "2", "--metrics", "127.0.0.1:0", "--bootstrap", &first.address()]);
-    let addr = node.metrics().trim_start_matches("http://").trim_end_matches("/metrics").to_owned();
-    let fetch = |path: &str| {
-        let mut stream = std::net::TcpStream::connect(&addr).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
-    until("it is healthy", || fetch("/health").starts_with("HTTP/1.1 200"));
-    let metrics = fetch("/metrics");
-    let documented = include_str!("../../../docs/METRICS.md");
-    let names: std::collections::BTreeSet<&str> =
-        metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_whitespace().next()).collect();
-    assert!(names.contains("tessera_dht_requests_served_total") && names.len() > 30, "{names:?}");
-    for name in names {
-        assert!(documented.contains(&format!("`{name}`")), "{name} is not in docs/METRICS.md");
-    }
-    drop(first);
-    assert!(fetch("/nothing").starts_with("HTTP/1.1 404"));
 }
 
 #[test]
@@ -216,10 +232,16 @@ fn the_readme_section_on_running_a_dht_holds_to_the_letter() {
     let second = place.start(shell(&format!("exec {}", joining.trim_end_matches('&'))));
     place.until_knows(&second, 1);
     let id = String::from_utf8(succeeded(run(shell(put), b"")).unwrap()).unwrap();
+    let asked = get.split_whitespace().find(|word| word.contains('@')).unwrap();
+    let get = get.replace(asked, &first.address());
     let shown = get.split_whitespace().find(|word| word.contains('…')).unwrap();
     let got = run(shell(&get.replace(shown, id.trim_end())), b"");
     assert_eq!(got.stdout, b"hello\n");
-    assert!(!got.stderr.is_empty(), "--explain says how it was found");
+    let tree = String::from_utf8(got.stderr).unwrap();
+    let is_asked = |line: &str| line.contains("─ ") && line.contains("  asked at ") && line.contains(" answered in ");
+    assert!(tree.starts_with("found: ") && tree.lines().any(is_asked), "--explain says how it was found: {tree}");
+    let page: Vec<&str> = section.lines().filter(|line| is_asked(line)).collect();
+    assert_eq!(page.len(), 1, "and so does the page: {page:?}");
     let view = run(shell(&format!("{top} --once --every 0.1")), b"");
     assert!(String::from_utf8(view.stdout).unwrap().contains("contacts"));
 }

@@ -6,6 +6,7 @@ mod node_support;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use node_support::{Place, run, succeeded, until};
 use rustix::process::Signal;
@@ -36,16 +37,36 @@ fn a_lane_that_hangs_is_replaced_and_what_died_with_it_raises_an_alarm_everywher
     let top = steer(&["top", "--once", "--every", "0.1"]);
     assert!(top.contains("ALARM  ") && top.contains("coordination messages are dropped"), "{top}");
     let url = node.metrics();
-    let mut stream = TcpStream::connect(url.trim_start_matches("http://").trim_end_matches("/metrics")).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-    let mut metrics = String::new();
-    stream.read_to_string(&mut metrics).unwrap();
+    let fetch = |path: &str| {
+        let mut stream = TcpStream::connect(url.trim_start_matches("http://").trim_end_matches("/metrics")).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let metrics = fetch("/metrics");
     assert!(metrics.lines().any(|line| line == "tessera_lane_alarms 1"), "{metrics}");
+    let health = fetch("/health");
+    assert!(health.lines().any(|line| line.starts_with("alarm: ") && line.contains("are dropped")), "{health}");
     assert_eq!(place.ask(&node, &["get", &id], &[]), "outlives it");
     assert!(node.is_running());
     let log = || std::fs::read_to_string(&node.log).unwrap();
     until("the log says so too", || log().contains("alarm: "));
     assert!(log().contains("stalled for more than"), "{}", log());
+}
+
+#[test]
+fn a_lane_that_hangs_does_not_keep_a_node_from_ending() {
+    let place = Place::new();
+    let node = place.node(&["--lanes", "2", "--test-hooks"]);
+    let stall = place.tessera(&["node", "inject-stall", "1", "60000", "--socket", &node.socket()]);
+    succeeded(run(stall, &[])).unwrap();
+    // The node asks its lanes how they are once a second: by now it waits for this one.
+    std::thread::sleep(Duration::from_millis(1500));
+    let (log, begun) = (node.log.clone(), std::time::Instant::now());
+    node.signal(Signal::TERM);
+    until("it stops", || std::fs::read_to_string(&log).unwrap().contains("stopping"));
+    assert!(begun.elapsed() < Duration::from_secs(5), "the signal was seen after {:?}", begun.elapsed());
 }
 
 #[test]

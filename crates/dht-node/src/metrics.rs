@@ -1,7 +1,8 @@
 //! Metrics for Prometheus: what the lanes' runtime counts, and what the DHT in each lane does. Names are in
 //! `docs/METRICS.md`.
 //!
-//! A thread of its own serves them; it asks lanes by message and never makes one wait.
+//! Threads of their own serve them, a few side by side; they ask lanes by message and never make one wait. Whoever asks has a
+//! few seconds, however the bytes come, and nobody is waited for when the node stops.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -9,19 +10,26 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tessera_lanes::telemetry::prometheus;
 
 use crate::call::block_on;
+use crate::control::places::Places;
 use crate::error::NodeError;
 use crate::handler::NodeCommand;
 use crate::inner::Inner;
 use crate::status::{Status, named};
 
-/// What a scraper may send, and how long it may take to.
+/// What a scraper may send, and how long it may take to; as long again it may take to read the answer.
 const REQUEST_BYTES_MAX: usize = 4096;
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Scrapers served at once; more wait until one has its answer, or had its time.
+const SCRAPERS_MAX: usize = 8;
+
+/// How long a node that stops tries to wake the thread that waits for scrapers.
+const WAKE_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How the node is, asked of every lane.
 pub(crate) async fn status(inner: &Inner) -> Result<Status, NodeError> {
@@ -105,14 +113,20 @@ impl Server {
         let listener = TcpListener::bind(addr)?;
         let addr = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopping, inner) = (stop.clone(), Arc::downgrade(inner));
+        let (stopping, inner, places) = (stop.clone(), Arc::downgrade(inner), Places::new(SCRAPERS_MAX));
         let thread = std::thread::Builder::new().name("metrics".to_owned()).spawn(move || {
             for stream in listener.incoming() {
+                let Some(place) = places.take(&stopping) else { return };
                 if stopping.load(Ordering::Relaxed) {
                     return;
                 }
-                // A scraper that misbehaves spoils its own scrape.
-                let _ = stream.and_then(|stream| serve(stream, &inner));
+                let (Ok(stream), inner) = (stream, inner.clone()) else { continue };
+                // Without a thread to serve it, the connection is closed again.
+                let _ = std::thread::Builder::new().name("metrics-call".to_owned()).spawn(move || {
+                    let _place = place;
+                    // A scraper that misbehaves spoils its own scrape.
+                    let _ = serve(stream, &inner);
+                });
             }
         })?;
         Ok(Self { addr, stop, thread: Some(thread) })
@@ -127,7 +141,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         // A connection to itself ends the wait for one.
-        let woken = TcpStream::connect_timeout(&self.addr, PATIENCE).is_ok();
+        let woken = TcpStream::connect_timeout(&self.addr, WAKE_PATIENCE).is_ok();
         if let Some(thread) = self.thread.take()
             && woken
         {
@@ -137,38 +151,97 @@ impl Drop for Server {
 }
 
 fn serve(mut stream: TcpStream, inner: &Weak<Inner>) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut request = Vec::new();
-    let mut chunk = [0; 512];
-    while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < REQUEST_BYTES_MAX {
-        match stream.read(&mut chunk)? {
-            0 => break,
-            len => request.extend_from_slice(&chunk[..len]),
-        }
-    }
+    let request = request(&mut stream, Instant::now() + PATIENCE)?;
     let Some(inner) = inner.upgrade() else { return Ok(()) };
-    let (status, body) = if request.starts_with(b"GET /metrics ") {
-        match block_on(render(&inner)) {
+    let (status, body) = match asked_for(&request) {
+        Some("/metrics") => match block_on(render(&inner)) {
             Ok(text) => ("200 OK", text),
             Err(error) => ("503 Service Unavailable", format!("{error}\n")),
-        }
-    } else if request.starts_with(b"GET /health ") {
-        match block_on(self::status(&inner)) {
-            Ok(status) => match status.trouble() {
-                None => ("200 OK", "up\n".to_owned()),
-                Some(trouble) => ("503 Service Unavailable", format!("{trouble}\n")),
-            },
+        },
+        Some("/health") => match block_on(self::status(&inner)) {
+            Ok(status) => health(&status),
             Err(error) => ("503 Service Unavailable", format!("{error}\n")),
-        }
-    } else {
-        ("404 Not Found", "Metrics are at /metrics, health is at /health.\n".to_owned())
+        },
+        _ => ("404 Not Found", "Metrics are at /metrics, health is at /health.\n".to_owned()),
     };
     drop(inner);
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     let len = body.len();
     let head =
         format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n");
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body.as_bytes())
+    answer(&mut stream, (head + &body).as_bytes(), Instant::now() + PATIENCE)
+}
+
+/// Whether the node does its work, in the first line; then what else an operator should know.
+fn health(status: &Status) -> (&'static str, String) {
+    let (code, mut text) = match status.trouble() {
+        None => ("200 OK", "up\n".to_owned()),
+        Some(trouble) => ("503 Service Unavailable", format!("{trouble}\n")),
+    };
+    for alarm in &status.alarms {
+        text.push_str(&format!("alarm: {alarm}\n"));
+    }
+    (code, text)
+}
+
+/// The path of a request for one, without what is asked of it. Lines may end without a carriage return: RFC 9112, 2.2.
+fn asked_for(request: &[u8]) -> Option<&str> {
+    let line = request.split(|byte| *byte == b'\n').next()?;
+    let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
+    let path = words.next().filter(|method| *method == "GET").and_then(|_| words.next())?;
+    path.split('?').next()
+}
+
+/// Reads until the empty line, the end, or as much as nobody needs to send.
+fn request(stream: &mut TcpStream, deadline: Instant) -> io::Result<Vec<u8>> {
+    let mut request = Vec::new();
+    let mut chunk = [0; 512];
+    let is_whole = |request: &[u8]| {
+        request.windows(4).any(|end| end == b"\r\n\r\n") || request.windows(2).any(|end| end == b"\n\n")
+    };
+    while !is_whole(&request) && request.len() < REQUEST_BYTES_MAX {
+        stream.set_read_timeout(Some(left_until(deadline)?))?;
+        match stream.read(&mut chunk)? {
+            0 => break,
+            len => request.extend_from_slice(&chunk[..len]),
+        }
+    }
+    Ok(request)
+}
+
+fn answer(stream: &mut TcpStream, mut answer: &[u8], deadline: Instant) -> io::Result<()> {
+    while !answer.is_empty() {
+        stream.set_write_timeout(Some(left_until(deadline)?))?;
+        match stream.write(answer)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            len => answer = &answer[len..],
+        }
+    }
+    Ok(())
+}
+
+fn left_until(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_read_whatever_lines_end_with_and_whatever_is_asked_of_it() {
+        for (request, path) in [
+            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", Some("/metrics")),
+            ("GET /metrics HTTP/1.0\n\n", Some("/metrics")),
+            ("GET /metrics?x=1 HTTP/1.1\r\n\r\n", Some("/metrics")),
+            ("GET /metricsx HTTP/1.1\r\n\r\n", Some("/metricsx")),
+            ("POST /metrics HTTP/1.1\r\n\r\n", None),
+            ("GET", None),
+            ("", None),
+        ] {
+            assert_eq!(asked_for(request.as_bytes()), path, "{request:?}");
+        }
+        assert_eq!(asked_for(b"GET /\xff HTTP/1.1\n\n"), None);
+    }
 }

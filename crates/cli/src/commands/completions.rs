@@ -1,10 +1,11 @@
 //! `tessera completions SHELL`: a completion script on standard output.
 
-use std::io::Write;
 use std::process::ExitCode;
 
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 use clap_complete::Shell;
+
+use crate::tell::print;
 
 /// Print a completion script for a shell
 #[derive(Debug, clap::Args)]
@@ -19,13 +20,29 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> ExitCode {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut crate::Cli::command(), "tessera", &mut script);
-    // Written by ourselves, because a reader that closes early (`| head`) is no reason to panic.
-    match std::io::stdout().write_all(&script) {
+    clap_complete::generate(args.shell, &mut visible(&crate::Cli::command()), "tessera", &mut script);
+    match print(script) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: cannot write the {} script: {error}", args.shell);
+            tell!("error: {error}");
             ExitCode::from(2)
         }
     }
+}
+
+/// What is offered to those who type: the commands and flags that are not hidden. The generators would offer all.
+fn visible(command: &Command) -> Command {
+    // A name must outlive the program, which ends in a moment.
+    let name: &'static str = command.get_name().to_owned().leak();
+    let mut shown = Command::new(name)
+        .disable_help_subcommand(command.is_disable_help_subcommand_set())
+        .args(command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned())
+        .subcommands(command.get_subcommands().filter(|command| !command.is_hide_set()).map(visible));
+    if let Some(about) = command.get_about() {
+        shown = shown.about(about.clone());
+    }
+    if command.get_version().is_some() {
+        shown = shown.version(env!("CARGO_PKG_VERSION"));
+    }
+    shown
 }

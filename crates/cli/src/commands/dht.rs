@@ -1,6 +1,7 @@
 //! `tessera dht`: store, find, announce and look around, by a node that runs here or as a short-lived client.
 
-use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::io::{IsTerminal as _, Read as _};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use tessera_dht_node::{ContentId, Node, NodeId, PeerAddr};
 
 use super::dht_output::{Bar, human};
 use super::node::listen_for;
+use crate::tell::print;
 
 /// How long a short-lived client waits for its first contact.
 const JOIN_PATIENCE: Duration = Duration::from_secs(10);
@@ -32,7 +34,9 @@ const VALUE_BYTES_MAX: u64 = 64 << 20;
   tessera dht get ID --explain                  who was asked, who answered, and when
   tessera dht status --bootstrap KEY@HOST:PORT  without a node of your own
 
-Exit codes: 0 done, 1 not found, 2 refused or failed.")]
+Exit codes: 0 done, 1 not found (no value, no provider, no node, or no answer to a ping), 2 refused or failed.
+A running node has its socket in $TESSERA_RUNTIME_DIR [default: $XDG_RUNTIME_DIR/tessera, or tessera-UID in the folder for
+temporary files].")]
 pub(crate) struct Args {
     /// The socket of a running node [default: that of the node started last]
     #[arg(long, global = true, value_name = "PATH", conflicts_with = "bootstrap")]
@@ -50,7 +54,7 @@ pub(crate) struct Args {
     #[arg(long, global = true)]
     json: bool,
 
-    /// Show who was asked and what each said, as a tree, on standard error
+    /// Show who was asked and what each said, as a tree, on standard error; with --json, as part of the answer
     #[arg(long, global = true)]
     explain: bool,
 
@@ -121,8 +125,8 @@ enum Command {
     Providers {
         id: ContentId,
         /// How many are enough
-        #[arg(long, default_value_t = 20)]
-        limit: usize,
+        #[arg(long, default_value = "20")]
+        limit: NonZeroUsize,
     },
     /// Find the nodes nearest to a point
     FindNode { id: NodeId },
@@ -156,14 +160,39 @@ struct Owned {
 
 pub(crate) fn run(args: &Args) -> ExitCode {
     match act(args) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(Found::Yes) => ExitCode::SUCCESS,
+        Ok(Found::No) => ExitCode::from(1),
         Err(refused) => {
+            tell!("error: {refused}");
             if args.json {
-                println!("{}", json!({ "error": refused.why, "kind": refused.kind, "explain": refused.explain }));
+                let explain = refused.explain.as_ref().filter(|_| args.explain);
+                let answer = json!({ "error": refused.why, "kind": refused.kind, "explain": explain });
+                if let Err(error) = print(format!("{answer}\n")) {
+                    tell!("error: {error}");
+                    return ExitCode::from(2);
+                }
             }
-            eprintln!("error: {refused}");
             if refused.kind == "not_found" { ExitCode::from(1) } else { ExitCode::from(2) }
         }
+    }
+}
+
+/// Whether an answer has what was asked for.
+enum Found {
+    Yes,
+    No,
+}
+
+impl Found {
+    fn of(op: &str, answer: &Value) -> Self {
+        let is_empty = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
+        let nothing = match op {
+            "providers" => is_empty(&answer["providers"]),
+            "find-node" => is_empty(&answer["nodes"]),
+            "ping" => answer["rtt_ms"].is_null(),
+            _ => false,
+        };
+        if nothing { Self::No } else { Self::Yes }
     }
 }
 
@@ -171,7 +200,7 @@ fn failed(why: impl Into<String>) -> Refused {
     Refused { kind: "failed".to_owned(), why: why.into(), explain: None }
 }
 
-fn act(args: &Args) -> Result<(), Refused> {
+fn act(args: &Args) -> Result<Found, Refused> {
     let (mut request, body, output) = request(args)?;
     request["explain"] = json!(args.explain);
     let mut connection = if args.bootstrap.is_empty() {
@@ -184,30 +213,26 @@ fn act(args: &Args) -> Result<(), Refused> {
     let answer = connection.call(&request, &body, Some(&bar));
     bar.clear();
     connection.close();
-    let (answer, value) = answer.inspect_err(|refused| {
-        if let Some(tree) = refused.explain.as_ref().filter(|_| args.explain) {
-            eprintln!("{tree:#}");
-        }
-    })?;
-    if let Some(tree) = answer["explain"]["tree"].as_str() {
-        eprint!("{tree}");
+    let explain = match &answer {
+        Ok((answer, _)) => &answer["explain"],
+        Err(refused) => refused.explain.as_ref().unwrap_or(&Value::Null),
+    };
+    if let Some(tree) = explain["tree"].as_str().filter(|_| args.explain && !args.json) {
+        tell!("{}", tree.trim_end());
     }
+    let (answer, value) = answer?;
     let op = request["op"].as_str().unwrap_or_default();
     if let Some(path) = &output {
         std::fs::write(path, &value).map_err(|error| failed(format!("cannot write {}: {error}", path.display())))?;
     }
-    let mut out = std::io::stdout();
     let written = if args.json {
-        writeln!(out, "{answer}")
+        print(format!("{answer}\n"))
     } else if matches!(op, "get" | "get-mutable") && output.is_none() {
-        out.write_all(&value)
+        print(value)
     } else {
-        out.write_all(human(op, &answer).as_bytes())
+        print(human(op, &answer))
     };
-    match written.and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(failed(format!("cannot write: {error}"))),
-        _ => Ok(()),
-    }
+    written.map(|()| Found::of(op, &answer)).map_err(failed)
 }
 
 /// The request, the value that goes with it, and where an answered value goes.
@@ -288,9 +313,10 @@ impl Connection {
     /// To a node that runs here.
     pub(crate) fn local(socket: Option<&Path>) -> Result<Self, String> {
         if let Some(path) = socket {
-            return Client::connect(path)
-                .map(Self::Socket)
-                .map_err(|error| format!("no node answers at {}: {error}", path.display()));
+            return Client::connect(path).map(Self::Socket).map_err(|error| match error {
+                CallError::Io(error) => format!("no node answers at {}: {error}", path.display()),
+                silent => silent.to_string(),
+            });
         }
         let mut sockets: Vec<_> = std::fs::read_dir(runtime_dir())
             .into_iter()
@@ -300,15 +326,25 @@ impl Connection {
             .map(|entry| (entry.metadata().and_then(|meta| meta.modified()).ok(), entry.path()))
             .collect();
         sockets.sort();
-        let mut alive: Vec<Client> = sockets.iter().filter_map(|(_, path)| Client::connect(path).ok()).collect();
+        let (mut alive, mut silent) = (Vec::new(), None);
+        for (_, path) in &sockets {
+            match Client::connect(path) {
+                Ok(client) => alive.push(client),
+                Err(error @ CallError::Silent(_)) => silent = Some(error.to_string()),
+                // Left behind by a node that was killed.
+                Err(_) => {}
+            }
+        }
         let Some(last) = alive.pop() else {
-            return Err("no node runs here: start one with `tessera node`, or be a short-lived client of others with \
-                        --bootstrap KEY@HOST:PORT"
-                .to_owned());
+            return Err(silent.unwrap_or_else(|| {
+"no node runs here: start one with `tessera node`, or be a short-lived client of others with --bootstrap \
+                 KEY@HOST:PORT"
+                    .to_owned()
+            }));
         };
         if !alive.is_empty() {
             let path = last.path().display();
-            eprintln!("{} nodes run here; using the one started last, {path}. Choose with --socket", alive.len() + 1);
+            tell!("{} nodes run here; using the one started last, {path}. Choose with --socket", alive.len() + 1);
         }
         Ok(Self::Socket(last))
     }
@@ -345,7 +381,7 @@ impl Connection {
                 let told = |done, total| bar.iter().for_each(|bar| bar.show(done, total));
                 client.call(request, body, told).map_err(|error| match error {
                     CallError::Refused(refused) => refused,
-                    CallError::Io(_) => failed(error.to_string()),
+                    CallError::Silent(_) | CallError::Io(_) => failed(error.to_string()),
                 })
             }
             Self::InProcess(node) => {

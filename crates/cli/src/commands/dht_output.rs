@@ -81,6 +81,7 @@ pub(crate) fn human(op: &str, answer: &Value) -> String {
         "find-node" => list(&answer["nodes"], "no nodes were found", |node| {
             format!("{}  {}", node["id"].as_str().unwrap_or("?"), address(node))
         }),
+        "ping" if answer["self"] == true => "that is this node itself: it runs\n".to_owned(),
         "ping" => match answer["rtt_ms"].as_u64() {
             Some(ms) => format!("it is there: {ms} ms\n"),
             None => "no answer\n".to_owned(),
@@ -98,11 +99,11 @@ pub(crate) fn human(op: &str, answer: &Value) -> String {
 fn tell_replicas(answer: &Value) {
     let (replicas, holders) = (answer["replicas"].as_u64().unwrap_or(0), answer["holders"].as_u64().unwrap_or(0));
     if holders == 0 {
-        eprintln!("kept by this node alone: it knows no other node yet, and stores it with them when they come");
+        tell!("kept by this node alone: it knows no other node yet, and stores it with them when they come");
     } else {
         let records = answer["records"].as_u64().unwrap_or(1);
         let what = if records > 1 { format!("each of its {records} parts is ") } else { String::new() };
-        eprintln!("{what}stored with {replicas} of the {holders} nodes nearest to it");
+        tell!("{what}stored with {replicas} of the {holders} nodes nearest to it");
     }
 }
 
@@ -164,6 +165,7 @@ mod tests {
     fn answers_read_as_sentences() {
         assert_eq!(human("ping", &json!({ "rtt_ms": 3 })), "it is there: 3 ms\n");
         assert_eq!(human("ping", &json!({ "rtt_ms": null })), "no answer\n");
+        assert!(human("ping", &json!({ "rtt_ms": 0, "self": true })).contains("this node itself"));
         assert_eq!(human("peers", &json!({ "peers": [] })), "no contacts\n");
         let peer = json!({ "id": "ab", "peer": "cd@127.0.0.1:7", "rtt_ms": 4 });
         assert_eq!(human("peers", &json!({ "peers": [peer] })), "ab  127.0.0.1:7  4 ms\n");

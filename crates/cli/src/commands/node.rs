@@ -1,7 +1,6 @@
 //! `tessera node`: a DHT node that runs until it is told to stop, and the commands that steer a running one.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,15 +9,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tessera_dht_node::control::runtime_dir;
 use tessera_dht_node::control::server::Server;
-use tessera_dht_node::{Node, PeerAddr};
+use tessera_dht_node::{Node, PeerAddr, StartError};
 
 use super::dht::{self, Connection};
 use super::node_config::{self, Durable, Settings};
 use super::node_log::{Format, Log};
 use super::node_top;
+use crate::tell::print;
 
 /// What the files in `trace-dir` may take.
 const TRACE_BYTES_MAX: u64 = 64 << 20;
@@ -37,7 +37,10 @@ EXAMPLES
   tessera node --bootstrap KEY@203.0.113.7:4242 --listen 0.0.0.0:4242 --data /var/lib/tessera
   tessera node --config /etc/tessera/node.toml
   tessera node top                 watch a running node
-  tessera node set-lanes 4         change its number of lanes while it runs"
+  tessera node set-lanes 4         change its number of lanes while it runs
+
+Its socket is in $TESSERA_RUNTIME_DIR [default: $XDG_RUNTIME_DIR/tessera, or tessera-UID in the folder for temporary files].
+SIGINT, SIGTERM and SIGHUP end it in good order."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -53,7 +56,7 @@ pub(crate) struct Start {
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
 
-    /// A node to join by, as it prints itself; may be given several times
+    /// A node to join by, as it prints itself; may be given several times, and adds to those of --config
     #[arg(long, value_name = "KEY@HOST:PORT")]
     bootstrap: Vec<PeerAddr>,
 
@@ -77,7 +80,7 @@ pub(crate) struct Start {
     #[arg(long, value_name = "ADDR")]
     public_addr: Option<SocketAddr>,
 
-    /// Settings from a file, as docs/node.toml shows them; flags win
+    /// Settings from a file, as docs/node.toml shows them; flags win, but --bootstrap adds to its nodes
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -156,7 +159,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            tell!("error: {error}");
             ExitCode::from(2)
         }
     }
@@ -164,7 +167,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn steer(at: &At, request: &serde_json::Value) -> Result<(), String> {
     let mut connection = Connection::local(at.socket.as_deref())?;
-    connection.call(request, &[], None).map(|_| println!("done")).map_err(|refused| refused.to_string())
+    connection.call(request, &[], None).map_err(|refused| refused.to_string())?;
+    print("done\n")
 }
 
 fn serve(start: &Start) -> Result<(), String> {
@@ -185,7 +189,11 @@ fn serve(start: &Start) -> Result<(), String> {
     });
     // Before the node starts: a signal during the start is not lost.
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // Whoever starts it with `nohup` wants it to outlive the terminal.
+        if signal == SIGHUP && is_ignored(signal) {
+            continue;
+        }
         // The second one ends the process at once.
         signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone())
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
@@ -196,10 +204,10 @@ fn serve(start: &Start) -> Result<(), String> {
     let path = runtime_dir().join(format!("node-{short}.sock"));
     let server = Server::start(&node, &path)
         .map_err(|error| format!("cannot serve the control socket {}: {error}", path.display()))?;
-    let mut out = std::io::stdout();
-    let _ = out.write_all(greeting(&node, &settings, &path.display().to_string()).as_bytes());
-    let _ = out.flush();
-    let mut log = Log::new(settings.log.unwrap_or_default(), &node);
+    // A node that nobody listens to is a node all the same.
+    let _ = print(greeting(&node, &settings, &path.display().to_string()));
+    let mut log =
+        Log::new(settings.log.unwrap_or_default(), &node).map_err(|error| format!("cannot start a thread: {error}"))?;
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK_EVERY);
         log.look(&node);
@@ -209,6 +217,14 @@ fn serve(start: &Start) -> Result<(), String> {
     node.shutdown();
     log.line("info", None, "stopped");
     Ok(())
+}
+
+/// Whether whoever started us has this signal ignored.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
 }
 
 fn start_node(settings: &Settings, test_hooks: bool) -> Result<Node, String> {
@@ -244,7 +260,13 @@ fn start_node(settings: &Settings, test_hooks: bool) -> Result<Node, String> {
         builder = builder.durability(Durable::of(durability));
     }
     builder = builder.configure(|config| settings.limits.apply(config));
-    builder.start().map_err(|error| error.to_string())
+    builder.start().map_err(|error| match &error {
+        StartError::Metrics { error: why, .. } if why.kind() == std::io::ErrorKind::AddrInUse => format!(
+            "{error}. Another program serves there, perhaps another node: choose another port with --metrics, or port 0 for \
+             any that is free"
+        ),
+        _ => error.to_string(),
+    })
 }
 
 /// Where to listen when nobody said: on this machine only, unless the network is elsewhere.

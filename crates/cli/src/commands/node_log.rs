@@ -1,9 +1,11 @@
 //! What a node's operator reads: one line per event, as text or as JSON. No values, no keys and no addresses of others.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use tessera_dht_node::Node;
+use tessera_dht_node::status::Status;
 
 /// How often the node's health is asked for.
 const HEALTH_EVERY: Duration = Duration::from_secs(1);
@@ -24,17 +26,21 @@ pub(crate) struct Log {
     format: Format,
     trouble: Option<String>,
     alarms: Vec<String>,
-    next_health: Instant,
+    health: Receiver<Status>,
 }
 
 impl Log {
-    pub(crate) fn new(format: Format, node: &Node) -> Self {
-        let log = Self { format, trouble: None, alarms: Vec::new(), next_health: Instant::now() };
+    pub(crate) fn new(format: Format, node: &Node) -> std::io::Result<Self> {
+        // One waits to be looked at, no more: what is older than that is no news.
+        let (told, health) = sync_channel(1);
+        let asked = node.clone();
+        std::thread::Builder::new().name("health".to_owned()).spawn(move || ask_for_health(&asked, &told))?;
+        let log = Self { format, trouble: None, alarms: Vec::new(), health };
         log.line("info", None, &format!("started on network {}", node.network()));
-        log
+        Ok(log)
     }
 
-    /// Writes what happened since the last look.
+    /// Writes what happened since the last look. Waits for no lane: whoever looks has signals to watch.
     pub(crate) fn look(&mut self, node: &Node) {
         for event in node.take_events() {
             self.line("warn", event.lane.map(|lane| lane.0), &event.what);
@@ -42,11 +48,7 @@ impl Log {
         for trace in node.take_traces() {
             self.line("trace", Some(trace.lane.0), &format!("{:?}", trace.what));
         }
-        if Instant::now() < self.next_health {
-            return;
-        }
-        self.next_health = Instant::now() + HEALTH_EVERY;
-        let Ok(status) = node.status().wait() else { return };
+        let Ok(status) = self.health.try_recv() else { return };
         let trouble = status.trouble().map(str::to_owned);
         if trouble != self.trouble {
             match &trouble {
@@ -64,12 +66,21 @@ impl Log {
     pub(crate) fn line(&self, level: &str, lane: Option<u8>, what: &str) {
         let time = utc(SystemTime::now());
         match self.format {
-            Format::Json => eprintln!("{}", json!({ "time": time, "level": level, "lane": lane, "event": what })),
+            Format::Json => tell!("{}", json!({ "time": time, "level": level, "lane": lane, "event": what })),
             Format::Text => {
                 let lane = lane.map_or_else(String::new, |lane| format!("lane {lane}: "));
-                eprintln!("{time} {level:5} {lane}{what}");
+                tell!("{time} {level:5} {lane}{what}");
             }
         }
+    }
+}
+
+/// Asks again and again how the node is, for as long as it runs and somebody wants to know. A lane that hangs keeps this waiting.
+fn ask_for_health(node: &Node, told: &SyncSender<Status>) {
+    while let Ok(status) = node.status().wait()
+        && told.send(status).is_ok()
+    {
+        std::thread::sleep(HEALTH_EVERY);
     }
 }
 

@@ -1,16 +1,24 @@
 //! `tessera node top`: a live view of a running node, lane by lane.
 
-use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::dht::Connection;
 use super::node::At;
 use super::node_screen::Screen;
+use crate::tell::print_to_reader;
+
+/// How late a key or a signal is seen while there is something else to wait for.
+const SEEN_EVERY: Duration = Duration::from_millis(20);
+
+/// Seconds between two looks that make sense to a person.
+const EVERY_MIN: f64 = 0.1;
+const EVERY_MAX: f64 = 3600.0;
 
 /// Watch a running node: packets, queues, drops, lookups, stores, contacts, health. On a terminal `q` ends it
 #[derive(Debug, clap::Args)]
@@ -19,44 +27,111 @@ pub(crate) struct Args {
     at: At,
 
     /// Seconds between two looks
-    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
-    every: f64,
+    #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = interval, allow_negative_numbers = true)]
+    every: Duration,
 
     /// Print one view and end; the rates are those of one interval
     #[arg(long)]
     once: bool,
 }
 
+fn interval(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (EVERY_MIN..=EVERY_MAX).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err(format!("expected a number of seconds from {EVERY_MIN} to {EVERY_MAX}")),
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<(), String> {
-    let every = Duration::from_secs_f64(args.every.clamp(0.1, 3600.0));
-    let mut connection = Connection::local(args.at.socket.as_deref())?;
+    let connection = Connection::local(args.at.socket.as_deref())?;
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, stop.clone()).map_err(|error| format!("cannot catch signals: {error}"))?;
     }
-    let mut look = || connection.call(&json!({ "op": "top" }), &[], None).map_err(|refused| refused.to_string());
-    let (mut before, mut at) = (look()?.0, Instant::now());
-    let screen = if args.once { None } else { Screen::open() };
-    if let Some(screen) = &screen {
-        screen.draw(&view(&before, &before, every));
+    let mut looks = Looks::new(connection)?;
+    let mut viewer = Viewer { screen: None, stop };
+    let Some(mut before) = looks.next(&viewer)? else { return Ok(()) };
+    let mut at = Instant::now();
+    if !args.once {
+        viewer.screen = Screen::open();
     }
-    loop {
-        match &screen {
-            Some(screen) if !screen.wait(every, &stop) => return Ok(()),
-            Some(_) => {}
-            None => std::thread::sleep(every),
-        }
-        let (now, elapsed) = (look()?.0, at.elapsed());
+    if let Some(screen) = &viewer.screen {
+        screen.draw(&view(&before, &before, args.every));
+    }
+    while viewer.waits(args.every) {
+        let Some(now) = looks.next(&viewer)? else { return Ok(()) };
+        let view = view(&before, &now, at.elapsed());
         at = Instant::now();
-        let view = view(&before, &now, elapsed);
-        let shown = match &screen {
+        let shown = match &viewer.screen {
             Some(screen) => screen.draw(&format!("{view}\nq ends this view\n")),
-            None => std::io::stdout().write_all(view.as_bytes()).and_then(|()| std::io::stdout().flush()).is_ok(),
+            None => print_to_reader(&view)?,
         };
-        if !shown || args.once || stop.load(Ordering::Relaxed) {
+        if !shown || args.once {
             return Ok(());
         }
         before = now;
+    }
+    Ok(())
+}
+
+/// The one who looks on, and may have seen enough at any time.
+struct Viewer {
+    screen: Option<Screen>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Viewer {
+    /// Waits `time`; false as soon as the viewer has seen enough.
+    fn waits(&self, time: Duration) -> bool {
+        if let Some(screen) = &self.screen {
+            return screen.wait(time, &self.stop);
+        }
+        let end = Instant::now() + time;
+        while !self.stop.load(Ordering::Relaxed) {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            std::thread::sleep(left.min(SEEN_EVERY));
+        }
+        false
+    }
+}
+
+/// Looks at the node, by a thread of its own: a node may hang, and the viewer can leave all the same.
+struct Looks {
+    ask: Sender<()>,
+    answers: Receiver<Result<Value, String>>,
+}
+
+impl Looks {
+    fn new(mut connection: Connection) -> Result<Self, String> {
+        let (ask, asked) = channel();
+        let (answer, answers) = channel();
+        let look = move || {
+            for () in asked {
+                let seen = connection.call(&json!({ "op": "top" }), &[], None);
+                if answer.send(seen.map(|(seen, _)| seen).map_err(|refused| refused.to_string())).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("look".to_owned()).spawn(look);
+        thread.map(|_| Self { ask, answers }).map_err(|error| format!("cannot start a thread: {error}"))
+    }
+
+    /// The node as it is now; `None` if the viewer left before it answered.
+    fn next(&mut self, viewer: &Viewer) -> Result<Option<Value>, String> {
+        let ended = || "the thread that looks has ended".to_owned();
+        self.ask.send(()).map_err(|_| ended())?;
+        loop {
+            match self.answers.recv_timeout(SEEN_EVERY) {
+                Ok(seen) => return seen.map(Some),
+                Err(RecvTimeoutError::Disconnected) => return Err(ended()),
+                Err(RecvTimeoutError::Timeout) if !viewer.waits(Duration::from_millis(1)) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
     }
 }
 
@@ -116,6 +191,15 @@ fn view(before: &Value, now: &Value, elapsed: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interval_is_a_time_a_person_can_follow() {
+        assert_eq!(interval("0.1"), Ok(Duration::from_millis(100)));
+        assert_eq!(interval("3600"), Ok(Duration::from_secs(3600)));
+        for refused in ["nan", "inf", "-inf", "-1", "0", "0.09", "3601", "1e300", "soon", ""] {
+            assert!(interval(refused).unwrap_err().contains("from 0.1 to 3600"), "{refused}");
+        }
+    }
 
     #[test]
     fn the_view_shows_rates_between_two_looks_and_what_is_wrong() {

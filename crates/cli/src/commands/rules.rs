@@ -1,12 +1,13 @@
 //! `tessera rules`: what is looked for, and why a text is or is not a finding.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use tessera_detect::{Confidence, Detector, Options, RuleSet, Source};
 
 use super::scan::rules_of;
+use crate::tell::print;
 
 /// List, explain and try detection rules
 #[derive(Debug, clap::Args)]
@@ -48,7 +49,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            tell!("error: {error}");
             ExitCode::from(2)
         }
     }
@@ -112,12 +113,4 @@ fn test(rules: &RuleSet, file: &PathBuf) -> Result<(), String> {
         summary.findings, summary.matches, summary.allowed, summary.failed_checks
     ));
     print(&text)
-}
-
-/// Writes to standard output; a reader that closes early is no error.
-pub(crate) fn print(text: &str) -> Result<(), String> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(format!("cannot write: {error}")),
-        _ => Ok(()),
-    }
 }

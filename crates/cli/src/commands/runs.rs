@@ -17,8 +17,8 @@ use tessera_scan::op_ids::OpIds;
 use tessera_scan::prepare::stored_targets;
 use tessera_scan::run::ScanReport;
 
-use super::rules::print;
 use crate::fleet::{self, Fleet};
+use crate::tell::print;
 use crate::{report, state_dir};
 
 /// List, show, cancel and forget runs, those of this machine or of a fleet
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     match act(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            tell!("error: {error}");
             ExitCode::from(2)
         }
     }
@@ -112,7 +112,7 @@ fn act(args: &Args) -> Result<(), String> {
             // Held while it is removed, so that a scan that uses it is not robbed.
             let (_held, folder) = open(run)?;
             remove(folder.path())?;
-            print(&format!("run {run} is forgotten\n"))
+            print(format!("run {run} is forgotten\n"))
         }
     }
 }
@@ -204,7 +204,7 @@ fn cancel(backend: &mut impl RunManagement, tenant: TenantId, run: RunId) -> Res
     backend
         .cancel_run(wall_clock(), tenant, run, OpIds::random().next_id())
         .map_err(|error| format!("cannot cancel run {run}: {error}"))?;
-    print(&format!("run {run} is cancelled; the same scan begins anew\n"))
+    print(format!("run {run} is cancelled; the same scan begins anew\n"))
 }
 
 /// Forgets ended runs with their findings. The coordinator first: a run without findings would look clean.
@@ -227,7 +227,7 @@ fn retire_fleet(backend: &mut impl RunManagement, tenant: TenantId, fleet: &Flee
         }
         forgotten += 1;
     }
-    print(&format!("{forgotten} runs are forgotten\n"))
+    print(format!("{forgotten} runs are forgotten\n"))
 }
 
 fn remove(folder: &Path) -> Result<(), String> {

@@ -131,7 +131,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     match scan_and_write(args) {
         Ok(status) => ExitCode::from(status as u8),
         Err(error) => {
-            eprintln!("error: {error}");
+            tell!("error: {error}");
             ExitCode::from(ExitStatus::Error as u8)
         }
     }
@@ -139,7 +139,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn scan_and_write(args: &Args) -> Result<ExitStatus, String> {
     if let Some(file) = config::found_beside().filter(|_| args.fleet.config.is_none() && !args.quiet) {
-        eprintln!("settings of {} are used", file.display());
+        tell!("settings of {} are used", file.display());
     }
     let rules = rules_for(args)?;
     let suppressions = suppressions_of(args)?;
@@ -163,13 +163,13 @@ fn scan_and_write(args: &Args) -> Result<ExitStatus, String> {
     }?;
     bar.clear();
     if report.is_resumed && !args.quiet {
-        eprintln!("continued the interrupted scan {}", report.run);
+        tell!("continued the interrupted scan {}", report.run);
     }
     if fleet.is_none() && !report.receipt.is_complete() && is_time_up(report.elapsed) && !args.quiet {
-        eprintln!("stopped by --max-time; {}", after_the_time(args));
+        tell!("stopped by --max-time; {}", after_the_time(args));
     }
     if fleet.is_some() && stop.load(Ordering::Relaxed) && !args.quiet {
-        eprintln!("the fleet goes on with run {0}; `tessera runs cancel {0}` ends it", report.run);
+        tell!("the fleet goes on with run {0}; `tessera runs cancel {0}` ends it", report.run);
     }
     let suppressed = suppressions.apply(&mut report.findings);
     report::write(&args.report, request.rules.set(), &report, suppressed)?;
@@ -210,9 +210,7 @@ impl Hint {
     fn give_if_due(&mut self, progress: &Progress) {
         if progress.is_waiting && progress.elapsed > Duration::from_secs(3) && !self.is_given {
             self.is_given = true;
-            eprintln!(
-                "waiting: no worker has anything in hand; `tessera worker --coordinator … --findings …` starts one"
-            );
+            tell!("waiting: no worker has anything in hand; `tessera worker --coordinator … --findings …` starts one");
         }
     }
 }
@@ -277,7 +275,7 @@ fn rules_for(args: &Args) -> Result<Rules, String> {
         [] => Ok(Rules::builtin()),
         [one] => {
             if !args.quiet {
-                eprintln!("rules of {} are used; --rules builtin for the built-in ones", one.display());
+                tell!("rules of {} are used; --rules builtin for the built-in ones", one.display());
             }
             rules_of(Some(one))
         }
@@ -294,7 +292,7 @@ pub(crate) fn rules_of(path: Option<&Path>) -> Result<Rules, String> {
     let Some(path) = path.filter(|path| *path != Path::new("builtin")) else { return Ok(Rules::builtin()) };
     let rules = Rules::from_gitleaks_file(path)?;
     for warning in rules.set().warnings() {
-        eprintln!("warning: {}: {warning}", path.display());
+        tell!("warning: {}: {warning}", path.display());
     }
     Ok(rules)
 }

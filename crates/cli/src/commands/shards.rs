@@ -13,8 +13,8 @@ use tessera_scan::fleet::Connect;
 use tessera_scan::local;
 use tessera_scan::op_ids::OpIds;
 
-use super::rules::print;
 use super::runs::existing;
+use crate::tell::print;
 use crate::{fleet, state_dir};
 
 /// Show the shards of a run as a table and as a bar, and act on them
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     match act(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            tell!("error: {error}");
             ExitCode::from(2)
         }
     }
@@ -113,11 +113,11 @@ fn act_on(
                 Ok(())
             })
             .map_err(|error| error.to_string())?;
-            print(&table(shards))
+            print(table(shards))
         }
         Some(Command::Explain { .. }) => {
             let explained = backend.explain_claim(wall_clock(), tenant, run, WorkerId::new(1));
-            print(&format!("{}\n", explained.map_err(|error| error.to_string())?))
+            print(format!("{}\n", explained.map_err(|error| error.to_string())?))
         }
         Some(Command::History { shard, .. }) => {
             let key = ShardKey::new(run, *shard);
@@ -137,7 +137,7 @@ fn act_on(
             backend
                 .unpark_shard(wall_clock(), tenant, key, fence, OpIds::random().next_id())
                 .map_err(|error| format!("cannot unpark shard {shard}: {error}"))?;
-            print(&format!("shard {shard} is open again; {goes_on}\n"))
+            print(format!("shard {shard} is open again; {goes_on}\n"))
         }
     }
 }

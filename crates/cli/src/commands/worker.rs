@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     match work(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            tell!("error: {error}");
             ExitCode::from(2)
         }
     }
@@ -66,14 +66,14 @@ fn work(args: &Args) -> Result<(), String> {
     let progress = Arc::new(WorkerProgress::default());
     let say = |text: &str| {
         if !args.quiet {
-            eprintln!("{text}");
+            tell!("{text}");
         }
     };
     say(&format!(
         "{threads} workers take part in the runs of {}; SIGTERM hands back what they hold",
         args.fleet.tenant
     ));
-    let end = serve(&serving, &fleet, &stop, &progress, &|text| eprintln!("warning: {text}"));
+    let end = serve(&serving, &fleet, &stop, &progress, &|text| tell!("warning: {text}"));
     let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     say(&format!(
         "searched {} items, {}, and finished {} shards",

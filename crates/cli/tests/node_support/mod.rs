@@ -3,9 +3,12 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+pub(crate) mod cable;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -46,16 +49,31 @@ impl Place {
         self.start(self.tessera(&all))
     }
 
-    pub(crate) fn start(&self, mut command: Command) -> Process {
-        let count = std::fs::read_dir(self.dir.path()).unwrap().count();
-        let log = self.path(&format!("log-{count}-{}", std::process::id()));
+    pub(crate) fn start(&self, command: Command) -> Process {
+        let log = self.new_log();
+        let stderr = std::fs::File::create(&log).unwrap();
+        self.start_logging_to(command, stderr.into(), log)
+    }
+
+    /// A file for what a node logs.
+    pub(crate) fn new_log(&self) -> PathBuf {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let path = self.path(&format!("log-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+        std::fs::write(&path, "").unwrap();
+        path
+    }
+
+    /// As [`start`](Self::start), with a standard error of its own.
+    pub(crate) fn start_logging_to(&self, mut command: Command, stderr: Stdio, log: PathBuf) -> Process {
         let mut child = command
             .env("TESSERA_RUNTIME_DIR", self.path("run"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(std::fs::File::create(&log).unwrap())
+            .stderr(stderr)
             .spawn()
             .unwrap();
+        // Whoever gave a pipe to write to does not read it.
+        drop(child.stderr.take());
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut greeting = Vec::new();
         for line in &mut lines {
@@ -90,9 +108,14 @@ impl Place {
 
     /// The same as JSON.
     pub(crate) fn json(&self, node: &Process, args: &[&str]) -> serde_json::Value {
+        self.json_of(node, args, &[])
+    }
+
+    /// The same, of something that is given to it.
+    pub(crate) fn json_of(&self, node: &Process, args: &[&str], input: &[u8]) -> serde_json::Value {
         let mut all = vec!["--json"];
         all.extend(args);
-        serde_json::from_str(&self.ask(node, &all, &[])).unwrap()
+        serde_json::from_str(&self.ask(node, &all, input)).unwrap()
     }
 
     /// Waits until the node knows `count` others.
@@ -110,6 +133,29 @@ pub(crate) fn run(mut command: Command, input: &[u8]) -> Output {
     // A program that failed early did not read all of it.
     let _ = feeder.join().unwrap();
     output
+}
+
+/// The code a program ends with, or `None` if it does not end in time; it is killed then.
+pub(crate) fn ends_within(child: &mut Child, time: Duration) -> Option<i32> {
+    let deadline = Instant::now() + time;
+    while Instant::now() < deadline {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    None
+}
+
+/// Runs a program that might hang: its code and what it said on standard error.
+pub(crate) fn run_within(mut command: Command, time: Duration) -> (Option<i32>, String) {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let code = ends_within(&mut child, time);
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    (code, said)
 }
 
 pub(crate) fn succeeded(output: Output) -> Result<Vec<u8>, String> {
@@ -153,6 +199,12 @@ impl Process {
         self.signal(signal);
         let status = self.child.wait().unwrap();
         (status.code(), std::fs::read_to_string(&self.log).unwrap())
+    }
+
+    /// Sends a signal; the code it ended with, or `None` if it did not end in time.
+    pub(crate) fn ends_within(mut self, time: Duration, signal: Signal) -> Option<i32> {
+        self.signal(signal);
+        ends_within(&mut self.child, time)
     }
 
     pub(crate) fn is_running(&mut self) -> bool {

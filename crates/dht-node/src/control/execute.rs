@@ -55,9 +55,9 @@ impl std::error::Error for Refused {}
 impl From<NodeError> for Refused {
     fn from(error: NodeError) -> Self {
         let (kind, explain) = match &error {
-            NodeError::NotFound { explain, .. } => ("not_found", Some(explain.to_json())),
+            NodeError::NotFound { explain, .. } => ("not_found", Some(drawn(explain))),
             NodeError::Deleted { .. } => ("not_found", None),
-            NodeError::NotStored { explain, .. } => ("failed", Some(explain.to_json())),
+            NodeError::NotStored { explain, .. } => ("failed", Some(drawn(explain))),
             _ => ("failed", None),
         };
         Self { kind: kind.to_owned(), why: error.to_string(), explain }
@@ -127,6 +127,9 @@ pub fn execute(
         }
         "providers" => {
             let limit = request["limit"].as_u64().unwrap_or(20) as usize;
+            if limit == 0 {
+                return Err(Refused::bad("no providers at all are a search for nothing: `limit` is at least 1"));
+            }
             let mut search = node.find_providers(parsed(request, "id")?, limit);
             let providers: Vec<Value> = std::iter::from_fn(|| search.wait_next())
                 .map(|provider| {
@@ -148,6 +151,10 @@ pub fn execute(
         }
         "ping" => {
             let peer: PeerAddr = parsed(request, "peer")?;
+            if peer.key() == node.address().key() {
+                // It would be asked over the network and not answer: a node does not talk to itself.
+                return Ok((json!({ "id": peer.id().to_string(), "rtt_ms": 0, "self": true }), Vec::new()));
+            }
             let rtt = node.ping(peer).wait()?;
             json!({ "id": peer.id().to_string(), "rtt_ms": rtt.map(|rtt| rtt.as_millis() as u64) })
         }
@@ -175,6 +182,9 @@ pub fn execute(
             let (Some(hot), Some(helper)) = (lane("lane"), lane("helper")) else {
                 return Err(Refused::bad("`lane` and `helper` are numbers of lanes"));
             };
+            if hot == helper {
+                return Err(Refused::bad(format!("lane {hot} cannot help itself: name another lane as its helper")));
+            }
             changed(node.relieve(hot, helper))?;
             json!({ "lane": hot, "helper": helper })
         }
@@ -209,13 +219,16 @@ fn parsed<T: FromStr<Err: fmt::Display>>(request: &Value, name: &str) -> Result<
 
 fn explain(request: &Value, how: &Explain) -> Value {
     match request["explain"].as_bool() {
-        Some(true) => {
-            let mut json = how.to_json();
-            json["tree"] = Value::String(how.to_string());
-            json
-        }
+        Some(true) => drawn(how),
         _ => Value::Null,
     }
+}
+
+/// For machines, and as a tree for people.
+fn drawn(how: &Explain) -> Value {
+    let mut json = how.to_json();
+    json["tree"] = Value::String(how.to_string());
+    json
 }
 
 fn ttl(request: &Value) -> Result<Duration, Refused> {

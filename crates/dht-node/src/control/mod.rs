@@ -1,22 +1,29 @@
 //! How other programs on this machine use a running node: a Unix socket that only its owner may open.
 //!
 //! A message is two lengths, a JSON object and bytes; a request is answered by any number of progress messages and one last
-//! message. [`execute`](execute::execute) does what a request asks, so that a short-lived node in the caller's own process
+//! message. However long a request takes, the node says every other second that it is at it: a caller takes a longer silence
+//! for a node that hangs, and the node closes connections on which no request comes. [`execute`](execute::execute) does what a request asks, so that a short-lived node in the caller's own process
 //! answers exactly as a daemon would.
 //!
 //! ```text
 //! request   {"op": "put", "ttl_secs": 3600}            + the value
 //! progress  {"progress": [3, 12]}
+//! patience  {"working": true}
 //! answer    {"ok": {...}}                              + a value, for those that return one
 //! refusal   {"error": "...", "kind": "not_found"}
 //! ```
 
 pub mod client;
 pub mod execute;
+pub(crate) mod places;
 pub mod server;
 
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use serde_json::Value;
 use tessera_dht::chunk::CHUNKED_BYTES_MAX;
@@ -24,6 +31,25 @@ use tessera_dht::chunk::CHUNKED_BYTES_MAX;
 /// The longest JSON of a message, and the longest value.
 const JSON_BYTES_MAX: usize = 16 << 20;
 const BODY_BYTES_MAX: usize = CHUNKED_BYTES_MAX as usize;
+
+/// How often the node says that it is still at it.
+const WORKING_EVERY: Duration = Duration::from_secs(2);
+
+/// How long either side may be silent in the middle of an exchange, and how long a connection may take. Several times the above,
+/// so that a machine under load is not taken for one that hangs.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// Connects to the socket at `path`; `WouldBlock` if whoever made it takes no connections.
+pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // A connection waits while many others do. Of the limits a socket has, this one is also for that.
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(SILENCE_MAX))?;
+    let address = SocketAddrUnix::new(path)?;
+    rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address))?;
+    let stream = UnixStream::from(socket);
+    stream.set_read_timeout(Some(SILENCE_MAX))?;
+    Ok(stream)
+}
 
 /// Writes a message.
 pub(crate) fn write(stream: &mut impl Write, json: &Value, body: &[u8]) -> io::Result<()> {
@@ -39,7 +65,14 @@ pub(crate) fn write(stream: &mut impl Write, json: &Value, body: &[u8]) -> io::R
 /// Reads a message; `None` at the end of the stream.
 pub(crate) fn read(stream: &mut impl Read) -> io::Result<Option<(Value, Vec<u8>)>> {
     let mut head = [0; 8];
-    match stream.read(&mut head)? {
+    let first = loop {
+        match stream.read(&mut head) {
+            // A signal was handled meanwhile: with a time limit, the system does not go on by itself.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => break read?,
+        }
+    };
+    match first {
         0 => return Ok(None),
         len => stream.read_exact(&mut head[len..])?,
     }

@@ -1,21 +1,33 @@
 //! The node's side of the socket.
 
 use std::fs::{self, DirBuilder};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::execute::execute;
+use super::places::Places;
+use super::{SILENCE_MAX, WORKING_EVERY};
 use crate::node::Node;
+use crate::oneshot::lock;
 
 /// Callers served at once; more wait for a place until one is free.
 const CALLERS_MAX: usize = 64;
+
+/// How long a caller may leave a connection without a request. Shorter than others wait for an answer: a place that nobody uses
+/// is free before they give up.
+const IDLE_MAX: Duration = Duration::from_secs(3);
+
+/// How long a request may take to come, with the largest value there is.
+const REQUEST_MAX: Duration = Duration::from_secs(30);
 
 /// A node's socket; dropping it removes it.
 #[derive(Debug)]
@@ -37,30 +49,29 @@ impl Server {
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
             }
         }
-        if UnixStream::connect(path).is_ok() {
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another node serves this socket"));
+        match super::connect(path) {
+            // It has a socket and no time: hung, but there.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(taken()),
+            Ok(_) => return Err(taken()),
+            // Nobody answers: left behind by a node that was killed.
+            Err(_) => drop(fs::remove_file(path)),
         }
-        // Nobody answers: left behind by a node that was killed.
-        let _ = fs::remove_file(path);
         let listener = UnixListener::bind(path)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopping, node, callers) = (stop.clone(), node.clone(), Arc::new(AtomicUsize::new(0)));
+        let (stopping, node, places) = (stop.clone(), node.clone(), Places::new(CALLERS_MAX));
         let thread = std::thread::Builder::new().name("control".to_owned()).spawn(move || {
             for stream in listener.incoming() {
+                let Some(place) = places.take(&stopping) else { return };
                 if stopping.load(Ordering::Relaxed) {
                     return;
                 }
-                let Ok(stream) = stream else { continue };
-                while callers.load(Ordering::Relaxed) >= CALLERS_MAX && !stopping.load(Ordering::Relaxed) {
-                    std::thread::sleep(std::time::Duration::from_millis(5));
-                }
-                callers.fetch_add(1, Ordering::Relaxed);
-                let (node, callers) = (node.clone(), callers.clone());
-                std::thread::spawn(move || {
+                let (Ok(stream), node) = (stream, node.clone()) else { continue };
+                // Without a thread to serve it, the connection is closed again.
+                let _ = std::thread::Builder::new().name("control-call".to_owned()).spawn(move || {
+                    let _place = place;
                     // A caller that goes away has no more questions.
-                    let _ = serve(&node, stream);
-                    callers.fetch_sub(1, Ordering::Relaxed);
+                    let _ = serve(&node, &stream);
                 });
             }
         })?;
@@ -77,7 +88,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        let woken = UnixStream::connect(&self.path).is_ok();
+        let woken = super::connect(&self.path).is_ok();
         if let Some(thread) = self.thread.take()
             && woken
         {
@@ -87,19 +98,124 @@ impl Drop for Server {
     }
 }
 
-fn serve(node: &Node, mut stream: UnixStream) -> io::Result<()> {
-    while let Some((request, body)) = super::read(&mut stream)? {
-        let progress = stream.try_clone()?;
-        let progress = std::sync::Mutex::new(progress);
+fn taken() -> io::Error {
+    io::Error::new(io::ErrorKind::AddrInUse, "another node serves this socket")
+}
+
+fn serve(node: &Node, stream: &UnixStream) -> io::Result<()> {
+    stream.set_write_timeout(Some(SILENCE_MAX))?;
+    let caller = Arc::new(Caller(Mutex::new(stream.try_clone()?)));
+    while let Some((request, body)) = super::read(&mut Request::new(stream))? {
+        let told = caller.clone();
         let told = Arc::new(move |done: usize, total: usize| {
-            if let Ok(mut stream) = progress.lock() {
-                let _ = super::write(&mut *stream, &json!({ "progress": [done, total] }), &[]);
-            }
+            let _ = told.tell(&json!({ "progress": [done, total] }), &[]);
         });
-        match execute(node, &request, body, Some(told)) {
-            Ok((answer, body)) => super::write(&mut stream, &json!({ "ok": answer }), &body)?,
-            Err(refused) => super::write(&mut stream, &refused.to_json(), &[])?,
+        match caller.kept_waiting(|| execute(node, &request, body, Some(told))) {
+            Ok((answer, body)) => caller.tell(&json!({ "ok": answer }), &body)?,
+            Err(refused) => caller.tell(&refused.to_json(), &[])?,
         }
     }
     Ok(())
+}
+
+/// Who is told, by several threads, one message at a time.
+struct Caller(Mutex<UnixStream>);
+
+impl Caller {
+    fn tell(&self, message: &Value, body: &[u8]) -> io::Result<()> {
+        let mut stream = lock(&self.0);
+        super::write(&mut *stream, message, body).inspect_err(|_| {
+            // Half a message may be out, after which nothing makes sense; nor shall the next one wait as long.
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        })
+    }
+
+    /// Does something, and tells now and then that it is being done.
+    fn kept_waiting<T>(&self, work: impl FnOnce() -> T) -> T {
+        std::thread::scope(|scope| {
+            let (end, ended) = mpsc::channel::<()>();
+            scope.spawn(move || {
+                while ended.recv_timeout(WORKING_EVERY) == Err(RecvTimeoutError::Timeout) {
+                    let _ = self.tell(&json!({ "working": true }), &[]);
+                }
+            });
+            // Dropped in the end, and also by a panic.
+            let _end = end;
+            work()
+        })
+    }
+}
+
+/// The bytes of one request: it must begin soon and be there in time, however slowly they come.
+struct Request<'s> {
+    stream: &'s UnixStream,
+    deadline: Instant,
+    has_begun: bool,
+}
+
+impl<'s> Request<'s> {
+    fn new(stream: &'s UnixStream) -> Self {
+        Self { stream, deadline: Instant::now() + IDLE_MAX, has_begun: false }
+    }
+}
+
+impl Read for Request<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        let read = self.stream.read(bytes)?;
+        if !self.has_begun {
+            (self.has_begun, self.deadline) = (true, Instant::now() + REQUEST_MAX);
+        }
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn a_caller_is_told_while_its_request_takes_long() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let caller = Caller(Mutex::new(ours));
+        let done = caller.kept_waiting(|| {
+            std::thread::sleep(WORKING_EVERY * 5 / 4);
+            7
+        });
+        caller.tell(&json!({ "ok": done }), &[]).unwrap();
+        let mut next = || super::super::read(&mut theirs).unwrap().unwrap().0;
+        assert_eq!([next(), next()], [json!({ "working": true }), json!({ "ok": 7 })]);
+    }
+
+    #[test]
+    fn a_request_must_begin_soon_and_be_there_in_time_however_slowly_it_comes() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut late = Request::new(&ours);
+        late.deadline = Instant::now() + Duration::from_millis(20);
+        assert!(late.read(&mut [0; 8]).is_err(), "nothing came");
+        // A byte now and then, each sooner than the limit.
+        let mut slow = Request::new(&ours);
+        theirs.write_all(b"1").unwrap();
+        assert_eq!(slow.read(&mut [0; 8]).unwrap(), 1);
+        let left = slow.deadline.saturating_duration_since(Instant::now());
+        assert!(left > IDLE_MAX && left <= REQUEST_MAX, "it has begun, and has {left:?}");
+        slow.deadline = Instant::now() + Duration::from_millis(50);
+        let dripping = std::thread::spawn(move || {
+            while theirs.write_all(b"1").is_ok() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let begun = Instant::now();
+        while slow.read(&mut [0; 8]).is_ok() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it is never late");
+        }
+        drop(ours);
+        dripping.join().unwrap();
+    }
 }

@@ -1,0 +1,33 @@
+//! Answers on standard output, and words beside them on standard error.
+//!
+//! An answer that cannot be written is a failure of the command. Words beside it that cannot be written, to a full disk or to a
+//! reader that went away, are left out: they are no reason to stop what is going on. The macros of the standard library would
+//! end the program in both cases, so `main.rs` has them refused by the lints.
+
+use std::fmt;
+use std::io::{self, Write as _};
+
+/// Writes a line to standard error, as `eprintln!` does, and goes on if that fails.
+macro_rules! tell {
+    ($($arg:tt)*) => { $crate::tell::line(format_args!($($arg)*)) };
+}
+
+pub(crate) fn line(text: fmt::Arguments<'_>) {
+    // In one piece, since others may write to the same place.
+    let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
+}
+
+/// Writes to standard output; a reader that closes early is no error.
+pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), String> {
+    print_to_reader(text).map(drop)
+}
+
+/// The same, for what is printed again and again: false as soon as nobody reads it any more.
+pub(crate) fn print_to_reader(text: impl AsRef<[u8]>) -> Result<bool, String> {
+    let mut out = io::stdout();
+    match out.write_all(text.as_ref()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(format!("cannot write to standard output: {error}")),
+    }
+}
