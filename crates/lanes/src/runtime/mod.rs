@@ -46,7 +46,7 @@ pub struct Event {
     pub what: String,
 }
 
-/// A running set of lanes. Dropping it stops them and waits for them, but only for some seconds: those that hang, or share
+/// A running set of lanes. Dropping it stops them and waits for them, but only for five seconds: those that hang, or share
 /// a thread with one that does, are left behind and do nothing more if they come back. A handler that drops a runtime holds up
 /// its own thread, and for all of that time if a lane of the other has its turns there.
 #[derive(Debug)]
@@ -180,6 +180,11 @@ impl<C: Send + 'static> Runtime<C> {
     }
 
     /// Asks something of a lane. Never waits.
+    ///
+    /// A lane that goes down drops the commands it has not taken, and those that it has with its state: whoever waits for an
+    /// answer finds the way of it gone and may ask again, and reaches its successor. So it is with one that hangs and is given up,
+    /// but for what it has taken: the command in which it hangs, and those whose answers its handler owes, are the hung thread's
+    /// until that comes back.
     pub fn command(&self, lane: LaneIndex, command: C) -> Result<(), CommandRefused<C>> {
         let doors = self.shared.doors.read().unwrap_or_else(PoisonError::into_inner);
         let Some(Some(door)) = doors.get(usize::from(lane.0)) else { return Err(CommandRefused::Down(command)) };

@@ -43,7 +43,8 @@ pub struct RuntimeConfig {
     pub share_threads: bool,
     /// How long an idle lane looks for work before it sleeps. Zero if there are more lanes than cores.
     pub spin: Duration,
-    /// A lane that spends longer than this in one turn is given up and replaced.
+    /// A lane that spends longer than this in one turn is given up and replaced. Commands that wait for it are dropped then, and
+    /// reach its successor if they are given again.
     pub stall_bound: Duration,
     /// What happens to lanes that fail.
     pub restart: RestartPolicy,

@@ -112,7 +112,15 @@ where
         if doors.len() <= place {
             doors.resize_with(place + 1, || None);
         }
-        doors[place] = door;
+        let closed = std::mem::replace(&mut doors[place], door);
+        drop(doors);
+        discard(closed);
+    }
+
+    /// Nobody can command any lane any more.
+    pub(super) fn close_doors(&self) {
+        let closed = std::mem::take(&mut *self.shared.doors.write().unwrap_or_else(PoisonError::into_inner));
+        discard(closed.into_iter().flatten());
     }
 
     /// Makes the kernel steer by the map, or notes that lanes will have to.
@@ -129,6 +137,17 @@ where
                 }
             };
         self.shared.steering.store(steered, Ordering::Relaxed);
+    }
+}
+
+/// Drops the commands that wait behind doors nobody opens any more, so that who asked learns of it: a lane that hangs would keep
+/// them for as long. On a thread of their own, because they may own anything, even another runtime, and the thread of the
+/// supervisors must not wait for itself.
+fn discard<C: Send + 'static>(doors: impl IntoIterator<Item = Door<C>>) {
+    let left: Vec<C> = doors.into_iter().flat_map(|door| door.commands.close()).collect();
+    if !left.is_empty() {
+        // Without a thread to be had they are dropped here after all: most own nothing but a way to answer.
+        let _ = std::thread::Builder::new().name("lane-left".to_owned()).spawn(move || drop(left));
     }
 }
 

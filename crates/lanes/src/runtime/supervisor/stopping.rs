@@ -1,7 +1,6 @@
 //! The end: of lanes that have retired, whose logs go with them, and of all lanes. In steps, none of which waits.
 
 use std::io;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -92,7 +91,7 @@ where
                 watched.state = State::Stopped;
             }
         }
-        self.shared.doors.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.close_doors();
         self.see_off();
         self.logs_left.retain(|log| !log.has_stopped());
         for (lane, watched) in &mut self.lanes {
