@@ -8,6 +8,7 @@ use tessera_contracts::prefix_map::LaneIndex;
 
 use crate::handler::Handler;
 use crate::lane::Mail;
+use crate::runtime::ChangeRefused;
 use crate::runtime::supervisor::{Request, State, Supervisor};
 use crate::wal::log::remove_lane;
 
@@ -72,6 +73,9 @@ where
 
     /// Stops everything, a step at a time: lanes, then their writers. None once all of it is done.
     pub(super) fn stop(&mut self) -> Option<Duration> {
+        if let Some(reply) = self.change.take().and_then(|change| change.reply) {
+            let _ = reply.send(Err(ChangeRefused::Stopped));
+        }
         let stop_by = *self.stop_by.get_or_insert_with(|| {
             for watched in self.lanes.values() {
                 watched.pulse.stop.store(true, Ordering::Relaxed);
