@@ -278,6 +278,16 @@ impl<H: Handler> Lane<H> {
         [timer, retry].into_iter().flatten().min()
     }
 
+    /// Whether the lane was told to retire.
+    pub(crate) fn is_retiring(&self) -> bool {
+        self.retiring
+    }
+
+    /// Whether nothing is on its way from this lane to another or back.
+    pub(crate) fn has_nothing_to_hand_over(&self) -> bool {
+        self.handoffs.is_empty()
+    }
+
     /// Whether a lane told to retire has nothing left: every slot handed over, every ring empty both ways.
     pub(crate) fn is_retired(&self) -> bool {
         let me = self.cx.lane;

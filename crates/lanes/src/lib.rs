@@ -16,8 +16,9 @@
 //! Deliberately absent: a global limiter, a shared table, a lock between lanes, an async executor, and any word of what the
 //! messages mean.
 //!
-//! Unsafe code is confined to `net::sys`: receiving and sending datagrams in batches without allocating, and attaching a
-//! packet filter to a group of sockets, have no safe binding.
+//! Unsafe code is confined to `net::sys` and `ring::inbox`. Receiving and sending datagrams in batches without allocating, and
+//! attaching a packet filter to a group of sockets, have no safe binding. And no safe queue without a lock lets somebody else
+//! have what waits for a thread that hangs.
 #![deny(unsafe_code)]
 
 mod ack;

@@ -1,49 +1,66 @@
 //! The way of commands into a lane: a queue with a bound that takes memory as commands come.
 //!
-//! A channel that reserves its bound would take more memory for commands nobody gives than an idle lane has for all else. And as
-//! channels have room for thirty from the first on, commands go in boxes.
+//! A lane takes its commands one at a time and owns no others. So those that wait when it is given up are dropped by whoever
+//! gives it up, however long its thread hangs, and who asked learns of it: a command goes with the way to answer it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, TrySendError, channel};
+use std::sync::mpsc::TrySendError;
+
+use crate::ring::inbox::Inbox;
 
 /// A queue of at most `commands_max` commands.
-pub(super) fn command_queue<C>(commands_max: usize) -> (CommandSender<C>, CommandInbox<C>) {
-    let (sender, receiver) = channel();
-    let waiting = Arc::new(AtomicUsize::new(0));
-    (CommandSender { sender, waiting: waiting.clone(), commands_max }, CommandInbox { receiver, waiting })
+pub(super) fn command_queue<C: Send>(commands_max: usize) -> (CommandSender<C>, CommandInbox<C>) {
+    let queue = Arc::new(Queue { commands: Inbox::new(), waiting: AtomicUsize::new(0) });
+    (CommandSender { queue: queue.clone(), commands_max }, CommandInbox { queue })
+}
+
+#[derive(Debug)]
+struct Queue<C> {
+    commands: Inbox<C>,
+    waiting: AtomicUsize,
 }
 
 #[derive(Debug)]
 pub(super) struct CommandSender<C> {
-    sender: Sender<Box<C>>,
-    waiting: Arc<AtomicUsize>,
+    queue: Arc<Queue<C>>,
     commands_max: usize,
 }
 
 impl<C> CommandSender<C> {
     /// Gives a command, or gives it back. Never waits.
     pub(super) fn try_send(&self, command: C) -> Result<(), TrySendError<C>> {
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.commands_max {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        if self.queue.waiting.fetch_add(1, Ordering::Relaxed) >= self.commands_max {
+            self.queue.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(TrySendError::Full(command));
         }
-        self.sender.send(Box::new(command)).map_err(|lost| TrySendError::Disconnected(*lost.0))
+        self.queue.commands.give(command).map_err(TrySendError::Disconnected)
+    }
+
+    /// Closes the queue and returns what the lane has not taken, whether the lane still runs or not.
+    pub(super) fn close(self) -> Vec<C> {
+        self.queue.commands.close()
     }
 }
 
+/// The lane's end. When it is dropped, so is what waits, and nothing can be sent any more.
 #[derive(Debug)]
 pub(super) struct CommandInbox<C> {
-    receiver: Receiver<Box<C>>,
-    waiting: Arc<AtomicUsize>,
+    queue: Arc<Queue<C>>,
 }
 
 impl<C> CommandInbox<C> {
     /// The next command, if one waits.
-    pub(super) fn try_recv(&self) -> Result<C, TryRecvError> {
-        let command = self.receiver.try_recv()?;
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        Ok(*command)
+    pub(super) fn take(&self) -> Option<C> {
+        let command = self.queue.commands.take()?;
+        self.queue.waiting.fetch_sub(1, Ordering::Relaxed);
+        Some(command)
+    }
+}
+
+impl<C> Drop for CommandInbox<C> {
+    fn drop(&mut self) {
+        drop(self.queue.commands.close());
     }
 }
 
@@ -57,10 +74,19 @@ mod tests {
         for _ in 0..3 {
             assert_eq!((sender.try_send(1), sender.try_send(2)), (Ok(()), Ok(())));
             assert_eq!(sender.try_send(3), Err(TrySendError::Full(3)));
-            assert_eq!((inbox.try_recv(), inbox.try_recv()), (Ok(1), Ok(2)));
-            assert_eq!(inbox.try_recv(), Err(TryRecvError::Empty));
+            assert_eq!((inbox.take(), inbox.take()), (Some(1), Some(2)));
+            assert_eq!(inbox.take(), None);
         }
         drop(inbox);
         assert_eq!(sender.try_send(4), Err(TrySendError::Disconnected(4)));
+    }
+
+    #[test]
+    fn what_a_lane_has_not_taken_is_had_without_it() {
+        let (sender, inbox) = command_queue(4);
+        assert!((0..4).all(|n| sender.try_send(n).is_ok()));
+        assert_eq!(inbox.take(), Some(0));
+        assert_eq!(sender.close(), [1, 2, 3]);
+        assert_eq!(inbox.take(), None);
     }
 }

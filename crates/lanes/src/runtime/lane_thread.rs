@@ -6,11 +6,11 @@ use std::net::UdpSocket;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::Receiver as Inbox;
+use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
-use tessera_contracts::prefix_map::LaneIndex;
+use tessera_contracts::prefix_map::{LaneIndex, MapVersion};
 
 use crate::context::Context;
 use crate::handler::Handler;
@@ -31,10 +31,15 @@ use crate::wal::queue::{WriterBeds, log_queue};
 use crate::wal::storage::Directory;
 use crate::wal::writer::Writer;
 
+/// How often a lane that waits to be told that it owns something looks whether it is to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
 /// Everything a lane's thread needs.
 pub(super) struct Seat<C> {
     pub(super) lane: LaneIndex,
     pub(super) restarted: bool,
+    /// It starts when it is told that it owns something, or leaves if it never will.
+    pub(super) on_trial: bool,
     /// Where it may run if it has no core of its own. It may be started by a thread that serves other runtimes, too.
     pub(super) home: Option<CpuSet>,
     pub(super) core: Option<usize>,
@@ -185,7 +190,10 @@ where
     H::Command: Send,
 {
     pin(&seat);
-    let Some(lane) = opened(&seat, handler, cx)? else { return Ok(Some(Ending::Fenced)) };
+    let lane = match opened(&seat, handler, cx)? {
+        Ok(lane) => lane,
+        Err(ending) => return Ok(Some(ending)),
+    };
     let elsewhere = seat.place.as_ref().map(|place| (place.carrier().clone(), place.number()));
     let pulse = seat.pulse.clone();
     let mut turning = Box::new(Turning::new(seat, lane)?);
@@ -198,14 +206,15 @@ where
     }
 }
 
-/// Makes the lane, recovers and starts it; none if it was given up meanwhile. A call of its own, so that the turns use the stack
+/// Makes the lane, recovers and starts it; or says how it ended before that. A call of its own, so that the turns use the stack
 /// again that making and moving large things has taken.
 #[inline(never)]
 fn opened<H: Handler>(
     seat: &Seat<H::Command>,
     handler: impl FnOnce() -> H,
     mut cx: Box<Context>,
-) -> io::Result<Option<Box<Lane<H>>>> {
+) -> io::Result<Result<Box<Lane<H>>, Ending>> {
+    let version = cx.map.version();
     cx.fence = seat.pulse.fenced.clone();
     let mut recovered = Vec::new();
     if let Some((directory, config)) = &seat.log {
@@ -242,10 +251,47 @@ fn opened<H: Handler>(
     }
     adopt(seat, &mut lane, orphans)?;
     if lane.cx.is_fenced() {
-        return Ok(None);
+        return Ok(Err(Ending::Fenced));
+    }
+    let _ = seat.reports.send(Request::Opened { lane: seat.lane, pulse: seat.pulse.clone() });
+    if seat.on_trial
+        && let Some(ending) = wait_for_a_map_after(version, seat, &mut lane)
+    {
+        return Ok(Err(ending));
     }
     lane.start(seat.beat());
-    Ok(Some(lane))
+    Ok(Ok(lane))
+}
+
+/// Waits until the lane owns something by a newer map, and says how it ended if that does not come.
+fn wait_for_a_map_after<H: Handler>(
+    version: MapVersion,
+    seat: &Seat<H::Command>,
+    lane: &mut Lane<H>,
+) -> Option<Ending> {
+    loop {
+        if lane.cx.is_fenced() {
+            return Some(Ending::Fenced);
+        }
+        if seat.pulse.stop.load(Ordering::Relaxed) {
+            return Some(Ending::Stopped);
+        }
+        if lane.is_retiring() {
+            // With an old log in its place it starts all the same: what that remembers is handed on before it leaves.
+            return lane.has_nothing_to_hand_over().then_some(Ending::Retired);
+        }
+        if lane.cx.map.version() != version {
+            return None;
+        }
+        seat.pulse.rest();
+        let mail = seat.mail.recv_timeout(LOOK_EVERY);
+        let now = seat.beat();
+        match mail {
+            Ok(mail) => lane.mail(now, mail),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Some(Ending::Stopped),
+        }
+    }
 }
 
 /// Takes over the records of lanes that no longer exist, and removes their files once the records are safe in our own log.

@@ -46,7 +46,7 @@ pub struct Event {
     pub what: String,
 }
 
-/// A running set of lanes. Dropping it stops them and waits for them, but only for some seconds: those that hang, or share
+/// A running set of lanes. Dropping it stops them and waits for them, but only for five seconds: those that hang, or share
 /// a thread with one that does, are left behind and do nothing more if they come back. A handler that drops a runtime holds up
 /// its own thread, and for all of that time if a lane of the other has its turns there.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ pub enum CommandRefused<C> {
 }
 
 /// Why lanes were not changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeRefused {
     /// Another change is under way, or a lane still takes over the log of one there is no more; wait for it.
     InProgress,
@@ -103,8 +103,13 @@ pub enum ChangeRefused {
     Map(MapError),
     /// The sockets for more lanes could not be bound.
     Sockets,
-    /// The system refused what a new lane needs. Nothing has moved, and lanes that had started are gone again.
-    NoLane,
+    /// A lane that has to be there did not start, for this reason: the system refused what it needs, its log could not be opened,
+    /// or it took longer than [`RuntimeConfig::change_patience`]. Nothing has moved, and new lanes are gone again, or will be once
+    /// they can be.
+    NoLane(String),
+    /// Slots have begun to move and are not all there in time, for this reason. The change goes on, and comes to its end when the
+    /// lanes that hold it up are well again; until then there is no other.
+    Unfinished(String),
     /// The runtime has stopped.
     Stopped,
 }
@@ -115,8 +120,9 @@ impl std::fmt::Display for ChangeRefused {
             Self::InProgress => f.write_str("lanes are being changed already: wait until that is done"),
             Self::Map(error) => error.fmt(f),
             Self::Sockets => f.write_str("no more sockets could be bound to the port: see the events"),
-            Self::NoLane => {
-                f.write_str("a new lane could not be started, so everything stays as it was: see the events")
+            Self::NoLane(why) => write!(f, "a lane could not be started, so everything stays as it was: {why}"),
+            Self::Unfinished(why) => {
+                write!(f, "the change of lanes is not done in time; slots have begun to move, and it goes on: {why}")
             }
             Self::Stopped => f.write_str("the runtime has stopped"),
         }
@@ -180,6 +186,11 @@ impl<C: Send + 'static> Runtime<C> {
     }
 
     /// Asks something of a lane. Never waits.
+    ///
+    /// A lane that goes down drops the commands it has not taken, and those that it has with its state: whoever waits for an
+    /// answer finds the way of it gone and may ask again, and reaches its successor. So it is with one that hangs and is given up,
+    /// but for what it has taken: the command in which it hangs, and those whose answers its handler owes, are the hung thread's
+    /// until that comes back.
     pub fn command(&self, lane: LaneIndex, command: C) -> Result<(), CommandRefused<C>> {
         let doors = self.shared.doors.read().unwrap_or_else(PoisonError::into_inner);
         let Some(Some(door)) = doors.get(usize::from(lane.0)) else { return Err(CommandRefused::Down(command)) };
@@ -245,7 +256,9 @@ impl<C: Send + 'static> Runtime<C> {
         taken
     }
 
-    /// Changes the number of lanes while they run, and waits until every slot is with its new owner.
+    /// Changes the number of lanes while they run, and waits until every slot is with its new owner, but no longer than
+    /// [`RuntimeConfig::change_patience`]. No slot moves before all lanes are open, the new ones with their logs: if one cannot be,
+    /// everything stays as it was.
     pub fn resize(&self, lanes: usize) -> Result<(), ChangeRefused> {
         self.change(supervisor::Change::Resize(lanes))
     }
@@ -266,13 +279,19 @@ impl<C: Send + 'static> Runtime<C> {
         answer.recv().unwrap_or(Err(ChangeRefused::Stopped))
     }
 
+    /// Tells all lanes to stop and waits for nothing: for a runtime that others hold, too. Whoever waits for a change of lanes is
+    /// told at once; the lanes are gone when the last holder has [shut it down](Self::shutdown) or dropped it.
+    pub fn begin_stop(&self) {
+        let _ = self.requests.send(supervisor::Request::Stop);
+    }
+
     /// Stops all lanes after their last call, and waits for them, as dropping it does.
     pub fn shutdown(mut self) {
         self.stop();
     }
 
     fn stop(&mut self) {
-        let _ = self.requests.send(supervisor::Request::Stop);
+        self.begin_stop();
         if let Some(supervisor) = self.supervisor.take() {
             supervisor.wait();
         }

@@ -43,8 +43,12 @@ pub struct RuntimeConfig {
     pub share_threads: bool,
     /// How long an idle lane looks for work before it sleeps. Zero if there are more lanes than cores.
     pub spin: Duration,
-    /// A lane that spends longer than this in one turn is given up and replaced.
+    /// A lane that spends longer than this in one turn is given up and replaced. Commands that wait for it are dropped then, and
+    /// reach its successor if they are given again.
     pub stall_bound: Duration,
+    /// How long whoever changes the lanes is kept waiting. If they are not all open by then, everything stays as it was; if slots
+    /// have begun to move, they go on to, and only the waiting ends.
+    pub change_patience: Duration,
     /// What happens to lanes that fail.
     pub restart: RestartPolicy,
     /// Commands that may wait for a lane.
@@ -73,6 +77,7 @@ impl Default for RuntimeConfig {
             share_threads: false,
             spin: Duration::from_micros(50),
             stall_bound: Duration::from_secs(2),
+            change_patience: Duration::from_secs(30),
             restart: RestartPolicy::default(),
             commands_max: 1024,
             metrics: None,

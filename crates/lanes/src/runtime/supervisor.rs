@@ -51,6 +51,11 @@ pub(super) enum Request {
         log: LogThread,
         findings: Vec<String>,
     },
+    /// A lane has its log and what that remembers: it starts, unless it is on trial.
+    Opened {
+        lane: LaneIndex,
+        pulse: Arc<Pulse>,
+    },
     Ended {
         lane: LaneIndex,
         pulse: Arc<Pulse>,
@@ -71,6 +76,17 @@ pub(super) enum Request {
         outcome: std::io::Result<()>,
     },
     Stop,
+}
+
+/// Why a lane is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// Its runtime starts.
+    First,
+    /// The last one in its place failed.
+    Again,
+    /// It is to own something once all lanes of a change are open.
+    OnTrial,
 }
 
 /// A change of which lane owns what.
@@ -117,7 +133,13 @@ struct Watched {
     /// Lanes that no longer exist, whose logs it has yet to take over.
     orphans: Vec<LaneIndex>,
     started: Instant,
+    /// It has said that it is open.
+    is_open: bool,
+    /// It waits for a change that has not begun to move anything, and is let go if it fails.
+    on_trial: bool,
     failures: u32,
+    /// What became of the last that failed in this place.
+    last_failure: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,10 +163,23 @@ enum State {
 }
 
 struct ChangeInProgress {
-    reply: SyncSender<Result<(), ChangeRefused>>,
+    /// None once whoever asked for it has been told.
+    reply: Option<SyncSender<Result<(), ChangeRefused>>>,
+    begun: Instant,
+    stage: Stage,
     /// What is said when it is done: a change that is undone ends like any other, with lanes that retire.
     outcome: Result<(), ChangeRefused>,
-    retiring: bool,
+}
+
+/// How far a change has come.
+enum Stage {
+    /// All lanes, old and new, are to be open before anybody hears of this map. Up to here nothing has happened that would have
+    /// to be undone.
+    Opening(Arc<PrefixMap>),
+    /// All know the map, and slots move. From here on there is no way back.
+    Moving,
+    /// Lanes that own nothing leave.
+    Retiring,
 }
 
 impl<H, F> Kept for Supervisor<H, F>
@@ -198,6 +233,11 @@ where
                     None => self.logs_left.push(log), // It opened its log after it was given up.
                 }
             }
+            Request::Opened { lane, pulse } => {
+                if let Some(watched) = self.lanes.get_mut(&lane).filter(|watched| Arc::ptr_eq(&watched.pulse, &pulse)) {
+                    watched.is_open = true;
+                }
+            }
             Request::Ended { lane, pulse, ending } => self.ended(lane, &pulse, ending),
             Request::Adopted { lane, pulse } => {
                 if let Some(watched) = self.lanes.get_mut(&lane).filter(|watched| Arc::ptr_eq(&watched.pulse, &pulse)) {
@@ -230,6 +270,11 @@ where
     /// A lane is gone without wanting to: tell the others, and plan its return.
     fn down(&mut self, lane: LaneIndex, why: &str) {
         let Some(watched) = self.lanes.get_mut(&lane) else { return };
+        if watched.on_trial {
+            self.let_go(lane, why);
+            return;
+        }
+        watched.last_failure = Some(why.to_owned());
         watched.failures = if watched.started.elapsed() >= self.config.restart.healthy_after {
             1
         } else {
@@ -297,7 +342,7 @@ where
             return;
         }
         let orphans = watched.orphans.clone();
-        match self.start_lane(lane, true, orphans) {
+        match self.start_lane(lane, Start::Again, orphans) {
             // The sockets outlive the lane, so the kernel should still steer. Whoever shares our port could have changed that.
             Ok(()) => self.steer(),
             Err(error) => self.down(lane, &format!("could not be restarted: {error}")),
@@ -312,7 +357,9 @@ where
                 && let Some(log) = watched.log.take()
                 && let Err(error) = log.join()
             {
-                self.shared.event(Some(*lane), format!("its log cannot be written any more: {error}"));
+                let what = format!("its log cannot be written any more: {error}");
+                watched.last_failure = Some(what.clone());
+                self.shared.event(Some(*lane), what);
             }
         }
     }

@@ -147,7 +147,7 @@ impl<H: Handler> Turning<H> {
             busy = true;
         }
         for taken in 1..=COMMANDS_PER_TURN {
-            let Ok(command) = self.seat.commands.try_recv() else { break };
+            let Some(command) = self.seat.commands.take() else { break };
             self.lane.command(now, command);
             // To lie down is to look for more of them, and a socket that is watched need not be asked before.
             busy |= !is_watched || self.patience.pays() || taken == COMMANDS_PER_TURN;
@@ -237,7 +237,7 @@ impl<H: Handler> Turning<H> {
             lane.mail(now, mail);
             found = true;
         }
-        if let Ok(command) = seat.commands.try_recv() {
+        if let Some(command) = seat.commands.take() {
             lane.command(now, command);
             found = true;
         }

@@ -259,7 +259,13 @@ fn create_log<S: Storage>(
     salt: u64,
     previous_end: u64,
 ) -> io::Result<(S::File, u64)> {
-    let mut file = storage.create(&log_name(lane, generation))?;
-    file.append(&SegmentHeader { salt, generation, previous_end }.encode())?;
+    let name = log_name(lane, generation);
+    let mut file = storage.create(&name)?;
+    if let Err(error) = file.append(&SegmentHeader { salt, generation, previous_end }.encode()) {
+        // On a full disk there is room for a name and not for a header. A lane that is let go for it leaves no trace, and one
+        // that tries again starts with what was there.
+        let _ = storage.remove(&name);
+        return Err(error);
+    }
     Ok((file, SEGMENT_HEADER_BYTES as u64))
 }

@@ -1,14 +1,21 @@
 //! Changing which lane owns what while lanes run: new lanes start, all learn the map, slots move, lanes without slots retire.
+//!
+//! Nobody hears of the new map before every lane is open, the new ones with their logs. So a disk that is full, or a system that
+//! refuses, costs nothing: new lanes are let go, and the old map was never replaced. Once slots move there is no way back, since
+//! each is with its old owner or its new one; a lane that fails then is restarted like any other, and holds the change up but
+//! not whoever waits for it.
 
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use tessera_contracts::prefix_map::{LaneIndex, PrefixMap, Slot};
 
 use crate::handler::Handler;
 use crate::lane::Mail;
 use crate::runtime::ChangeRefused;
-use crate::runtime::supervisor::{Change, ChangeInProgress, State, Supervisor};
+use crate::runtime::supervisor::{Change, ChangeInProgress, Stage, Start, State, Supervisor, Watched};
+use crate::telemetry::counters::LaneCounters;
 
 impl<H, F> Supervisor<H, F>
 where
@@ -17,36 +24,37 @@ where
     F: Fn(LaneIndex) -> H + Send + Sync + 'static,
 {
     pub(super) fn begin(&mut self, change: Change, reply: SyncSender<Result<(), ChangeRefused>>) {
-        if self.stopping {
-            let _ = reply.send(Err(ChangeRefused::Stopped));
-            return;
-        }
         let adopting = self.lanes.values().any(|watched| !watched.orphans.is_empty());
-        // A new lane may bear the number of one whose log is still being taken over, and would write to that log.
-        let result = if self.change.is_some() || adopting { Err(ChangeRefused::InProgress) } else { self.plan(change) };
-        let outcome = match result {
-            Ok(map) => {
-                self.map = Arc::new(map);
-                *self.shared.map.write().unwrap_or_else(PoisonError::into_inner) = self.map.clone();
-                // Lanes first: a datagram steered by the new map must find a lane that knows it.
-                for watched in self.lanes.values() {
-                    watched.tell(Mail::Map(self.map.clone()));
-                }
-                self.steer();
-                Ok(())
-            }
-            // By the old map the lanes that had started own nothing: they retire, and then the caller is told.
-            Err(ChangeRefused::NoLane) => Err(ChangeRefused::NoLane),
+        let planned = match change {
+            _ if self.stopping => Err(ChangeRefused::Stopped),
+            // A new lane may bear the number of one whose log is still being taken over, and would write to that log.
+            _ if self.change.is_some() || adopting => Err(ChangeRefused::InProgress),
+            change => self.plan(change),
+        };
+        let map = match planned {
+            Ok(map) => map,
             Err(refused) => {
                 let _ = reply.send(Err(refused));
                 return;
             }
         };
-        self.change = Some(ChangeInProgress { reply, outcome, retiring: false });
+        let lanes = map.lanes();
+        let stage = Stage::Opening(Arc::new(map));
+        self.change = Some(ChangeInProgress { reply: Some(reply), begun: Instant::now(), stage, outcome: Ok(()) });
+        self.config.lanes = self.config.lanes.max(lanes);
+        for lane in (0..lanes).map(|lane| LaneIndex(lane as u8)) {
+            if !self.lanes.contains_key(&lane)
+                && let Err(error) = self.start_lane(lane, Start::OnTrial, Vec::new())
+            {
+                self.shared.event(Some(lane), format!("could not be started, so no slot moves: {error}"));
+                self.undo(format!("lane {}: {error}", lane.0));
+                return;
+            }
+        }
     }
 
-    /// The map after a change, with the lanes it needs started.
-    pub(super) fn plan(&mut self, change: Change) -> Result<PrefixMap, ChangeRefused> {
+    /// The map after a change, with the sockets it needs.
+    fn plan(&mut self, change: Change) -> Result<PrefixMap, ChangeRefused> {
         match change {
             Change::Resize(lanes) => {
                 let map = self.map.resized(lanes).map_err(ChangeRefused::Map)?;
@@ -56,16 +64,6 @@ where
                     sockets.shrink_to(self.map.lanes());
                     self.shared.event(None, format!("binding sockets for {lanes} lanes: {error}"));
                     return Err(ChangeRefused::Sockets);
-                }
-                let before = std::mem::replace(&mut self.config.lanes, lanes);
-                for lane in (0..lanes).map(|lane| LaneIndex(lane as u8)) {
-                    if !self.lanes.contains_key(&lane)
-                        && let Err(error) = self.start_lane(lane, false, Vec::new())
-                    {
-                        self.shared.event(Some(lane), format!("could not be started, so no slot moves: {error}"));
-                        self.config.lanes = before;
-                        return Err(ChangeRefused::NoLane);
-                    }
                 }
                 Ok(map)
             }
@@ -81,36 +79,159 @@ where
         }
     }
 
-    /// Moves a running change on: every lane knows the map and has handed over, then lanes without slots retire.
-    pub(super) fn move_on(&mut self) {
-        let Some(change) = &mut self.change else { return };
-        let version = u64::from(self.map.version().0);
-        let counters = self.shared.counters.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let settled = self.lanes.iter().all(|(lane, watched)| {
-            let counters = &counters[usize::from(lane.0)];
-            let retired = matches!(watched.state, State::Retired { .. } | State::Removing { .. });
-            retired || watched.is_up() && counters.map_version.get() == version && counters.handoffs_pending.get() == 0
-        });
-        if !settled {
+    /// A lane on trial is gone: it is let go, and the change it was for is undone.
+    pub(super) fn let_go(&mut self, lane: LaneIndex, why: &str) {
+        self.shared.event(Some(lane), format!("{why}; it was new and owns nothing, so it is let go and no slot moves"));
+        self.retired(lane);
+        self.undo(format!("lane {}: {why}", lane.0));
+    }
+
+    /// Leaves everything as it was: by the old map new lanes own nothing, so they retire.
+    fn undo(&mut self, why: String) {
+        let Some(change) = self.change.as_mut().filter(|change| matches!(change.stage, Stage::Opening(_))) else {
             return;
+        };
+        change.stage = Stage::Retiring;
+        change.outcome = Err(ChangeRefused::NoLane(why));
+        self.config.lanes = self.map.lanes();
+        self.retire_lanes_without_slots();
+    }
+
+    /// Moves a running change on, and tells whoever waits for it in time what has become of it.
+    pub(super) fn move_on(&mut self) {
+        let is_settled = self.change.is_some() && self.is_settled();
+        let Some(change) = &mut self.change else { return };
+        let overdue = change.begun.elapsed() >= self.config.change_patience;
+        match &change.stage {
+            Stage::Opening(map) => {
+                if self.lanes.values().all(|watched| watched.is_up() && watched.is_open) {
+                    let map = map.clone();
+                    change.stage = Stage::Moving;
+                    self.publish(map);
+                } else if overdue {
+                    self.undo(self.what_holds_up());
+                }
+            }
+            Stage::Moving => {
+                if is_settled {
+                    change.stage = Stage::Retiring;
+                    self.retire_lanes_without_slots();
+                }
+            }
+            Stage::Retiring => {}
         }
+        if self.is_done(is_settled) {
+            self.finish();
+        } else if overdue {
+            self.answer_in_time();
+        }
+    }
+
+    /// Whether everybody who was to leave has, and nothing is on its way. What is undone has moved nothing that could be.
+    fn is_done(&self, is_settled: bool) -> bool {
+        let gone = self.lanes.keys().all(|lane| usize::from(lane.0) < self.map.lanes());
+        self.change.as_ref().is_some_and(|change| {
+            matches!(change.stage, Stage::Retiring) && gone && (change.outcome.is_err() || is_settled)
+        })
+    }
+
+    /// Tells all lanes, the outside and the kernel who owns what from now on.
+    fn publish(&mut self, map: Arc<PrefixMap>) {
+        self.config.lanes = map.lanes();
+        self.map = map;
+        *self.shared.map.write().unwrap_or_else(PoisonError::into_inner) = self.map.clone();
+        // Lanes first: a datagram steered by the new map must find a lane that knows it.
+        for watched in self.lanes.values_mut() {
+            watched.on_trial = false;
+            watched.tell(Mail::Map(self.map.clone()));
+        }
+        self.steer();
+    }
+
+    /// Whether every lane knows the map and has handed over what is not its own.
+    fn is_settled(&self) -> bool {
+        self.lanes.iter().all(|(lane, watched)| {
+            watched.is_gone() || watched.is_up() && slots_under_way(&self.counters_of(*lane), &self.map) == Some(0)
+        })
+    }
+
+    fn retire_lanes_without_slots(&mut self) {
         let keep = self.map.lanes();
-        let mut left = false;
         for (lane, watched) in self.lanes.iter_mut().filter(|(lane, _)| usize::from(lane.0) >= keep) {
-            left = true;
-            if !change.retiring && watched.is_up() {
+            if watched.is_up() {
                 watched.state = State::Retiring;
                 watched.tell(Mail::Retire);
                 self.shared.event(Some(*lane), "retires: it owns nothing any more");
             }
         }
-        change.retiring = true;
-        if !left && let Some(change) = self.change.take() {
-            if let Some(sockets) = &mut self.sockets {
-                sockets.shrink_to(keep);
-            }
-            let _ = change.reply.send(change.outcome);
+    }
+
+    fn finish(&mut self) {
+        let Some(change) = self.change.take() else { return };
+        if let Some(sockets) = &mut self.sockets {
+            sockets.shrink_to(self.map.lanes());
         }
+        if let Some(reply) = change.reply {
+            let _ = reply.send(change.outcome);
+            return;
+        }
+        let what = if change.outcome.is_ok() { "has come to its end" } else { "is undone to the end" };
+        let seconds = change.begun.elapsed().as_secs();
+        self.shared.event(None, format!("the change of lanes that was held up {what} after {seconds} s"));
+    }
+
+    /// Whoever waits is told how it stands; the change itself goes on.
+    fn answer_in_time(&mut self) {
+        let Some(change) = &mut self.change else { return };
+        let Some(reply) = change.reply.take() else { return };
+        let outcome = change.outcome.clone();
+        let why = self.what_holds_up();
+        let _ = reply.send(outcome.and(Err(ChangeRefused::Unfinished(why.clone()))));
+        self.shared.event(None, format!("a change of lanes is held up: {why}"));
+    }
+
+    /// Which lanes a change waits for, and why it has to.
+    fn what_holds_up(&self) -> String {
+        let held_up = self.lanes.iter().filter_map(|(lane, watched)| {
+            let trouble = self.trouble(*lane, watched)?;
+            Some(format!("lane {}: {trouble}", lane.0))
+        });
+        held_up.collect::<Vec<_>>().join("; ")
+    }
+
+    fn trouble(&self, lane: LaneIndex, watched: &Watched) -> Option<String> {
+        let has_no_log = self.log.is_some() && watched.log.is_none();
+        let failed_lately = watched.started.elapsed() < self.config.restart.healthy_after;
+        let failed = watched.last_failure.as_ref().filter(|_| !watched.is_up() || has_no_log || failed_lately);
+        let at_the_disk = !watched.at_the_disk_for(self.now(), Instant::now()).is_zero();
+        let waited_for = match slots_under_way(&self.counters_of(lane), &self.map) {
+            _ if at_the_disk => "its disk has not answered yet".to_owned(),
+            _ if watched.state == State::Retiring || watched.is_gone() => "it has yet to leave".to_owned(),
+            _ if !watched.is_up() || !watched.is_open => "it has yet to start".to_owned(),
+            Some(0) => return None,
+            Some(slots) => format!("{slots} slots are on their way from it or to it"),
+            None => "it has yet to learn who owns what".to_owned(),
+        };
+        Some(match failed {
+            Some(failure) => format!("{failure} ({waited_for})"),
+            None => waited_for,
+        })
+    }
+
+    fn counters_of(&self, lane: LaneIndex) -> Arc<LaneCounters> {
+        self.shared.counters.read().unwrap_or_else(PoisonError::into_inner)[usize::from(lane.0)].clone()
+    }
+}
+
+/// How many slots a lane still hands over or waits for; none if it does not know the map yet.
+fn slots_under_way(counters: &LaneCounters, map: &PrefixMap) -> Option<u64> {
+    (counters.map_version.get() == u64::from(map.version().0)).then(|| counters.handoffs_pending.get())
+}
+
+impl Watched {
+    /// Whether it has retired, and only its log is left.
+    fn is_gone(&self) -> bool {
+        matches!(self.state, State::Retired { .. } | State::Removing { .. })
     }
 }
 
@@ -190,7 +311,8 @@ mod tests {
             };
             let runtime = Runtime::start_with(config, |_| Named, means.clone()).unwrap();
             let before = (runtime.map(), owners(&runtime));
-            assert_eq!(runtime.resize(8), Err(ChangeRefused::NoLane), "{beds} beds, {threads} threads");
+            let refused = runtime.resize(8);
+            assert!(matches!(refused, Err(ChangeRefused::NoLane(_))), "{beds} beds, {threads} threads: {refused:?}");
             assert_eq!((runtime.map(), owners(&runtime)), before, "nothing has moved");
             assert!(runtime.is_settled() && runtime.command(LaneIndex(2), channel().0).is_err());
             let events = runtime.take_events();

@@ -18,7 +18,7 @@ use crate::runtime::Door;
 use crate::runtime::carriers::Place;
 use crate::runtime::commands::command_queue;
 use crate::runtime::lane_thread::{self, Pulse, Seat};
-use crate::runtime::supervisor::{State, Supervisor, Watched};
+use crate::runtime::supervisor::{Start, State, Supervisor, Watched};
 use crate::telemetry::counters::LaneCounters;
 use crate::telemetry::trace::Tracer;
 
@@ -30,15 +30,16 @@ where
 {
     /// Starts a lane on its socket, new or in place of a dead one, and links it with all others. If the system refuses what the
     /// lane needs, nobody has been told of it.
-    pub(super) fn start_lane(&mut self, index: LaneIndex, restarted: bool, orphans: Vec<LaneIndex>) -> io::Result<()> {
+    pub(super) fn start_lane(&mut self, index: LaneIndex, start: Start, orphans: Vec<LaneIndex>) -> io::Result<()> {
         let place = usize::from(index.0);
         let counters = {
             let mut counters = self.shared.counters.write().unwrap_or_else(PoisonError::into_inner);
+            // Whoever was here before may still hang, and count when it comes back.
+            if let Some(before) = counters.get_mut(place) {
+                *before = Arc::new((**before).clone());
+            }
             while counters.len() <= place {
                 counters.push(Arc::new(LaneCounters::default()));
-            }
-            if restarted {
-                counters[place] = Arc::new((*counters[place]).clone());
             }
             counters[place].clone()
         };
@@ -61,7 +62,8 @@ where
         let alone = self.config.lanes <= self.cores.len() && !shares;
         let seat = Box::new(Seat {
             lane: index,
-            restarted,
+            restarted: start == Start::Again,
+            on_trial: start == Start::OnTrial,
             home: self.home,
             core: (self.config.pin && !self.cores.is_empty()).then(|| self.cores[place % self.cores.len()]),
             socket: self.sockets.as_ref().map(|sockets| sockets.socket(place)),
@@ -96,10 +98,26 @@ where
             self.lanes[&there].tell(mail);
         }
         self.set_door(index, Some(Door { commands, bed: bed.clone() }));
-        let failures = self.lanes.get(&index).map_or(0, |old| old.failures);
-        let state = if place < self.config.lanes { State::Running } else { State::Retiring };
-        let started = Instant::now();
-        self.lanes.insert(index, Watched { state, mail, bed, pressure, pulse, log: None, orphans, started, failures });
+        let (failures, last_failure) =
+            self.lanes.remove(&index).map_or((0, None), |old| (old.failures, old.last_failure));
+        let on_trial = start == Start::OnTrial;
+        // One that owns nothing has left its slots to others, and comes back only to see to it that they have them.
+        let state = if on_trial || place < self.map.lanes() { State::Running } else { State::Retiring };
+        let watched = Watched {
+            state,
+            mail,
+            bed,
+            pressure,
+            pulse,
+            log: None,
+            orphans,
+            started: Instant::now(),
+            is_open: false,
+            on_trial,
+            failures,
+            last_failure,
+        };
+        self.lanes.insert(index, watched);
         if state == State::Retiring {
             self.lanes[&index].tell(Mail::Retire);
         }
@@ -112,7 +130,15 @@ where
         if doors.len() <= place {
             doors.resize_with(place + 1, || None);
         }
-        doors[place] = door;
+        let closed = std::mem::replace(&mut doors[place], door);
+        drop(doors);
+        discard(closed);
+    }
+
+    /// Nobody can command any lane any more.
+    pub(super) fn close_doors(&self) {
+        let closed = std::mem::take(&mut *self.shared.doors.write().unwrap_or_else(PoisonError::into_inner));
+        discard(closed.into_iter().flatten());
     }
 
     /// Makes the kernel steer by the map, or notes that lanes will have to.
@@ -129,6 +155,17 @@ where
                 }
             };
         self.shared.steering.store(steered, Ordering::Relaxed);
+    }
+}
+
+/// Drops the commands that wait behind doors nobody opens any more, so that who asked learns of it: a lane that hangs would keep
+/// them for as long. On a thread of their own, because they may own anything, even another runtime, and the thread of the
+/// supervisors must not wait for itself.
+fn discard<C: Send + 'static>(doors: impl IntoIterator<Item = Door<C>>) {
+    let left: Vec<C> = doors.into_iter().flat_map(|door| door.commands.close()).collect();
+    if !left.is_empty() {
+        // Without a thread to be had they are dropped here after all: most own nothing but a way to answer.
+        let _ = std::thread::Builder::new().name("lane-left".to_owned()).spawn(move || drop(left));
     }
 }
 

@@ -15,7 +15,7 @@ use crate::net::group::SocketGroup;
 use crate::runtime::keeper::{self, Caller, Departure};
 use crate::runtime::means::Means;
 use crate::runtime::observer::{AlarmWatch, Observer};
-use crate::runtime::supervisor::{Request, Supervisor};
+use crate::runtime::supervisor::{Request, Start, Supervisor};
 use crate::runtime::{RuntimeConfig, Shared, StartError, cores};
 use crate::wal::log::lanes_with_files;
 use crate::wal::storage::Directory;
@@ -98,7 +98,7 @@ where
     for lane in 0..supervisor.config.lanes {
         let adopted = orphans.iter().copied().filter(|orphan| usize::from(orphan.0) % supervisor.config.lanes == lane);
         let adopted = adopted.collect();
-        supervisor.start_lane(LaneIndex(lane as u8), false, adopted).map_err(io("starting a lane"))?;
+        supervisor.start_lane(LaneIndex(lane as u8), Start::First, adopted).map_err(io("starting a lane"))?;
     }
     let ended = keeper::keep(Box::new(supervisor), &requests).map_err(io("starting the supervisor"))?;
     Ok((shared, requests, ended))

@@ -1,7 +1,6 @@
 //! The end: of lanes that have retired, whose logs go with them, and of all lanes. In steps, none of which waits.
 
 use std::io;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -9,6 +8,7 @@ use tessera_contracts::prefix_map::LaneIndex;
 
 use crate::handler::Handler;
 use crate::lane::Mail;
+use crate::runtime::ChangeRefused;
 use crate::runtime::supervisor::{Request, State, Supervisor};
 use crate::wal::log::remove_lane;
 
@@ -73,6 +73,9 @@ where
 
     /// Stops everything, a step at a time: lanes, then their writers. None once all of it is done.
     pub(super) fn stop(&mut self) -> Option<Duration> {
+        if let Some(reply) = self.change.take().and_then(|change| change.reply) {
+            let _ = reply.send(Err(ChangeRefused::Stopped));
+        }
         let stop_by = *self.stop_by.get_or_insert_with(|| {
             for watched in self.lanes.values() {
                 watched.pulse.stop.store(true, Ordering::Relaxed);
@@ -92,7 +95,7 @@ where
                 watched.state = State::Stopped;
             }
         }
-        self.shared.doors.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.close_doors();
         self.see_off();
         self.logs_left.retain(|log| !log.has_stopped());
         for (lane, watched) in &mut self.lanes {
