@@ -137,6 +137,8 @@ impl Inner {
         drop(self.metrics.write().unwrap_or_else(PoisonError::into_inner).take());
         let runtime = self.runtime.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(runtime) = runtime {
+            // Whoever waits for lanes to be changed is told at once, and lets go of it.
+            runtime.begin_stop();
             // Whoever is in the middle of a question holds it too, for a moment; the last one out stops the lanes.
             let mut runtime = Some(runtime);
             let deadline = Instant::now() + Duration::from_secs(5);

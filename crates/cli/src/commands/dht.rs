@@ -336,11 +336,9 @@ impl Connection {
             }
         }
         let Some(last) = alive.pop() else {
-            return Err(silent.unwrap_or_else(|| {
-"no node runs here: start one with `tessera node`, or be a short-lived client of others with --bootstrap \
-                 KEY@HOST:PORT"
-                    .to_owned()
-            }));
+            let none = "no node runs here: start one with `tessera node`, or be a short-lived client of others with \
+                        --bootstrap KEY@HOST:PORT";
+            return Err(silent.unwrap_or_else(|| none.to_owned()));
         };
         if !alive.is_empty() {
             let path = last.path().display();

@@ -2,8 +2,8 @@
 //!
 //! A message is two lengths, a JSON object and bytes; a request is answered by any number of progress messages and one last
 //! message. However long a request takes, the node says every other second that it is at it: a caller takes a longer silence
-//! for a node that hangs, and the node closes connections on which no request comes. [`execute`](execute::execute) does what a request asks, so that a short-lived node in the caller's own process
-//! answers exactly as a daemon would.
+//! for a node that hangs, and the node closes connections on which no request comes. [`execute`](execute::execute) does what a
+//! request asks, so that a short-lived node in the caller's own process answers exactly as a daemon would.
 //!
 //! ```text
 //! request   {"op": "put", "ttl_secs": 3600}            + the value
