@@ -174,3 +174,17 @@ pub fn named(counters: &Counters) -> Vec<(&'static str, u64)> {
         ("records_invalid", counters.records_invalid),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_whose_log_failed_is_not_up_and_says_so_before_all_else() {
+        let node = crate::Node::builder().lanes(1).start().unwrap();
+        let alone = node.status().wait().unwrap();
+        assert_ne!(alone.trouble(), None);
+        let failed = Status { log_failed: true, ..alone };
+        assert!(!failed.is_up() && failed.trouble().is_some_and(|trouble| trouble.contains("log")), "{failed:?}");
+    }
+}

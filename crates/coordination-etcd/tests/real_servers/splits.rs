@@ -8,18 +8,14 @@ use std::time::Duration;
 use crate::roots::{self, taken_name};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::{DerivedShardKind, SplitReplacePlan, derive_split_shard_id, plan_split_replace};
-use tessera_contracts::{
-    Cursor, CursorSemantics, CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardKey, ShardSpec, TenantId, WorkerId,
-};
+use tessera_contracts::{CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardKey, ShardSpec, TenantId, WorkerId};
 use tessera_coordination::backend::{AsyncCoordinationBackend, AsyncRunManagement, AsyncShardClaiming};
 use tessera_coordination::error::{InfraError, SplitError};
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::summary::{ShardFilter, ShardPage};
 use tessera_coordination::{AcquireScratch, Lease};
 use tessera_coordination_etcd::client::EtcdClient;
-use tessera_coordination_etcd::codec::ColdPart;
-use tessera_coordination_etcd::keyspace::{Keyspace, ShardIndex};
-use tessera_coordination_etcd::kv::{KeyValue, Keys, Kv, KvError, KvErrorKind, Op, RangeRequest, Txn};
+use tessera_coordination_etcd::kv::{KeyValue, Keys, Kv, KvError, KvErrorKind, RangeRequest, Txn};
 use tessera_coordination_etcd::test_support::{EtcdCluster, Gate, Gated};
 use tessera_coordination_etcd::{AsyncEtcdCoordinator, EtcdConfig};
 use tokio::sync::Notify;

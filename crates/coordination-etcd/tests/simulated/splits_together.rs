@@ -7,8 +7,7 @@ use core::time::Duration;
 
 use crate::fixtures::{self, NOW, RUN, TENANT, acquire, bounds, inputs, register};
 use crate::roots;
-use tessera_contracts::split::{SplitReplacePlan, plan_split_replace};
-use tessera_contracts::{OpId, ShardId, ShardKey, ShardSpec, WorkerId};
+use tessera_contracts::{OpId, ShardId, ShardKey, WorkerId};
 use tessera_coordination::backend::{AsyncCoordinationBackend, CoordinationBackend, RunManagement};
 use tessera_coordination::error::SplitError;
 use tessera_coordination::record::history::ReleaseReason;

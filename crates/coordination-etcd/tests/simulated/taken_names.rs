@@ -5,15 +5,12 @@
 use crate::fixtures::{self, KEY, NOW, TENANT, coordinator, everything, plant, register};
 use crate::roots::taken_name;
 use tessera_contracts::manifest::InitialShardInput;
-use tessera_contracts::split::{DerivedShardKind, derive_split_shard_id, plan_split_replace, plan_split_residual};
-use tessera_contracts::{Cursor, CursorSemantics, CursorUpdate, OpId, ShardId, ShardKey, ShardSpec, WorkerId};
+use tessera_contracts::split::{DerivedShardKind, plan_split_replace, plan_split_residual};
+use tessera_contracts::{CursorUpdate, OpId, ShardId, ShardKey, ShardSpec, WorkerId};
 use tessera_coordination::backend::{CoordinationBackend, RunManagement};
 use tessera_coordination::error::{InfraError, SplitError};
 use tessera_coordination::{AcquireScratch, Lease};
 use tessera_coordination_etcd::EtcdConfig;
-use tessera_coordination_etcd::codec::ColdPart;
-use tessera_coordination_etcd::keyspace::{Keyspace, ShardIndex};
-use tessera_coordination_etcd::kv::Op;
 use tessera_coordination_etcd::sim_kv::SimKv;
 use tessera_coordination_etcd::sync::SimEtcdCoordinator;
 
