@@ -89,6 +89,30 @@ fn a_socket_is_for_its_owner_and_a_folder_that_others_can_write_is_refused() {
 }
 
 #[test]
+fn a_data_folder_that_is_read_only_is_refused_in_words() {
+    let place = Place::new();
+    let folder = place.path("disk");
+    std::fs::create_dir(&folder).unwrap();
+    // A disk of its own, once writable and then not: permissions would not keep an administrator out.
+    let script = format!(
+        "mount -t tmpfs none {disk} && mkdir {disk}/data && mount -o remount,ro {disk} || exit 77
+         exec {tessera} node --lanes 1 --data {disk}/data",
+        disk = folder.display(),
+        tessera = env!("CARGO_BIN_EXE_tessera"),
+    );
+    let mut alone = std::process::Command::new("unshare");
+    alone.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]);
+    let (code, said) = run_within(alone, std::time::Duration::from_secs(30));
+    if matches!(code, Some(1 | 77 | 127)) {
+        eprintln!("SKIPPED: this system lets nobody mount a disk for itself: {said}");
+        return;
+    }
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("Read-only file system") && said.contains("this user may write"), "{said}");
+    assert!(said.contains(folder.to_str().unwrap()), "{said}");
+}
+
+#[test]
 fn a_node_killed_at_any_time_restarts_with_its_state_and_another_number_of_lanes() {
     let place = Place::new();
     let first = place.node(&["--lanes", "1"]);

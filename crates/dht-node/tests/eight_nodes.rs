@@ -6,7 +6,7 @@ mod support;
 
 use support::network;
 use tessera_dht_node::mutable::MutableKey;
-use tessera_dht_node::{ContentId, NodeError, PutMutable};
+use tessera_dht_node::{ContentId, Node, NodeError, PutMutable};
 
 #[test]
 fn what_one_node_puts_every_other_gets() {
@@ -20,6 +20,29 @@ fn what_one_node_puts_every_other_gets() {
             let got = reader.get(stored.id).wait().unwrap();
             assert_eq!(got.bytes, value);
         }
+    }
+}
+
+#[test]
+fn where_the_kernel_does_not_steer_lanes_hand_datagrams_to_their_owners() {
+    let mut nodes: Vec<Node> = Vec::new();
+    for _ in 0..4 {
+        let seed = nodes.first().map(Node::address);
+        nodes.push(support::builder().lanes(3).kernel_steering(false).bootstrap(seed).start().unwrap());
+    }
+    let knows_all = |node: &Node| node.status().wait().is_ok_and(|status| status.contacts() == 3);
+    support::until("they know each other", || nodes.iter().all(knows_all));
+    for n in 0..20 {
+        let value = format!("unsteered {n}").into_bytes();
+        let stored = nodes[n % 4].put(value.clone()).wait().unwrap();
+        assert_eq!((stored.replicas, stored.holders), (3, 3), "{stored:?}");
+        assert_eq!(nodes[(n + 1) % 4].get(stored.id).wait().unwrap().bytes, value);
+    }
+    for node in &nodes {
+        assert!(!node.status().wait().unwrap().kernel_steering);
+        let counted = node.runtime_snapshot();
+        assert!(counted.total("misrouted") > 0, "lanes got datagrams of others");
+        assert_eq!(counted.total("misrouted_dropped"), 0);
     }
 }
 

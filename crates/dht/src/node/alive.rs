@@ -62,6 +62,15 @@ impl<C: Crypto> LaneNode<C> {
         true
     }
 
+    /// The record of `id` for whoever asks from outside. What is kept alive is with its K holders, and only where there are fewer is this
+    /// node one of them.
+    pub(super) fn record_for_others(&mut self, now: Now, id: &ContentId) -> Option<&[u8]> {
+        if self.holds_its_own() {
+            return self.record_here(now, id);
+        }
+        self.records.get(id).filter(|kept| kept.expires_secs > now.unix_secs()).map(|kept| kept.bytes)
+    }
+
     /// The record of `id` that is here: held or cached, or kept alive where there was no room to hold it.
     pub(super) fn record_here(&mut self, now: Now, id: &ContentId) -> Option<&[u8]> {
         if self.records.get(id).is_some_and(|kept| kept.expires_secs > now.unix_secs()) {

@@ -225,8 +225,7 @@ impl<C: Crypto> LaneNode<C> {
     fn timeout_ms(&mut self, id: &NodeId, purpose: &Purpose) -> u64 {
         let known = self.table.get(id).and_then(|peer| peer.round_trip.srtt_ms()).map(|ms| ms * 2);
         // A lookup goes on with somebody else if a stranger is slow. Whoever asks a stranger whether it is there wants to know.
-        let asks_for_it = matches!(purpose, Purpose::Ping(_) | Purpose::Verify);
-        let like_others = if asks_for_it { None } else { self.round_trip.slow_ms() };
+        let like_others = if matches!(purpose, Purpose::Ping(_)) { None } else { self.round_trip.slow_ms() };
         let timeout = known.or(like_others).unwrap_or(TIMEOUT_MS_MAX);
         let timeout = timeout.clamp(TIMEOUT_MS_MIN, TIMEOUT_MS_MAX);
         timeout + self.rng.below(timeout / 8 + 1)
@@ -432,12 +431,8 @@ mod tests {
         }
         let timeout = lane.timeout_ms(&stranger, &LOOKUP);
         assert!((40..TIMEOUT_MS_MAX / 2).contains(&timeout), "{timeout}");
-        for asks_for_it in [Purpose::Verify, Purpose::Ping(CommandId(1))] {
-            assert!(
-                lane.timeout_ms(&stranger, &asks_for_it) >= TIMEOUT_MS_MAX,
-                "a lookup has others, and this has not"
-            );
-        }
+        let ping = Purpose::Ping(CommandId(1));
+        assert!(lane.timeout_ms(&stranger, &ping) >= TIMEOUT_MS_MAX, "a lookup has others to ask, and this has not");
     }
 
     /// Datagrams that were sent.

@@ -144,10 +144,15 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
+    /// Whether this node is one of those that its own records belong to.
+    pub(super) fn holds_its_own(&self) -> bool {
+        !self.config.client && self.table.live_len() < self.config.lookup.k
+    }
+
     /// Keeps a record that this node itself puts. With fewer than K others it is one of those the record belongs to, and
     /// holds it like theirs; else it keeps a copy for a while. False if there is no room for it.
     pub(super) fn keep_own(&mut self, now: Now, id: &ContentId, view: &RecordView<'_>, out: &mut impl Outbox) -> bool {
-        let holds = !self.config.client && self.table.live_len() < self.config.lookup.k;
+        let holds = self.holds_its_own();
         let (class, ttl_max) =
             if holds { (Class::Held, TTL_SECS_MAX) } else { (Class::Cached, self.config.cache_ttl_secs) };
         let kept = self.records.keep(now, id, view, class, ttl_max, self.own_key, &mut self.rng);

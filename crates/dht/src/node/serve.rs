@@ -176,7 +176,7 @@ impl<C: Crypto> LaneNode<C> {
         let token = self.proofs.token(&asker.addr, &asker.id, id, Scope::EXACT, now.unix_secs());
         let mut copy = [0; crate::record::RECORD_BYTES_MAX];
         let mut record_len = 0;
-        if let Some(here) = self.record_here(now, id)
+        if let Some(here) = self.record_for_others(now, id)
             && RecordView::read(here).is_ok_and(|view| view.mutable.is_none() || view.sequence() >= sequence_min)
         {
             record_len = here.len();
