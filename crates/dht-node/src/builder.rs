@@ -22,6 +22,7 @@ use tessera_lanes::telemetry::trace_file::TraceFiles;
 use tessera_lanes::wal::{Durability, LogConfig};
 use zeroize::Zeroizing;
 
+use crate::call::Call;
 use crate::clock::Clock;
 use crate::data_dir::{DataDir, DataDirError, fresh_seed};
 use crate::handler::{DhtLane, Flags};
@@ -234,6 +235,11 @@ impl NodeBuilder {
     pub fn configure(mut self, change: impl FnOnce(&mut NodeConfig)) -> Self {
         change(&mut self.config);
         self
+    }
+
+    /// As [`start`](Self::start), for an executor whose threads are not to be blocked while logs are read.
+    pub fn start_async(self) -> Call<Result<Node, StartError>> {
+        Call::elsewhere(|| self.start())
     }
 
     /// Starts the node. It serves when this returns; joining the network goes on in the background.

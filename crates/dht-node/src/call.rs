@@ -6,9 +6,11 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
+
+use crate::oneshot::{self, lock};
 
 /// A call under way. It does nothing until it is awaited or waited for.
 #[must_use = "a call does nothing until it is awaited or waited for"]
@@ -17,6 +19,28 @@ pub struct Call<T>(Pin<Box<dyn Future<Output = T> + Send>>);
 impl<T> Call<T> {
     pub(crate) fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
         Self(Box::pin(future))
+    }
+
+    /// Does what blocks on a thread of its own; on the caller's if the system has none to spare.
+    pub(crate) fn elsewhere<W: FnOnce() -> T + Send + 'static>(work: W) -> Self
+    where
+        T: Send + 'static,
+    {
+        Self::new(async move {
+            let (done, answer) = oneshot::channel();
+            let work = Arc::new(Mutex::new(Some((work, done))));
+            let taken = work.clone();
+            let act = move || {
+                let taken = lock(&taken).take();
+                if let Some((work, done)) = taken {
+                    done.send(work());
+                }
+            };
+            if std::thread::Builder::new().name("node-call".to_owned()).spawn(act.clone()).is_err() {
+                act();
+            }
+            answer.await.expect("what was done elsewhere did not panic")
+        })
     }
 
     /// Blocks this thread until the call is done.

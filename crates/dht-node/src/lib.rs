@@ -11,6 +11,22 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! On an executor, here tokio's:
+//!
+//! ```
+//! # use tessera_dht_node::Node;
+//! # let executor = tokio::runtime::Builder::new_current_thread().build()?;
+//! # executor.block_on(async {
+//! let node = Node::builder().lanes(1).start_async().await?;
+//! let film = node.put(b"a film".to_vec()).await?.id;
+//! node.announce([film]).await?;
+//! assert_eq!(node.status().await?.held("published"), 1);
+//! node.shutdown_async().await;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! A *lane* is an event loop that owns its socket, timers, log and state; a node is several lanes that share nothing. The lanes of
 //! all nodes of a process take turns on a few threads, unless a node is [pinned](NodeBuilder::pin) or
 //! [told not to](NodeBuilder::share_threads).

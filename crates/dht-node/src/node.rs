@@ -316,6 +316,11 @@ impl Node {
         self.0.test_hooks && self.0.runtime().is_ok_and(|runtime| runtime.command(LaneIndex(lane), fault).is_ok())
     }
 
+    /// As [`shutdown`](Self::shutdown), for an executor whose threads are not to be blocked while lanes stop.
+    pub fn shutdown_async(self) -> Call<()> {
+        Call::elsewhere(|| self.shutdown())
+    }
+
     /// Tells the peers, saves what is to be saved, and stops. Calls under way end with [`NodeError::Stopped`].
     pub fn shutdown(self) {
         self.0.stop(true);

@@ -56,7 +56,7 @@ impl From<NodeError> for Refused {
     fn from(error: NodeError) -> Self {
         let (kind, explain) = match &error {
             NodeError::NotFound { explain, .. } => ("not_found", Some(drawn(explain))),
-            NodeError::Deleted { .. } => ("not_found", None),
+            NodeError::Deleted { .. } | NodeError::NotHere { .. } => ("not_found", None),
             NodeError::NotStored { explain, .. } => ("failed", Some(drawn(explain))),
             _ => ("failed", None),
         };
