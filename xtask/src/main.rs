@@ -16,6 +16,7 @@ mod report;
 mod setup;
 mod simulate;
 mod test_run;
+mod tlc;
 mod traces;
 
 use std::process::ExitCode;

@@ -16,11 +16,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::command::Run;
 use crate::repo::Repo;
 use crate::report::{Failure, Progress, Proof, StepResult};
-use crate::setup::Tools;
+use crate::tlc::{Length, tlc};
 use crate::traces;
+
+/// Configurations that are checked on demand only.
+const LARGE: &str = "MC_large_";
 
 /// One configuration to check.
 #[derive(Debug, PartialEq, Eq)]
@@ -69,36 +71,24 @@ pub(crate) fn run(repo: &Repo, progress: &Progress, large: bool, names: &[&str])
     let all = configs(repo)?;
     let chosen: Vec<&Config> = all
         .iter()
-        .filter(|config| large || !config.file.starts_with("MC_large_"))
+        .filter(|config| large || !config.file.starts_with(LARGE))
         .filter(|config| names.is_empty() || names.iter().any(|name| config.path().contains(name)))
         .collect();
     let with_traces = traces::exists(repo) && (names.is_empty() || names.iter().any(|name| "traces".contains(name)));
     if chosen.is_empty() && !with_traces {
         return Err("no model matches: models are specs/*/MC_*.cfg, MC_large_*.cfg with --large".to_string().into());
     }
-    let tools = Tools::found(repo);
-    let (Some(java), Some(jar)) = (&tools.java, &tools.tla_jar) else {
-        return Err("TLC needs java and tla2tools.jar: run `cargo xtask setup`".to_string().into());
-    };
     let mut states = 0;
     for config in &chosen {
-        let metadir = repo.scratch("tlc")?;
-        // TLC unpacks its standard modules to the temporary folder; another run of it must not find half of them there.
-        let scratch = format!("-Djava.io.tmpdir={}", metadir.display());
-        let args: Vec<PathBuf> = ["-XX:+UseParallelGC", &scratch, "-cp"]
-            .map(PathBuf::from)
-            .into_iter()
-            .chain([jar.clone()])
-            .chain(["tlc2.TLC", "-deadlock", "-cleanup", "-workers", "2", "-metadir"].map(PathBuf::from))
-            .chain([metadir.clone()])
-            .chain([PathBuf::from("-config"), config.written(&metadir)?, PathBuf::from(&config.module)])
-            .collect();
-        let ended = Run::new(java, "tlc")
-            .args(&args)
+        let scratch = repo.scratch("tlc")?;
+        let length = if config.file.starts_with(LARGE) { Length::Long } else { Length::Short };
+        let ended = tlc(repo, "tlc", length, &scratch, None)?
+            .args(["-deadlock", "-workers", "2", "-config"])
+            .args([config.written(&scratch)?, PathBuf::from(&config.module)])
             .doing(config.path())
             .folder(repo.root.join(&config.folder))
             .end(repo, progress)?;
-        let _ = fs::remove_dir_all(&metadir);
+        let _ = fs::remove_dir_all(&scratch);
         let found = config.judge(&ended.output).map_err(|said| {
             Failure::of(
                 format!("{}: {said}", config.path()),

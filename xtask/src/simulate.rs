@@ -3,11 +3,12 @@
 //! `crates/sim/short-runs.txt` has one run per line: the arguments of `tessera-sim`, with `{seed}` where the seed goes.
 //! The seed is printed, so that a failure here can be had again anywhere.
 
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::command::Run;
 use crate::repo::Repo;
-use crate::report::{Progress, Proof, StepResult};
+use crate::report::{Failure, Progress, Proof, StepResult};
 
 const RUNS: &str = "crates/sim/short-runs.txt";
 
@@ -23,15 +24,22 @@ pub(crate) fn run(repo: &Repo, progress: &Progress) -> StepResult {
     if runs.is_empty() {
         return Err(format!("{RUNS} names no run: one line of arguments per run is expected").into());
     }
+    let simulator = simulator(repo, progress)?;
     for run in &runs {
-        let mut args = vec!["run", "--quiet", "--locked", "--package", "tessera-sim", "--"];
-        args.extend(run.iter().map(String::as_str));
-        Run::cargo("simulate", &args).must(repo, progress).map_err(|mut failure| {
+        Run::new(&simulator, "simulate").args(run).must(repo, progress).map_err(|mut failure| {
             failure.said = format!("seed {seed}: tessera-sim {}", run.join(" "));
             failure
         })?;
     }
     Ok(Proof::of(format!("seed {seed}: {} runs without a violation", runs.len())))
+}
+
+/// Builds the simulator and says where it is. Built with the workspace and with a test it is what the tests' step has built already;
+/// by itself its dependencies have fewer features, and all of them would be compiled once more.
+pub(crate) fn simulator(repo: &Repo, progress: &Progress) -> Result<PathBuf, Failure> {
+    let args = ["build", "--quiet", "--locked", "--workspace", "--bin", "tessera-sim", "--test", "command"];
+    Run::cargo("simulator", &args).must(repo, progress)?;
+    Ok(repo.target.join("debug").join(format!("tessera-sim{}", std::env::consts::EXE_SUFFIX)))
 }
 
 fn parse(text: &str, seed: u64) -> Vec<Vec<String>> {
@@ -40,7 +48,7 @@ fn parse(text: &str, seed: u64) -> Vec<Vec<String>> {
 }
 
 /// The clock and the process id, stirred; the only randomness here, and it is printed.
-fn fresh_seed() -> u64 {
+pub(crate) fn fresh_seed() -> u64 {
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map(|since| since.as_nanos() as u64).unwrap_or_default();
     let mut seed = nanos ^ (u64::from(std::process::id()) << 32);
     seed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

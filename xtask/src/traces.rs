@@ -6,12 +6,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::command::Run;
 use crate::repo::Repo;
 use crate::report::{Failure, Progress};
-use crate::setup::Tools;
+use crate::simulate::{fresh_seed, simulator};
+use crate::tlc::{Length, tlc};
 
 const FOLDER: &str = "specs/coordination";
 /// How many fresh worlds are judged.
@@ -51,13 +51,14 @@ pub(crate) fn exists(repo: &Repo) -> bool {
 /// How many traces were accepted and how many corrupted ones refused.
 pub(crate) fn run(repo: &Repo, progress: &Progress) -> Result<(u64, u64), Failure> {
     let seed = fresh_seed();
+    let simulator = simulator(repo, progress)?;
     let scratch = repo.scratch("traces")?;
     let mut corrupted = false;
     let mut accepted = 0;
     for attempt in 0..ATTEMPTS {
         let world = seed + attempt;
         let path = scratch.join("Exported.tla");
-        export(repo, progress, world, "none", &path)?;
+        export(repo, progress, &simulator, world, "none", &path)?;
         let text = fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         if accepted < WORLDS {
             judge(repo, progress, &scratch, &format!("the world of seed {world}"), true)?;
@@ -74,7 +75,7 @@ pub(crate) fn run(repo: &Repo, progress: &Progress) -> Result<(u64, u64), Failur
         }
         if corrupted && accepted == WORLDS {
             for rule in BROKEN {
-                export(repo, progress, seed, rule, &path)?;
+                export(repo, progress, &simulator, seed, rule, &path)?;
                 judge(repo, progress, &scratch, &format!("a world from seed {seed} on with {rule}"), false)?;
             }
             let _ = fs::remove_dir_all(&scratch);
@@ -84,10 +85,17 @@ pub(crate) fn run(repo: &Repo, progress: &Progress) -> Result<(u64, u64), Failur
     Err(format!("of {ATTEMPTS} worlds from seed {seed} none has all that is to be corrupted").into())
 }
 
-fn export(repo: &Repo, progress: &Progress, seed: u64, broken: &str, path: &Path) -> Result<(), Failure> {
+fn export(
+    repo: &Repo,
+    progress: &Progress,
+    simulator: &Path,
+    seed: u64,
+    broken: &str,
+    path: &Path,
+) -> Result<(), Failure> {
     let (seed, path) = (seed.to_string(), path.display().to_string());
-    let args = ["run", "--quiet", "--locked", "--package", "tessera-sim", "--", "coordination", "--seed", &seed];
-    Run::cargo("trace", &args).args(["--export-trace", &path, "--broken", broken]).must(repo, progress)?;
+    let args = ["coordination", "--seed", &seed, "--export-trace", &path, "--broken", broken];
+    Run::new(simulator, "trace").args(args).must(repo, progress)?;
     Ok(())
 }
 
@@ -99,22 +107,14 @@ fn corrupt(text: &str, (_, mark, change): &Corruption) -> Option<String> {
 }
 
 fn judge(repo: &Repo, progress: &Progress, scratch: &Path, what: &str, is_true: bool) -> Result<(), Failure> {
-    let tools = Tools::found(repo);
-    let (Some(java), Some(jar)) = (&tools.java, &tools.tla_jar) else {
-        return Err("TLC needs java and tla2tools.jar: run `cargo xtask setup`".to_string().into());
-    };
     let models = repo.root.join(FOLDER);
-    let library = format!("-DTLA-Library={}", models.display());
-    let temporary = format!("-Djava.io.tmpdir={}", scratch.display());
     // Without `-deadlock`, TLC reports a behaviour that ends: here, a step that the model cannot take.
-    let args: Vec<PathBuf> = ["-XX:+UseParallelGC", &temporary, &library, "-cp"]
-        .map(PathBuf::from)
-        .into_iter()
-        .chain([jar.clone()])
-        .chain(["tlc2.TLC", "-cleanup", "-workers", "1", "-metadir"].map(PathBuf::from))
-        .chain([scratch.join("states"), PathBuf::from("-config"), models.join("Trace.cfg"), PathBuf::from("Exported")])
-        .collect();
-    let ended = Run::new(java, "tlc-trace").args(&args).doing(what).folder(scratch).end(repo, progress)?;
+    let ended = tlc(repo, "tlc-trace", Length::Short, scratch, Some(&models))?
+        .args(["-workers", "1", "-config"])
+        .args([models.join("Trace.cfg"), PathBuf::from("Exported")])
+        .doing(what)
+        .folder(scratch)
+        .end(repo, progress)?;
     let verdict = verdict(&ended.output);
     if verdict == Some(is_true) {
         return Ok(());
@@ -134,11 +134,6 @@ fn verdict(output: &str) -> Option<bool> {
     } else {
         output.contains("No error has been found").then_some(true)
     }
-}
-
-fn fresh_seed() -> u64 {
-    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map(|since| since.as_nanos() as u64).unwrap_or_default();
-    nanos.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
 }
 
 #[cfg(test)]

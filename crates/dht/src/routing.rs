@@ -66,13 +66,15 @@ impl Default for TableLimits {
 pub enum Placed {
     /// It was there and is now the most recently used.
     Refreshed,
+    /// It was there, and is at another address now.
+    Moved,
     /// It took a free place.
     Added,
     /// It took the place of a member that was slower or silent.
     Replaced,
     /// The bucket is full: it waits as a spare. `Some` names the member that should prove itself by a ping.
     Spare(Option<Contact>),
-    /// Its address prefix has its share already, or the table is full.
+    /// Its address prefix has its share already, or the table is full. Of one that is in the table, nothing is changed.
     Refused,
 }
 
@@ -173,6 +175,12 @@ impl RoutingTable {
     pub fn answered(&mut self, now_ms: u64, id: NodeId, contact: Contact, rtt_ms: Option<u64>) -> Placed {
         let Some(at) = self.bucket_of(&id) else { return Placed::Refused };
         if let Some(index) = self.find(&id) {
+            let before = self.peers[usize::from(index)].contact.addr;
+            // Else one could come from many networks and gather in one.
+            if before.prefix() != contact.addr.prefix() && !self.prefix_has_room(at, contact.addr.prefix(), Some(index))
+            {
+                return Placed::Refused;
+            }
             let peer = &mut self.peers[usize::from(index)];
             peer.contact = contact;
             peer.answered_ms = now_ms;
@@ -182,7 +190,7 @@ impl RoutingTable {
             }
             if peer.live {
                 self.move_to_back(at, index);
-                return Placed::Refreshed;
+                return if before == contact.addr { Placed::Refreshed } else { Placed::Moved };
             }
             return self.promote_if_better(now_ms, at, index);
         }

@@ -5,7 +5,7 @@
 mod net;
 
 use net::{Net, identity};
-use tessera_contracts::point::ContentId;
+use tessera_contracts::point::{ContentId, Point as _};
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
 use tessera_dht::identity::Crypto as _;
@@ -14,6 +14,7 @@ use tessera_dht::node::config::NodeConfig;
 use tessera_dht::node::log::log_kind;
 use tessera_dht::node::outbox::message_kind;
 use tessera_dht::record::immutable_record;
+use tessera_dht::wire::message::Message;
 
 fn nobody(n: usize) -> Contact {
     Contact { key: identity(n).public_key(), addr: Addr::v4([10, 200 + (n >> 8) as u8, n as u8, 1], 4000) }
@@ -210,4 +211,90 @@ fn a_lookup_through_a_table_of_the_dead_falls_back_to_the_seeds_and_else_ends_in
         let at_seed = got.asked.iter().filter(|asked| asked.addr == seed.addr).count();
         assert_eq!(at_seed, 1);
     }
+}
+
+/// Member 5 gets another address, which it is not told. Nothing reaches it at the old one.
+fn move_away(net: &mut Net) -> Addr {
+    let old = net.members[5].contact.addr;
+    let new = Addr::v4([10, 77, 7, 7], 4000);
+    net.members[5].contact.addr = new;
+    net.by_addr.remove(&old);
+    net.by_addr.insert(new, 5);
+    new
+}
+
+/// Where the others know member 5 to be.
+fn known_at(net: &Net) -> Vec<Addr> {
+    let id = net.members[5].lanes[0].id();
+    let others = net.members.iter().filter(|member| member.lanes[0].id() != id).flat_map(|member| &member.lanes);
+    others.filter_map(|lane| lane.table().get(&id)).map(|peer| peer.contact.addr).collect()
+}
+
+#[test]
+fn a_node_that_moved_is_known_at_its_new_address_as_soon_as_it_asks() {
+    let mut net = Net::of_lanes(8, 2, &NodeConfig::default());
+    let new = move_away(&mut net);
+    net.run(2000);
+    assert!(known_at(&net).iter().all(|addr| *addr != new), "nobody has heard from it");
+    // The first answer says that it is not seen where it was, and what proves that it is where it is.
+    let target = *net.members[5].lanes[0].id().as_bytes();
+    net.ask(5, Command::FindNode { target });
+    net.run(2000);
+    assert_eq!(known_at(&net), [new; 14], "in both lanes of seven");
+    let logged =
+        net.members[0].log.iter().filter(|(kind, _)| *kind == log_kind::CONTACT).filter(|(_, contact)| {
+            contact.first_chunk().is_some_and(|contact| Contact::from_wire(contact).addr == new)
+        });
+    assert!(logged.count() > 0, "and after a restart");
+}
+
+#[test]
+fn a_node_that_moved_and_that_nobody_uses_is_known_at_its_new_address_after_the_next_ping() {
+    let mut net = Net::of(8, &NodeConfig::default());
+    let new = move_away(&mut net);
+    net.run_quietly(100_000);
+    assert_eq!(known_at(&net), [new; 7]);
+}
+
+#[test]
+fn whoever_answers_where_it_is_known_stays_there_though_it_asks_from_elsewhere() {
+    let mut net = Net::of(8, &NodeConfig::default());
+    let old = net.members[5].contact.addr;
+    // Both addresses are its own, and what it sends leaves from the second.
+    move_away(&mut net);
+    net.by_addr.insert(old, 5);
+    let point = *net.members[5].lanes[0].id().as_bytes();
+    for _ in 0..3 {
+        net.run(2000);
+        net.ask(5, Command::FindNode { target: point });
+    }
+    net.run(2000);
+    assert_eq!(known_at(&net), [old; 7]);
+}
+
+#[test]
+fn a_peer_with_a_new_cookie_in_every_answer_is_asked_once_more_and_not_without_end() {
+    let mut net = Net::of(2, &NodeConfig::default());
+    let observed = net.members[1].contact.addr;
+    let mut cookie = 0;
+    net.cookies = Some(Box::new(move || {
+        cookie += 1_u64;
+        cookie.to_le_bytes()
+    }));
+    net.puppets.insert(
+        0,
+        Box::new(move |message, reply| {
+            if matches!(message, Message::Ping) {
+                reply(Message::Pong { observed });
+            }
+        }),
+    );
+    let contact = net.members[0].contact;
+    net.tap = Some(Vec::new());
+    for _ in 0..10 {
+        net.ask(1, Command::Ping { contact });
+        net.run(500);
+    }
+    let pings = net.tap.as_ref().unwrap().iter().filter(|(_, to, _)| *to == contact.addr).count();
+    assert!((11..=22).contains(&pings), "{pings} of ten that were asked for");
 }

@@ -59,14 +59,20 @@ impl NaiveTable {
     fn prefix_has_room(&mut self, id: &NodeId, contact: &Contact) -> bool {
         let of = |bucket: &NaiveBucket| {
             let all = bucket.live.iter().chain(&bucket.spares);
-            all.filter(|peer| peer.contact.addr.prefix() == contact.addr.prefix()).count()
+            let others = all.filter(|peer| peer.id != *id);
+            others.filter(|peer| peer.contact.addr.prefix() == contact.addr.prefix()).count()
         };
         let in_table: usize = self.0.iter().map(of).sum();
         of(self.bucket(id)) < LIMITS.per_prefix_in_bucket && in_table < LIMITS.per_prefix_in_table
     }
 
     fn answered(&mut self, now_ms: u64, id: NodeId, contact: Contact, rtt_ms: u64) -> Placed {
+        let has_room = self.prefix_has_room(&id, &contact);
         let bucket = self.bucket(&id);
+        let known = bucket.live.iter().chain(&bucket.spares).find(|peer| peer.id == id).map(|peer| peer.contact.addr);
+        if !has_room && known.is_none_or(|addr| addr.prefix() != contact.addr.prefix()) {
+            return Placed::Refused;
+        }
         let heard = |peer: &mut NaivePeer| {
             (peer.contact, peer.answered_ms, peer.silences) = (contact, now_ms, 0);
             peer.round_trip.record(rtt_ms);
@@ -75,14 +81,11 @@ impl NaiveTable {
             let mut peer = bucket.live.remove(at);
             heard(&mut peer);
             bucket.live.push(peer);
-            return Placed::Refreshed;
+            return if known == Some(contact.addr) { Placed::Refreshed } else { Placed::Moved };
         }
         if let Some(peer) = bucket.spares.iter_mut().find(|peer| peer.id == id) {
             heard(peer);
             return bucket.promote(now_ms, &id);
-        }
-        if !self.prefix_has_room(&id, &contact) {
-            return Placed::Refused;
         }
         if self.len() == LIMITS.peers_max {
             if self.bucket(&id).spares.is_empty() {

@@ -14,7 +14,7 @@ use crate::routing::Placed;
 use crate::seal::cookie::NO_COOKIE;
 use crate::time::Now;
 use crate::wire::header::HEADER_BYTES;
-use crate::wire::message::{Envelope, ErrorCode, Message, flag};
+use crate::wire::message::{Envelope, ErrorCode, Message, PREAMBLE_BYTES, flag};
 use crate::wire::{BODY_BYTES_MAX, PROVIDER_PARTS_MAX};
 
 /// What a timer is for.
@@ -34,6 +34,10 @@ pub(super) enum Purpose {
     Write { at: u16, generation: u32, target: u8, batch: u32, attempt: u8 },
     /// Is it there, and what can it do?
     Verify,
+    /// It shall see that we are where our last request came from.
+    Prove,
+    /// Is it where it is known, or at the other address from which it asked?
+    StillThere { or_at: Addr },
     /// A command wants to know.
     Ping(CommandId),
     /// On behalf of somebody else's request.
@@ -97,6 +101,10 @@ impl Parts {
 /// Bounds on how long a reply is waited for.
 const TIMEOUT_MS_MIN: u64 = 50;
 const TIMEOUT_MS_MAX: u64 = 600;
+
+/// The shortest body of a request: that of a NEGOTIATED. Whoever has moved takes its cookie for good and it is not; an answer that fits tells
+/// it so, and silence would be taken for absence.
+const QUESTION_BYTES_MIN: usize = PREAMBLE_BYTES + 30;
 
 /// Requests whose time is up and whose answers may yet come, remembered.
 const LATE_MAX: usize = 64;
@@ -184,6 +192,9 @@ impl<C: Crypto> LaneNode<C> {
             // relay sends no more for us than we send it.
             body[len..].fill(0);
             len = BODY_BYTES_MAX;
+        } else if len < QUESTION_BYTES_MIN {
+            body[len..QUESTION_BYTES_MIN].fill(0);
+            len = QUESTION_BYTES_MIN;
         }
         match self.sealer.seal(now, &to.key, slot, &mut self.buffer[..], len) {
             Ok(len) => {
@@ -257,7 +268,7 @@ impl<C: Crypto> LaneNode<C> {
             self.settle(envelope.correlation);
         }
         self.last_answer_ms = now.mono_ms;
-        self.sealer.keep_cookie(now, &sender, envelope.cookie);
+        let is_seen_elsewhere = self.sealer.keep_cookie(now, &sender, envelope.cookie);
         let rtt_ms = now.mono_ms.saturating_sub(request.sent_ms);
         if !matches!(envelope.message, Message::Relayed { .. }) {
             self.round_trip.record(rtt_ms);
@@ -292,7 +303,11 @@ impl<C: Crypto> LaneNode<C> {
             Purpose::Relay(asker) => self.on_relayed_reply(now, asker, &envelope.message, out),
             Purpose::Stem(id) => self.on_stem_answer(now, &id, Handed::of(&envelope.message)),
             Purpose::StemOn(number) => self.on_stem_handed_on(number, Handed::of(&envelope.message)),
-            Purpose::Verify => {}
+            Purpose::Verify | Purpose::Prove | Purpose::StillThere { .. } => {}
+        }
+        // Once, whatever it says next: one that never has the same cookie for us would be asked without end.
+        if is_seen_elsewhere && !matches!(request.purpose, Purpose::Prove) {
+            self.request(now, request.to, request.id, request.id.as_bytes(), &Message::Ping, Purpose::Prove, out);
         }
     }
 
@@ -343,18 +358,22 @@ impl<C: Crypto> LaneNode<C> {
             }
             Purpose::Stem(id) => self.on_stem_answer(now, &id, Handed::Refused),
             Purpose::StemOn(number) => self.on_stem_handed_on(number, Handed::Refused),
-            Purpose::Verify => {}
+            Purpose::Verify | Purpose::Prove => {}
+            Purpose::StillThere { or_at } => {
+                self.verify(now, Contact { addr: or_at, ..request.to }, request.id, out);
+            }
         }
     }
 
     /// A peer answered: it deserves its place in the table, and the other lanes may hear of it.
     fn note_answer(&mut self, now: Now, id: NodeId, contact: Contact, rtt_ms: u64, out: &mut impl Outbox) {
         let placed = self.table.answered(now.mono_ms, id, contact, Some(rtt_ms));
-        if matches!(placed, Placed::Added | Placed::Replaced) {
+        let is_news = matches!(placed, Placed::Added | Placed::Replaced | Placed::Moved);
+        if is_news {
             self.log_contact(&contact, out);
         }
         // News go to all; the owner's pings keep the others' tables fresh too.
-        if matches!(placed, Placed::Added | Placed::Replaced) || self.map.lane(&self.own, &id) == self.lane {
+        if is_news || self.map.lane(&self.own, &id) == self.lane {
             let mut payload = [0; 54];
             payload[..50].copy_from_slice(&contact.to_wire());
             payload[50..].copy_from_slice(&(rtt_ms as u32).to_le_bytes());

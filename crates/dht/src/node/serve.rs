@@ -139,18 +139,25 @@ impl<C: Crypto> LaneNode<C> {
             }
             _ => {}
         }
-        // A stranger that asks may be worth knowing: it is verified by whoever owns contacts like it. Not before it has
-        // proved its address: our question would be longer than what came.
-        if asker.proven && envelope.flags & flag::CLIENT == 0 && self.table.would_take(&asker.id, from.prefix()) {
+        // A stranger that asks may be worth knowing, and whoever asks from elsewhere may have moved. Not before it has proved its
+        // address: our question would be longer than what came.
+        if asker.proven && envelope.flags & flag::CLIENT == 0 && self.is_news(&asker.id, &from) {
             let contact = Contact { key: sender, addr: from };
             let owner = self.map.lane(&self.own, &asker.id);
             if owner == self.lane {
-                self.verify(now, contact, asker.id, out);
+                self.meet(now, contact, asker.id, out);
             } else {
                 let payload = contact.to_wire();
                 let prefix = asker.id.prefix_u64();
                 out.message(owner, MessageClass::Hint, message_kind::CANDIDATE, prefix, &payload);
             }
+        }
+    }
+
+    fn is_news(&self, id: &NodeId, addr: &Addr) -> bool {
+        match self.table.get(id) {
+            None => self.table.would_take(id, addr.prefix()),
+            Some(peer) => peer.contact.addr != *addr,
         }
     }
 

@@ -32,6 +32,9 @@ const PINGS_PER_TICK: usize = 8;
 /// An answer or a request within this time counts as being in touch.
 const IN_TOUCH_MS: u64 = 5 * 60 * 1000;
 
+/// Whoever asks from elsewhere is asked where it is known, at most so often.
+const STILL_THERE_MS: u64 = 1000;
+
 /// Records waiting to be given to their holders again.
 pub(super) const REPUBLISH_MAX: usize = 1024;
 
@@ -252,6 +255,28 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
+    /// Somebody asks from where it is not known, and this lane owns contacts like it.
+    pub(super) fn meet(&mut self, now: Now, contact: Contact, id: NodeId, out: &mut impl Outbox) {
+        let Some(peer) = self.table.get(&id) else {
+            if self.table.would_take(&id, contact.addr.prefix()) {
+                self.verify(now, contact, id, out);
+            }
+            return;
+        };
+        let (known, is_silent) = (peer.contact, peer.silences > 0);
+        let is_quiet = now.mono_ms.saturating_sub(peer.answered_ms) >= STILL_THERE_MS;
+        if known.addr == contact.addr {
+            return;
+        }
+        // As long as it answers where it is known, nothing changes: a machine may have two addresses, and be reached by all at one only.
+        if is_silent {
+            self.verify(now, contact, id, out);
+        } else if is_quiet && self.in_flight_to(&id) == 0 {
+            let purpose = Purpose::StillThere { or_at: contact.addr };
+            self.request(now, known, id, id.as_bytes(), &Message::Ping, purpose, out);
+        }
+    }
+
     /// Asks a peer whether it is there and what it can do.
     pub(super) fn verify(&mut self, now: Now, contact: Contact, id: NodeId, out: &mut impl Outbox) {
         if self.in_flight_to(&id) == 0 && id != self.own && !self.abuse.is_quarantined(now.mono_ms, &contact.key) {
@@ -345,9 +370,7 @@ impl<C: Crypto> LaneNode<C> {
             message_kind::CANDIDATE => {
                 let Some(contact) = payload.first_chunk::<CONTACT_BYTES>().map(Contact::from_wire) else { return };
                 let id = self.sealer.node_id(&contact.key);
-                if self.table.would_take(&id, contact.addr.prefix()) {
-                    self.verify(now, contact, id, out);
-                }
+                self.meet(now, contact, id, out);
             }
             message_kind::SILENT => {
                 if let Some(id) = payload.first_chunk() {

@@ -357,10 +357,15 @@ impl<C: Crypto> Sealer<C> {
     }
 
     /// Remembers the cookie a peer gave us.
-    pub fn keep_cookie(&mut self, now: Now, peer: &PublicKey, cookie: Cookie) {
-        if let Some(agreement) = self.agreements.get(peer) {
-            (agreement.cookie, agreement.cookie_period) = (cookie, period_at(now.unix_secs()));
-        }
+    ///
+    /// Says whether another one should have been good still: then the peer sees us at another address than before, and nothing is
+    /// proven that we have shown it.
+    pub fn keep_cookie(&mut self, now: Now, peer: &PublicKey, cookie: Cookie) -> bool {
+        let Some(agreement) = self.agreements.get(peer) else { return false };
+        let period = period_at(now.unix_secs());
+        let before = core::mem::replace(&mut agreement.cookie, cookie);
+        let was_good = core::mem::replace(&mut agreement.cookie_period, period) == period && before != NO_COOKIE;
+        was_good && before != cookie
     }
 
     /// The peer's cookie for us if it is surely still good, else [`NO_COOKIE`]: then the request is to be padded.

@@ -95,6 +95,8 @@ pub struct Net {
     pub commands: u64,
     /// Members that neither hear nor speak.
     pub silent: BTreeSet<usize>,
+    /// While somebody is asked: where. A member with two addresses answers from there.
+    asked_at: Option<Addr>,
     /// Lose every message between lanes.
     pub messages_lost: bool,
     /// Bring every message between lanes twice, the second time up to a second later and in another order.
@@ -104,6 +106,8 @@ pub struct Net {
     pub tap: Option<Vec<(Addr, Addr, Vec<u8>)>>,
     /// Members for which the test answers.
     pub puppets: BTreeMap<usize, Puppet>,
+    /// The cookies that puppets hand out, if not always the same.
+    pub cookies: Option<Box<dyn FnMut() -> [u8; 8]>>,
     /// Which datagrams are lost.
     pub lose: Option<fn(&Seen) -> bool>,
 }
@@ -155,11 +159,13 @@ impl Net {
             completions: BTreeMap::new(),
             commands: 0,
             silent: BTreeSet::new(),
+            asked_at: None,
             messages_lost: false,
             messages_mixed: false,
             mixed: Vec::new(),
             tap: None,
             puppets: BTreeMap::new(),
+            cookies: None,
             lose: None,
         }
     }
@@ -220,7 +226,7 @@ impl Net {
         act(&mut member.lanes[at], &mut effects);
         member.logged = effects.logged;
         member.log.extend(effects.logs);
-        let from = member.contact.addr;
+        let from = self.asked_at.unwrap_or(member.contact.addr);
         self.completions.extend(effects.completions);
         for (to, bytes) in effects.sends {
             if let Some(tap) = &mut self.tap {
@@ -263,7 +269,9 @@ impl Net {
                 } else if let Some(n) = receiver.filter(|n| !self.is_lost(*n, from, &bytes)) {
                     let map = &self.members[n].map;
                     let at = slot_of(&bytes).map_or(0, |slot| usize::from(map.lane_of_slot(Slot(slot)).0));
+                    self.asked_at = Some(to);
                     self.call_lane(n, at, |lane, out| lane.on_datagram(now, from, &mut bytes, 0, out));
+                    self.asked_at = None;
                 }
             }
             if now.mono_ms.is_multiple_of(1000) {
@@ -293,9 +301,10 @@ impl Net {
         let Ok((header, body)) = sealer.open(now, bytes, || true) else { return };
         let Ok(envelope) = Envelope::read(body) else { return };
         let (correlation, mut replies) = (envelope.correlation, Vec::new());
-        let puppet = self.puppets.get_mut(&n).unwrap();
+        let (puppet, cookies) = (self.puppets.get_mut(&n).unwrap(), &mut self.cookies);
         puppet(&envelope.message, &mut |message| {
-            let envelope = Envelope { flags: 0, correlation, cookie: [9; 8], message };
+            let cookie = cookies.as_mut().map_or([9; 8], |next| next());
+            let envelope = Envelope { flags: 0, correlation, cookie, message };
             let mut datagram = [0; DATAGRAM_BYTES_MAX];
             let len = envelope.write(&mut datagram[HEADER_BYTES..DATAGRAM_BYTES_MAX - 16]).unwrap();
             replies.push((datagram, len));
