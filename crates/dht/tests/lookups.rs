@@ -320,3 +320,22 @@ fn disjoint_paths_find_the_same_nearest_nodes_as_one_path() {
     all.sort_by_key(|contact| contact.id().distance_to(&target));
     assert_eq!(found, all[..4], "three paths find the same four as one would");
 }
+
+#[test]
+fn what_was_stored_behind_a_border_is_found_at_once_when_the_border_is_gone() {
+    let mut net = Net::of(30, &NodeConfig::default());
+    net.cut = Some(15);
+    net.run_quietly(120_000);
+    let knows_nobody = net.members[20].lanes[0]
+        .table()
+        .iter_live()
+        .all(|peer| (15..30).any(|n| net.members[n].contact == peer.contact));
+    assert!(knows_nobody, "of the other side");
+    net.put(2, immutable_record(b"stored behind a border", 3600).unwrap());
+    let id = ContentId::of_immutable(b"stored behind a border");
+    let lost = net.get(20, id, false);
+    assert_eq!(lost.answer, Answer::NoRecord);
+    net.cut = None;
+    let got = net.get(20, id, false);
+    assert!(matches!(&got.answer, Answer::Record(record) if record.ends_with(b"stored behind a border")), "{got:?}");
+}

@@ -1,17 +1,20 @@
 //! Whom a lookup asks when those it began with are silent: the next of our own table; and if it knows nobody alive, contacts of
-//! before the last start and the configured seeds.
+//! before the last start and the configured seeds. If it would end without what it looks for: those who fell silent lately.
 
 use alloc::vec::Vec;
 
 use tessera_contracts::point::{ContentId, Point as _};
 
 use super::LaneNode;
-use super::operation::{Operation, Task};
+use super::operation::{Operation, Phase, Task};
 use crate::identity::Crypto;
 use crate::time::Now;
 
 /// Configured seeds that a lookup falls back to.
 const SEEDS_PER_LOOKUP: usize = 4;
+
+/// Contacts that fell silent lately which a lookup asks before it says that there is nothing.
+const LOST_PER_LOOKUP: usize = 4;
 
 /// Contacts of before the last start that a lookup begins with: so few that it is not lost in waiting if they are gone.
 const REMEMBERED_PER_LOOKUP: usize = 16;
@@ -48,6 +51,32 @@ impl<C: Crypto> LaneNode<C> {
                 lookup.offer(peer.id, peer.contact, peer.round_trip.srtt_ms());
             }
         }
+    }
+
+    /// Gives a lookup that has found nothing those nearest to its target who fell silent lately. The silence may have been the network's, and
+    /// they hold what was stored on their side. Says whether there is anybody to ask.
+    pub(super) fn offer_lost(&mut self, now: Now, at: u16) -> bool {
+        let Self { operations, lost, abuse, .. } = self;
+        let Operation { lookup, task, phase, asked_lost, .. } = &mut *operations[usize::from(at)];
+        if !matches!(task, Task::Get { .. } | Task::FindProviders)
+            || *phase == Phase::Blind
+            || core::mem::replace(asked_lost, true)
+        {
+            return false;
+        }
+        let target = ContentId::from_bytes(*lookup.target());
+        let mut nearest: Vec<_> = lost
+            .iter()
+            .filter(|lost| lost.is_fresh() && !lookup.knows(&lost.id))
+            .filter(|lost| !abuse.is_quarantined(now.mono_ms, &lost.contact.key))
+            .map(|lost| (lost.id.distance_to(&target), lost.id, lost.contact))
+            .collect();
+        nearest.sort_unstable_by_key(|(distance, ..)| *distance);
+        nearest.truncate(LOST_PER_LOOKUP);
+        for (_, id, contact) in &nearest {
+            lookup.offer(*id, *contact, None);
+        }
+        !nearest.is_empty()
     }
 
     /// Gives a lookup those of the remembered contacts and seeds who are nearest to its target.

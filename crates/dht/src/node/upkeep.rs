@@ -46,6 +46,9 @@ const LOST_PAUSE_MS_MIN: u64 = 15_000;
 const LOST_PAUSE_MS_MAX: u64 = 10 * 60 * 1000;
 const LOST_TRIES_MAX: u8 = 12;
 
+/// After so many tries a contact has been lost for about ten minutes.
+const LOST_LATELY_TRIES: u8 = 5;
+
 /// So many lost contacts that come back mean that a split has healed: look around again.
 const REGAINED_TO_REJOIN: u8 = 3;
 
@@ -53,10 +56,17 @@ const REGAINED_TO_REJOIN: u8 = 3;
 /// and who forgets everybody on the other side never hears of them again.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lost {
-    contact: Contact,
-    id: NodeId,
+    pub(super) contact: Contact,
+    pub(super) id: NodeId,
     next_ms: u64,
     tries: u8,
+}
+
+impl Lost {
+    /// Whether it fell silent in the last minutes.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.tries <= LOST_LATELY_TRIES
+    }
 }
 
 /// How far joining has come.

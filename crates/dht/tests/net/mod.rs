@@ -95,6 +95,8 @@ pub struct Net {
     pub commands: u64,
     /// Members that neither hear nor speak.
     pub silent: BTreeSet<usize>,
+    /// Members below this one and the others do not hear each other.
+    pub cut: Option<usize>,
     /// While somebody is asked: where. A member with two addresses answers from there.
     asked_at: Option<Addr>,
     /// Lose every message between lanes.
@@ -159,6 +161,7 @@ impl Net {
             completions: BTreeMap::new(),
             commands: 0,
             silent: BTreeSet::new(),
+            cut: None,
             asked_at: None,
             messages_lost: false,
             messages_mixed: false,
@@ -264,6 +267,8 @@ impl Net {
                     continue;
                 }
                 let receiver = self.by_addr.get(&to).copied().filter(|n| !self.silent.contains(n));
+                let is_cut = |n: &usize| self.cut.is_some_and(|cut| sender.is_some_and(|m| (m < cut) != (*n < cut)));
+                let receiver = receiver.filter(|n| !is_cut(n));
                 if let Some(n) = receiver.filter(|n| self.puppets.contains_key(n)) {
                     self.pull_strings(n, from, &mut bytes);
                 } else if let Some(n) = receiver.filter(|n| !self.is_lost(*n, from, &bytes)) {
