@@ -70,8 +70,8 @@ pub enum Placed {
     Moved,
     /// It took a free place.
     Added,
-    /// It took the place of a member that was slower or silent.
-    Replaced,
+    /// It took the place of a member that was slower, and now waits as a spare; or of one that was silent and is gone, which is named.
+    Replaced(Option<Contact>),
     /// The bucket is full: it waits as a spare. `Some` names the member that should prove itself by a ping.
     Spare(Option<Contact>),
     /// Its address prefix has its share already, or the table is full. Of one that is in the table, nothing is changed.
@@ -258,6 +258,11 @@ impl RoutingTable {
         self.buckets.iter().flat_map(|bucket| bucket.live()).map(|index| &self.peers[usize::from(*index)])
     }
 
+    /// All spares.
+    pub fn iter_spares(&self) -> impl Iterator<Item = &Peer> {
+        self.buckets.iter().flat_map(|bucket| bucket.spares()).map(|index| &self.peers[usize::from(*index)])
+    }
+
     /// The live peer that has been silent to us for longest, if that is longer than `idle_ms`.
     pub fn stalest(&self, now_ms: u64, idle_ms: u64, mut admit: impl FnMut(&Peer) -> bool) -> Option<&Peer> {
         self.iter_live()
@@ -311,10 +316,11 @@ impl RoutingTable {
         }
         let silent = live.iter().copied().find(|i| peer(*i).silences >= self.limits.silences_max);
         if let Some(silent) = silent {
+            let gone = peer(silent).contact;
             self.remove_live(at, silent);
             self.take_spare(at, index);
             self.push_live(at, index);
-            return Placed::Replaced;
+            return Placed::Replaced(Some(gone));
         }
         let slowest = live.iter().copied().max_by_key(|i| peer(*i).round_trip.srtt_ms().unwrap_or(0));
         if let (Some(slowest), Some(new)) = (slowest, peer(index).round_trip.srtt_ms())
@@ -323,7 +329,7 @@ impl RoutingTable {
             self.take_spare(at, index);
             self.demote(at, slowest);
             self.push_live(at, index);
-            return Placed::Replaced;
+            return Placed::Replaced(None);
         }
         let oldest = peer(live[0]);
         Placed::Spare((now_ms.saturating_sub(oldest.answered_ms) >= 30_000).then_some(oldest.contact))

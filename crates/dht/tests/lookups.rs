@@ -338,4 +338,12 @@ fn what_was_stored_behind_a_border_is_found_at_once_when_the_border_is_gone() {
     net.cut = None;
     let got = net.get(20, id, false);
     assert!(matches!(&got.answer, Answer::Record(record) if record.ends_with(b"stored behind a border")), "{got:?}");
+    // And it is given to those who should hold it now.
+    net.run(40_000);
+    let mut nearest: Vec<usize> = (0..30).collect();
+    nearest.sort_by_key(|n| net.members[*n].lanes[0].id().distance_to(&id));
+    let held = nearest[..20]
+        .iter()
+        .filter(|n| net.members[**n].lanes[0].records().peek(&id).is_some_and(|kept| kept.class == Class::Held));
+    assert_eq!(held.count(), 20);
 }

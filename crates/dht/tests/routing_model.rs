@@ -153,16 +153,16 @@ impl NaiveBucket {
             return Placed::Added;
         }
         if let Some(silent) = self.live.iter().position(|peer| peer.silences >= LIMITS.silences_max) {
-            self.live.remove(silent);
+            let gone = self.live.remove(silent);
             self.live.push(self.spares.remove(at));
-            return Placed::Replaced;
+            return Placed::Replaced(Some(gone.contact));
         }
         let slowest = (0..self.live.len()).max_by_key(|at| self.live[*at].srtt().unwrap_or(0)).unwrap();
         if self.spares[at].srtt().unwrap() * 2 < self.live[slowest].srtt().unwrap() {
             let newcomer = self.spares.remove(at);
             self.spares.push(self.live.remove(slowest));
             self.live.push(newcomer);
-            return Placed::Replaced;
+            return Placed::Replaced(None);
         }
         let oldest = self.live[0];
         Placed::Spare((now_ms - oldest.answered_ms >= 30_000).then_some(oldest.contact))

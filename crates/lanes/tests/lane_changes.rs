@@ -103,7 +103,11 @@ fn changed<R: Send + 'static>(
 ) -> R {
     let (says, said) = channel();
     let runtime = runtime.clone();
-    std::thread::spawn(move || says.send(change(&runtime)));
+    std::thread::spawn(move || {
+        let answer = change(&runtime);
+        drop(runtime); // Who has the answer may drop the last one.
+        says.send(answer)
+    });
     said.recv_timeout(PATIENCE).expect("whoever changes lanes gets an answer")
 }
 

@@ -368,7 +368,7 @@ impl<C: Crypto> LaneNode<C> {
     /// A peer answered: it deserves its place in the table, and the other lanes may hear of it.
     fn note_answer(&mut self, now: Now, id: NodeId, contact: Contact, rtt_ms: u64, out: &mut impl Outbox) {
         let placed = self.table.answered(now.mono_ms, id, contact, Some(rtt_ms));
-        let is_news = matches!(placed, Placed::Added | Placed::Replaced | Placed::Moved);
+        let is_news = matches!(placed, Placed::Added | Placed::Replaced(_) | Placed::Moved);
         if is_news {
             self.log_contact(&contact, out);
         }
@@ -378,6 +378,9 @@ impl<C: Crypto> LaneNode<C> {
             payload[..50].copy_from_slice(&contact.to_wire());
             payload[50..].copy_from_slice(&(rtt_ms as u32).to_le_bytes());
             self.tell_lanes(message_kind::CONTACT, id.prefix_u64(), &payload, out);
+        }
+        if let Placed::Replaced(Some(gone)) = placed {
+            self.remember_lost(now, gone, self.sealer.node_id(&gone.key));
         }
         if let Placed::Spare(Some(oldest)) = placed {
             let oldest_id = self.sealer.node_id(&oldest.key);
@@ -494,6 +497,28 @@ mod tests {
         // Nobody is believed to be there twice for one question.
         near.on_datagram(at(201), there, &mut again, 0, &mut out);
         assert_eq!(near.counters.replies_unexpected + near.counters.refused_replay, 1);
+    }
+
+    #[test]
+    fn a_silent_member_that_gives_way_is_remembered_as_lost() {
+        let mut lane = lane();
+        let top = lane.own.as_bytes()[0] & 0x80;
+        let mut far = (0..=255).filter_map(|n: u8| {
+            let key = Identity::from_seed(&[n; 32]).public_key();
+            let contact = Contact { key, addr: Addr::v4([10, 0, n, 1], 1) };
+            (contact.id().as_bytes()[0] & 0x80 != top).then_some(contact)
+        });
+        let members: Vec<Contact> = far.by_ref().take(lane.table.k()).collect();
+        let newcomer = far.next().unwrap();
+        for contact in &members {
+            lane.note_answer(T, contact.id(), *contact, 10, &mut Sent::default());
+        }
+        for _ in 0..2 {
+            assert!(!lane.table.silent(&members[3].id()), "there is nobody in its place yet");
+        }
+        lane.note_answer(T, newcomer.id(), newcomer, 10, &mut Sent::default());
+        assert!(lane.table.get(&members[3].id()).is_none());
+        assert_eq!(lane.lost.iter().map(|lost| lost.contact).collect::<Vec<_>>(), [members[3]]);
     }
 
     #[test]

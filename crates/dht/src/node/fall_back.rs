@@ -13,8 +13,9 @@ use crate::time::Now;
 /// Configured seeds that a lookup falls back to.
 const SEEDS_PER_LOOKUP: usize = 4;
 
-/// Contacts that fell silent lately which a lookup asks before it says that there is nothing.
-const LOST_PER_LOOKUP: usize = 4;
+/// Contacts that fell silent lately which a lookup asks before it says that there is nothing: so many, and as many again if one was there.
+const LOST_PER_ROUND: usize = 4;
+const LOST_ROUNDS_MAX: u8 = 4;
 
 /// Contacts of before the last start that a lookup begins with: so few that it is not lost in waiting if they are gone.
 const REMEMBERED_PER_LOOKUP: usize = 16;
@@ -53,26 +54,28 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
-    /// Gives a lookup that has found nothing those nearest to its target who fell silent lately. The silence may have been the network's, and
-    /// they hold what was stored on their side. Says whether there is anybody to ask.
+    /// Gives a lookup that has found nothing those nearest to its target who fell silent lately, or who came back and found their places
+    /// taken. The silence may have been the network's, and they hold what was stored on their side. Says whether there is anybody to ask.
     pub(super) fn offer_lost(&mut self, now: Now, at: u16) -> bool {
-        let Self { operations, lost, abuse, .. } = self;
-        let Operation { lookup, task, phase, asked_lost, .. } = &mut *operations[usize::from(at)];
-        if !matches!(task, Task::Get { .. } | Task::FindProviders)
-            || *phase == Phase::Blind
-            || core::mem::replace(asked_lost, true)
-        {
+        let Self { operations, table, lost, abuse, .. } = self;
+        let Operation { lookup, task, phase, lost_offered: (rounds, answers_before), .. } =
+            &mut *operations[usize::from(at)];
+        let answers = lookup.stats(now.mono_ms).answers;
+        let goes_on = *rounds == 0 || *rounds < LOST_ROUNDS_MAX && answers > *answers_before;
+        if !matches!(task, Task::Get { .. } | Task::FindProviders) || *phase == Phase::Blind || !goes_on {
             return false;
         }
+        (*rounds, *answers_before) = (*rounds + 1, answers);
         let target = ContentId::from_bytes(*lookup.target());
+        let lost = lost.iter().filter(|lost| lost.is_fresh()).map(|lost| (lost.id, lost.contact));
+        let spares = table.iter_spares().map(|peer| (peer.id, peer.contact));
         let mut nearest: Vec<_> = lost
-            .iter()
-            .filter(|lost| lost.is_fresh() && !lookup.knows(&lost.id))
-            .filter(|lost| !abuse.is_quarantined(now.mono_ms, &lost.contact.key))
-            .map(|lost| (lost.id.distance_to(&target), lost.id, lost.contact))
+            .chain(spares)
+            .filter(|(id, contact)| !lookup.knows(id) && !abuse.is_quarantined(now.mono_ms, &contact.key))
+            .map(|(id, contact)| (id.distance_to(&target), id, contact))
             .collect();
         nearest.sort_unstable_by_key(|(distance, ..)| *distance);
-        nearest.truncate(LOST_PER_LOOKUP);
+        nearest.truncate(LOST_PER_ROUND);
         for (_, id, contact) in &nearest {
             lookup.offer(*id, *contact, None);
         }

@@ -95,8 +95,8 @@ pub(super) struct Operation {
     pub(super) budget: Budget,
     /// Whether its lookup has been given the configured seeds.
     pub(super) fell_back: bool,
-    /// Whether it has been given contacts that fell silent lately.
-    pub(super) asked_lost: bool,
+    /// How often it has been given contacts that fell silent lately, and how many had answered it the last time.
+    pub(super) lost_offered: (u8, u16),
     /// Correlation ids of what is in flight: few, and all that is left to clean up when the operation ends.
     in_flight: Vec<u64>,
     pub(super) record: Vec<u8>,
@@ -120,7 +120,7 @@ impl Operation {
             timer: None,
             budget: Budget::default(),
             fell_back: false,
-            asked_lost: false,
+            lost_offered: (0, 0),
             in_flight: Vec::with_capacity(IN_FLIGHT_RESERVED),
             record: Vec::new(),
             holders: Vec::with_capacity(FRONTIER_MAX),
@@ -232,7 +232,7 @@ impl<C: Crypto> LaneNode<C> {
         for peer in self.table.peers_of(&closest) {
             operation.lookup.offer(peer.id, peer.contact, peer.round_trip.srtt_ms());
         }
-        (operation.fell_back, operation.asked_lost) = (false, false);
+        (operation.fell_back, operation.lost_offered) = (false, (0, 0));
         // Just started, or cut off: nobody is turned away while there is a remembered contact or a seed to try.
         if self.table.live_len() == 0 {
             self.fall_back(now, at);

@@ -46,6 +46,18 @@ const LOST_PAUSE_MS_MIN: u64 = 15_000;
 const LOST_PAUSE_MS_MAX: u64 = 10 * 60 * 1000;
 const LOST_TRIES_MAX: u8 = 12;
 
+/// If a quarter of the table comes back within this time, a split has healed.
+const HEALING_MS: u64 = 60_000;
+
+/// Then the newest records, which were stored on one side of it, are given to those who should hold them now: so many, within this time, and
+/// not twice within the last.
+const REGIVEN_MAX: usize = 256;
+const REGIVEN_MS: u64 = 5000;
+const REGIVEN_AGAIN_MS: u64 = 10 * 60 * 1000;
+
+/// Lost contacts tried in one tick.
+const LOST_PER_TICK: usize = 8;
+
 /// After so many tries a contact has been lost for about ten minutes.
 const LOST_LATELY_TRIES: u8 = 5;
 
@@ -83,6 +95,26 @@ pub(super) struct Join {
     fill_from: Option<u32>,
     /// Lost contacts that came back since the last look around.
     regained: u8,
+    /// How many have come back since when, and when records were last given on for that.
+    came_back: usize,
+    came_back_since_ms: u64,
+    regiven_ms: Option<u64>,
+}
+
+impl Join {
+    /// Takes those who came back, and says whether that is so much of the table that a split must have healed. Once for a split.
+    fn has_healed(&mut self, now: Now, came_back: usize, live: usize) -> bool {
+        if now.mono_ms.saturating_sub(self.came_back_since_ms) >= HEALING_MS {
+            (self.came_back, self.came_back_since_ms) = (0, now.mono_ms);
+        }
+        self.came_back += came_back;
+        let is_much = self.came_back >= usize::from(REGAINED_TO_REJOIN) && self.came_back * 4 >= live;
+        let is_first = self.regiven_ms.is_none_or(|at_ms| now.mono_ms.saturating_sub(at_ms) >= REGIVEN_AGAIN_MS);
+        if is_much && is_first {
+            self.regiven_ms = Some(now.mono_ms);
+        }
+        is_much && is_first
+    }
 }
 
 /// Whether the node is of any use right now.
@@ -238,18 +270,34 @@ impl<C: Crypto> LaneNode<C> {
         self.lost.push_back(Lost { contact, id, next_ms: now.mono_ms + LOST_PAUSE_MS_MIN, tries: 0 });
     }
 
-    /// Tries one lost contact a tick.
+    /// Tries lost contacts that are due, a few a tick.
     fn try_lost(&mut self, now: Now, out: &mut impl Outbox) {
-        for _ in 0..self.lost.len().min(8) {
-            let Some(mut lost) = self.lost.pop_front() else { return };
-            if self.table.get(&lost.id).is_some() {
-                self.join.regained = self.join.regained.saturating_add(1);
-                continue;
+        let Self { lost, table, join, own, .. } = self;
+        let before = lost.len();
+        lost.retain(|lost| table.get(&lost.id).is_none());
+        let came_back = before - lost.len();
+        join.regained = join.regained.saturating_add(came_back.min(255) as u8);
+        if join.has_healed(now, came_back, table.live_len()) {
+            self.records.hurry(now, REGIVEN_MAX, REGIVEN_MS, &mut self.rng);
+        }
+        if join.regained >= REGAINED_TO_REJOIN && join.fill_from.is_none() && !join.looking {
+            join.regained = 0;
+            // It was the network that was silent: the others will be back as well. Our neighbours first, whom others will ask us for.
+            lost.make_contiguous().sort_unstable_by_key(|lost| own.distance_to(&lost.id));
+            for lost in lost.iter_mut() {
+                lost.next_ms = lost.next_ms.min(now.mono_ms);
+                lost.tries = lost.tries.saturating_sub(1);
             }
-            if lost.next_ms > now.mono_ms {
+            self.look_around(now, out);
+        }
+        let mut tried = 0;
+        for _ in 0..self.lost.len() {
+            let Some(mut lost) = self.lost.pop_front() else { return };
+            if lost.next_ms > now.mono_ms || tried == LOST_PER_TICK {
                 self.lost.push_back(lost);
                 continue;
             }
+            tried += 1;
             lost.tries += 1;
             if lost.tries < LOST_TRIES_MAX {
                 let pause_ms = (LOST_PAUSE_MS_MIN << lost.tries).min(LOST_PAUSE_MS_MAX);
@@ -257,11 +305,6 @@ impl<C: Crypto> LaneNode<C> {
                 self.lost.push_back(lost);
             }
             self.verify(now, lost.contact, lost.id, out);
-            break;
-        }
-        if self.join.regained >= REGAINED_TO_REJOIN && self.join.fill_from.is_none() && !self.join.looking {
-            self.join.regained = 0;
-            self.look_around(now, out);
         }
     }
 

@@ -80,7 +80,7 @@ fn a_newcomer_twice_as_fast_changes_places_with_the_slowest() {
     fill(&mut table, 19, 0, 100);
     table.answered(50, id_in_bucket(0, 50), contact(50), Some(300));
     assert_eq!(table.answered(60, id_in_bucket(0, 60), contact(60), Some(150)), Placed::Spare(None));
-    assert_eq!(table.answered(61, id_in_bucket(0, 61), contact(61), Some(149)), Placed::Replaced);
+    assert_eq!(table.answered(61, id_in_bucket(0, 61), contact(61), Some(149)), Placed::Replaced(None));
     assert!(!table.get(&id_in_bucket(0, 50)).unwrap().live, "the slow one waits as a spare");
 }
 

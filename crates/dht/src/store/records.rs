@@ -1,5 +1,6 @@
 //! Records this lane holds: those given to it because it is near, and those it cached after a lookup.
 
+use alloc::vec::Vec;
 use core::fmt;
 
 use tessera_contracts::point::{ContentId, Distance, NodeId, Point as _};
@@ -295,6 +296,18 @@ impl RecordStore {
         }
     }
 
+    /// Makes the `count` records that came or were asked for last due to be given to their holders within `within_ms`: others than before
+    /// should hold them.
+    pub fn hurry(&mut self, now: Now, count: usize, within_ms: u64, rng: &mut LaneRng) {
+        let held = self.entries.iter().filter(|(_, entry)| entry.class == Class::Held).take(count);
+        let ids: Vec<_> = held.map(|(id, _)| ContentId::from_bytes(*id)).collect();
+        for id in &ids {
+            let Some(entry) = self.entries.peek_mut(id.as_bytes()) else { continue };
+            entry.again_ms = entry.again_ms.min(now.mono_ms + rng.below(within_ms));
+            rearm(&mut self.expiries, entry, id);
+        }
+    }
+
     /// Drops what has expired at `now` and tells `again` what is due to be given to its holders.
     pub fn expire(&mut self, now: Now, rng: &mut LaneRng, mut again: impl FnMut(&ContentId)) {
         while let Some((_, id)) = self.expiries.pop_due(now.mono_ms) {
@@ -405,7 +418,7 @@ mod tests {
     use crate::identity::Identity;
     use crate::record::{MutableDraft, immutable_record, mutable_record};
     use crate::seal::keys::NetworkKey;
-    use alloc::vec::Vec;
+    use alloc::collections::BTreeSet;
 
     const T: Now = Now { mono_ms: 1000, unix_ms: 1_000_000_000 };
 
@@ -458,6 +471,25 @@ mod tests {
         assert_eq!(f.store.len(), 1);
         f.store.expire(Now { mono_ms: T.mono_ms + 150_000, ..T }, &mut f.rng, |_| {});
         assert_eq!((f.store.len(), f.store.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn in_a_hurry_the_newest_are_due_at_once_and_each_once() {
+        let mut f = Fixture::new(RecordLimits { republish_ms: 3_600_000, ..RecordLimits::default() });
+        let at = |ms: u64| Now { mono_ms: T.mono_ms + ms, unix_ms: T.unix_ms + ms };
+        for n in 0..10 {
+            f.keep(T, &value(n), Class::Held, 1).unwrap();
+        }
+        f.keep(T, &value(10), Class::Cached, 1).unwrap();
+        f.store.hurry(at(1000), 4, 5000, &mut f.rng);
+        let mut due = Vec::new();
+        for ms in (1000..60_000).step_by(500) {
+            f.store.expire(at(ms), &mut f.rng, |id| due.push((*id, ms)));
+        }
+        assert!(due.iter().all(|(_, ms)| *ms <= 6000), "{due:?}");
+        let ids: BTreeSet<_> = due.iter().map(|(id, _)| *id).collect();
+        let newest: BTreeSet<_> = (6..10).map(|n| RecordView::read(&value(n)).unwrap().id()).collect();
+        assert_eq!((due.len(), ids), (4, newest));
     }
 
     #[test]
