@@ -11,7 +11,7 @@
 //!   `writes`: telling the holders that it found; `tokens`: what spares it asking them first
 //! - `alive`: records stored again
 //! - `publish`: announcing ids, alone or in sweeps; `stem`: through others
-//! - `upkeep`: joining, pinging, refreshing, hints between lanes, health
+//! - `upkeep`: joining, pinging, refreshing, hints between lanes, health; `lost`: whoever fell silent, and comes back
 //! - [`log`]: what survives a restart
 
 // Time, what came, and where effects go are arguments everywhere: bundling them would only rename them.
@@ -26,6 +26,7 @@ pub mod config;
 mod fall_back;
 mod keep;
 pub mod log;
+mod lost;
 mod operation;
 pub mod outbox;
 mod privacy;
@@ -164,7 +165,8 @@ pub struct LaneNode<C> {
     /// Contacts of before the last start.
     remembered: VecDeque<Contact>,
     join: upkeep::Join,
-    lost: VecDeque<upkeep::Lost>,
+    lost: VecDeque<lost::Lost>,
+    healing: lost::Healing,
     /// Estimates of the network's size from lookups at points all over; the median is believed.
     size_samples: [(u64, f64); SIZE_SAMPLES],
     size_samples_len: usize,
@@ -254,6 +256,7 @@ impl<C: Crypto> LaneNode<C> {
             remembered: VecDeque::new(),
             join: upkeep::Join::default(),
             lost: VecDeque::new(),
+            healing: lost::Healing::default(),
             size_samples: [(0, 0.0); SIZE_SAMPLES],
             size_samples_len: 0,
             size_estimate: Cell::new(None),
@@ -479,7 +482,7 @@ impl<C: Crypto> LaneNode<C> {
             ("promises", self.promises.len(), self.config.promises_max),
             ("commands waiting for the log", self.unlogged.len(), self.config.promises_max),
             ("stems", self.stems.len(), stem::STEMS_MAX),
-            ("lost contacts", self.lost.len(), upkeep::LOST_MAX),
+            ("lost contacts", self.lost.len(), lost::LOST_MAX),
             ("records to republish", self.republish.len(), upkeep::REPUBLISH_MAX),
             bytes("seal bytes", self.sealer.bytes()),
             bytes("table bytes", self.table.bytes()),
