@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use tessera_contracts::prefix_map::{LaneIndex, Slot};
+use tessera_contracts::prefix_map::{LaneIndex, MapVersion, Slot};
 
 use crate::wal::Lsn;
 
@@ -35,6 +35,8 @@ pub(crate) enum ExportStep {
 pub(crate) struct Import {
     pub(crate) slot: Slot,
     pub(crate) from: LaneIndex,
+    /// The map by which it was sent.
+    pub(crate) by: MapVersion,
     pub(crate) safe_at: Lsn,
 }
 

@@ -60,6 +60,8 @@ pub(crate) struct Lane<H> {
     arrived: Box<[Option<MapVersion>; 256]>,
     /// How far the running snapshot has come.
     snapshot: Option<SnapshotStep>,
+    /// The log has records under slots that they no longer have: until a snapshot has taken their place, no slot can be released in it.
+    has_former_slots: bool,
     durable_seen: Lsn,
     log_failure_told: bool,
     scratch: Box<[u8; PAYLOAD_BYTES_MAX]>,
@@ -82,6 +84,7 @@ impl<H: Handler> Lane<H> {
             handoffs: Handoffs::default(),
             arrived: Box::new([None; 256]),
             snapshot: None,
+            has_former_slots: false,
             durable_seen: Lsn(0),
             log_failure_told: false,
             scratch: Box::new([0; PAYLOAD_BYTES_MAX]),
@@ -99,7 +102,9 @@ impl<H: Handler> Lane<H> {
     pub(crate) fn recover<'r>(&mut self, records: impl IntoIterator<Item = Record<'r>>, restarted: bool) {
         let mut foreign = [restarted; 256];
         for record in records {
-            foreign[usize::from(self.handler.slot_of(&record).0)] = true;
+            let slot = self.handler.slot_of(&record);
+            foreign[usize::from(slot.0)] = true;
+            self.has_former_slots |= slot != record.slot;
             self.handler.on_recovered(record);
         }
         for slot in (0..=u8::MAX).map(Slot).filter(|slot| foreign[usize::from(slot.0)]) {
@@ -329,6 +334,8 @@ pub(in crate::lane) mod tests {
         pub(in crate::lane) timers: u64,
         /// Records of a thousand bytes in its snapshot.
         pub(in crate::lane) state: u64,
+        /// How far slots have moved since they were logged.
+        pub(in crate::lane) moved_by: u8,
         downs: Vec<(LaneIndex, u64)>,
     }
 
@@ -385,6 +392,10 @@ pub(in crate::lane) mod tests {
             if let Notice::LaneDown { lane, lost } = notice {
                 self.downs.push((lane, lost));
             }
+        }
+
+        fn slot_of(&self, record: &Record<'_>) -> Slot {
+            Slot(record.slot.0.wrapping_add(self.moved_by))
         }
 
         fn on_snapshot(&mut self, from: u64, sink: &mut RecordSink<'_>) -> Walk {

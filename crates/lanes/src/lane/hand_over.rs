@@ -51,8 +51,9 @@ impl<H: Handler> Lane<H> {
         if !self.handoffs.acked(slot, to) {
             return;
         }
-        if let Some(log) = &mut self.cx.log {
-            // If there is no room, a restart hands the slot over once more: dearer, not wrong.
+        if let Some(log) = self.cx.log.as_mut().filter(|_| !self.has_former_slots) {
+            // If there is no room, a restart hands the slot over once more: dearer, not wrong. So it does where the log has other
+            // records under what is this slot's number now, which would go with it.
             let _ = log.push(Entry::Released { slot }, &[], Importance::Hard);
         }
         self.publish_handoffs();
@@ -65,6 +66,12 @@ impl<H: Handler> Lane<H> {
         let mut at = 0;
         while at < self.handoffs.imports.len() {
             let import = self.handoffs.imports[at];
+            // By a newer map the slot is the sender's again, and goes back to it. If it were told that what it sent is safe here, and had not
+            // heard of that map, it would drop the slot with what has come back already. It keeps it when it hears.
+            if self.cx.owner(import.slot) == import.from && self.cx.map.version().is_after(import.by) {
+                self.handoffs.imports.swap_remove(at);
+                continue;
+            }
             let told = import.safe_at <= self.durable_seen
                 && link_to(&mut self.cx.links, import.from).is_some_and(|link| {
                     link.touch();
@@ -109,5 +116,65 @@ impl<H: Handler> Lane<H> {
             sent += 1;
         }
         sent > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lane::tests::two_lanes;
+    use crate::time::LaneTime;
+
+    #[test]
+    fn a_slot_is_released_in_the_log_once_nothing_else_is_there_under_its_number() {
+        for moved_by in [0, 1] {
+            let ([mut first, mut second], mut log) = two_lanes();
+            first.handler.moved_by = moved_by;
+            let foreign = (1..=u8::MAX).map(Slot).find(|slot| first.cx.owner(*slot) == LaneIndex(1)).unwrap();
+            let mut entries = |first: &mut Lane<_>| {
+                first.turn(LaneTime(1));
+                let mut payload = Vec::new();
+                std::iter::from_fn(|| log.pop(&mut payload)).map(|(entry, _)| entry).collect::<Vec<_>>()
+            };
+            let logged = Record { kind: 1, slot: Slot(foreign.0 - moved_by), payload: &[7] };
+            first.recover([logged], false);
+            first.handoffs.exports[0].step = ExportStep::AwaitingAck;
+            first.slot_left(foreign, LaneIndex(1));
+            let released = Entry::Released { slot: foreign };
+            let before = entries(&mut first);
+            assert_eq!(before.contains(&released), moved_by == 0, "what is under it would go with it");
+            assert_eq!(before.contains(&Entry::SnapshotEnd), moved_by == 1, "all is written anew, as it is now");
+            first.handoffs.export(foreign, LaneIndex(1));
+            first.handoffs.exports[0].step = ExportStep::AwaitingAck;
+            first.slot_left(foreign, LaneIndex(1));
+            assert!(entries(&mut first).contains(&released), "and there is nothing else any more");
+            second.turn(LaneTime(2));
+        }
+    }
+
+    #[test]
+    fn who_is_sent_a_slot_that_goes_back_to_the_sender_does_not_have_it_dropped_there() {
+        for goes_back_first in [false, true] {
+            let ([mut first, mut second], _log) = two_lanes();
+            first.cx.log = None;
+            let slot = (0..=u8::MAX).map(Slot).find(|slot| first.cx.owner(*slot) == LaneIndex(0)).unwrap();
+            let lent = Arc::new(first.cx.map.lent(slot, LaneIndex(1)).unwrap());
+            second.handoffs.export(slot, LaneIndex(0));
+            second.turn(LaneTime(1));
+            assert_eq!(second.handoffs.exports[0].step, ExportStep::AwaitingAck);
+            if goes_back_first {
+                first.adopt(lent.clone());
+            } else {
+                first.take_bulk();
+                first.adopt(lent.clone());
+            }
+            first.turn(LaneTime(2));
+            first.turn(LaneTime(3));
+            assert!(first.handoffs.imports.is_empty());
+            second.turn(LaneTime(4));
+            assert_eq!(second.handoffs.exports.len(), 1, "it was not told to drop it");
+            second.adopt(lent);
+            assert!(second.handoffs.exports.is_empty(), "and now it knows better");
+        }
     }
 }

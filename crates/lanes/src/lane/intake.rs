@@ -88,9 +88,10 @@ impl<H: Handler> Lane<H> {
                         self.handler.on_import(&mut self.cx, record);
                     }
                     Frame::SlotDone { slot, map_version } => {
-                        self.arrived[usize::from(slot)] = Some(MapVersion(map_version));
+                        let by = MapVersion(map_version);
+                        self.arrived[usize::from(slot)] = Some(by);
                         let safe_at = self.cx.log.as_ref().map_or(Lsn(0), |log| log.last());
-                        self.handoffs.imports.push(Import { slot: Slot(slot), from: src, safe_at });
+                        self.handoffs.imports.push(Import { slot: Slot(slot), from: src, by, safe_at });
                     }
                     Frame::SlotSafe { slot } => self.slot_left(Slot(slot), src),
                 }

@@ -28,7 +28,7 @@ impl<H: Handler> Lane<H> {
     pub(super) fn watch_log(&mut self) -> bool {
         let Some(log) = &self.cx.log else { return self.settle_imports() };
         let (durable, syncs, failed) = (log.progress.durable(), log.progress.syncs(), log.progress.has_failed());
-        if self.snapshot.is_none() && log.progress.is_snapshot_wanted() {
+        if self.snapshot.is_none() && (log.progress.is_snapshot_wanted() || self.has_former_slots) {
             self.begin_snapshot();
         }
         let mut busy = false;
@@ -80,6 +80,7 @@ impl<H: Handler> Lane<H> {
         }
         let ended = matches!(next, SnapshotStep::Ending) && log.push(Entry::SnapshotEnd, &[], Importance::Hard).is_ok();
         self.snapshot = if ended || unavailable { None } else { Some(next) };
+        self.has_former_slots &= !ended;
         sent > 0 || ended
     }
 }

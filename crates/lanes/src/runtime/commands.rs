@@ -34,7 +34,10 @@ impl<C> CommandSender<C> {
             self.queue.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(TrySendError::Full(command));
         }
-        self.queue.commands.give(command).map_err(TrySendError::Disconnected)
+        self.queue.commands.give(command).map_err(|command| {
+            self.queue.waiting.fetch_sub(1, Ordering::Relaxed);
+            TrySendError::Disconnected(command)
+        })
     }
 
     /// Closes the queue and returns what the lane has not taken, whether the lane still runs or not.
@@ -60,7 +63,9 @@ impl<C> CommandInbox<C> {
 
 impl<C> Drop for CommandInbox<C> {
     fn drop(&mut self) {
-        drop(self.queue.commands.close());
+        let dropped = self.queue.commands.close();
+        // They wait no more: whoever sends now is told that the lane is gone, not that it is busy.
+        self.queue.waiting.fetch_sub(dropped.len(), Ordering::Relaxed);
     }
 }
 
@@ -79,6 +84,16 @@ mod tests {
         }
         drop(inbox);
         assert_eq!(sender.try_send(4), Err(TrySendError::Disconnected(4)));
+    }
+
+    #[test]
+    fn a_lane_that_is_gone_is_not_taken_for_a_busy_one_however_much_waited_for_it() {
+        let (sender, inbox) = command_queue(2);
+        assert!((0..2).all(|n| sender.try_send(n).is_ok()));
+        drop(inbox);
+        for n in 0..5 {
+            assert_eq!(sender.try_send(n), Err(TrySendError::Disconnected(n)));
+        }
     }
 
     #[test]
