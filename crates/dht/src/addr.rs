@@ -112,6 +112,25 @@ impl fmt::Debug for Addr {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddrPrefix(pub u64);
 
+impl AddrPrefix {
+    /// Whether it is a block of a private network, or of this machine. Whoever answers from there is mostly somebody's own, and one's own
+    /// share a block: there is no crowd of strangers to be kept small. Behind a gateway that puts its own address in the place of
+    /// strangers' they all seem to be there; limits on how much they ask hold for them together all the same.
+    #[must_use]
+    pub fn is_private(self) -> bool {
+        match self.0.to_be_bytes() {
+            [0xff, 0xff, 0, 0, 0, a, b, _] => {
+                matches!((a, b), (10 | 127, _) | (172, 16..=31) | (192, 168) | (169, 254))
+            }
+            // Unique local and link-local; of ::/48 only the loopback is an address.
+            [0, 0, a, b, rest @ ..] => {
+                a & 0xfe == 0xfc || (a == 0xfe && b & 0xc0 == 0x80) || (a, b, rest) == (0, 0, [0; 4])
+            }
+            _ => false,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use alloc::string::ToString;
@@ -136,6 +155,40 @@ mod tests {
         let mut ip = [0; 16];
         ip[3..6].copy_from_slice(&[10, 1, 2]);
         assert_ne!(a.prefix(), Addr { ip, port: 1 }.prefix());
+    }
+
+    #[test]
+    fn private_blocks_are_those_that_nobody_outside_can_answer_from() {
+        for (text, private) in [
+            ("9.255.255.255:1", false),
+            ("10.0.0.0:1", true),
+            ("11.0.0.1:1", false),
+            ("100.64.0.1:1", false),
+            ("126.255.255.255:1", false),
+            ("127.0.0.1:1", true),
+            ("128.0.0.1:1", false),
+            ("169.254.7.7:1", true),
+            ("172.15.255.255:1", false),
+            ("172.16.0.1:1", true),
+            ("172.31.255.255:1", true),
+            ("172.32.0.1:1", false),
+            ("192.167.0.1:1", false),
+            ("192.168.0.1:1", true),
+            ("192.169.0.1:1", false),
+            ("[::1]:1", true),
+            ("[0:1::1]:1", false),
+            ("[fbff::1]:1", false),
+            ("[fc00::1]:1", true),
+            ("[fdff::1]:1", true),
+            ("[fe7f::1]:1", false),
+            ("[fe80::1]:1", true),
+            ("[febf::1]:1", true),
+            ("[fec0::1]:1", false),
+            ("[2001:db8::1]:1", false),
+        ] {
+            let addr = Addr::from(text.parse::<SocketAddr>().unwrap());
+            assert_eq!(addr.prefix().is_private(), private, "{text}");
+        }
     }
 
     #[test]

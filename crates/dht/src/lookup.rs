@@ -52,6 +52,8 @@ pub struct Lookup {
     frontier: Vec<Candidate>,
     /// Somebody in it is to be asked before all others.
     has_first: bool,
+    /// Nobody is wanted any more, as the last look at all of them said. Answers change that only by what they name.
+    is_all_asked: bool,
     alpha: usize,
     healthy: u8,
     in_flight: usize,
@@ -78,6 +80,7 @@ impl Lookup {
             goal: Goal::Nodes,
             frontier: Vec::with_capacity(FRONTIER_MAX + 1),
             has_first: false,
+            is_all_asked: false,
             alpha: 0,
             healthy: 0,
             in_flight: 0,
@@ -109,6 +112,7 @@ impl Lookup {
         self.goal = goal;
         self.frontier.clear();
         self.has_first = false;
+        self.is_all_asked = false;
         self.alpha = self.config.alpha_min;
         self.healthy = 0;
         self.in_flight = 0;
@@ -154,7 +158,7 @@ impl Lookup {
         self.offer(id, contact, None);
         if let Some(at) = self.position(&id) {
             self.frontier[at].first = true;
-            self.has_first = true;
+            (self.has_first, self.is_all_asked) = (true, false);
         }
     }
 
@@ -166,6 +170,10 @@ impl Lookup {
 
     /// Whom to ask now, if anybody. `may_ask` is the caller's say: a peer may have too much in flight, or be in quarantine.
     pub fn next(&mut self, now_ms: u64, mut may_ask: impl FnMut(&Candidate) -> bool) -> Option<Ask> {
+        if self.is_all_asked {
+            debug_assert!(self.next_wanted().is_none(), "whatever makes somebody wanted says so");
+            return None;
+        }
         let at_once = self.alpha.max(self.config.paths);
         if self.questions_in_flight() >= at_once || self.stats.requests >= self.config.requests_max {
             return None;
@@ -178,7 +186,10 @@ impl Lookup {
                 break;
             }
         }
-        let at = chosen?;
+        let Some(at) = chosen else {
+            self.is_all_asked = self.next_wanted().is_none();
+            return None;
+        };
         if self.in_flight >= at_once && !self.surely_belongs(&self.frontier[at]) {
             return None;
         }
@@ -192,6 +203,7 @@ impl Lookup {
             contact: candidate.contact,
             page: candidate.page,
             first_leg: candidate.hops == 1 && candidate.attempts == 1,
+            relay: candidate.relay,
         };
         self.in_flight += 1;
         self.stats.requests += 1;
@@ -335,6 +347,7 @@ impl Lookup {
                 candidate.pages += 1;
                 candidate.attempts = 0;
                 candidate.standing = Standing::Fresh;
+                self.is_all_asked = false;
             }
         }
     }
@@ -346,6 +359,7 @@ impl Lookup {
                 self.in_flight -= 1;
             }
             self.frontier[at].standing = Standing::Lied;
+            self.is_all_asked = false;
             self.frontier[at].token = None;
             self.stats.lies += 1;
         }
@@ -357,6 +371,7 @@ impl Lookup {
             self.in_flight -= 1;
             self.stats.refusals += 1;
             self.frontier[at].standing = Standing::Refused(code);
+            self.is_all_asked = false;
         }
     }
 
@@ -371,6 +386,8 @@ impl Lookup {
         let candidate = &mut self.frontier[at];
         candidate.asked_ms = now_ms;
         candidate.standing = if candidate.attempts < 2 { Standing::Silent } else { Standing::Dead };
+        self.is_all_asked = false;
+        self.ask_elsewhere(at);
     }
 
     /// `from` did not answer in time to the record that it was sent instead of a question. To keep one may take longer than to
@@ -389,6 +406,7 @@ impl Lookup {
             self.in_flight -= 1;
             self.stats.requests -= 1;
             self.frontier[at].standing = Standing::Dead;
+            self.is_all_asked = false;
         }
     }
 
@@ -399,6 +417,7 @@ impl Lookup {
             let candidate = &mut self.frontier[at];
             candidate.standing = if candidate.attempts < 2 { Standing::Fresh } else { Standing::Dead };
             candidate.writes = false;
+            self.is_all_asked = false;
         }
     }
 

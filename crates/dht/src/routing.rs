@@ -8,7 +8,7 @@
 //! - A live peer is not displaced by a newcomer. The peer unheard of for longest is pinged first, and only if it stays
 //!   silent does a spare take its place. Among spares the one with the shortest round trip goes first. One exception
 //!   for speed: a newcomer at less than half the round trip of the slowest member changes places with it.
-//! - No address prefix holds more than a few places of a bucket, or of the table.
+//! - No address prefix holds more than a few places of a bucket, or of the table, but for those of private networks.
 
 mod nearest;
 mod peer;
@@ -297,6 +297,9 @@ impl RoutingTable {
                 .filter(|index| self.peers[usize::from(*index)].contact.addr.prefix() == prefix)
                 .count()
         };
+        if prefix.is_private() {
+            return true;
+        }
         let bucket = self.bucket(at);
         count(&mut bucket.live().iter().chain(bucket.spares()).copied()) < self.limits.per_prefix_in_bucket
             && (self.limits.per_prefix_in_table >= self.limits.peers_max

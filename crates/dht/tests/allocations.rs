@@ -211,9 +211,28 @@ fn neither_does_the_second_half_of_a_blind_lookup() {
     assert!(steps >= 40, "the region first, and then the id: {steps} steps");
 }
 
+#[test]
+fn neither_does_a_lookup_that_ends_in_vain_and_asks_those_who_fell_silent() {
+    let mut node = lane();
+    let silent: Vec<_> = node.table().iter_live().map(|peer| (peer.id, peer.contact)).step_by(2).collect();
+    for (id, contact) in &silent {
+        // Who is in no table and fell silent to another lane is remembered as lost.
+        node.on_message(T, message_kind::LEFT, id.as_bytes(), &mut Sink::default());
+        node.on_message(T, message_kind::SILENT, &contact.to_wire(), &mut Sink::default());
+    }
+    let get = Command::Get { id: ContentId::from_bytes([7; 32]), mutable: false, privacy: Privacy::None };
+    let mut asked = Vec::with_capacity(128);
+    replies_of(&mut node, get, |addr| asked.push(addr));
+    let lost = silent.iter().filter(|(_, contact)| asked.contains(&contact.addr)).count();
+    assert!(lost >= 4, "{lost} of those lost were asked");
+}
+
 /// Answers what a command sends until it completes, or a hundred replies have come, and says how many there were.
 fn replies_without_allocation(command: Command) -> u8 {
-    let mut node = lane();
+    replies_of(&mut lane(), command, |_| {})
+}
+
+fn replies_of(node: &mut LaneNode<Identity>, command: Command, mut asked: impl FnMut(Addr)) -> u8 {
     let mut out = Catch { sent: [(FROM, [0; DATAGRAM_BYTES_MAX], 0); 16], len: 0, completed: 0 };
     node.on_command(T, CommandId(1), command, &mut out);
     let own = Identity::from_seed(&[1; 32]).public_key();
@@ -223,13 +242,14 @@ fn replies_without_allocation(command: Command) -> u8 {
     while steps < 100 && out.len > 0 {
         out.len -= 1;
         let (addr, mut bytes, len) = out.sent[out.len];
+        asked(addr);
         let n = number_at(addr);
         // The peer answers with sixteen contacts that the lane has never heard of.
         let mut rng = LaneRng::new([n as u8 ^ steps.wrapping_mul(3); 32]);
         let mut peer = Sealer::new(identity(n), network, Suite::Aes256Gcm, &SealLimits::default(), &mut rng, T);
         let (_, body) = peer.open(T, &mut bytes[..len], || true).unwrap();
-        let asked = Envelope::read(body).unwrap();
-        let (correlation, for_a_value) = (asked.correlation, matches!(asked.message, Message::FindValue { .. }));
+        let question = Envelope::read(body).unwrap();
+        let (correlation, for_a_value) = (question.correlation, matches!(question.message, Message::FindValue { .. }));
         for (entry, m) in named.as_chunks_mut::<50>().0.iter_mut().zip(next_named..) {
             *entry = contact(200 + m % 200).to_wire();
         }

@@ -6,12 +6,13 @@ mod net;
 
 use net::{Disk, Net, Stranger};
 use tessera_contracts::point::{ContentId, Point as _};
-use tessera_dht::identity::Crypto as _;
+use tessera_dht::identity::{Crypto as _, Identity};
 use tessera_dht::node::command::{Answer, Command};
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht::node::log::log_kind;
-use tessera_dht::record::{RecordView, immutable_record};
+use tessera_dht::record::{MutableDraft, RecordView, immutable_record, mutable_record};
 use tessera_dht::seal::cookie::Scope;
+use tessera_dht::seal::keys::NetworkKey;
 use tessera_dht::wire::message::{ErrorCode, Message, Token, kind};
 
 /// A token of member 1 for `id`, as anybody gets one.
@@ -289,6 +290,30 @@ fn two_forged_second_values_are_quarantine_and_two_signed_ones_are_not() {
 }
 
 #[test]
+fn an_owner_that_signs_many_second_values_is_quarantined_and_whoever_else_brings_them_is_not() {
+    for brings_its_own in [false, true] {
+        let mut net = Net::of(3, &NodeConfig::default());
+        let mut stranger = Stranger::new(200, net.now);
+        let owner = Identity::from_seed(&[if brings_its_own { 200 } else { 201 }; 32]);
+        let signed = |value: &[u8], net: &Net| {
+            let (sequence, issued_secs, value) = (5, net.now.unix_secs(), Some(value));
+            let draft = MutableDraft { salt: [0; 32], sequence, issued_secs, ttl_secs: 3600, value };
+            mutable_record(&draft, &owner, &NetworkKey::of_name("tessera")).unwrap()
+        };
+        let first = signed(b"first", &net);
+        let token = token_for(&mut stranger, &mut net, &RecordView::read(&first).unwrap().id());
+        store(&mut stranger, &mut net, token, &first);
+        for value in [b"one", b"two", b"thr", b"fou"] {
+            let second = signed(value, &net);
+            let equivocation = [(kind::ERROR, Some(ErrorCode::Equivocation))];
+            assert_eq!(store(&mut stranger, &mut net, token, &second), equivocation);
+        }
+        let expected = if brings_its_own { vec![] } else { vec![(kind::STORED, None)] };
+        assert_eq!(store(&mut stranger, &mut net, token, &first), expected, "its own: {brings_its_own}");
+    }
+}
+
+#[test]
 fn a_region_token_is_no_wider_than_where_the_node_can_be_a_holder() {
     let mut net = Net::of(3, &NodeConfig::default());
     let mut stranger = Stranger::new(200, net.now);
@@ -308,4 +333,28 @@ fn a_region_token_is_no_wider_than_where_the_node_can_be_a_holder() {
     crowd(&mut net);
     let given = scope_given(&mut net, &mut stranger, Scope::region(0));
     assert!(given >= Scope::region(2) && given < Scope::EXACT, "{given:?}");
+}
+
+#[test]
+fn an_acknowledgement_that_waited_for_the_log_names_as_many_contacts_as_one_that_did_not() {
+    for disk in [Disk::Instant, Disk::Waits] {
+        let mut net = Net::of(12, &NodeConfig::default());
+        net.members[1].disk = disk;
+        let mut stranger = Stranger::new(200, net.now);
+        let record = immutable_record(b"written", 3600).unwrap();
+        let token = token_for(&mut stranger, &mut net, &ContentId::of_immutable(b"written"));
+        stranger.cookies.clear();
+        let mut named = Vec::new();
+        let mut read = |reply: &Message<'_>| {
+            if let Message::Stored { closer } = reply {
+                named.push(closer.iter().count());
+            }
+        };
+        let store = Message::Store { token, closer_max: 16, record: &record };
+        stranger.say(&mut net, 1, store, &mut read);
+        net.sync(1);
+        let at = net.members[1].contact.addr;
+        stranger.hear(&mut net, at, &mut read);
+        assert_eq!(named, [11], "{disk:?}");
+    }
 }

@@ -9,11 +9,13 @@ use tessera_contracts::point::{ContentId, Point as _};
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
 use tessera_dht::identity::Crypto as _;
+use tessera_dht::lookup::LookupConfig;
 use tessera_dht::node::command::{Answer, Command};
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht::node::log::log_kind;
 use tessera_dht::node::outbox::message_kind;
 use tessera_dht::record::immutable_record;
+use tessera_dht::routing::TableLimits;
 use tessera_dht::wire::message::Message;
 
 fn nobody(n: usize) -> Contact {
@@ -215,12 +217,47 @@ fn a_lookup_through_a_table_of_the_dead_falls_back_to_the_seeds_and_else_ends_in
 
 /// Member 5 gets another address, which it is not told. Nothing reaches it at the old one.
 fn move_away(net: &mut Net) -> Addr {
-    let old = net.members[5].contact.addr;
     let new = Addr::v4([10, 77, 7, 7], 4000);
-    net.members[5].contact.addr = new;
+    move_to(net, new);
+    new
+}
+
+fn move_to(net: &mut Net, new: Addr) {
+    let old = core::mem::replace(&mut net.members[5].contact.addr, new);
     net.by_addr.remove(&old);
     net.by_addr.insert(new, 5);
-    new
+}
+
+#[test]
+fn a_node_that_moved_finds_with_the_first_command_from_its_new_address() {
+    let few = NodeConfig {
+        table: TableLimits { k: 4, ..TableLimits::default() },
+        lookup: LookupConfig { k: 4, ..LookupConfig::default() },
+        ..NodeConfig::default()
+    };
+    let mut net = Net::of(60, &few);
+    let films: Vec<_> = (0..8).map(|n| ContentId::of_immutable(format!("film {n}").as_bytes())).collect();
+    net.ask(1, Command::Provide { ids: films.clone() });
+    net.run(10_000);
+    for (n, film) in films.into_iter().enumerate() {
+        let value = format!("value {n}");
+        let id = ContentId::of_immutable(value.as_bytes());
+        net.put(1, immutable_record(value.as_bytes(), 3600).unwrap());
+        let go = |net: &mut Net, at: u8| move_to(net, Addr::v4([10, 100 + n as u8, at, 7], 4000));
+        go(&mut net, 1);
+        let got = net.get(5, id, false);
+        assert!(matches!(got.answer, Answer::Record(_)), "{n}: {got:?}");
+        go(&mut net, 2);
+        let found = net.ask(5, Command::FindProviders { id: film, limit: 1 });
+        assert!(matches!(&found.answer, Answer::Providers(providers) if providers.len() == 1), "{n}: {found:?}");
+        go(&mut net, 3);
+        let mut nearest: Vec<_> = (0..60).filter(|m| *m != 5).map(|m| net.members[m].contact).collect();
+        nearest.sort_by_key(|contact| contact.id().distance_to(&id));
+        let nodes = net.ask(5, Command::FindNode { target: *id.as_bytes() });
+        assert_eq!(nodes.answer, Answer::Nodes(nearest[..4].to_vec()), "{n}: {nodes:?}");
+    }
+    let amplified = net.members.iter().map(|member| member.lanes[0].counters().amplified_bytes).max();
+    assert_eq!(amplified, Some(0), "and nobody sends more than it was sent");
 }
 
 /// Where the others know member 5 to be.

@@ -172,9 +172,13 @@ fn with_relays(config: &NodeConfig) -> (Net, ContentId, usize, Vec<u8>) {
 #[test]
 fn a_relay_comes_from_another_bucket_and_the_peers_asked_first_do_not_see_the_asker() {
     let (mut net, id, reader, record) = with_relays(&few_holders());
+    assert_eq!(ask_through_relays(&mut net, id, reader), Answer::Record(record));
+}
+
+/// Asks through relays, sees that nobody of the reader's own table was asked directly, and says what came of it.
+fn ask_through_relays(net: &mut Net, id: ContentId, reader: usize) -> Answer {
     net.tap = Some(Vec::new());
     let outcome = net.ask(reader, Command::Get { id, mutable: false, privacy: Privacy::Relay });
-    assert_eq!(outcome.answer, Answer::Record(record));
     let (own, asker) = (net.members[reader].lanes[0].id(), net.members[reader].contact.addr);
     let bucket = own.distance_to(&id).leading_zeros();
     let mut relayed = 0;
@@ -193,6 +197,29 @@ fn a_relay_comes_from_another_bucket_and_the_peers_asked_first_do_not_see_the_as
         }
     }
     assert!(relayed > 0);
+    outcome.answer
+}
+
+#[test]
+fn relays_that_want_to_see_the_asker_first_are_asked_again_and_not_gone_around() {
+    let (mut net, id, reader, record) = with_relays(&few_holders());
+    // Nobody's cookie is good for sure when a new period has begun.
+    let period = |net: &Net| net.now.unix_secs() / PERIOD_SECS;
+    let before = period(&net);
+    while period(&net) == before {
+        net.run(10);
+    }
+    assert_eq!(ask_through_relays(&mut net, id, reader), Answer::Record(record));
+}
+
+#[test]
+fn a_node_that_moved_is_not_seen_by_those_it_asks_through_relays() {
+    let (mut net, id, reader, record) = with_relays(&few_holders());
+    let moved = Addr::v4([10, 77, 7, 7], 4000);
+    let before = std::mem::replace(&mut net.members[reader].contact.addr, moved);
+    net.by_addr.remove(&before);
+    net.by_addr.insert(moved, reader);
+    assert_eq!(ask_through_relays(&mut net, id, reader), Answer::Record(record));
 }
 
 #[test]
@@ -346,4 +373,24 @@ fn what_was_stored_behind_a_border_is_found_at_once_when_the_border_is_gone() {
         .iter()
         .filter(|n| net.members[**n].lanes[0].records().peek(&id).is_some_and(|kept| kept.class == Class::Held));
     assert_eq!(held.count(), 20);
+}
+
+#[test]
+fn a_lookup_in_vain_asks_each_of_those_who_fell_silent_once() {
+    let mut net = Net::of(30, &NodeConfig::default());
+    net.silent.extend(0..6);
+    net.run_quietly(200_000);
+    net.tap = Some(Vec::new());
+    let outcome = net.get(20, ContentId::of_immutable(b"nowhere"), false);
+    let from = net.members[20].contact.addr;
+    let times = |n: usize| {
+        let to = net.members[n].contact.addr;
+        net.tap.iter().flatten().filter(|sent| (sent.0, sent.1) == (from, to)).count()
+    };
+    let times: Vec<_> = (0..6).map(times).collect();
+    assert!(
+        times.iter().all(|times| *times <= 1) && times.iter().sum::<usize>() >= 4,
+        "{times:?}: {:?}",
+        outcome.stats
+    );
 }

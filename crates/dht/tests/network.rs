@@ -5,7 +5,7 @@
 mod net;
 
 use net::{Net, Stranger, identity, lane, map, mutable};
-use tessera_contracts::point::ContentId;
+use tessera_contracts::point::{ContentId, Point as _};
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
 use tessera_dht::identity::Crypto as _;
@@ -250,6 +250,137 @@ fn a_stem_of_who_has_not_shown_its_address_costs_no_signature_check() {
     assert_eq!((answers(&mut stranger, &mut net, stem), waiting(&net)), (refused.to_vec(), 0));
     let taken = [(kind::STEM_TAKEN, None)];
     assert_eq!((answers(&mut stranger, &mut net, stem), waiting(&net)), (taken.to_vec(), 2), "to be checked");
+}
+
+/// A request to ask `to` about a point.
+fn relay_to(to: Contact) -> Message<'static> {
+    Message::Relay { to, kind: kind::FIND_NODE, payload: &[0xff; 33] }
+}
+
+#[test]
+fn nobody_loses_its_place_because_a_stranger_had_it_asked_where_it_is_not() {
+    let mut net = Net::of(8, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    answers(&mut stranger, &mut net, Message::Ping);
+    let honest = net.members[5].contact;
+    let nowhere = Contact { addr: Addr::v4([203, 0, 113, 9], 9), ..honest };
+    for before in 0..8 {
+        assert_eq!(answers(&mut stranger, &mut net, relay_to(nowhere)), [], "it is being asked");
+        net.run(2000);
+        let peer = net.members[1].lanes[0].table().get(&honest.id());
+        assert_eq!(peer.map(|peer| (peer.contact, peer.silences)), Some((honest, 0)), "after {before} before");
+    }
+    let bounds = net.members[1].lanes[0].bounds();
+    assert_eq!(bounds.iter().find(|(name, _, _)| *name == "lost contacts").unwrap().1, 0);
+}
+
+#[test]
+fn nobody_is_kept_from_being_asked_because_a_stranger_has_it_asked_all_the_time() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    answers(&mut stranger, &mut net, Message::Ping);
+    let honest = net.members[2].contact;
+    let nowhere = Contact { addr: Addr::v4([203, 0, 113, 9], 9), ..honest };
+    for _ in 0..NodeConfig::default().requests_per_peer_max {
+        assert_eq!(answers(&mut stranger, &mut net, relay_to(nowhere)), [], "it is being asked");
+    }
+    net.tap = Some(Vec::new());
+    net.tell(1, None, Command::FindNode { target: *honest.id().as_bytes() });
+    assert!(net.tap.iter().flatten().any(|(_, to, _)| *to == honest.addr));
+}
+
+#[test]
+fn who_does_not_answer_what_it_is_asked_for_a_stranger_keeps_its_standing() {
+    let mut net = Net::of(8, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    answers(&mut stranger, &mut net, Message::Ping);
+    net.lose = Some(|seen| seen.kind == kind::FIND_NODE);
+    let honest = net.members[5].contact;
+    for _ in 0..8 {
+        assert_eq!(answers(&mut stranger, &mut net, relay_to(honest)), [], "it is being asked");
+        net.run(700);
+        assert_eq!(net.members[1].lanes[0].table().get(&honest.id()).map(|peer| peer.silences), Some(0));
+    }
+}
+
+#[test]
+fn a_relayed_question_that_is_answered_in_many_parts_is_answered_once() {
+    let mut net = Net::of(4, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    answers(&mut stranger, &mut net, Message::Ping);
+    let in_parts = |message: &Message<'_>, reply: &mut dyn FnMut(Message<'_>)| {
+        if matches!(message, Message::FindNode { .. }) {
+            (0..4).for_each(|part| reply(net::part_of_many(part)));
+        }
+    };
+    net.puppets.insert(3, Box::new(in_parts));
+    let to = net.members[3].contact;
+    for _ in 0..3 {
+        assert_eq!(answers(&mut stranger, &mut net, relay_to(to)), [], "it is being asked");
+        net.run(20);
+        let (from, mut heard) = (net.members[1].contact.addr, Vec::new());
+        stranger.hear(&mut net, from, &mut |reply: &Message<'_>| heard.push(reply.kind()));
+        assert_eq!(heard, [kind::RELAYED]);
+    }
+}
+
+#[test]
+fn nothing_is_relayed_for_an_address_that_may_be_made_up() {
+    let mut net = Net::of(4, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    let to = net.members[3].contact;
+    net.flying.clear();
+    let refused = [(kind::ERROR, Some(ErrorCode::CookieRequired))];
+    assert_eq!(answers(&mut stranger, &mut net, relay_to(to)), refused);
+    assert_eq!(net.flying.len(), 0, "nobody was asked");
+    assert_eq!(answers(&mut stranger, &mut net, relay_to(to)), []);
+    assert_eq!(net.flying.len(), 1);
+}
+
+#[test]
+fn a_first_request_that_is_padded_is_answered_in_full_and_a_short_one_is_told_to_come_again() {
+    let mut net = Net::of(20, &NodeConfig::default());
+    let id = ContentId::of_immutable(b"whatever");
+    let questions = [
+        Message::FindNode { target: [7; 32], scope: tessera_dht::seal::cookie::Scope::EXACT },
+        Message::FindValue { id, sequence_min: 0 },
+        Message::GetProviders { id, page: 0, parts_max: 5 },
+    ];
+    for question in questions {
+        let mut stranger = Stranger::new(200, net.now);
+        stranger.sealer = net::sealer(identity(700 + usize::from(question.kind())), net.now);
+        let named = |reply: &Message<'_>| match reply {
+            Message::Nodes { contacts: named, .. } => named.iter().count(),
+            Message::Value { closer: named, .. } | Message::Providers { closer: named, .. } => named.iter().count(),
+            _ => 0,
+        };
+        let (mut full, mut short) = (Vec::new(), Vec::new());
+        stranger.say(&mut net, 1, question, |reply| full.push((reply.kind(), named(reply))));
+        assert!(matches!(full[..], [(_, 8 | 16)]), "{question:?}: {full:?}");
+        stranger.cookies.clear();
+        stranger.body_bytes = Some(60);
+        stranger.say(&mut net, 1, question, |reply| short.push((reply.kind(), named(reply))));
+        assert_eq!(short, [(kind::ERROR, 0)], "{question:?}");
+        stranger.say(&mut net, 1, question, |reply| short.push((reply.kind(), named(reply))));
+        assert_eq!(short[1..], full[..], "{question:?}, with the cookie that came");
+    }
+}
+
+#[test]
+fn a_lone_node_refuses_versions_that_it_would_not_keep() {
+    let mut net = Net::of(1, &NodeConfig::default());
+    let put = |net: &mut Net, sequence, value: &[u8]| {
+        let record = net::mutable(7, sequence, Some(value), net.now);
+        match net.ask(0, Command::Put { record, keep_alive: false }).answer {
+            Answer::Written(written) => written.refused,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(put(&mut net, 5, b"five"), []);
+    assert_eq!(put(&mut net, 5, b"five"), [], "the same again is no other version");
+    assert_eq!(put(&mut net, 5, b"FIVE"), [(ErrorCode::Equivocation, 1)]);
+    assert_eq!(put(&mut net, 4, b"four"), [(ErrorCode::StaleSequence, 1)]);
+    assert_eq!(put(&mut net, 6, b"six"), []);
 }
 
 #[test]

@@ -4,6 +4,9 @@
 
 mod net;
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use net::{Net, Stranger, identity};
 use tessera_contracts::point::{ContentId, Point as _};
 use tessera_dht::addr::Addr;
@@ -16,7 +19,7 @@ use tessera_dht::node::outbox::message_kind;
 use tessera_dht::record::{immutable_record, sign_provider};
 use tessera_dht::seal::keys::NetworkKey;
 use tessera_dht::store::records::{Class, RecordLimits};
-use tessera_dht::wire::message::{Announcement, Message, SignedProvider, kind};
+use tessera_dht::wire::message::{Announcement, Contacts, ErrorCode, Message, SignedProvider, kind};
 
 const ID: [u8; 32] = [0x42; 32];
 
@@ -82,6 +85,38 @@ fn parts_that_are_lost_are_asked_for_again() {
         let Answer::Providers(found) = net.wait(command).answer else { panic!() };
         assert_eq!(found.len(), 40, "part {lost} was lost at first");
     }
+}
+
+#[test]
+fn a_holder_that_always_asks_for_a_pause_does_not_keep_an_announcement_from_its_end() {
+    let mut net = Net::of(6, &NodeConfig::default());
+    let (asked, refused) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(u32::MAX)));
+    let (counted, refusals) = (Rc::clone(&asked), Rc::clone(&refused));
+    let pause = move |message: &Message<'_>, reply: &mut dyn FnMut(Message<'_>)| match message {
+        Message::FindNode { .. } => reply(Message::Nodes { token: [0; 16], contacts: Contacts::over(&[]) }),
+        Message::Announce { .. } => {
+            counted.set(counted.get() + 1);
+            reply(match counted.get() <= refusals.get() {
+                true => Message::Error { code: ErrorCode::RateLimited, retry_after_ms: 100 },
+                false => Message::Announced { kept: 1 },
+            });
+        }
+        _ => {}
+    };
+    net.puppets.insert(4, Box::new(pause));
+    net.ask(1, Command::Provide { ids: vec![ContentId::from_bytes(ID)] });
+    net.run(20_000);
+    let operations = |net: &Net| {
+        let bounds = net.members[1].lanes[0].bounds();
+        bounds.iter().find(|(name, _, _)| *name == "operations").unwrap().1
+    };
+    assert_eq!((asked.get(), operations(&net)), (8, 0));
+    // One that is busy for a while gets everything.
+    asked.set(0);
+    refused.set(7);
+    net.ask(1, Command::Provide { ids: vec![ContentId::from_bytes([0x43; 32])] });
+    net.run(20_000);
+    assert_eq!((asked.get(), operations(&net)), (8, 0), "seven times later, and then it is taken");
 }
 
 #[test]

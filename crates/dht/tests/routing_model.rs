@@ -206,7 +206,7 @@ proptest! {
             match happened {
                 Step::Answered { rtt_ms, later_ms, net } => {
                     now_ms += later_ms;
-                    let contact = Contact { key: PublicKey([salt; 32]), addr: Addr::v4([10, 0, net, salt], 1) };
+                    let contact = Contact { key: PublicKey([salt; 32]), addr: Addr::v4([192, 0, net, salt], 1) };
                     let placed = table.answered(now_ms, id, contact, Some(rtt_ms));
                     prop_assert_eq!(placed, naive.answered(now_ms, id, contact, rtt_ms));
                 }

@@ -4,7 +4,7 @@
 
 mod net;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use net::{Disk, Net, Puppet, Stranger, identity};
@@ -18,6 +18,7 @@ use tessera_dht::node::config::NodeConfig;
 use tessera_dht::record::immutable_record;
 use tessera_dht::seal::cookie::Scope;
 use tessera_dht::seal::keys::PERIOD_SECS;
+use tessera_dht::store::records::RecordLimits;
 use tessera_dht::wire::message::{Contacts, ErrorCode, Message, Token, kind};
 
 fn put(net: &mut Net, value: &[u8]) -> Written {
@@ -240,4 +241,120 @@ fn those_who_stand_in_for_nearer_ones_that_were_not_heard_in_time_are_no_quorum(
     assert_eq!((written.holders, written.acknowledged, written.silent), (4, 1, 3), "the nearest four");
     let holders = net.members.iter().filter(|member| !member.lanes[0].records().is_empty());
     assert_eq!(holders.count(), 4, "all who answered hold it, and so does the writer; one is played");
+}
+
+#[test]
+fn a_holder_that_was_asked_too_often_is_given_the_record_again_soon_and_not_for_ever() {
+    for (refusals, stores) in [(0, 1), (1, 2), (9, 3)] {
+        let records = RecordLimits { republish_ms: 60_000, ..RecordLimits::default() };
+        let mut net = Net::of(2, &NodeConfig { records, ..NodeConfig::default() });
+        net.put(0, immutable_record(b"given on", 36_000).unwrap());
+        let (observed, asked) = (net.members[0].contact.addr, Rc::new(Cell::new(0)));
+        let counted = Rc::clone(&asked);
+        let refuse = move |message: &Message<'_>, reply: &mut dyn FnMut(Message<'_>)| match message {
+            Message::FindNode { .. } => reply(Message::Nodes { token: [255; 16], contacts: Contacts::over(&[]) }),
+            Message::Store { .. } => {
+                counted.set(counted.get() + 1);
+                if counted.get() <= refusals {
+                    reply(Message::Error { code: ErrorCode::RateLimited, retry_after_ms: 10 });
+                } else {
+                    reply(Message::Stored { closer: Contacts::over(&[]) });
+                }
+            }
+            _ => reply(Message::Pong { observed }),
+        };
+        net.puppets.insert(1, Box::new(refuse));
+        while asked.get() == 0 {
+            net.run(1000);
+        }
+        net.run(10_000);
+        assert_eq!(asked.get(), stores, "refused {refusals} times");
+    }
+}
+
+#[test]
+fn a_version_that_is_out_already_takes_the_place_of_nothing_that_is_kept_alive() {
+    let mut net = Net::of(26, &NodeConfig::default());
+    let put = |net: &mut Net, n: usize, sequence, value: &[u8]| {
+        let record = net::mutable(7, sequence, Some(value), net.now);
+        match net.ask(n, Command::Put { record, keep_alive: true }).answer {
+            Answer::Written(written) => written,
+            other => panic!("{other:?}"),
+        }
+    };
+    let kept = |net: &Net, n: usize| {
+        let bounds = net.members[n].lanes[0].bounds();
+        bounds.iter().find(|(name, _, _)| *name == "kept alive bytes").unwrap().1
+    };
+    assert!(put(&mut net, 1, 5, b"five").has_quorum());
+    let bytes = kept(&net, 1);
+    // Its copy is gone by then, and what it keeps alive is not.
+    net.run_quietly(11 * 60 * 1000);
+    for (sequence, code) in [(5, ErrorCode::Equivocation), (3, ErrorCode::StaleSequence)] {
+        let written = put(&mut net, 1, sequence, b"another, longer");
+        assert_eq!((written.holders, &written.refused[..]), (0, &[(code, 1)][..]), "nobody else was asked");
+        assert_eq!(kept(&net, 1), bytes);
+    }
+    // Somebody who does not know of it asks, is refused by all, and does not go on about it.
+    let written = put(&mut net, 2, 4, b"four");
+    assert!(written.acknowledged == 0 && written.refused[0].0 == ErrorCode::StaleSequence, "{written:?}");
+    assert_eq!(kept(&net, 2), 0);
+}
+
+#[test]
+fn a_holder_that_answers_a_write_in_many_parts_has_answered_once() {
+    let mut net = settled(12);
+    let in_parts = |message: &Message<'_>, reply: &mut dyn FnMut(Message<'_>)| match message {
+        Message::FindNode { .. } => reply(Message::Nodes { token: [255; 16], contacts: Contacts::over(&[]) }),
+        Message::Store { .. } => (0..4).for_each(|part| reply(net::part_of_many(part))),
+        _ => {}
+    };
+    net.puppets.insert(4, Box::new(in_parts));
+    let written = put(&mut net, b"whole");
+    assert_eq!((written.holders, written.acknowledged, written.silent), (11, 10, 0));
+    assert_eq!(written.refused, [(ErrorCode::Malformed, 1)]);
+}
+
+#[test]
+fn what_is_kept_alive_is_not_given_up_because_one_of_many_says_that_another_version_is_out() {
+    for (is_mutable, says_so, kept) in [(true, 1, true), (true, 2, false), (false, 3, true)] {
+        let mut net = Net::of(4, &NodeConfig::default());
+        for n in 1..4 {
+            let code = if n <= says_so { ErrorCode::StaleSequence } else { ErrorCode::Busy };
+            let refuse = move |message: &Message<'_>, reply: &mut dyn FnMut(Message<'_>)| match message {
+                Message::FindNode { .. } => reply(Message::Nodes { token: [255; 16], contacts: Contacts::over(&[]) }),
+                _ => reply(Message::Error { code, retry_after_ms: 0 }),
+            };
+            net.puppets.insert(n, Box::new(refuse));
+        }
+        let record = match is_mutable {
+            true => net::mutable(7, 5, Some(b"five"), net.now),
+            false => immutable_record(b"for ever", 3600).unwrap(),
+        };
+        let outcome = net.ask(0, Command::Put { record, keep_alive: true });
+        let Answer::Written(written) = outcome.answer else { panic!("{outcome:?}") };
+        assert_eq!((written.holders, written.acknowledged), (3, 0));
+        let bounds = net.members[0].lanes[0].bounds();
+        let bytes = bounds.iter().find(|(name, _, _)| *name == "kept alive bytes").unwrap().1;
+        assert_eq!(bytes > 0, kept, "mutable: {is_mutable}, {says_so} of three say so");
+    }
+}
+
+#[test]
+fn who_has_read_a_newer_version_writes_no_older_one_though_its_copy_is_gone() {
+    let mut net = Net::of(26, &NodeConfig::default());
+    let put = |net: &mut Net, n: usize, sequence| {
+        let record = net::mutable(7, sequence, Some(b"a version"), net.now);
+        let outcome = net.ask(n, Command::Put { record, keep_alive: false });
+        let Answer::Written(written) = outcome.answer else { panic!("{outcome:?}") };
+        written
+    };
+    assert!(put(&mut net, 1, 5).has_quorum());
+    let id = tessera_dht::record::RecordView::read(&net::mutable(7, 5, Some(b"a version"), net.now)).unwrap().id();
+    let reader = (2..26).find(|n| net.members[*n].lanes[0].records().peek(&id).is_none()).unwrap();
+    assert!(matches!(net.get(reader, id, true).answer, Answer::Record(_)));
+    net.run_quietly(11 * 60 * 1000);
+    assert!(net.members[reader].lanes[0].records().peek(&id).is_none(), "its copy is gone");
+    let written = put(&mut net, reader, 4);
+    assert_eq!((written.holders, &written.refused[..]), (0, &[(ErrorCode::StaleSequence, 1)][..]));
 }

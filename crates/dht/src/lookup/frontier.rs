@@ -1,7 +1,7 @@
 //! The frontier: who is in view, who is wanted next, and who the holders are.
 //!
 //! A sorted array of fixed capacity. An address prefix has few places in it, so that an attacker with many identities in
-//! one network takes none from others; a crowd around the target makes the lookup wider.
+//! one network takes none from others; those of private networks are not counted. A crowd around the target makes the lookup wider.
 
 use tessera_contracts::point::{ContentId, NodeId, Point as _};
 
@@ -169,6 +169,14 @@ impl Lookup {
         self.frontier.binary_search_by_key(&distance, |candidate| candidate.distance).ok()
     }
 
+    /// Whether one more of an address prefix may come into view.
+    pub(super) fn prefix_has_room(&self, prefix: AddrPrefix) -> bool {
+        let per_prefix_max = self.config.per_prefix_max;
+        let is_counted = per_prefix_max < FRONTIER_MAX && !prefix.is_private();
+        let same = |candidate: &&Candidate| candidate.contact.addr.prefix() == prefix;
+        !is_counted || self.frontier.iter().filter(same).count() < per_prefix_max
+    }
+
     pub(super) fn insert(
         &mut self,
         id: NodeId,
@@ -179,8 +187,13 @@ impl Lookup {
         via: Option<NodeId>,
     ) {
         let distance = id.distance_to(&ContentId::from_bytes(self.target));
-        let Err(mut place) = self.frontier.binary_search_by_key(&distance, |candidate| candidate.distance) else {
-            return; // Seen already, on whichever path: paths stay disjoint.
+        let mut place = match self.frontier.binary_search_by_key(&distance, |candidate| candidate.distance) {
+            Err(place) => place,
+            // Seen already, on whichever path: paths stay disjoint.
+            Ok(at) => {
+                self.named_again(at, contact.addr);
+                return;
+            }
         };
         if place == FRONTIER_MAX {
             return;
@@ -188,9 +201,7 @@ impl Lookup {
         // One prefix, few places: a nearer newcomer takes the place of the farthest of its own kind not yet asked.
         let prefix: AddrPrefix = contact.addr.prefix();
         let same = |candidate: &Candidate| candidate.contact.addr.prefix() == prefix;
-        let per_prefix_max = self.config.per_prefix_max;
-        let is_counted = per_prefix_max < FRONTIER_MAX;
-        if is_counted && self.frontier.iter().filter(|candidate| same(candidate)).count() >= per_prefix_max {
+        if !self.prefix_has_room(prefix) {
             let farthest = self.frontier.iter().rposition(|c| same(c) && c.standing == Standing::Fresh);
             match farthest {
                 Some(at) if at >= place => {
@@ -220,6 +231,9 @@ impl Lookup {
             first: false,
             writes: false,
             srtt_ms: srtt_ms.map_or(DEFAULT_SRTT_MS, |ms| ms.min(u64::from(u16::MAX)) as u16),
+            relay: None,
+            elsewhere: None,
+            moves: 0,
             page: 0,
             pages: 0,
             via,
@@ -228,5 +242,6 @@ impl Lookup {
             attempts: 0,
         };
         self.frontier.insert(place, candidate);
+        self.is_all_asked = false;
     }
 }

@@ -394,6 +394,93 @@ fn budgets_stop_a_lookup_that_would_go_on() {
 }
 
 #[test]
+fn a_relay_that_wants_to_see_us_is_asked_again_once_and_then_gone_around() {
+    let mut lookup = started(small(), Goal::Nodes, 0..1);
+    let relay = node(9).0;
+    let asked: Vec<_> = core::iter::from_fn(|| {
+        let ask = lookup.next(0, |_| true)?;
+        lookup.requeue_through(&ask.id, relay);
+        Some((ask.first_leg, ask.relay))
+    })
+    .take(9)
+    .collect();
+    assert_eq!(asked, [(true, None), (true, Some(relay)), (false, Some(relay))]);
+    assert_eq!(lookup.finished(0), Some(Finish::Exhausted));
+}
+
+/// A lookup in which two were asked, and both name a third, which is somewhere else each time.
+fn named_twice(there: [Addr; 2]) -> (Lookup, NodeId) {
+    let mut lookup = started(LookupConfig { k: 8, ..small() }, Goal::Nodes, 0..2);
+    let (id, contact) = node(9);
+    let asked = [ask(&mut lookup, 0), ask(&mut lookup, 0)];
+    for (from, addr) in asked.iter().zip(there) {
+        lookup.answered(0, from, [0; 16], core::iter::once((id, Contact { addr, ..contact })));
+    }
+    (lookup, id)
+}
+
+#[test]
+fn who_is_named_where_it_is_not_is_asked_where_others_say_it_is() {
+    let [nowhere, there, far] = [1, 2, 3].map(|n| Addr::v4([203, 0, n, 9], 9));
+    let (mut lookup, id) = named_twice([nowhere, there]);
+    let asked_at = |lookup: &mut Lookup| lookup.next(0, |_| true).map(|ask| (ask.id, ask.contact.addr));
+    assert_eq!(asked_at(&mut lookup), Some((id, nowhere)));
+    lookup.timed_out(0, &id);
+    assert_eq!(asked_at(&mut lookup), Some((id, there)), "at once");
+    lookup.timed_out(0, &id);
+    assert_eq!(asked_at(&mut lookup), None);
+    // Whoever comes to say so only now is believed too; but not for ever.
+    for (n, addr, asked) in [(20, far, true), (21, nowhere, false)] {
+        let (another, contact) = node(n);
+        lookup.offer(another, contact, None);
+        assert_eq!(asked_at(&mut lookup), Some((another, contact.addr)));
+        let named = Contact { addr, ..node(9).1 };
+        lookup.answered(0, &another, [0; 16], core::iter::once((id, named)));
+        assert_eq!(asked_at(&mut lookup), asked.then_some((id, addr)));
+        lookup.timed_out(0, &id);
+    }
+}
+
+#[test]
+fn who_was_silent_once_and_is_named_elsewhere_is_asked_there_and_then_again_where_it_was() {
+    let [there, nowhere] = [1, 2].map(|n| Addr::v4([203, 0, n, 9], 9));
+    let mut lookup = started(small(), Goal::Nodes, 0..1);
+    let (id, contact) = node(9);
+    lookup.offer(id, Contact { addr: there, ..contact }, None);
+    let asked: Vec<_> = core::iter::from_fn(|| lookup.next(0, |_| true)).map(|ask| ask.id).collect();
+    lookup.timed_out(0, &id);
+    let other = asked.into_iter().find(|asked| *asked != id).unwrap();
+    lookup.answered(0, &other, [0; 16], core::iter::once((id, Contact { addr: nowhere, ..contact })));
+    for addr in [nowhere, there] {
+        assert_eq!(lookup.next(0, |_| true).map(|ask| (ask.id, ask.contact.addr)), Some((id, addr)));
+        lookup.timed_out(0, &id);
+    }
+}
+
+#[test]
+fn who_answers_is_not_asked_where_others_say_it_is() {
+    let (mut lookup, id) = named_twice([1, 2].map(|n| Addr::v4([203, 0, n, 9], 9)));
+    assert_eq!(ask(&mut lookup, 0), id);
+    lookup.answered(0, &id, [0; 16], core::iter::empty());
+    assert!(lookup.next(0, |_| true).is_none());
+    assert_eq!(lookup.finished(0), Some(Finish::Exhausted));
+}
+
+#[test]
+fn nobody_comes_into_a_full_prefix_by_being_silent_elsewhere_first() {
+    let (mut lookup, id) = named_twice([Addr::v4([203, 0, 1, 9], 9), Addr::v4([203, 0, 2, 9], 9)]);
+    for n in 30..32 {
+        let (other, contact) = node(n);
+        lookup.offer(other, Contact { addr: Addr::v4([203, 0, 2, n as u8], 9), ..contact }, None);
+    }
+    while let Some(ask) = lookup.next(0, |_| true) {
+        assert_ne!(ask.contact.addr, Addr::v4([203, 0, 2, 9], 9));
+        lookup.timed_out(0, &ask.id);
+    }
+    assert!(lookup.knows(&id));
+}
+
+#[test]
 fn one_prefix_has_two_places_and_they_go_to_its_nearest() {
     let mut lookup = started(small(), Goal::Nodes, 0..0);
     let same_24 = |n: u16| {
@@ -407,6 +494,13 @@ fn one_prefix_has_two_places_and_they_go_to_its_nearest() {
     all.sort_by_key(|(id, _)| id.distance_to(&NodeId::from_bytes(TARGET)));
     let kept: Vec<_> = lookup.candidates().iter().map(|candidate| candidate.id).collect();
     assert_eq!(kept, [all[0].0, all[1].0]);
+    // Those of a private network are somebody's own.
+    let mut lookup = started(small(), Goal::Nodes, 0..0);
+    for (id, contact) in &all {
+        let [_, _, _, last] = contact.addr.as_v4().unwrap();
+        lookup.offer(*id, Contact { addr: Addr::v4([10, 0, 2, last], 1), ..*contact }, None);
+    }
+    assert_eq!(lookup.candidates().len(), all.len());
 }
 
 #[test]

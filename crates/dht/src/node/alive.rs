@@ -1,19 +1,47 @@
 //! Records stored again: those this node was asked to keep alive, and those it holds for others.
 
 use alloc::vec::Vec;
+use core::num::NonZeroU32;
 
 use tessera_contracts::point::{ContentId, Point as _};
+use tessera_contracts::prefix_map::PrefixMap;
+use tessera_stdx::{Rate, TokenBucket};
 
 use super::LaneNode;
-use super::command::Answer;
+use super::command::{Answer, Privacy};
 use super::log::log_kind;
+use super::operation::Task;
 use super::outbox::Outbox;
 use super::publish::SPARED_OPERATIONS;
+use super::upkeep::REPUBLISH_MAX;
 use crate::chunk::parts_of;
 use crate::identity::Crypto;
+use crate::lookup::Goal;
 use crate::record::{RecordView, with_lifetime_left};
 use crate::store::records::Class;
 use crate::time::Now;
+
+/// Held records given on in a second, all lanes together: after a split has healed many are due at once, and their holders have others to
+/// serve, who are just as busy.
+const REPUBLISHED_PER_SEC: u32 = 20;
+
+/// Somebody who was asked too often is given a record so many times before the next turn of it.
+const REFUSALS_MAX: u8 = 3;
+
+/// A held record that is due to be given to its holders.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Due {
+    pub(super) id: ContentId,
+    /// So many times somebody refused it for being asked too often.
+    pub(super) refusals: u8,
+}
+
+/// A lane's share of the pace at which held records are given on.
+pub(super) fn republish_pace(map: &PrefixMap, now_ms: u64) -> TokenBucket {
+    let ticks = const { NonZeroU32::new(1000).expect("a thousand is not zero") };
+    let tokens = (REPUBLISHED_PER_SEC / map.lanes() as u32).max(1);
+    TokenBucket::full(Rate { tokens, ticks }, tokens, now_ms)
+}
 
 /// A record that this node stores again and again.
 #[derive(Debug)]
@@ -143,13 +171,94 @@ impl<C: Crypto> LaneNode<C> {
     /// owner may be away. Nobody's lifetime grows by it.
     pub(super) fn republish_due(&mut self, now: Now, out: &mut impl Outbox) {
         while self.spare_operations() > SPARED_OPERATIONS
-            && let Some(id) = self.republish.pop_front()
+            && let Some(due) = self.republish.pop_front()
         {
-            let Some(kept) = self.records.peek(&id).filter(|kept| kept.class == Class::Held) else { continue };
+            let Some(kept) = self.records.peek(&due.id).filter(|kept| kept.class == Class::Held) else { continue };
             let left = kept.expires_secs.saturating_sub(now.unix_secs());
             let Some(record) = with_lifetime_left(kept.bytes, left) else { continue };
+            let paced = self.republish_pace.take(now.mono_ms, 1);
+            let Some(at) = paced.ok().and_then(|()| self.reserve()) else {
+                self.republish.push_front(due);
+                return;
+            };
             self.counters.records_republished += 1;
-            self.begin_put(now, None, &id, record, out);
+            let operation = &mut self.operations[usize::from(at)];
+            (operation.record, operation.regives) = (record, Some(due.refusals));
+            self.start(now, at, Task::Put, None, *due.id.as_bytes(), Goal::Nodes, Privacy::None, out);
         }
+    }
+
+    /// Somebody who should hold a record was asked too often: it is given the record again soon, and not for ever.
+    pub(super) fn regive_later(&mut self, id: ContentId, refusals: u8) {
+        if refusals + 1 < REFUSALS_MAX && self.republish.len() < REPUBLISH_MAX {
+            self.republish.push_back(Due { id, refusals: refusals + 1 });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Identity;
+    use crate::node::lone_lane::{Sent, T, contact, lane};
+    use crate::record::immutable_record;
+
+    fn after(ms: u64) -> Now {
+        Now { mono_ms: T.mono_ms + ms, unix_ms: T.unix_ms + ms }
+    }
+
+    /// A record that lives for a hundred seconds.
+    fn value(n: u8) -> (ContentId, Vec<u8>) {
+        let record = immutable_record(&[n], 100).unwrap();
+        (RecordView::read(&record).unwrap().id(), record)
+    }
+
+    fn hold(lane: &mut LaneNode<Identity>, n: u8) -> ContentId {
+        let ((id, record), giver) = (value(n), Identity::from_seed(&[9; 32]).public_key());
+        let view = RecordView::read(&record).unwrap();
+        lane.records.keep(T, &id, &view, Class::Held, 100, giver, &mut lane.rng).unwrap();
+        id
+    }
+
+    fn meet_all(lane: &mut LaneNode<Identity>) {
+        for contact in (10..=255).map(contact) {
+            lane.table.answered(T.mono_ms, contact.id(), contact, Some(10));
+        }
+        assert!(!lane.holds_its_own());
+    }
+
+    #[test]
+    fn held_records_are_given_on_at_a_pace() {
+        let mut lane = lane();
+        for n in 0..100 {
+            let id = hold(&mut lane, n);
+            lane.republish.push_back(Due { id, refusals: 0 });
+        }
+        let mut given = |ms| {
+            lane.republish_due(after(ms), &mut Sent::default());
+            lane.counters.records_republished
+        };
+        assert_eq!([given(0), given(1), given(500), given(1000), given(60_000)], [20, 20, 30, 40, 60]);
+        assert_eq!(lane.republish.len(), 40, "and none is dropped");
+    }
+
+    #[test]
+    fn what_is_only_kept_alive_is_served_to_others_while_there_are_fewer_than_its_holders() {
+        let mut lane = lane();
+        let (id, record) = value(1);
+        assert!(lane.set_alive(&id, u64::MAX, &record));
+        assert!(lane.record_for_others(T, &id).is_some());
+        meet_all(&mut lane);
+        assert_eq!(lane.record_for_others(T, &id), None, "it is with its holders");
+        assert!(lane.record_here(T, &id).is_some(), "and here for our own commands");
+    }
+
+    #[test]
+    fn a_record_is_served_to_others_until_it_expires_though_nobody_has_taken_it_out_yet() {
+        let mut lane = lane();
+        meet_all(&mut lane);
+        let id = hold(&mut lane, 1);
+        assert!(lane.record_for_others(after(99_999), &id).is_some());
+        assert_eq!(lane.record_for_others(after(100_000), &id), None);
     }
 }

@@ -40,6 +40,9 @@ impl<C: Crypto> LaneNode<C> {
                     self.operations[usize::from(at)].lookup.requeue(peer);
                 }
             },
+            Message::Error { code: ErrorCode::CookieRequired, .. } if request.id != *peer => {
+                self.operations[usize::from(at)].lookup.requeue_through(peer, request.id);
+            }
             // A relay that says no speaks for itself: the peer is asked directly.
             _ if request.id != *peer => self.operations[usize::from(at)].lookup.requeue(peer),
             answer => self.take_answer(now, at, peer, Some(request), answer, whole, out),
@@ -227,6 +230,7 @@ impl<C: Crypto> LaneNode<C> {
                 if lookup.meets_silence() {
                     self.fall_back(now, at);
                 }
+                self.give_up_lost(at, peer);
                 self.widen(now, at);
             } else {
                 lookup.requeue(peer); // The silence was the relay's.

@@ -14,7 +14,7 @@ use crate::routing::Placed;
 use crate::seal::cookie::NO_COOKIE;
 use crate::time::Now;
 use crate::wire::header::HEADER_BYTES;
-use crate::wire::message::{Envelope, ErrorCode, Message, PREAMBLE_BYTES, flag};
+use crate::wire::message::{Envelope, ErrorCode, Message, NEGOTIATED_BYTES, PREAMBLE_BYTES, flag};
 use crate::wire::{BODY_BYTES_MAX, PROVIDER_PARTS_MAX};
 
 /// What a timer is for.
@@ -46,6 +46,14 @@ pub(super) enum Purpose {
     Stem(ContentId),
     /// Somebody else's announcement was handed on, under this number.
     StemOn(u32),
+}
+
+impl Purpose {
+    /// Whether it counts among what we have in flight to a peer. What others have us ask does not: else they could keep us from asking
+    /// somebody, by having it asked where it is not.
+    fn is_our_own(&self) -> bool {
+        !matches!(self, Self::Relay(_))
+    }
 }
 
 /// Whom to answer later: a request that is being relayed, or that waits for the log.
@@ -104,10 +112,13 @@ const TIMEOUT_MS_MAX: u64 = 600;
 
 /// The shortest body of a request: that of a NEGOTIATED. Whoever has moved takes its cookie for good and it is not; an answer that fits tells
 /// it so, and silence would be taken for absence.
-const QUESTION_BYTES_MIN: usize = PREAMBLE_BYTES + 30;
+const QUESTION_BYTES_MIN: usize = PREAMBLE_BYTES + NEGOTIATED_BYTES;
 
-/// Requests whose time is up and whose answers may yet come, remembered.
+/// Requests whose time is up and whose answers may yet come, remembered: so many, for so long. An answer that took longer than anybody ever
+/// waits says only that: taken as it is, one would have every stranger waited for long.
 const LATE_MAX: usize = 64;
+const LATE_MS_MAX: u64 = 5000;
+const LATE_ROUND_TRIP_MS_MAX: u64 = 2 * TIMEOUT_MS_MAX;
 
 /// A request that was not answered in time. If it is answered all the same, whoever was asked is there, and only farther off than was
 /// thought: without that, a lane among near peers would never learn how far others are.
@@ -147,7 +158,9 @@ impl<C: Crypto> LaneNode<C> {
         self.counters.requests_sent += 1;
         self.requests
             .insert(correlation, Request { to, id, sent_ms: now.mono_ms, timer, purpose, parts: Parts::default() });
-        *self.outstanding.get_or_insert_with(*id.as_bytes(), || 0) += 1;
+        if purpose.is_our_own() {
+            *self.outstanding.get_or_insert_with(*id.as_bytes(), || 0) += 1;
+        }
         if let Purpose::Lookup { at, .. } | Purpose::Write { at, .. } = purpose {
             self.note_sent(at, correlation);
         }
@@ -219,7 +232,9 @@ impl<C: Crypto> LaneNode<C> {
         if let Purpose::Lookup { at, generation, .. } | Purpose::Write { at, generation, .. } = request.purpose {
             self.note_settled(at, generation, correlation);
         }
-        if let Some(count) = self.outstanding.get(request.id.as_bytes()) {
+        if request.purpose.is_our_own()
+            && let Some(count) = self.outstanding.get(request.id.as_bytes())
+        {
             *count -= 1;
             if *count == 0 {
                 self.outstanding.remove(request.id.as_bytes());
@@ -228,7 +243,7 @@ impl<C: Crypto> LaneNode<C> {
         Some(request)
     }
 
-    /// Requests in flight to one peer.
+    /// Requests of our own in flight to one peer.
     pub(super) fn in_flight_to(&self, id: &NodeId) -> usize {
         self.outstanding.peek(id.as_bytes()).map_or(0, |count| usize::from(*count))
     }
@@ -256,7 +271,10 @@ impl<C: Crypto> LaneNode<C> {
             return;
         };
         let mut whole = true;
+        // Only who is asked for them itself, by a lookup, may answer in parts. To all else there is one answer, which is counted.
+        let may_come_in_parts = matches!(request.purpose, Purpose::Lookup { peer, .. } if peer == request.id);
         if let Message::Providers { part, parts, next, .. } = envelope.message
+            && may_come_in_parts
             && let Some(request) = self.requests.get(&envelope.correlation)
         {
             match request.parts.take(part, parts, next) {
@@ -313,12 +331,13 @@ impl<C: Crypto> LaneNode<C> {
 
     /// A reply that nobody waits for: perhaps to a request whose time was up.
     fn take_late(&mut self, now: Now, from: Addr, sender: PublicKey, envelope: &Envelope<'_>, out: &mut impl Outbox) {
+        self.forget_late(now);
         let is_it = |late: &Late| (late.correlation, late.to.key, late.to.addr) == (envelope.correlation, sender, from);
         let Some(late) = self.late.iter().position(is_it).and_then(|at| self.late.remove(at)) else {
             self.counters.replies_unexpected += 1;
             return;
         };
-        let rtt_ms = now.mono_ms.saturating_sub(late.sent_ms);
+        let rtt_ms = now.mono_ms.saturating_sub(late.sent_ms).min(LATE_ROUND_TRIP_MS_MAX);
         self.last_answer_ms = now.mono_ms;
         self.sealer.keep_cookie(now, &sender, envelope.cookie);
         // A relay took as long as somebody else did.
@@ -330,6 +349,12 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
+    /// Forgets those of whom no answer is expected any more.
+    fn forget_late(&mut self, now: Now) {
+        let is_over = |late: &mut Late| now.mono_ms.saturating_sub(late.sent_ms) > LATE_MS_MAX;
+        while self.late.pop_back_if(is_over).is_some() {}
+    }
+
     pub(super) fn on_request_timeout(&mut self, now: Now, correlation: u64, out: &mut impl Outbox) {
         let Some(request) = self.settle(correlation) else { return };
         if let (Purpose::Lookup { at, generation, peer, .. }, Some(next)) = (request.purpose, request.parts.gap()) {
@@ -337,12 +362,10 @@ impl<C: Crypto> LaneNode<C> {
             return;
         }
         self.counters.request_timeouts += 1;
+        self.forget_late(now);
         self.late.truncate(LATE_MAX - 1);
         self.late.push_front(Late { correlation, to: request.to, id: request.id, sent_ms: request.sent_ms });
-        if self.table.silent(&request.id) {
-            self.remember_lost(now, request.to, request.id);
-            self.tell_lanes(message_kind::SILENT, request.id.prefix_u64(), request.id.as_bytes(), out);
-        }
+        self.note_silence(now, &request, out);
         match request.purpose {
             Purpose::Lookup { at, generation, peer, stores } => {
                 self.on_lookup_timeout(now, at, generation, &peer, &request.id, stores, out);
@@ -365,6 +388,29 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
+    /// A peer did not answer. That says something about it only if it was asked where it is known to be: anybody can name it at an address
+    /// where nobody is. Whom to ask for somebody else was that one's choice, and says nothing at all; nor does a relay's silence, which
+    /// may be that of whom it asked.
+    fn note_silence(&mut self, now: Now, request: &Request, out: &mut impl Outbox) {
+        let known = self.table.get(&request.id).map(|peer| (peer.contact, peer.is_live()));
+        let Some((known, was_live)) = known.filter(|(known, _)| known.addr == request.to.addr) else { return };
+        let is_for_another = match request.purpose {
+            Purpose::Relay(_) => true,
+            Purpose::Lookup { peer, .. } => peer != request.id,
+            _ => false,
+        };
+        if is_for_another || !self.table.silent(&request.id) {
+            return;
+        }
+        if was_live {
+            self.lose(now, known, request.id, out);
+        } else {
+            // A spare goes at its first silence, which may be one datagram that was lost. Other lanes may have it as a member: that is
+            // not reason enough for them.
+            self.remember_lost(now, known, request.id);
+        }
+    }
+
     /// A peer answered: it deserves its place in the table, and the other lanes may hear of it.
     fn note_answer(&mut self, now: Now, id: NodeId, contact: Contact, rtt_ms: u64, out: &mut impl Outbox) {
         let placed = self.table.answered(now.mono_ms, id, contact, Some(rtt_ms));
@@ -373,14 +419,14 @@ impl<C: Crypto> LaneNode<C> {
             self.log_contact(&contact, out);
         }
         // News go to all; the owner's pings keep the others' tables fresh too.
-        if is_news || self.map.lane(&self.own, &id) == self.lane {
+        if is_news || self.looks_after(&id) {
             let mut payload = [0; 54];
             payload[..50].copy_from_slice(&contact.to_wire());
             payload[50..].copy_from_slice(&(rtt_ms as u32).to_le_bytes());
             self.tell_lanes(message_kind::CONTACT, id.prefix_u64(), &payload, out);
         }
         if let Placed::Replaced(Some(gone)) = placed {
-            self.remember_lost(now, gone, self.sealer.node_id(&gone.key));
+            self.lose(now, gone, self.sealer.node_id(&gone.key), out);
         }
         if let Placed::Spare(Some(oldest)) = placed {
             let oldest_id = self.sealer.node_id(&oldest.key);
@@ -403,27 +449,15 @@ impl<C: Crypto> LaneNode<C> {
 mod tests {
     use super::*;
     use crate::identity::Identity;
-    use crate::node::config::NodeConfig;
-    use crate::node::outbox::{Importance, Logged, MessageClass};
+    use crate::node::lone_lane::{Sent, T, contact, lane, lane_among, lane_of};
+    use crate::wire::message::kind;
     use alloc::collections::BTreeSet;
     use alloc::vec::Vec;
-    use tessera_contracts::prefix_map::{LaneIndex, PrefixMap, STRIPED_BITS_DEFAULT, Selector, Slot};
-
-    const T: Now = Now { mono_ms: 1_000_000, unix_ms: 1_800_000_000_000 };
 
     const LOOKUP: Purpose = Purpose::Lookup { at: 0, generation: 0, peer: NodeId::from_bytes([0; 32]), stores: false };
 
-    fn lane() -> LaneNode<Identity> {
-        lane_of(1)
-    }
-
-    fn lane_of(seed: u8) -> LaneNode<Identity> {
-        let map = PrefixMap::new(Selector::striped(STRIPED_BITS_DEFAULT).unwrap(), 1).unwrap();
-        LaneNode::new(NodeConfig::default(), Identity::from_seed(&[seed; 32]), map, LaneIndex(0), [seed; 32], T)
-    }
-
     fn known(lane: &mut LaneNode<Identity>, n: u8, rtt_ms: u64) -> NodeId {
-        let contact = Contact { key: Identity::from_seed(&[n; 32]).public_key(), addr: Addr::v4([10, 0, n, 1], 1) };
+        let contact = contact(n);
         lane.table.answered(T.mono_ms, contact.id(), contact, Some(rtt_ms));
         contact.id()
     }
@@ -457,22 +491,6 @@ mod tests {
         assert!(lane.timeout_ms(&stranger, &ping) >= TIMEOUT_MS_MAX, "a lookup has others to ask, and this has not");
     }
 
-    /// Datagrams that were sent.
-    #[derive(Default)]
-    struct Sent(Vec<Vec<u8>>);
-
-    impl Outbox for Sent {
-        fn send(&mut self, _: Addr, datagram: &[u8]) {
-            self.0.push(datagram.to_vec());
-        }
-        fn forward(&mut self, _: Slot, _: Addr, _: &[u8], _: u8) {}
-        fn message(&mut self, _: LaneIndex, _: MessageClass, _: u8, _: u64, _: &[u8]) {}
-        fn log(&mut self, _: u8, _: Slot, _: &[u8], _: Importance) -> Logged {
-            Logged::Safe
-        }
-        fn complete(&mut self, _: CommandId, _: Outcome) {}
-    }
-
     #[test]
     fn who_answers_late_is_known_as_far_off_and_given_the_time_it_needs() {
         let (mut near, mut far) = (lane_of(1), lane_of(2));
@@ -483,10 +501,10 @@ mod tests {
         let at = |ms: u64| Now { mono_ms: T.mono_ms + ms, unix_ms: T.unix_ms + ms };
         let mut out = Sent::default();
         assert!(near.request(T, contact, far.own, far.own.as_bytes(), &Message::Ping, LOOKUP, &mut out));
-        let mut asked = out.0.pop().unwrap();
+        let mut asked = out.0.pop().unwrap().1;
         let mut answers = Sent::default();
         far.on_datagram(at(100), here, &mut asked, 0, &mut answers);
-        let mut answer = answers.0.swap_remove(0);
+        let mut answer = answers.0.swap_remove(0).1;
         near.on_time(at(190), &mut out);
         assert_eq!((near.counters.request_timeouts, near.late.len()), (1, 1));
         let mut again = answer.clone();
@@ -499,15 +517,89 @@ mod tests {
         assert_eq!(near.counters.replies_unexpected + near.counters.refused_replay, 1);
     }
 
+    /// A lane has asked another one, and its time is up; then the answer that comes is handed to `judge`.
+    fn late_answer(
+        far: impl FnOnce(&mut LaneNode<Identity>),
+        judge: impl FnOnce(&mut LaneNode<Identity>, NodeId, Addr, &mut [u8]),
+    ) {
+        let (mut near, mut peer) = (lane_of(1), lane_of(2));
+        far(&mut peer);
+        let (here, there) = (Addr::v4([10, 0, 0, 1], 1), Addr::v4([10, 0, 9, 1], 1));
+        let contact = Contact { key: peer.own_key, addr: there };
+        let mut out = Sent::default();
+        assert!(near.request(T, contact, peer.own, peer.own.as_bytes(), &Message::Ping, Purpose::Verify, &mut out));
+        let mut answers = Sent::default();
+        peer.on_datagram(T, here, &mut out.0[0].1, 0, &mut answers);
+        near.on_time(after(700), &mut Sent::default());
+        assert_eq!(near.late.len(), 1);
+        judge(&mut near, peer.own, there, &mut answers.0[0].1);
+    }
+
+    fn after(ms: u64) -> Now {
+        Now { mono_ms: T.mono_ms + ms, unix_ms: T.unix_ms + ms }
+    }
+
+    #[test]
+    fn an_answer_that_took_very_long_makes_no_stranger_waited_for_for_long() {
+        for (ms, taken) in [(LATE_MS_MAX, true), (LATE_MS_MAX + 1, false)] {
+            late_answer(
+                |_| {},
+                |near, peer, there, answer| {
+                    (0..50).for_each(|_| near.round_trip.record(10));
+                    near.on_datagram(after(ms), there, answer, 0, &mut Sent::default());
+                    assert_eq!(near.table.get(&peer).is_some(), taken);
+                    assert_eq!((near.late.len(), near.counters.replies_unexpected), (0, u64::from(!taken)));
+                    (0..10).for_each(|_| near.round_trip.record(10));
+                    let timeout = near.timeout_ms(&contact(99).id(), &LOOKUP);
+                    assert!(timeout < 500, "{timeout} ms after ten answers");
+                },
+            );
+        }
+    }
+
+    #[test]
+    fn a_late_answer_of_who_serves_nobody_makes_it_no_contact() {
+        late_answer(
+            |far| far.config.client = true,
+            |near, peer, there, answer| {
+                near.on_datagram(after(800), there, answer, 0, &mut Sent::default());
+                assert!(near.table.get(&peer).is_none() && near.late.is_empty());
+            },
+        );
+    }
+
+    #[test]
+    fn a_late_answer_of_one_in_quarantine_makes_it_no_contact() {
+        late_answer(
+            |_| {},
+            |near, peer, there, answer| {
+                let key = near.late[0].to.key;
+                while !near.abuse.is_quarantined(after(60_000).mono_ms, &key) {
+                    near.abuse.offence(T.mono_ms, &key, crate::abuse::Offence::InvalidRecord);
+                }
+                near.on_datagram(after(800), there, answer, 0, &mut Sent::default());
+                assert!(near.table.get(&peer).is_none() && near.late.is_empty());
+            },
+        );
+    }
+
+    #[test]
+    fn a_late_answer_from_another_address_is_none() {
+        late_answer(
+            |_| {},
+            |near, peer, _, answer| {
+                near.on_datagram(after(800), Addr::v4([10, 0, 9, 2], 1), answer, 0, &mut Sent::default());
+                assert!(near.table.get(&peer).is_none());
+                assert_eq!((near.late.len(), near.counters.replies_unexpected), (1, 1));
+            },
+        );
+    }
+
     #[test]
     fn a_silent_member_that_gives_way_is_remembered_as_lost() {
         let mut lane = lane();
         let top = lane.own.as_bytes()[0] & 0x80;
-        let mut far = (0..=255).filter_map(|n: u8| {
-            let key = Identity::from_seed(&[n; 32]).public_key();
-            let contact = Contact { key, addr: Addr::v4([10, 0, n, 1], 1) };
-            (contact.id().as_bytes()[0] & 0x80 != top).then_some(contact)
-        });
+        let mut far = (0..=255).map(contact).filter(|contact| contact.id().as_bytes()[0] & 0x80 != top);
         let members: Vec<Contact> = far.by_ref().take(lane.table.k()).collect();
         let newcomer = far.next().unwrap();
         for contact in &members {
@@ -521,11 +613,69 @@ mod tests {
         assert_eq!(lane.lost.iter().map(|lost| lost.contact).collect::<Vec<_>>(), [members[3]]);
     }
 
+    /// Contacts of the other half of the space than `lane` is in, which share one bucket.
+    fn far_from(lane: &LaneNode<Identity>) -> impl Iterator<Item = Contact> + use<> {
+        let top = lane.own.as_bytes()[0] & 0x80;
+        (0..=255).map(contact).filter(move |contact| contact.id().as_bytes()[0] & 0x80 != top)
+    }
+
+    #[test]
+    fn a_spare_of_one_lane_that_was_silent_once_keeps_its_place_in_another() {
+        let (mut with_spare, mut with_member) = (lane_among(1, 0, 2), lane_among(1, 1, 2));
+        // The lane that has it as a spare looks after it, and so is the one the others believe.
+        let spare = far_from(&with_spare).find(|contact| with_spare.looks_after(&contact.id())).unwrap();
+        let members = far_from(&with_spare).filter(|contact| *contact != spare).take(with_spare.table.k());
+        for contact in members.chain([spare]) {
+            with_spare.table.answered(T.mono_ms, contact.id(), contact, Some(10));
+        }
+        with_member.table.answered(T.mono_ms, spare.id(), spare, Some(10));
+        assert!(with_spare.table.iter_spares().any(|peer| peer.id == spare.id()));
+        let mut out = Sent::default();
+        with_spare.verify(after(10_000), spare, spare.id(), &mut out);
+        with_spare.on_time(after(12_000), &mut out);
+        assert_eq!(with_spare.counters.request_timeouts, 1);
+        for (_, kind, payload) in out.1 {
+            with_member.on_message(after(12_000), kind, &payload, &mut Sent::default());
+        }
+        assert!(with_member.table.get(&spare.id()).is_some_and(|peer| peer.is_live()), "one datagram was lost");
+        assert!(with_spare.lost.iter().any(|lost| lost.contact == spare), "and here it is tried again");
+    }
+
+    #[test]
+    fn a_contact_is_silent_only_where_it_is_known_to_be() {
+        let mut lane = lane();
+        let known = contact(10);
+        lane.table.answered(T.mono_ms, known.id(), known, Some(10));
+        for (addr, silences) in [(Addr::v4([203, 0, 113, 9], 9), 0), (known.addr, 1)] {
+            lane.verify(T, Contact { addr, ..known }, known.id(), &mut Sent::default());
+            lane.on_time(after(2000 * (u64::from(silences) + 1)), &mut Sent::default());
+            assert_eq!(lane.counters.request_timeouts, u64::from(silences) + 1);
+            assert_eq!(lane.table.get(&known.id()).map(|peer| peer.silences), Some(silences));
+        }
+    }
+
+    #[test]
+    fn a_relay_is_not_silent_when_who_it_asked_is() {
+        let mut lane = lane();
+        let (relay, target) = (contact(10), contact(11));
+        lane.table.answered(T.mono_ms, relay.id(), relay, Some(10));
+        assert_eq!(lane.reserve(), Some(0));
+        let relayed = Message::Relay { to: target, kind: kind::FIND_NODE, payload: &[0; 33] };
+        for (purpose, silences) in [
+            (Purpose::Lookup { at: 0, generation: 0, peer: target.id(), stores: false }, 0),
+            (Purpose::Lookup { at: 0, generation: 0, peer: relay.id(), stores: false }, 1),
+        ] {
+            assert!(lane.request(T, relay, relay.id(), &[0; 32], &relayed, purpose, &mut Sent::default()));
+            lane.on_time(after(2000 * (u64::from(silences) + 1)), &mut Sent::default());
+            assert_eq!(lane.table.get(&relay.id()).map(|peer| peer.silences), Some(silences));
+        }
+    }
+
     #[test]
     fn only_so_many_late_ones_are_remembered() {
         let mut near = lane_of(1);
         for n in 0..LATE_MAX as u8 + 9 {
-            let contact = Contact { key: Identity::from_seed(&[n; 32]).public_key(), addr: Addr::v4([10, 1, n, 1], 1) };
+            let contact = contact(n);
             near.request(T, contact, contact.id(), &[0; 32], &Message::Ping, Purpose::Verify, &mut Sent::default());
         }
         near.on_time(Now { mono_ms: T.mono_ms + 2000, ..T }, &mut Sent::default());

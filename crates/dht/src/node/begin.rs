@@ -1,17 +1,21 @@
 //! Commands that become operations: checked, and begun.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
 use tessera_contracts::point::{ContentId, Point as _};
 
 use super::LaneNode;
-use super::command::{Answer, CommandId, Privacy};
+use super::command::{Answer, CommandId, Privacy, Written};
 use super::operation::Task;
 use super::outbox::Outbox;
 use crate::identity::Crypto;
 use crate::lookup::{Goal, PROVIDERS_FOUND_MAX};
 use crate::record::RecordView;
+use crate::store::NotKept;
+use crate::store::records::judge_versions;
 use crate::time::Now;
+use crate::wire::message::ErrorCode;
 
 impl<C: Crypto> LaneNode<C> {
     pub(super) fn command_find_node(
@@ -60,6 +64,9 @@ impl<C: Crypto> LaneNode<C> {
         if !self.owns(&id) {
             return Some(Answer::WrongLane);
         }
+        if let Some(code) = self.refused_here(now, &id, &view) {
+            return Some(Answer::Written(Written { refused: vec![(code, 1)], ..Written::default() }));
+        }
         if keep_alive && let Err(answer) = self.keep_alive(now, &id, &record, out) {
             return Some(answer);
         }
@@ -71,6 +78,23 @@ impl<C: Crypto> LaneNode<C> {
             return Some(Answer::NoRoom); // Nobody else will have it either.
         }
         self.begin_put(now, Some(command), &id, record, out)
+    }
+
+    /// What this lane itself knows against a version that is to be written. Where the node is alone, nobody else would object; and where it
+    /// is not, what it keeps alive must not give way to what all others will refuse.
+    fn refused_here(&self, now: Now, id: &ContentId, record: &RecordView<'_>) -> Option<ErrorCode> {
+        let sequence = record.mutable?.sequence;
+        let is_stale = self.sequences.peek(id.as_bytes()).is_some_and(|seen| sequence < *seen);
+        let held = self.records.peek(id).filter(|kept| kept.expires_secs > now.unix_secs()).map(|kept| kept.bytes);
+        let alive = self.kept_alive.get(id).map(|kept| &kept.record[..]);
+        let known = held.into_iter().chain(alive).filter_map(|bytes| RecordView::read(bytes).ok());
+        let known = known.filter(|known| known.check_times(now.unix_secs()).is_ok());
+        let refused = known.map(|known| judge_versions(&known, record)).find_map(Result::err);
+        match refused {
+            Some(NotKept::Equivocation) => Some(ErrorCode::Equivocation),
+            Some(NotKept::Stale { .. }) => Some(ErrorCode::StaleSequence),
+            _ => is_stale.then_some(ErrorCode::StaleSequence),
+        }
     }
 
     pub(super) fn begin_put(

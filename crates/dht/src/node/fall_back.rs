@@ -1,12 +1,13 @@
-//! Whom a lookup asks when those it began with are silent: the next of our own table; and if it knows nobody alive, contacts of
-//! before the last start and the configured seeds. If it would end without what it looks for: those who fell silent lately.
+//! Whom a lookup asks when those it began with are silent: the next of our own table; and if it knows nobody alive, those
+//! who were alive last, contacts of before the last start and the configured seeds. If it would end without what it looks for: those who fell silent lately.
 
 use alloc::vec::Vec;
 
-use tessera_contracts::point::{ContentId, Point as _};
+use tessera_contracts::point::{ContentId, Distance, NodeId, Point as _};
 
 use super::LaneNode;
 use super::operation::{Operation, Phase, Task};
+use crate::contact::Contact;
 use crate::identity::Crypto;
 use crate::time::Now;
 
@@ -69,30 +70,157 @@ impl<C: Crypto> LaneNode<C> {
         let target = ContentId::from_bytes(*lookup.target());
         let lost = lost.iter().filter(|lost| lost.is_fresh()).map(|lost| (lost.id, lost.contact));
         let spares = table.iter_spares().map(|peer| (peer.id, peer.contact));
-        let mut nearest: Vec<_> = lost
+        let unasked = lost
             .chain(spares)
-            .filter(|(id, contact)| !lookup.knows(id) && !abuse.is_quarantined(now.mono_ms, &contact.key))
-            .map(|(id, contact)| (id.distance_to(&target), id, contact))
-            .collect();
-        nearest.sort_unstable_by_key(|(distance, ..)| *distance);
-        nearest.truncate(LOST_PER_ROUND);
-        for (_, id, contact) in &nearest {
+            .filter(|(id, contact)| !lookup.knows(id) && !abuse.is_quarantined(now.mono_ms, &contact.key));
+        let mut nearest: [Option<(Distance, NodeId, Contact)>; LOST_PER_ROUND] = [None; LOST_PER_ROUND];
+        for (id, contact) in unasked {
+            // Each takes the place of the first that is farther, which goes on to the next.
+            let mut moving = Some((id.distance_to(&target), id, contact));
+            for place in &mut nearest {
+                let is_nearer = |(distance, ..): &(Distance, NodeId, Contact)| {
+                    place.as_ref().is_none_or(|(farther, ..)| distance < farther)
+                };
+                if moving.as_ref().is_some_and(is_nearer) {
+                    core::mem::swap(place, &mut moving);
+                }
+            }
+        }
+        for (_, id, contact) in nearest.iter().flatten() {
             lookup.offer(*id, *contact, None);
         }
-        !nearest.is_empty()
+        nearest[0].is_some()
     }
 
-    /// Gives a lookup those of the remembered contacts and seeds who are nearest to its target.
+    /// Whoever was asked only because it may be back, and is not, is not asked twice: somebody waits for the answer that there is nothing.
+    pub(super) fn give_up_lost(&mut self, at: u16, peer: &NodeId) {
+        let Operation { lookup, lost_offered: (rounds, _), .. } = &mut *self.operations[usize::from(at)];
+        if *rounds > 0 && self.lost.iter().any(|lost| lost.id == *peer) {
+            lookup.give_up(peer);
+        }
+    }
+
+    /// Gives a lookup those nearest to its target of whom are not in the table: the lost, who were there last; if they are few,
+    /// remembered contacts and seeds.
     pub(super) fn offer_remembered(&mut self, now: Now, at: u16) {
-        let Self { operations, remembered, seeds, sealer, abuse, .. } = self;
+        let Self { operations, remembered, seeds, lost, sealer, abuse, .. } = self;
         let lookup = &mut operations[usize::from(at)].lookup;
         let target = ContentId::from_bytes(*lookup.target());
-        let usable =
-            remembered.iter().chain(seeds.iter()).filter(|contact| !abuse.is_quarantined(now.mono_ms, &contact.key));
-        let mut usable: Vec<_> = usable.map(|contact| (sealer.node_id(&contact.key), *contact)).collect();
-        usable.sort_unstable_by_key(|(id, _)| id.distance_to(&target));
-        for (id, contact) in usable.into_iter().take(REMEMBERED_PER_LOOKUP) {
+        let lost = lost.iter().map(|lost| (false, lost.id, lost.contact));
+        let remembered = remembered.iter().chain(seeds.iter());
+        let remembered = remembered.map(|contact| (true, sealer.node_id(&contact.key), *contact));
+        let usable = lost.chain(remembered).filter(|(_, _, contact)| !abuse.is_quarantined(now.mono_ms, &contact.key));
+        let mut usable: Vec<_> = usable.collect();
+        usable.sort_unstable_by_key(|(is_older, id, _)| (*is_older, id.distance_to(&target)));
+        for (_, id, contact) in usable.into_iter().take(REMEMBERED_PER_LOOKUP) {
             lookup.offer(id, contact, None);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lookup::{Goal, Standing};
+    use crate::node::command::Privacy;
+    use crate::node::lone_lane::{Sent, T, contact, lane};
+
+    #[test]
+    fn a_lookup_without_a_result_asks_the_nearest_lost_and_spares_and_more_while_they_answer() {
+        let mut lane = lane();
+        let is_far = |n: &u8| (contact(*n).id().as_bytes()[0] ^ lane.own.as_bytes()[0]) & 0x80 != 0;
+        let far: Vec<_> = (0..=255).filter(is_far).map(contact).collect();
+        let (live, rest) = far.split_at(lane.table.k());
+        let (spares, lost) = (&rest[..6], &rest[6..12]);
+        for contact in live.iter().chain(spares) {
+            lane.table.answered(T.mono_ms, contact.id(), *contact, Some(10));
+        }
+        for contact in lost {
+            lane.remember_lost(T, *contact, contact.id());
+        }
+        assert_eq!((lane.table.live_len(), lane.table.len()), (live.len(), live.len() + spares.len()));
+        let target = [0x77; 32];
+        let task = Task::Get { mutable: false };
+        assert!(lane.begin(T, task, None, target, Goal::Immutable, Privacy::None, &mut Sent::default()).is_none());
+        let mut nearest = rest[..12].to_vec();
+        nearest.sort_by_key(|contact| contact.id().distance_to(&ContentId::from_bytes(target)));
+        let known = |lane: &LaneNode<_>| {
+            nearest.iter().map(|contact| lane.operations[0].lookup.knows(&contact.id())).collect::<Vec<_>>()
+        };
+        assert_eq!(known(&lane), [false; 12]);
+        assert!(lane.offer_lost(T, 0));
+        assert_eq!(known(&lane)[..5], [true, true, true, true, false]);
+        assert!(!lane.offer_lost(T, 0), "nobody has answered since");
+        let lookup = &mut lane.operations[0].lookup;
+        let asked = lookup.candidates().iter().find(|candidate| candidate.standing == Standing::Asked).unwrap().id;
+        assert!(lookup.answered(T.mono_ms, &asked, [1; 16], core::iter::empty()));
+        assert!(lane.offer_lost(T, 0));
+        assert_eq!(known(&lane)[..9], [true, true, true, true, true, true, true, true, false]);
+    }
+
+    /// A lane that knows twenty contacts, all alive and none a spare, and lost thirty.
+    fn with_lost() -> LaneNode<crate::identity::Identity> {
+        let mut lane = lane();
+        for contact in (100..120).map(contact) {
+            lane.table.answered(T.mono_ms, contact.id(), contact, Some(10));
+        }
+        for contact in (200..230).map(contact) {
+            lane.remember_lost(T, contact, contact.id());
+        }
+        lane
+    }
+
+    fn known(lane: &LaneNode<crate::identity::Identity>) -> usize {
+        (200..230).filter(|n| lane.operations[0].lookup.knows(&contact(*n).id())).count()
+    }
+
+    #[test]
+    fn only_what_somebody_waits_to_find_asks_the_lost() {
+        for (task, goal, asks) in [
+            (Task::Get { mutable: false }, Goal::Immutable, true),
+            (Task::FindProviders, Goal::Providers { limit: 1 }, true),
+            (Task::FindNode, Goal::Nodes, false),
+            (Task::Put, Goal::Nodes, false),
+            (Task::Join, Goal::Nodes, false),
+            (Task::Upkeep, Goal::Nodes, false),
+        ] {
+            let mut lane = with_lost();
+            lane.begin(T, task, None, [0x77; 32], goal, Privacy::None, &mut Sent::default());
+            assert_eq!(
+                (lane.offer_lost(T, 0), known(&lane)),
+                (asks, if asks { LOST_PER_ROUND } else { 0 }),
+                "{task:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_lost_are_asked_in_four_rounds_at_most_however_many_answer() {
+        let mut lane = with_lost();
+        let task = Task::Get { mutable: false };
+        lane.begin(T, task, None, [0x77; 32], Goal::Immutable, Privacy::None, &mut Sent::default());
+        for round in 1..=LOST_ROUNDS_MAX + 2 {
+            assert_eq!(lane.offer_lost(T, 0), round <= LOST_ROUNDS_MAX, "round {round}");
+            let lookup = &mut lane.operations[0].lookup;
+            let asked = lookup.candidates().iter().find(|candidate| candidate.standing == Standing::Asked);
+            let asked =
+                asked.map(|candidate| candidate.id).or_else(|| lookup.next(T.mono_ms, |_| true).map(|ask| ask.id));
+            assert!(lookup.answered(T.mono_ms, &asked.unwrap(), [1; 16], core::iter::empty()));
+        }
+        assert_eq!(known(&lane), LOST_PER_ROUND * usize::from(LOST_ROUNDS_MAX));
+    }
+
+    #[test]
+    fn a_lost_contact_in_quarantine_is_not_asked() {
+        let mut lane = with_lost();
+        for key in (200..230).map(|n| contact(n).key) {
+            while !lane.abuse.is_quarantined(T.mono_ms, &key) {
+                lane.abuse.offence(T.mono_ms, &key, crate::abuse::Offence::InvalidRecord);
+            }
+        }
+        let task = Task::Get { mutable: false };
+        lane.begin(T, task, None, [0x77; 32], Goal::Immutable, Privacy::None, &mut Sent::default());
+        lane.offer_lost(T, 0);
+        assert_eq!(known(&lane), 0);
     }
 }

@@ -239,13 +239,17 @@ impl<C: Crypto> LaneNode<C> {
                 return Ok((id, self.last_logged()));
             }
             Ok(Keeping::Changed) => {}
-            // Only a second value that the owner really signed is an equivocation.
+            // Only a second value that the owner really signed is an equivocation, and only the owner is to blame for it: whoever
+            // else brings one holds it in good faith, as both sides of a network that fell apart do.
             Err(NotKept::Equivocation) => {
                 let signed =
                     view.check_under_own_id(self.sealer.crypto(), self.sealer.network(), now.unix_secs()).is_ok();
-                let offence = if signed { Offence::Equivocation } else { Offence::InvalidRecord };
-                self.counters.records_invalid += u64::from(!signed);
-                self.offence(now, &asker.key, offence, out);
+                if !signed {
+                    self.counters.records_invalid += 1;
+                    self.offence(now, &asker.key, Offence::InvalidRecord, out);
+                } else if view.mutable.is_some_and(|mutable| mutable.owner == asker.key) {
+                    self.offence(now, &asker.key, Offence::Equivocation, out);
+                }
                 return Err(if signed { ErrorCode::Equivocation } else { ErrorCode::Invalid });
             }
             Err(NotKept::Stale { .. }) => return Err(ErrorCode::StaleSequence),

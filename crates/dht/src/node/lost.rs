@@ -1,10 +1,13 @@
 //! Contacts that fell silent. The silence may have been the network's: a partition must be able to heal, and who forgets everybody on
 //! the other side never hears of them again.
+//!
+//! All lanes of a node remember whom one of them lost: each has lookups that may ask them, and records to give on when they come back. Only the
+//! lane that looks after a contact tries it again. Lanes hear of each other's losses by messages that may be lost, come late or twice.
 
 use tessera_contracts::point::{NodeId, Point as _};
 
 use super::LaneNode;
-use super::outbox::Outbox;
+use super::outbox::{MessageClass, Outbox, message_kind};
 use crate::contact::Contact;
 use crate::identity::Crypto;
 use crate::time::Now;
@@ -12,10 +15,12 @@ use crate::time::Now;
 /// Contacts that fell silent and are tried again.
 pub(super) const LOST_MAX: usize = 256;
 
-/// Pause before a lost contact is tried: doubled after each try, up to the most; given up after so many tries.
+/// Pause before a lost contact is tried: doubled after each try, up to the most; given up after so many tries, but for so many of our
+/// neighbours: a split may last for days, and it takes few to find all the others again.
 const LOST_PAUSE_MS_MIN: u64 = 15_000;
 const LOST_PAUSE_MS_MAX: u64 = 10 * 60 * 1000;
 const LOST_TRIES_MAX: u8 = 12;
+const LOST_KEPT: usize = 16;
 
 /// If a quarter of the table comes back within this time, a split has healed.
 const HEALING_MS: u64 = 60_000;
@@ -32,8 +37,13 @@ const LOST_PER_TICK: usize = 8;
 /// After so many tries a contact has been lost for about ten minutes.
 const LOST_LATELY_TRIES: u8 = 5;
 
-/// So many lost contacts that come back mean that it was the network that was silent: look around again.
+/// So many lost contacts that come back mean that it was the network that was silent: look around again, and try the other lost at once.
+/// The latter not twice within this time: whoever comes and goes on purpose would have us ask those who are gone without end.
 const REGAINED_TO_REJOIN: usize = 3;
+const HURRIED_AGAIN_MS: u64 = 10 * 60 * 1000;
+
+/// Whoever answered within this time is there, whatever another lane said before: what it said came late.
+const JUST_ANSWERED_MS: u64 = 2000;
 
 /// A contact that lost its place by silence.
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +71,8 @@ pub(super) struct Healing {
     since_ms: u64,
     /// When records were last given on because of it.
     regiven_ms: Option<u64>,
+    /// When all lost contacts were last tried because of it.
+    hurried_ms: Option<u64>,
 }
 
 impl Healing {
@@ -77,16 +89,65 @@ impl Healing {
         }
         is_much && is_first
     }
+
+    /// Whether all lost contacts may be tried at once, as they may now and then.
+    fn may_hurry(&mut self, now: Now) -> bool {
+        let may = self.hurried_ms.is_none_or(|at_ms| now.mono_ms.saturating_sub(at_ms) >= HURRIED_AGAIN_MS);
+        if may {
+            self.hurried_ms = Some(now.mono_ms);
+        }
+        may
+    }
 }
 
 impl<C: Crypto> LaneNode<C> {
-    /// Remembers a contact that lost its place.
+    /// A contact has lost its place by silence. The lane that looks after it tells the others, who drop it too; any other tells that one,
+    /// which sees for itself.
+    pub(super) fn lose(&mut self, now: Now, contact: Contact, id: NodeId, out: &mut impl Outbox) {
+        self.remember_lost(now, contact, id);
+        let payload = contact.to_wire();
+        if self.looks_after(&id) {
+            self.tell_lanes(message_kind::SILENT, id.prefix_u64(), &payload, out);
+        } else {
+            let owner = self.map.lane(&self.own, &id);
+            out.message(owner, MessageClass::Hint, message_kind::SILENT, id.prefix_u64(), &payload);
+        }
+    }
+
+    /// Another lane has lost a contact.
+    pub(super) fn hear_of_silence(&mut self, now: Now, contact: Contact, id: NodeId, out: &mut impl Outbox) {
+        if let Some(peer) = self.table.get(&id) {
+            let is_back = now.mono_ms.saturating_sub(peer.answered_ms) < JUST_ANSWERED_MS;
+            if is_back || peer.contact.addr != contact.addr {
+                return;
+            }
+            if self.looks_after(&id) {
+                self.verify(now, contact, id, out);
+                return;
+            }
+            self.table.expel(&id);
+        }
+        self.remember_lost(now, contact, id);
+    }
+
+    /// Whether this is the lane that pings a contact, and tries it again when it is lost.
+    pub(super) fn looks_after(&self, id: &NodeId) -> bool {
+        self.map.lane(&self.own, id) == self.lane
+    }
+
+    /// Remembers a contact that lost its place. If there are too many, the one that was tried most often is forgotten; of several, the
+    /// farthest. Those who are tried for ever stay: else whoever makes us meet and lose many would have us forget them.
     pub(super) fn remember_lost(&mut self, now: Now, contact: Contact, id: NodeId) {
-        if self.lost.iter().any(|lost| lost.id == id) {
+        if let Some(known) = self.lost.iter_mut().find(|lost| lost.id == id) {
+            known.contact = contact;
             return;
         }
         if self.lost.len() == LOST_MAX {
-            self.lost.pop_front();
+            let hope = |lost: &Lost| (lost.tries, self.own.distance_to(&lost.id));
+            let may_go = |lost: &Lost| lost.tries < LOST_TRIES_MAX || !self.is_kept(lost);
+            let all = self.lost.iter().enumerate().filter(|(_, lost)| may_go(lost));
+            let least = all.max_by_key(|(_, lost)| hope(lost)).map(|(at, _)| at);
+            least.and_then(|at| self.lost.remove(at));
         }
         self.lost.push_back(Lost { contact, id, next_ms: now.mono_ms + LOST_PAUSE_MS_MIN, tries: 0 });
     }
@@ -95,7 +156,14 @@ impl<C: Crypto> LaneNode<C> {
     pub(super) fn try_lost(&mut self, now: Now, out: &mut impl Outbox) {
         let Self { lost, table, join, healing, own, .. } = self;
         let before = lost.len();
-        lost.retain(|lost| table.get(&lost.id).is_none());
+        lost.retain(|lost| {
+            let back = table.get(&lost.id);
+            // Lookups begin with members only: one whose place was taken meanwhile would not be asked whom it knows.
+            if back.is_some_and(|peer| !peer.is_live()) {
+                join.ask_first = Some(lost.contact);
+            }
+            back.is_none()
+        });
         let came_back = before - lost.len();
         healing.regained += came_back;
         if healing.is_done(now, came_back, table.live_len()) {
@@ -104,10 +172,11 @@ impl<C: Crypto> LaneNode<C> {
         if healing.regained >= REGAINED_TO_REJOIN && !join.is_busy() {
             healing.regained = 0;
             // It was the network that was silent: the others will be back as well. Our neighbours first, whom others will ask us for.
-            lost.make_contiguous().sort_unstable_by_key(|lost| own.distance_to(&lost.id));
-            for lost in lost.iter_mut() {
-                lost.next_ms = lost.next_ms.min(now.mono_ms);
-                lost.tries = lost.tries.saturating_sub(1);
+            if healing.may_hurry(now) {
+                lost.make_contiguous().sort_unstable_by_key(|lost| own.distance_to(&lost.id));
+                for lost in lost.iter_mut() {
+                    lost.next_ms = lost.next_ms.min(now.mono_ms);
+                }
             }
             self.look_around(now, out);
         }
@@ -118,14 +187,338 @@ impl<C: Crypto> LaneNode<C> {
                 self.lost.push_back(lost);
                 continue;
             }
-            tried += 1;
-            lost.tries += 1;
-            if lost.tries < LOST_TRIES_MAX {
+            lost.tries = (lost.tries + 1).min(LOST_TRIES_MAX);
+            if lost.tries < LOST_TRIES_MAX || self.is_kept(&lost) {
                 let pause_ms = (LOST_PAUSE_MS_MIN << lost.tries).min(LOST_PAUSE_MS_MAX);
                 lost.next_ms = now.mono_ms + self.rng.jittered_ms(pause_ms);
                 self.lost.push_back(lost);
             }
-            self.verify(now, lost.contact, lost.id, out);
+            if self.looks_after(&lost.id) {
+                tried += 1;
+                self.verify(now, lost.contact, lost.id, out);
+            }
         }
+    }
+
+    /// Whether a contact is tried for ever: it is one of the nearest of those who have been tried in vain.
+    fn is_kept(&self, lost: &Lost) -> bool {
+        let distance = self.own.distance_to(&lost.id);
+        let in_vain = self.lost.iter().filter(|other| other.tries == LOST_TRIES_MAX);
+        in_vain.filter(|other| self.own.distance_to(&other.id) < distance).count() < LOST_KEPT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::addr::Addr;
+    use crate::identity::Identity;
+    use crate::node::lone_lane::{Sent, T, contact, lane, lane_among};
+    use alloc::collections::BTreeSet;
+    use alloc::vec;
+    use alloc::vec::Vec;
+    use tessera_contracts::prefix_map::{PrefixMap, STRIPED_BITS_DEFAULT, Selector};
+
+    fn after(ms: u64) -> Now {
+        Now { mono_ms: T.mono_ms + ms, unix_ms: T.unix_ms + ms }
+    }
+
+    #[test]
+    fn a_quarter_of_the_table_back_within_a_minute_is_a_split_that_healed_and_counts_once_in_ten_minutes() {
+        let mut healing = Healing::default();
+        assert!(!healing.is_done(after(0), 2, 4), "two of four are still few");
+        assert!(!healing.is_done(after(1000), 1, 13), "three of thirteen are less than a quarter");
+        assert!(!healing.is_done(after(61_000), 1, 13), "and those of a minute ago no longer count");
+        assert!(healing.is_done(after(62_000), 3, 13));
+        assert!(!healing.is_done(after(63_000), 13, 13), "the same split");
+        assert!(!healing.is_done(after(62_000 + REGIVEN_AGAIN_MS - 1), 13, 13));
+        assert!(healing.is_done(after(62_000 + REGIVEN_AGAIN_MS), 13, 13));
+    }
+
+    #[test]
+    fn when_three_come_back_the_other_lost_are_tried_at_once_our_neighbours_first() {
+        let mut lane = lane();
+        let all: Vec<Contact> = (10..40).map(contact).collect();
+        for contact in &all {
+            lane.remember_lost(T, *contact, contact.id());
+        }
+        let tried = |lane: &mut LaneNode<_>, ms| {
+            let mut out = Sent::default();
+            lane.try_lost(after(ms), &mut out);
+            out.0.into_iter().map(|(to, _)| to).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(tried(&mut lane, 1000), BTreeSet::new(), "none is due");
+        let (back, away) = all.split_at(3);
+        for contact in back {
+            lane.table.answered(T.mono_ms, contact.id(), *contact, Some(10));
+        }
+        let mut nearest = away.to_vec();
+        nearest.sort_by_key(|contact| lane.own.distance_to(&contact.id()));
+        let addrs = |contacts: &[Contact]| contacts.iter().map(|contact| contact.addr).collect::<BTreeSet<_>>();
+        // Those who are back are asked who is near us.
+        let first = tried(&mut lane, 2000);
+        assert_eq!(&first - &addrs(back), addrs(&nearest[..LOST_PER_TICK]));
+        assert_eq!(tried(&mut lane, 3000), addrs(&nearest[LOST_PER_TICK..2 * LOST_PER_TICK]));
+        assert_eq!(lane.lost.len(), away.len(), "and are tried again later");
+    }
+
+    /// Somebody else than any [`contact`].
+    fn somebody(n: u16) -> Contact {
+        let [low, high] = n.to_le_bytes();
+        let mut seed = [0x5a; 32];
+        seed[..2].copy_from_slice(&[low, high]);
+        Contact { key: Identity::from_seed(&seed).public_key(), addr: Addr::v4([10, 1 + high, low, 1], 1) }
+    }
+
+    fn nearest_first(lane: &LaneNode<Identity>, contacts: &[Contact]) -> Vec<Contact> {
+        let mut sorted = contacts.to_vec();
+        sorted.sort_by_key(|contact| lane.own.distance_to(&contact.id()));
+        sorted
+    }
+
+    fn is_lost(lane: &LaneNode<Identity>, contact: &Contact) -> bool {
+        lane.lost.iter().any(|lost| lost.contact == *contact)
+    }
+
+    #[test]
+    fn three_who_come_and_go_do_not_have_those_asked_who_are_gone_more_than_twice_as_often() {
+        let asked = |come_and_go: bool| {
+            let mut lane = lane();
+            let gone = contact(200);
+            let others: Vec<Contact> = (10..13).map(contact).collect();
+            lane.remember_lost(T, gone, gone.id());
+            let mut asked = 0;
+            for second in 0..7200 {
+                let now = after(second * 1000);
+                for other in others.iter().filter(|_| come_and_go) {
+                    match second % 10 {
+                        0 => {
+                            lane.table.expel(&other.id());
+                            lane.remember_lost(now, *other, other.id());
+                        }
+                        5 => drop(lane.table.answered(now.mono_ms, other.id(), *other, Some(10))),
+                        _ => {}
+                    }
+                }
+                let mut out = Sent::default();
+                lane.on_time(now, &mut out);
+                lane.try_lost(now, &mut out);
+                asked += out.0.iter().filter(|(to, _)| *to == gone.addr).count();
+            }
+            asked
+        };
+        let (quietly, harried) = (asked(false), asked(true));
+        assert!((12..24).contains(&quietly), "{quietly} times in two hours");
+        assert!(harried <= 2 * quietly, "{harried} times instead of {quietly}");
+    }
+
+    #[test]
+    fn of_too_many_lost_those_tried_most_go_first_and_then_the_farthest() {
+        let mut lane = lane();
+        let all: Vec<Contact> = (0..LOST_MAX as u16).map(somebody).collect();
+        for contact in &all {
+            lane.remember_lost(T, *contact, contact.id());
+        }
+        lane.try_lost(after(LOST_PAUSE_MS_MIN), &mut Sent::default());
+        let (tried, rest) = all.split_at(LOST_PER_TICK);
+        for n in 0..LOST_PER_TICK as u16 {
+            let new = somebody(1000 + n);
+            lane.remember_lost(after(LOST_PAUSE_MS_MIN), new, new.id());
+        }
+        assert!(
+            tried.iter().all(|contact| !is_lost(&lane, contact)) && rest.iter().all(|contact| is_lost(&lane, contact))
+        );
+        let mut waiting: Vec<Contact> = lane.lost.iter().map(|lost| lost.contact).collect();
+        waiting = nearest_first(&lane, &waiting);
+        let new = somebody(2000);
+        lane.remember_lost(after(LOST_PAUSE_MS_MIN), new, new.id());
+        let (farthest, others) = waiting.split_last().unwrap();
+        assert!(!is_lost(&lane, farthest) && others.iter().all(|contact| is_lost(&lane, contact)));
+        assert_eq!(lane.lost.len(), LOST_MAX);
+    }
+
+    #[test]
+    fn whoever_is_lost_again_is_remembered_once_and_where_it_was_last() {
+        let mut lane = lane();
+        let before = contact(10);
+        let moved = Contact { addr: Addr::v4([10, 0, 99, 1], 1), ..before };
+        lane.remember_lost(T, before, before.id());
+        lane.remember_lost(after(1000), moved, moved.id());
+        assert_eq!(lane.lost.iter().map(|lost| lost.contact).collect::<Vec<_>>(), [moved]);
+    }
+
+    #[test]
+    fn a_lost_contact_counts_as_lost_lately_for_five_tries() {
+        let mut lane = lane();
+        let gone = contact(10);
+        lane.remember_lost(T, gone, gone.id());
+        for tries in 0..8_u8 {
+            assert_eq!(lane.lost[0].is_fresh(), tries <= LOST_LATELY_TRIES, "{tries} tries");
+            lane.try_lost(after((u64::from(tries) + 1) * 2 * LOST_PAUSE_MS_MAX), &mut Sent::default());
+        }
+    }
+
+    #[test]
+    fn of_those_tried_in_vain_our_sixteen_nearest_are_tried_for_ever() {
+        let mut lane = lane();
+        let all: Vec<Contact> = (0..40).map(somebody).collect();
+        for contact in &all {
+            lane.remember_lost(T, *contact, contact.id());
+        }
+        let asked_in = |lane: &mut LaneNode<Identity>, hours: core::ops::Range<u64>| {
+            let mut out = Sent::default();
+            for second in (hours.start * 3600..hours.end * 3600).step_by(10) {
+                lane.on_time(after(second * 1000), &mut out);
+                lane.try_lost(after(second * 1000), &mut out);
+            }
+            out.0.into_iter().map(|(to, _)| to).collect::<Vec<_>>()
+        };
+        asked_in(&mut lane, 0..24);
+        let kept = &nearest_first(&lane, &all)[..LOST_KEPT];
+        let asked = asked_in(&mut lane, 24..25);
+        for contact in &all {
+            let times = asked.iter().filter(|to| **to == contact.addr).count();
+            let expected = if kept.contains(contact) { 4..=8 } else { 0..=0 };
+            assert!(expected.contains(&times), "{times} times in an hour, every ten minutes for those kept");
+        }
+    }
+
+    /// One of two lanes.
+    fn one_of_two() -> LaneNode<Identity> {
+        let mut lane = lane();
+        lane.on_map(PrefixMap::new(Selector::striped(STRIPED_BITS_DEFAULT).unwrap(), 2).unwrap());
+        lane
+    }
+
+    #[test]
+    fn a_lane_tries_those_it_looks_after_and_only_remembers_the_others() {
+        let mut lane = one_of_two();
+        let all: Vec<Contact> = (0..40).map(somebody).collect();
+        for contact in &all {
+            lane.remember_lost(T, *contact, contact.id());
+        }
+        let mut out = Sent::default();
+        for second in 16..30 {
+            lane.try_lost(after(second * 1000), &mut out);
+        }
+        let asked: BTreeSet<_> = out.0.into_iter().map(|(to, _)| to).collect();
+        let looked_after = all.iter().filter(|contact| lane.looks_after(&contact.id())).map(|contact| contact.addr);
+        assert_eq!(asked, looked_after.collect());
+        assert!((1..40).contains(&asked.len()) && lane.lost.len() == 40);
+    }
+
+    #[test]
+    fn what_another_lane_lost_is_dropped_or_asked_by_whose_it_is_unless_it_answered_since_or_moved() {
+        // Whether it is dropped, remembered and asked: the last moment at which it is believed to be there, and the first at which it is not.
+        let heard = |looked_after: bool, ms: u64, addr: Option<Addr>| {
+            let mut lane = one_of_two();
+            let known = (0..).map(somebody).find(|contact| lane.looks_after(&contact.id()) == looked_after).unwrap();
+            lane.table.answered(T.mono_ms, known.id(), known, Some(10));
+            let said = Contact { addr: addr.unwrap_or(known.addr), ..known };
+            let mut out = Sent::default();
+            for _ in 0..2 {
+                lane.hear_of_silence(after(ms), said, known.id(), &mut out);
+            }
+            (lane.table.get(&known.id()).is_none(), lane.lost.len(), out.0.len())
+        };
+        assert_eq!(heard(false, JUST_ANSWERED_MS - 1, None), (false, 0, 0));
+        assert_eq!(heard(false, JUST_ANSWERED_MS, None), (true, 1, 0));
+        assert_eq!(heard(false, JUST_ANSWERED_MS, Some(Addr::v4([10, 9, 9, 9], 1))), (false, 0, 0));
+        assert_eq!(
+            heard(true, JUST_ANSWERED_MS, None),
+            (false, 0, 1),
+            "asked once, and its own answer or silence counts"
+        );
+    }
+
+    #[test]
+    fn the_lane_that_looks_after_a_contact_tells_all_that_it_lost_it_and_any_other_tells_that_one() {
+        let gone = contact(10);
+        let told = |at: u8| {
+            let (mut lane, mut out) = (lane_among(1, at, 3), Sent::default());
+            lane.lose(T, gone, gone.id(), &mut out);
+            assert!(is_lost(&lane, &gone));
+            let told = out.1.into_iter().map(|(to, kind, payload)| {
+                assert_eq!((kind, &payload[..]), (message_kind::SILENT, &gone.to_wire()[..]));
+                to.0
+            });
+            (lane.looks_after(&gone.id()), told.collect::<Vec<_>>())
+        };
+        let owner = (0..3).find(|at| told(*at).0).unwrap();
+        for at in 0..3 {
+            let others: Vec<u8> = (0..3).filter(|other| *other != at).collect();
+            assert_eq!(told(at).1, if at == owner { others } else { vec![owner] });
+        }
+    }
+
+    #[test]
+    fn a_silent_member_that_gives_way_to_a_contact_of_another_lane_is_lost() {
+        let mut lane = lane();
+        let top = lane.own.as_bytes()[0] & 0x80;
+        let mut far = (0..).map(somebody).filter(|contact| contact.id().as_bytes()[0] & 0x80 != top);
+        let members: Vec<Contact> = far.by_ref().take(lane.table.k()).collect();
+        for contact in &members {
+            lane.table.answered(T.mono_ms, contact.id(), *contact, Some(10));
+        }
+        lane.table.silent(&members[3].id());
+        lane.table.silent(&members[3].id());
+        let mut payload = [0xff; 54];
+        payload[..50].copy_from_slice(&far.next().unwrap().to_wire());
+        lane.on_message(T, message_kind::CONTACT, &payload, &mut Sent::default());
+        assert_eq!(lane.lost.iter().map(|lost| lost.contact).collect::<Vec<_>>(), [members[3]]);
+    }
+
+    #[test]
+    fn one_that_comes_back_and_finds_its_place_taken_is_asked_whom_it_knows() {
+        let mut lane = lane();
+        let top = lane.own.as_bytes()[0] & 0x80;
+        let mut far = (0..=255).map(contact).filter(|contact| contact.id().as_bytes()[0] & 0x80 != top);
+        for contact in far.by_ref().take(lane.table.k()) {
+            lane.table.answered(T.mono_ms, contact.id(), contact, Some(10));
+        }
+        let back: Vec<Contact> = far.take(REGAINED_TO_REJOIN).collect();
+        for contact in &back {
+            lane.remember_lost(T, *contact, contact.id());
+            lane.table.answered(T.mono_ms, contact.id(), *contact, Some(10));
+        }
+        let mut out = Sent::default();
+        lane.try_lost(after(1000), &mut out);
+        assert!(out.0.iter().any(|(to, _)| back.iter().any(|contact| contact.addr == *to)));
+    }
+
+    #[test]
+    fn however_many_are_lost_those_tried_for_ever_are_not_forgotten() {
+        let mut lane = lane();
+        let kept: Vec<Contact> = (0..LOST_KEPT as u16).map(somebody).collect();
+        for contact in &kept {
+            lane.remember_lost(T, *contact, contact.id());
+        }
+        lane.lost.iter_mut().for_each(|lost| lost.tries = LOST_TRIES_MAX);
+        for n in 0..300 {
+            let new = somebody(1000 + n);
+            lane.remember_lost(T, new, new.id());
+        }
+        assert_eq!(lane.lost.len(), LOST_MAX);
+        assert_eq!(kept.iter().filter(|contact| is_lost(&lane, contact)).count(), LOST_KEPT);
+    }
+
+    #[test]
+    fn of_more_tried_in_vain_than_are_tried_for_ever_the_farthest_are_forgotten_first() {
+        let mut lane = lane();
+        let all: Vec<Contact> = (0..LOST_MAX as u16).map(somebody).collect();
+        for contact in &all {
+            lane.remember_lost(T, *contact, contact.id());
+        }
+        let in_vain = nearest_first(&lane, &all[..LOST_KEPT + 3]);
+        for lost in lane.lost.iter_mut().filter(|lost| in_vain.contains(&lost.contact)) {
+            lost.tries = LOST_TRIES_MAX;
+        }
+        for n in 0..3 {
+            let new = somebody(1000 + n);
+            lane.remember_lost(T, new, new.id());
+        }
+        let (kept, rest) = in_vain.split_at(LOST_KEPT);
+        assert!(kept.iter().all(|contact| is_lost(&lane, contact)));
+        assert!(rest.iter().all(|contact| !is_lost(&lane, contact)));
     }
 }

@@ -26,6 +26,8 @@ pub mod config;
 mod fall_back;
 mod keep;
 pub mod log;
+#[cfg(test)]
+mod lone_lane;
 mod lost;
 mod operation;
 pub mod outbox;
@@ -134,7 +136,7 @@ pub struct LaneNode<C> {
     abuse: Abuse,
     timers: TimingWheel<Timer>,
     requests: KeyedLru<u64, Request>,
-    /// Requests in flight by peer; as many entries as requests at most.
+    /// Requests of our own in flight by peer; as many entries as requests at most.
     outstanding: KeyedLru<[u8; 32], u16>,
     #[expect(
         clippy::vec_box,
@@ -156,7 +158,8 @@ pub struct LaneNode<C> {
     stems: VecDeque<stem::Stemmed>,
     stems_handed_on: u32,
     /// Held records due to be given to their holders again.
-    republish: VecDeque<ContentId>,
+    republish: VecDeque<alive::Due>,
+    republish_pace: TokenBucket,
     announce_pace: TokenBucket,
     /// What the command being taken may spend.
     budget: Budget,
@@ -250,6 +253,7 @@ impl<C: Crypto> LaneNode<C> {
             stems: VecDeque::new(),
             stems_handed_on: 0,
             republish: VecDeque::new(),
+            republish_pace: alive::republish_pace(&map, now.mono_ms),
             announce_pace: announce_pace(&config, &map, now.mono_ms),
             budget: Budget::default(),
             seeds: Vec::new(),
@@ -411,6 +415,7 @@ impl<C: Crypto> LaneNode<C> {
         self.home_slot = home_slot(&map, self.lane);
         self.abuse.set_lanes(map.lanes());
         self.announce_pace = announce_pace(&self.config, &map, self.timers.now());
+        self.republish_pace = alive::republish_pace(&map, self.timers.now());
         self.map = map;
     }
 

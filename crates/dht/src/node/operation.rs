@@ -63,6 +63,8 @@ pub(super) struct Holder {
     pub(super) silences: u8,
     /// It asked not to be written to before.
     pub(super) resume_ms: u64,
+    /// How many times more it has asked so than it has taken what it was sent.
+    pub(super) pauses: u8,
 }
 
 impl Holder {
@@ -75,6 +77,7 @@ impl Holder {
             stands_in: false,
             silences: 0,
             resume_ms: 0,
+            pauses: 0,
         }
     }
 }
@@ -100,6 +103,8 @@ pub(super) struct Operation {
     /// Correlation ids of what is in flight: few, and all that is left to clean up when the operation ends.
     in_flight: Vec<u64>,
     pub(super) record: Vec<u8>,
+    /// It gives a held record on, which so many times before was refused by somebody who was asked too often.
+    pub(super) regives: Option<u8>,
     pub(super) holders: Vec<Holder>,
     pub(super) next_holder: usize,
     pub(super) writes_in_flight: usize,
@@ -123,6 +128,7 @@ impl Operation {
             lost_offered: (0, 0),
             in_flight: Vec::with_capacity(IN_FLIGHT_RESERVED),
             record: Vec::new(),
+            regives: None,
             holders: Vec::with_capacity(FRONTIER_MAX),
             next_holder: 0,
             writes_in_flight: 0,
@@ -232,8 +238,13 @@ impl<C: Crypto> LaneNode<C> {
         for peer in self.table.peers_of(&closest) {
             operation.lookup.offer(peer.id, peer.contact, peer.round_trip.srtt_ms());
         }
+        if task == Task::Join
+            && let Some(first) = self.join.ask_first.take()
+        {
+            operation.lookup.offer_first(self.sealer.node_id(&first.key), first);
+        }
         (operation.fell_back, operation.lost_offered) = (false, (0, 0));
-        // Just started, or cut off: nobody is turned away while there is a remembered contact or a seed to try.
+        // Just started, or cut off: nobody is turned away while there is a lost or remembered contact or a seed to try.
         if self.table.live_len() == 0 {
             self.fall_back(now, at);
             self.offer_remembered(now, at);
@@ -335,7 +346,7 @@ impl<C: Crypto> LaneNode<C> {
         };
         if operation.privacy == Privacy::Relay
             && ask.first_leg
-            && let Some(relay) = self.pick_relay(&ask.id, &target)
+            && let Some(relay) = self.relay_for(now, ask, &target)
         {
             let mut payload = [0; 64];
             let mut writer = Writer::new(&mut payload);
@@ -488,6 +499,7 @@ impl<C: Crypto> LaneNode<C> {
         operation.task = Task::Idle;
         let command = operation.command.take();
         operation.record = Vec::new();
+        operation.regives = None;
         operation.spread = Spread::default();
         if let Some((_, timer)) = operation.timer.take() {
             self.timers.cancel(timer);

@@ -29,7 +29,7 @@ pub mod message_kind {
     pub const CONTACT: u8 = 1;
     /// A contact that asked one lane and should be verified by its owner: contact.
     pub const CANDIDATE: u8 = 2;
-    /// A contact that fell silent to its owner: node id.
+    /// A contact that fell silent: contact. From the lane that looks after it to all, from any other to that one.
     pub const SILENT: u8 = 3;
     /// A peer's score: public key, score (f64).
     pub const SCORE: u8 = 4;

@@ -9,7 +9,8 @@ use super::operation::{Holder, Phase, Task, random_point, within};
 use super::outbox::Outbox;
 use crate::contact::Contact;
 use crate::identity::Crypto;
-use crate::lookup::Goal;
+use crate::lookup::{Ask, Goal};
+use crate::seal::cookie::NO_COOKIE;
 use crate::time::Now;
 use crate::wire::message::{Message, capability};
 
@@ -23,8 +24,15 @@ impl<C: Crypto> LaneNode<C> {
         random_point(&mut self.rng, target, shared)
     }
 
-    /// Somebody who relays, from another part of the space than the target: it should not be among those asked later.
-    pub(super) fn pick_relay(&mut self, peer: &NodeId, target: &[u8; 32]) -> Option<Contact> {
+    /// Who asks in our place: the relay that has just seen where we are, or any that fits.
+    pub(super) fn relay_for(&mut self, now: Now, ask: &Ask, target: &[u8; 32]) -> Option<Contact> {
+        let known = ask.relay.and_then(|id| self.table.get(&id)).map(|peer| peer.contact);
+        known.or_else(|| self.pick_relay(now, &ask.id, target))
+    }
+
+    /// Somebody who relays, from another part of the space than the target: it should not be among those asked later. Better somebody
+    /// who knows where we are: others do not relay for us yet.
+    fn pick_relay(&mut self, now: Now, peer: &NodeId, target: &[u8; 32]) -> Option<Contact> {
         let bucket = self.own.distance_to(&ContentId::from_bytes(*target)).leading_zeros();
         let own = self.own;
         let fits = move |candidate: &crate::routing::Peer| {
@@ -32,9 +40,16 @@ impl<C: Crypto> LaneNode<C> {
                 && candidate.id != *peer
                 && own.distance_to(&candidate.id).leading_zeros() != bucket
         };
-        let count = self.table.iter_live().filter(|candidate| fits(candidate)).count() as u64;
-        let pick = self.rng.below(count) as usize;
-        self.table.iter_live().filter(|candidate| fits(candidate)).nth(pick).map(|candidate| candidate.contact)
+        let Self { table, sealer, rng, .. } = self;
+        let knows_us = |peer: &&crate::routing::Peer| sealer.cookie_of(now, &peer.contact.key) != NO_COOKIE;
+        let fitting = || table.iter_live().filter(|candidate| fits(candidate));
+        let knowing = fitting().filter(knows_us).count() as u64;
+        if knowing > 0 {
+            let pick = rng.below(knowing) as usize;
+            return fitting().filter(knows_us).nth(pick).map(|candidate| candidate.contact);
+        }
+        let pick = rng.below(fitting().count() as u64) as usize;
+        fitting().nth(pick).map(|candidate| candidate.contact)
     }
 
     /// The region is known; now ask those in it for the id itself, among requests for other ids near it.

@@ -22,7 +22,7 @@ use crate::lookup::{FRONTIER_MAX, Goal};
 use crate::record::sign_provider;
 use crate::time::Now;
 use crate::wire::ANNOUNCED_IDS_MAX;
-use crate::wire::message::{ANNOUNCED_BYTES, Announcement, Message, SignedProvider};
+use crate::wire::message::{ANNOUNCED_BYTES, Announcement, ErrorCode, Message, SignedProvider};
 
 /// An id this node provides.
 #[derive(Debug, Clone, Copy)]
@@ -232,9 +232,19 @@ impl<C: Crypto> LaneNode<C> {
         if waiting { Pace::Later } else { Pace::Done }
     }
 
-    /// A holder asked for a pause: it gets the batch again after it.
+    /// A holder asked for a pause: it gets the batch again after it. Not for ever: it gets nothing more if it never does anything else.
     pub(super) fn pause_holder(&mut self, now: Now, at: u16, holder: usize, start: u32, retry_after_ms: u32) {
         let operation = &mut self.operations[usize::from(at)];
+        let target = &mut operation.holders[holder];
+        // What was under way when it asked says nothing new.
+        if target.resume_ms <= now.mono_ms {
+            target.pauses += 1;
+        }
+        if target.pauses >= PAUSES_MAX {
+            operation.spread.cursors[holder] = operation.spread.ids.len() as u32;
+            operation.written.refuse(ErrorCode::RateLimited);
+            return;
+        }
         let pause_ms = u64::from(retry_after_ms).clamp(100, 10_000);
         operation.holders[holder].resume_ms = now.mono_ms + pause_ms;
         let cursor = &mut operation.spread.cursors[holder];
@@ -297,6 +307,10 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 }
+
+/// Pauses that a holder is granted beyond what it takes, before it is given up: else one that always asks for another would keep the
+/// operation for itself, and such operations would soon be all there are.
+const PAUSES_MAX: u8 = 8;
 
 /// Operations that background work leaves for commands.
 pub(super) const SPARED_OPERATIONS: usize = 4;

@@ -1,7 +1,7 @@
 //! Asking for others: a relay hides who asked.
 //!
-//! Only lookups are relayed, only so many at once, and a request to relay is a full datagram: whoever makes us send one
-//! sends one.
+//! Only lookups are relayed, only so many at once, only for who has shown that it is where it seems to be, and a request to relay
+//! is a full datagram: whoever makes us send one sends one.
 
 use super::LaneNode;
 use super::ask::{Purpose, ReplyTo};
@@ -30,6 +30,8 @@ impl<C: Crypto> LaneNode<C> {
         let id = self.sealer.node_id(&to.key);
         let refused = match message {
             _ if !readable || self.config.relays_max == 0 => ErrorCode::Unsupported,
+            // Else whoever sends from made-up addresses would have as many limits as it makes up.
+            _ if !asker.proven => ErrorCode::CookieRequired,
             _ if self.relays >= self.config.relays_max => ErrorCode::Busy,
             // Our own request to the target may have to be a full datagram: whoever makes us send one sends one.
             _ if asker.datagram_len < DATAGRAM_BYTES_MAX => ErrorCode::Malformed,

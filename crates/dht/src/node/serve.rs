@@ -1,7 +1,8 @@
 //! Other nodes' requests: reads, and how much each may be answered. Writes go on in `keep`, relayed requests in `relay`.
 //!
 //! Order of checks: quarantine, rate, then the request itself. The size of an answer is bounded by the size of the request
-//! until the address has echoed its cookie; every answer carries a fresh one.
+//! until the address has echoed its cookie; every answer carries a fresh one. An answer that would be longer is not cut short, since
+//! nobody could tell it from one that has no more to say: the asker is told to ask again with its cookie.
 
 use tessera_contracts::point::{ContentId, NodeId, Point as _};
 
@@ -38,16 +39,16 @@ pub(super) struct Asker {
     flags: u8,
     /// What proves its address from now on: every answer carries it.
     cookie: Cookie,
-    /// The most payload bytes the answer may have.
-    payload_max: usize,
     pub(super) datagram_len: usize,
-    proven: bool,
+    pub(super) proven: bool,
 }
 
 impl Asker {
-    /// How many contacts an answer may name beside `taken` bytes of other things.
+    /// How many contacts an answer may name beside `taken` bytes of other things, if it shall not be refused for its length.
     pub(super) fn contacts_max(&self, taken: usize) -> usize {
-        (self.payload_max.saturating_sub(taken) / CONTACT_BYTES).min(CONTACTS_MAX)
+        let reply_max = if self.proven { DATAGRAM_BYTES_MAX } else { self.datagram_len };
+        let payload_max = reply_max.saturating_sub(HEADER_BYTES + PREAMBLE_BYTES + TAG_BYTES).min(REPLY_PAYLOAD_MAX);
+        (payload_max.saturating_sub(taken) / CONTACT_BYTES).min(CONTACTS_MAX)
     }
 
     /// What a later answer needs.
@@ -78,7 +79,6 @@ impl<C: Crypto> LaneNode<C> {
             return;
         }
         let (cookie, proven) = self.proofs.judge_cookie(&envelope.cookie, &from, now.unix_secs());
-        let reply_max = if proven { DATAGRAM_BYTES_MAX } else { datagram_len };
         let asker = Asker {
             key: sender,
             id: self.sealer.node_id(&sender),
@@ -86,7 +86,6 @@ impl<C: Crypto> LaneNode<C> {
             correlation: envelope.correlation,
             flags: envelope.flags,
             cookie,
-            payload_max: reply_max.saturating_sub(HEADER_BYTES + PREAMBLE_BYTES + TAG_BYTES).min(REPLY_PAYLOAD_MAX),
             datagram_len,
             proven,
         };
@@ -175,7 +174,7 @@ impl<C: Crypto> LaneNode<C> {
     fn serve_find_node(&mut self, now: Now, asker: &Asker, target: &[u8; 32], scope: Scope, out: &mut impl Outbox) {
         let token = self.region_token(now, asker, target, scope);
         let mut list = [0; CONTACTS_MAX * CONTACT_BYTES];
-        let len = self.write_closest(target, asker.contacts_max(17), &asker.id, &mut list);
+        let len = self.write_closest(target, CONTACTS_MAX, &asker.id, &mut list);
         self.answer(now, asker, &Message::Nodes { token, contacts: Contacts::over(&list[..len]) }, out);
     }
 
@@ -189,11 +188,7 @@ impl<C: Crypto> LaneNode<C> {
             record_len = here.len();
             copy[..record_len].copy_from_slice(here);
         }
-        if record_len > 0 && asker.payload_max < 19 + record_len {
-            self.answer(now, asker, &refusal(ErrorCode::CookieRequired), out);
-            return;
-        }
-        let room = asker.payload_max.saturating_sub(19 + record_len) / CONTACT_BYTES;
+        let room = (REPLY_PAYLOAD_MAX - 19 - record_len) / CONTACT_BYTES;
         let mut list = [0; CLOSER_CONTACTS_MAX * CONTACT_BYTES];
         let len = self.write_closest(id.as_bytes(), room.min(CLOSER_CONTACTS_MAX), &asker.id, &mut list);
         let record = (record_len > 0).then_some(&copy[..record_len]);
@@ -213,7 +208,7 @@ impl<C: Crypto> LaneNode<C> {
         let token = self.proofs.token(&asker.addr, &asker.id, id, Scope::EXACT, now.unix_secs());
         let total = self.providers.count(id);
         let fit = |beside: usize| {
-            let room = asker.payload_max.saturating_sub(PROVIDERS_HEAD_BYTES + beside) / PROVIDER_BYTES;
+            let room = (REPLY_PAYLOAD_MAX - PROVIDERS_HEAD_BYTES - beside) / PROVIDER_BYTES;
             room.min(PROVIDERS_PER_PART_MAX)
         };
         // The first page leaves room for contacts; the asker that comes for more has them.
@@ -237,7 +232,7 @@ impl<C: Crypto> LaneNode<C> {
             let mut closer = [0; CLOSER_CONTACTS_MAX * CONTACT_BYTES];
             let mut closer_len = 0;
             if part == 0 {
-                let room = asker.payload_max.saturating_sub(PROVIDERS_HEAD_BYTES + count * PROVIDER_BYTES);
+                let room = REPLY_PAYLOAD_MAX - PROVIDERS_HEAD_BYTES - count * PROVIDER_BYTES;
                 let room = (room / CONTACT_BYTES).min(CLOSER_CONTACTS_MAX);
                 closer_len = self.write_closest(id.as_bytes(), room, &asker.id, &mut closer);
             }
@@ -294,7 +289,6 @@ impl<C: Crypto> LaneNode<C> {
             correlation: to.correlation,
             flags: to.flags,
             cookie: self.proofs.cookie(&to.addr, now.unix_secs()),
-            payload_max: if to.proven { PAYLOAD_BYTES_MAX } else { 0 },
             datagram_len: to.datagram_len,
             proven: to.proven,
         }
@@ -304,12 +298,16 @@ impl<C: Crypto> LaneNode<C> {
         let cookie = asker.cookie;
         let flags = if self.config.client { flag::CLIENT } else { 0 };
         debug_assert_ne!(cookie, NO_COOKIE);
-        let envelope = Envelope { flags, correlation: asker.correlation, cookie, message: *message };
-        let Ok(len) = envelope.write(&mut self.buffer[HEADER_BYTES..HEADER_BYTES + BODY_BYTES_MAX]) else { return };
-        let whole = HEADER_BYTES + len + TAG_BYTES;
-        if !asker.proven && whole > asker.datagram_len {
-            // Not even a refusal fits: silence. A well-behaved stranger pads its first request.
-            return;
+        let body = &mut self.buffer[HEADER_BYTES..HEADER_BYTES + BODY_BYTES_MAX];
+        let mut write = |message| Envelope { flags, correlation: asker.correlation, cookie, message }.write(body);
+        let too_long = |len: &usize| !asker.proven && HEADER_BYTES + *len + TAG_BYTES > asker.datagram_len;
+        let Ok(mut len) = write(*message) else { return };
+        if too_long(&len) {
+            // If not even a refusal fits: silence. A well-behaved stranger pads its first request.
+            match write(refusal(ErrorCode::CookieRequired)) {
+                Ok(short) if !too_long(&short) => len = short,
+                _ => return,
+            }
         }
         let slot = if asker.flags & flag::ANY_SLOT != 0 { self.rng.u64() as u8 } else { asker.correlation as u8 };
         if let Ok(len) = self.sealer.seal(now, &asker.key, slot, &mut self.buffer[..], len) {

@@ -13,6 +13,7 @@ use crate::addr::Addr;
 use crate::contact::Contact;
 use crate::identity::{Crypto, PublicKey};
 use crate::lookup::Goal;
+use crate::routing::Placed;
 use crate::time::Now;
 use crate::wire::message::{CONTACT_BYTES, Message, PROVIDER_BYTES, SignedProvider};
 
@@ -28,6 +29,12 @@ const JOIN_PAUSE_MS_MAX: u64 = 60 * 1000;
 
 /// Pings of one tick.
 const PINGS_PER_TICK: usize = 8;
+
+/// A contact that another lane looks after is pinged by this one if it has not been heard of for so many times as long.
+const UNTOLD_PINGS: u64 = 4;
+
+/// Between two tries of a configured seed that is not in the table.
+const SEED_PAUSE_MS: u64 = 10 * 60 * 1000;
 
 /// An answer or a request within this time counts as being in touch.
 const IN_TOUCH_MS: u64 = 5 * 60 * 1000;
@@ -50,6 +57,12 @@ pub(super) struct Join {
     looking: bool,
     /// After joining, buckets from this one down to zero are filled, one a tick.
     fill_from: Option<u32>,
+    /// When a seed that is not in the table is tried next; zero for not yet known.
+    seed_next_ms: u64,
+    seed_tried: Option<Contact>,
+    /// Who is asked first in the next look around: it is back, and may know others whom nobody in the table knows.
+    pub(super) ask_first: Option<Contact>,
+    next_lost: usize,
 }
 
 impl Join {
@@ -123,7 +136,7 @@ impl<C: Crypto> LaneNode<C> {
         self.records.expire(now, &mut self.rng, |id| {
             // What finds no room is due again later, here and at the other holders.
             if republish.len() < REPUBLISH_MAX {
-                republish.push_back(*id);
+                republish.push_back(super::alive::Due { id: *id, refusals: 0 });
             }
         });
         self.providers.expire(now);
@@ -140,16 +153,25 @@ impl<C: Crypto> LaneNode<C> {
     fn keep_joined(&mut self, now: Now, out: &mut impl Outbox) {
         if self.table.live_len() == 0 {
             self.join.joined = false;
-            if now.mono_ms < self.join.next_ms || self.seeds.is_empty() && self.remembered.is_empty() {
+            let nobody = self.seeds.is_empty() && self.remembered.is_empty() && self.lost.is_empty();
+            if now.mono_ms < self.join.next_ms || nobody {
                 return;
             }
+            // Half of a round for those who were there last: it may have been we who were cut off.
+            let of_lost = self.lost.len().min(ASKED_PER_ROUND / 2);
+            let others_max = ASKED_PER_ROUND - of_lost;
             // Remembered contacts first. From the second round on seeds have half of each: a node that was away for
             // long remembers hundreds who are gone.
-            let remembered_max = if self.join.pause_ms == 0 { ASKED_PER_ROUND } else { ASKED_PER_ROUND / 2 };
+            let remembered_max = if self.join.pause_ms == 0 { others_max } else { others_max / 2 };
             self.join.pause_ms = (self.join.pause_ms * 2).clamp(JOIN_PAUSE_MS_MIN, JOIN_PAUSE_MS_MAX);
             self.join.next_ms = now.mono_ms + self.rng.jittered_ms(self.join.pause_ms);
-            let of_seeds = self.seeds.len().min(ASKED_PER_ROUND - self.remembered.len().min(remembered_max));
-            let of_remembered = self.remembered.len().min(ASKED_PER_ROUND - of_seeds);
+            let of_seeds = self.seeds.len().min(others_max - self.remembered.len().min(remembered_max));
+            let of_remembered = self.remembered.len().min(others_max - of_seeds);
+            for _ in 0..of_lost {
+                let contact = self.lost[self.join.next_lost % self.lost.len()].contact;
+                self.join.next_lost += 1;
+                self.ask_to_join(now, contact, out);
+            }
             for _ in 0..of_remembered {
                 let contact = self.remembered[self.join.next_remembered % self.remembered.len()];
                 self.join.next_remembered += 1;
@@ -170,6 +192,36 @@ impl<C: Crypto> LaneNode<C> {
         if let Some(bucket) = self.join.fill_from.take() {
             self.join.fill_from = bucket.checked_sub(1);
             self.refresh_bucket(now, bucket, out);
+        }
+        self.try_seed(now, out);
+    }
+
+    /// Tries a configured seed that is not in the table now and then. It may be on the other side of a split that everybody else there has
+    /// been forgotten since; if it answers, there is more to be found. It is asked itself: where its bucket is full it only waits for a
+    /// place, and nobody else here knows whom it knows.
+    fn try_seed(&mut self, now: Now, out: &mut impl Outbox) {
+        let is_there = |seed: &Contact| self.table.get(&self.sealer.node_id(&seed.key)).is_some();
+        if !self.join.is_busy()
+            && let Some(seed) = self.join.seed_tried.take_if(|seed| is_there(seed))
+        {
+            self.join.ask_first = Some(seed);
+            self.look_around(now, out);
+        }
+        if now.mono_ms < self.join.seed_next_ms {
+            return;
+        }
+        let is_first = self.join.seed_next_ms == 0;
+        self.join.seed_next_ms = now.mono_ms + self.rng.jittered_ms(SEED_PAUSE_MS);
+        let tried = if is_first { 0 } else { self.seeds.len() };
+        for _ in 0..tried {
+            let contact = self.seeds[self.join.next_seed % self.seeds.len()];
+            self.join.next_seed += 1;
+            let id = self.sealer.node_id(&contact.key);
+            if self.looks_after(&id) && self.table.get(&id).is_none() {
+                self.join.seed_tried = Some(contact);
+                self.verify(now, contact, id, out);
+                return;
+            }
         }
     }
 
@@ -250,12 +302,15 @@ impl<C: Crypto> LaneNode<C> {
         (!sent).then_some(Answer::TooBusy)
     }
 
-    /// Pings those of our contacts that have been quiet for long. Each contact has one lane that does so.
+    /// Pings those of our contacts that have been quiet for long. Each contact has one lane that does so, and tells the others; if nothing
+    /// has been heard from that one for several times as long, this lane sees for itself.
     fn ping_idle(&mut self, now: Now, out: &mut impl Outbox) {
+        let untold_ms = self.config.ping_idle_ms.saturating_mul(UNTOLD_PINGS);
         for _ in 0..PINGS_PER_TICK {
             let Self { table, map, own, lane, outstanding, .. } = self;
             let stalest = table.stalest(now.mono_ms, self.config.ping_idle_ms, |peer| {
-                map.lane(own, &peer.id) == *lane && outstanding.peek(peer.id.as_bytes()).is_none()
+                let is_untold = now.mono_ms.saturating_sub(peer.answered_ms) >= untold_ms;
+                (is_untold || map.lane(own, &peer.id) == *lane) && outstanding.peek(peer.id.as_bytes()).is_none()
             });
             let Some((contact, id, known)) = stalest.map(|peer| (peer.contact, peer.id, peer.capabilities != 0)) else {
                 return;
@@ -309,8 +364,11 @@ impl<C: Crypto> LaneNode<C> {
                 let rtt_ms = rest.first_chunk().map(|rtt| u32::from_le_bytes(*rtt)).filter(|rtt| *rtt != u32::MAX);
                 if !self.abuse.is_quarantined(now.mono_ms, &contact.key) {
                     let id = self.sealer.node_id(&contact.key);
-                    self.table.answered(now.mono_ms, id, contact, rtt_ms.map(u64::from));
+                    let placed = self.table.answered(now.mono_ms, id, contact, rtt_ms.map(u64::from));
                     self.last_answer_ms = now.mono_ms;
+                    if let Placed::Replaced(Some(gone)) = placed {
+                        self.lose(now, gone, self.sealer.node_id(&gone.key), out);
+                    }
                 }
             }
             message_kind::CANDIDATE => {
@@ -319,9 +377,9 @@ impl<C: Crypto> LaneNode<C> {
                 self.meet(now, contact, id, out);
             }
             message_kind::SILENT => {
-                if let Some(id) = payload.first_chunk() {
-                    self.table.silent(&NodeId::from_bytes(*id));
-                }
+                let Some(contact) = payload.first_chunk::<CONTACT_BYTES>().map(Contact::from_wire) else { return };
+                let id = self.sealer.node_id(&contact.key);
+                self.hear_of_silence(now, contact, id, out);
             }
             message_kind::LEFT => {
                 if let Some(id) = payload.first_chunk() {
@@ -336,7 +394,12 @@ impl<C: Crypto> LaneNode<C> {
             message_kind::SCORE => {
                 let Some((key, rest)) = payload.split_first_chunk() else { return };
                 if let Some(score) = rest.first_chunk() {
-                    self.abuse.hearsay(now.mono_ms, &PublicKey(*key), f64::from_le_bytes(*score));
+                    let key = PublicKey(*key);
+                    self.abuse.hearsay(now.mono_ms, &key, f64::from_le_bytes(*score));
+                    // What it answers is not noted any more: it would be pinged all the time, before all others.
+                    if self.abuse.is_quarantined(now.mono_ms, &key) {
+                        self.table.expel(&self.sealer.node_id(&key));
+                    }
                 }
             }
             message_kind::PROVIDERS => {
@@ -348,5 +411,66 @@ impl<C: Crypto> LaneNode<C> {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abuse::Offence;
+    use crate::node::lone_lane::{Sent, T, contact, lane};
+
+    /// Where a lane asks when a contact it knows asks from elsewhere, `ms` after it last answered.
+    fn asked_at(ms: u64, is_silent: bool) -> Vec<Addr> {
+        let (mut lane, known) = (lane(), contact(10));
+        lane.table.answered(T.mono_ms, known.id(), known, Some(10));
+        if is_silent {
+            lane.table.silent(&known.id());
+        }
+        let now = Now { mono_ms: T.mono_ms + ms, unix_ms: T.unix_ms + ms };
+        let mut out = Sent::default();
+        for _ in 0..2 {
+            lane.meet(now, Contact { addr: ELSEWHERE, ..known }, known.id(), &mut out);
+            lane.meet(now, known, known.id(), &mut out);
+        }
+        out.0.into_iter().map(|(to, _)| to).collect()
+    }
+
+    const ELSEWHERE: Addr = Addr::v4([10, 0, 99, 1], 1);
+
+    #[test]
+    fn a_contact_that_asks_from_elsewhere_is_asked_once_where_it_is_known_unless_it_just_answered_there() {
+        assert_eq!(asked_at(STILL_THERE_MS - 1, false), []);
+        assert_eq!(asked_at(STILL_THERE_MS, false), [contact(10).addr]);
+    }
+
+    #[test]
+    fn pings_may_be_put_off_for_ever() {
+        let (mut lane, known) = (lane(), contact(10));
+        lane.config.ping_idle_ms = u64::MAX;
+        lane.table.answered(T.mono_ms, known.id(), known, Some(10));
+        let mut out = Sent::default();
+        lane.ping_idle(T, &mut out);
+        assert!(out.0.is_empty());
+    }
+
+    #[test]
+    fn a_silent_contact_that_asks_from_elsewhere_is_asked_there_at_once() {
+        assert_eq!(asked_at(0, true), [ELSEWHERE]);
+    }
+
+    #[test]
+    fn whom_another_lanes_word_brings_into_quarantine_is_not_in_the_table() {
+        let (mut lane, known) = (lane(), contact(10));
+        lane.table.answered(T.mono_ms, known.id(), known, Some(10));
+        lane.offence(T, &known.key, Offence::InvalidRecord, &mut Sent::default());
+        lane.offence(T, &known.key, Offence::Malformed, &mut Sent::default());
+        assert!(lane.table.get(&known.id()).is_some(), "that alone is not enough");
+        let mut payload = [0; 40];
+        payload[..32].copy_from_slice(&known.key.0);
+        payload[32..].copy_from_slice(&10.0_f64.to_le_bytes());
+        lane.on_message(T, message_kind::SCORE, &payload, &mut Sent::default());
+        assert!(lane.abuse.is_quarantined(T.mono_ms, &known.key));
+        assert!(lane.table.get(&known.id()).is_none());
     }
 }

@@ -11,6 +11,7 @@ use super::publish::Pace;
 use crate::contact::Contact;
 use crate::identity::Crypto;
 use crate::lookup::{Ask, Finish};
+use crate::record::RecordView;
 use crate::time::Now;
 use crate::wire::CONTACTS_MAX;
 use crate::wire::message::{ErrorCode, Message, Token};
@@ -147,6 +148,7 @@ impl<C: Crypto> LaneNode<C> {
             }
             Message::Announced { kept } => {
                 holder.acknowledged = true;
+                holder.pauses = holder.pauses.saturating_sub(1);
                 operation.written.acknowledged += 1;
                 let not_kept = self.sent_in_batch(at, usize::from(target), batch).saturating_sub(kept.count_ones());
                 self.counters.announces_not_kept += u64::from(not_kept);
@@ -205,9 +207,25 @@ impl<C: Crypto> LaneNode<C> {
             self.spread_done(now, at);
         }
         let operation = &self.operations[usize::from(at)];
+        if let Some(refusals) = operation.regives
+            && written.refused.iter().any(|(code, _)| *code == ErrorCode::RateLimited)
+        {
+            self.regive_later(ContentId::from_bytes(operation.target), refusals);
+        }
+        let operation = &self.operations[usize::from(at)];
         if operation.task == Task::Put && written.acknowledged == 0 {
             let id = ContentId::from_bytes(operation.target);
-            self.keep_alive_soon(now, &id);
+            // One of them may say so to be rid of it; and of a record that has no versions nobody can.
+            let is_mutable = RecordView::read(&operation.record).is_ok_and(|view| view.mutable.is_some());
+            let is_outdated =
+                |(code, _): &&(ErrorCode, u16)| matches!(code, ErrorCode::StaleSequence | ErrorCode::Equivocation);
+            let say_so: u32 = written.refused.iter().filter(is_outdated).map(|(_, count)| u32::from(*count)).sum();
+            if !is_mutable || say_so * 2 <= u32::from(written.holders) {
+                self.keep_alive_soon(now, &id);
+            } else if self.kept_alive.get(&id).is_some_and(|kept| kept.record == operation.record) {
+                // Another version is out. To go on storing this one would only draw the same answer, and blame.
+                self.drop_alive(&id);
+            }
         }
         self.complete(now, at, Answer::Written(written), Some(finish), out);
     }

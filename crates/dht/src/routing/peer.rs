@@ -5,21 +5,35 @@ use tessera_contracts::point::NodeId;
 use crate::contact::Contact;
 
 /// A peer of the table.
+///
+/// Two lines of a processor's cache: whoever looks for the nearest of many reads the first of each, and only those that are named
+/// or asked cost a second.
 #[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
 pub struct Peer {
     /// Its id.
     pub id: NodeId,
-    /// How to reach it.
-    pub contact: Contact,
-    /// How fast it answers.
-    pub round_trip: RoundTrip,
     /// When it last answered us.
     pub answered_ms: u64,
-    /// Requests in a row it has not answered.
-    pub silences: u8,
+    /// How fast it answers.
+    pub round_trip: RoundTrip,
     /// What it said it can do; zero before it said so.
     pub capabilities: u64,
+    /// Requests in a row it has not answered.
+    pub silences: u8,
     pub(super) live: bool,
+    /// How to reach it.
+    pub contact: Contact,
+}
+
+const _: () = assert!(size_of::<Peer>() == 128 && core::mem::offset_of!(Peer, live) < 64);
+
+impl Peer {
+    /// Whether it has a place of its bucket; else it waits for one as a spare.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.live
+    }
 }
 
 /// Smoothed round-trip time, as TCP keeps it: the mean and the mean deviation.

@@ -6,21 +6,32 @@ use tessera_contracts::point::{NodeId, Point as _};
 
 use super::{BUCKETS, K_MAX, Peer, RoutingTable, SPARES_MAX};
 
+/// Peers are looked for in every request. They are large and a bucket has many, so each place knows the end of the id of who sits
+/// there: only the one that is looked for is looked at.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bucket {
-    /// Indices of live peers, least recently used first.
-    pub(super) live: [u16; K_MAX],
+    /// Indices of live peers, least recently used first, and the ends of their ids.
+    live: [u16; K_MAX],
+    live_tags: [u16; K_MAX],
     pub(super) live_len: u8,
-    /// Indices of spares, oldest first.
-    pub(super) spares: [u16; SPARES_MAX],
-    pub(super) spares_len: u8,
+    /// Indices of spares, oldest first, and the ends of their ids.
+    spares: [u16; SPARES_MAX],
+    spare_tags: [u16; SPARES_MAX],
+    spares_len: u8,
     /// When it is due for a lookup, unless one goes through here before.
     pub(super) refresh_ms: u64,
 }
 
 impl Bucket {
-    pub(super) const EMPTY: Self =
-        Self { live: [0; K_MAX], live_len: 0, spares: [0; SPARES_MAX], spares_len: 0, refresh_ms: 0 };
+    pub(super) const EMPTY: Self = Self {
+        live: [0; K_MAX],
+        live_tags: [0; K_MAX],
+        live_len: 0,
+        spares: [0; SPARES_MAX],
+        spare_tags: [0; SPARES_MAX],
+        spares_len: 0,
+        refresh_ms: 0,
+    };
 
     pub(super) fn live(&self) -> &[u16] {
         &self.live[..usize::from(self.live_len)]
@@ -29,6 +40,19 @@ impl Bucket {
     pub(super) fn spares(&self) -> &[u16] {
         &self.spares[..usize::from(self.spares_len)]
     }
+
+    /// Those whose ids end so.
+    fn tagged(&self, tag: u16) -> impl Iterator<Item = u16> + '_ {
+        let live = self.live().iter().zip(&self.live_tags);
+        let all = live.chain(self.spares().iter().zip(&self.spare_tags));
+        all.filter(move |(_, known)| **known == tag).map(|(index, _)| *index)
+    }
+}
+
+/// The end of an id: those of a bucket begin alike.
+fn tag_of(id: &NodeId) -> u16 {
+    let [.., a, b] = *id.as_bytes();
+    u16::from_le_bytes([a, b])
 }
 
 impl RoutingTable {
@@ -50,8 +74,7 @@ impl RoutingTable {
     }
 
     pub(super) fn find(&self, id: &NodeId) -> Option<u16> {
-        let bucket = self.bucket(self.bucket_of(id)?);
-        bucket.live().iter().chain(bucket.spares()).copied().find(|index| self.peers[usize::from(*index)].id == *id)
+        self.bucket(self.bucket_of(id)?).tagged(tag_of(id)).find(|index| self.peers[usize::from(*index)].id == *id)
     }
 
     pub(super) fn allocate(&mut self, at: usize, peer: Peer) -> Option<u16> {
@@ -71,8 +94,10 @@ impl RoutingTable {
     }
 
     pub(super) fn push_live(&mut self, at: usize, index: u16) {
+        let tag = tag_of(&self.peers[usize::from(index)].id);
         let bucket = self.reach(at);
-        bucket.live[usize::from(bucket.live_len)] = index;
+        let place = usize::from(bucket.live_len);
+        (bucket.live[place], bucket.live_tags[place]) = (index, tag);
         bucket.live_len += 1;
         self.peers[usize::from(index)].live = true;
         self.occupied[at / 64] |= 1 << (63 - at % 64);
@@ -84,8 +109,10 @@ impl RoutingTable {
             let oldest = self.bucket(at).spares[0];
             self.remove_spare(at, oldest);
         }
+        let tag = tag_of(&self.peers[usize::from(index)].id);
         let bucket = self.reach(at);
-        bucket.spares[usize::from(bucket.spares_len)] = index;
+        let place = usize::from(bucket.spares_len);
+        (bucket.spares[place], bucket.spare_tags[place]) = (index, tag);
         bucket.spares_len += 1;
         self.peers[usize::from(index)].live = false;
     }
@@ -103,6 +130,7 @@ impl RoutingTable {
         let len = usize::from(bucket.live_len);
         if let Some(place) = bucket.live().iter().position(|i| *i == index) {
             bucket.live[place..len].rotate_left(1);
+            bucket.live_tags[place..len].rotate_left(1);
         }
     }
 
@@ -121,6 +149,7 @@ impl RoutingTable {
         let len = usize::from(bucket.spares_len);
         if let Some(place) = bucket.spares().iter().position(|i| *i == index) {
             bucket.spares[place..len].rotate_left(1);
+            bucket.spare_tags[place..len].rotate_left(1);
             bucket.spares_len -= 1;
         }
     }

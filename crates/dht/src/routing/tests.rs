@@ -97,6 +97,16 @@ fn one_prefix_gets_two_places_of_a_bucket_and_ten_of_the_table() {
 }
 
 #[test]
+fn a_private_network_has_as_many_places_as_it_needs() {
+    let mut table = table(TableLimits::default());
+    let same_24 = |n: u8| Contact { addr: Addr::v4([192, 168, 2, n], 1), ..contact(u64::from(n)) };
+    let taken =
+        |table: &mut RoutingTable, z, n| table.answered(0, id_in_bucket(z, n), same_24(n), None) == Placed::Added;
+    assert_eq!((0..20).filter(|n| taken(&mut table, 0, *n)).count(), 20);
+    assert_eq!((20..40).filter(|n| taken(&mut table, 1, *n)).count(), 20);
+}
+
+#[test]
 fn the_bucket_due_for_longest_comes_first_and_a_lookup_makes_it_fresh() {
     let mut table = table(TableLimits::default());
     assert_eq!(table.bucket_due(1000), None, "nobody is known");

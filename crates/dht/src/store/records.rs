@@ -170,23 +170,8 @@ impl RecordStore {
     }
 
     fn judge(&self, entry: &Entry, record: &RecordView<'_>) -> Result<Keeping, NotKept> {
-        if record.mutable.is_none() {
-            return Ok(Keeping::Changed);
-        }
         let held = self.values.get(entry.slot).and_then(|bytes| RecordView::read(bytes).ok());
-        let (Some(held), Some(new)) = (held, &record.mutable) else { return Ok(Keeping::Changed) };
-        let Some(old) = &held.mutable else { return Ok(Keeping::Changed) };
-        if new.sequence < old.sequence {
-            return Err(NotKept::Stale { held: old.sequence });
-        }
-        if new.sequence > old.sequence {
-            return Ok(Keeping::Changed);
-        }
-        if held.value != record.value || old.tombstone != new.tombstone {
-            return Err(NotKept::Equivocation);
-        }
-        // The owner signed the same again to make it last longer.
-        if new.issued_secs > old.issued_secs { Ok(Keeping::Changed) } else { Ok(Keeping::AlreadyHeld) }
+        held.map_or(Ok(Keeping::Changed), |held| judge_versions(&held, record))
     }
 
     /// Keeps a valid record under `id` until it expires, but not longer than `ttl_secs_max` from now.
@@ -378,6 +363,22 @@ impl RecordStore {
     }
 }
 
+/// What becomes of `new` where `held` is. Both are of one id.
+pub(crate) fn judge_versions(held: &RecordView<'_>, new: &RecordView<'_>) -> Result<Keeping, NotKept> {
+    let (Some(old), Some(version)) = (&held.mutable, &new.mutable) else { return Ok(Keeping::Changed) };
+    if version.sequence < old.sequence {
+        return Err(NotKept::Stale { held: old.sequence });
+    }
+    if version.sequence > old.sequence {
+        return Ok(Keeping::Changed);
+    }
+    if held.value != new.value || old.tombstone != version.tombstone {
+        return Err(NotKept::Equivocation);
+    }
+    // The owner signed the same again to make it last longer.
+    if version.issued_secs > old.issued_secs { Ok(Keeping::Changed) } else { Ok(Keeping::AlreadyHeld) }
+}
+
 /// When a record that was given at `now` is to be given on: jittered, so that one holder comes first and the rest hear of it.
 fn again_ms(limits: &RecordLimits, now: Now, class: Class, rng: &mut LaneRng) -> u64 {
     match class {
@@ -490,6 +491,19 @@ mod tests {
         let ids: BTreeSet<_> = due.iter().map(|(id, _)| *id).collect();
         let newest: BTreeSet<_> = (6..10).map(|n| RecordView::read(&value(n)).unwrap().id()).collect();
         assert_eq!((due.len(), ids), (4, newest));
+    }
+
+    #[test]
+    fn a_hurry_puts_nothing_off() {
+        let mut f = Fixture::new(RecordLimits { republish_ms: 10_000, ..RecordLimits::default() });
+        let at = |ms: u64| Now { mono_ms: T.mono_ms + ms, unix_ms: T.unix_ms + ms };
+        for n in 0..10 {
+            f.keep(T, &value(n), Class::Held, 1).unwrap();
+        }
+        f.store.hurry(T, 10, 60_000, &mut f.rng);
+        let mut due = BTreeSet::new();
+        f.store.expire(at(12_500), &mut f.rng, |id| assert!(due.insert(*id)));
+        assert_eq!(due.len(), 10, "a quarter late at most");
     }
 
     #[test]

@@ -21,6 +21,9 @@ pub use lists::{Announcement, Contacts, Providers, SignedProvider};
 /// Bytes before the payload: kind, flags, payload length, correlation id, cookie.
 pub const PREAMBLE_BYTES: usize = 20;
 
+/// What a NEGOTIATED says: two versions, the largest datagram, bits, and the asker's address.
+pub const NEGOTIATED_BYTES: usize = 1 + 1 + 2 + 8 + Addr::WIRE_BYTES;
+
 /// A contact: public key, then address.
 pub const CONTACT_BYTES: usize = 32 + Addr::WIRE_BYTES;
 

@@ -22,7 +22,7 @@ use tessera_dht::seal::{SealLimits, Sealer};
 use tessera_dht::time::Now;
 use tessera_dht::wire::DATAGRAM_BYTES_MAX;
 use tessera_dht::wire::header::{HEADER_BYTES, Suite, slot_of};
-use tessera_dht::wire::message::{Envelope, Message, flag};
+use tessera_dht::wire::message::{Contacts, Envelope, Message, Providers, flag};
 
 /// What a member's log says about what it is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,6 +191,11 @@ impl Net {
 
     /// Adds a member that knows the first one.
     pub fn join(&mut self, lanes: usize, config: &NodeConfig) -> usize {
+        self.join_by(0, lanes, config)
+    }
+
+    /// Adds a member that knows another one, unless it is that one.
+    pub fn join_by(&mut self, known: usize, lanes: usize, config: &NodeConfig) -> usize {
         let n = self.members.len();
         let addr = Addr::v4([10, (n >> 8) as u8, n as u8, 1], 4000);
         let contact = Contact { key: identity(n).public_key(), addr };
@@ -198,7 +203,7 @@ impl Net {
         let lanes = (0..lanes).map(|at| lane(n, config, &map, at as u8, self.now)).collect();
         self.by_addr.insert(addr, n);
         self.members.push(Member { lanes, map, contact, log: Vec::new(), disk: Disk::Instant, logged: 0 });
-        let seeds = self.members[..n.min(1)].iter().map(|member| member.contact).collect();
+        let seeds = (n != known).then(|| self.members[known].contact).into_iter().collect();
         self.start(n, seeds);
         n
     }
@@ -429,12 +434,15 @@ pub struct Stranger {
     pub flags: u8,
     /// The cookie of each node that has answered.
     pub cookies: BTreeMap<Addr, [u8; 8]>,
+    /// How long the bodies of its requests are; else as long as may be.
+    pub body_bytes: Option<usize>,
 }
 
 impl Stranger {
     pub fn new(seed: u8, now: Now) -> Self {
         let sealer = sealer(Identity::from_seed(&[seed; 32]), now);
-        Self { sealer, addr: Addr::v4([192, 0, seed, 77], 9), flags: flag::CLIENT, cookies: BTreeMap::new() }
+        let addr = Addr::v4([192, 0, seed, 77], 9);
+        Self { sealer, addr, flags: flag::CLIENT, cookies: BTreeMap::new(), body_bytes: None }
     }
 
     /// Says something to a member at once, and hands what it answers to `read`, reply by reply.
@@ -445,9 +453,10 @@ impl Stranger {
         let mut datagram = [0; DATAGRAM_BYTES_MAX];
         let room = DATAGRAM_BYTES_MAX - HEADER_BYTES - 16;
         envelope.write(&mut datagram[HEADER_BYTES..HEADER_BYTES + room]).unwrap();
-        self.sealer.seal(now, &contact.key, 0, &mut datagram, room).unwrap();
+        let body_bytes = self.body_bytes.unwrap_or(room);
+        let len = self.sealer.seal(now, &contact.key, 0, &mut datagram, body_bytes).unwrap();
         let from = self.addr;
-        net.call(to, |lane, out| lane.on_datagram(now, from, &mut datagram, 0, out));
+        net.call(to, |lane, out| lane.on_datagram(now, from, &mut datagram[..len], 0, out));
         self.hear(net, contact.addr, &mut read);
     }
 
@@ -464,6 +473,12 @@ impl Stranger {
             read(&envelope.message);
         }
     }
+}
+
+/// A part of a page of providers that has none.
+pub fn part_of_many(part: u8) -> Message<'static> {
+    let (providers, closer) = (Providers::over(&[]), Contacts::over(&[]));
+    Message::Providers { token: [255; 16], total: 9, next: 1, part, parts: 5, providers, closer }
 }
 
 pub fn mutable(owner: usize, sequence: u64, value: Option<&[u8]>, now: Now) -> Vec<u8> {

@@ -195,17 +195,28 @@ fn attack(setup: &Setup, defended: bool) -> Attacked {
     }
     stage.say("the crowd is in place");
 
-    // Written from devices that leave afterwards, so that what counts is what the network holds. That of the mutable record is
-    // not the one before, which has tokens of the holders and needs to look for nobody.
+    // Written from devices that leave afterwards, so that what counts is what the network holds. None is one that wrote or read
+    // before, or knows all true holders: it has tokens of theirs and needs to look for nobody.
+    let newcomer = |stage: &mut Stage, target: &ContentId| {
+        let holders = nearest_honest(stage, honest, target);
+        loop {
+            let at = stage.world.random_honest();
+            let table = stage.world.nodes[at].lanes()[0].node.table();
+            let knows_all = holders.iter().all(|holder| table.get(&stage.world.nodes[*holder].id).is_some());
+            if at != owner && !readers.contains(&at) && !knows_all {
+                return at;
+            }
+        }
+    };
     let mut puts = Tally::default();
     let mut devices = Vec::new();
-    for text in &texts {
-        devices.push(stage.world.random_honest());
+    for (text, target) in texts.iter().zip(&immutable) {
+        devices.push(newcomer(&mut stage, target));
         stage.put_immutable(devices[devices.len() - 1], text);
     }
-    for salt in 0..mutable.len() as u64 {
-        devices.push(stage.world.random_honest());
-        stage.put_mutable_from(devices[devices.len() - 1], owner, salt, 3);
+    for (salt, target) in mutable.iter().enumerate() {
+        devices.push(newcomer(&mut stage, target));
+        stage.put_mutable_from(devices[devices.len() - 1], owner, salt as u64, 3);
     }
     stage.wait_all(20_000, &mut puts);
     devices.iter().for_each(|at| stage.world.kill(*at));
