@@ -22,6 +22,7 @@ use tessera_lanes::telemetry::trace_file::TraceFiles;
 use tessera_lanes::wal::{Durability, LogConfig};
 use zeroize::Zeroizing;
 
+use crate::births::Births;
 use crate::call::Call;
 use crate::clock::Clock;
 use crate::data_dir::{DataDir, DataDirError, fresh_seed};
@@ -31,6 +32,8 @@ use crate::metrics;
 use crate::node::Node;
 use crate::oneshot::lock;
 use crate::peer_addr::PeerAddr;
+use crate::published::Published;
+use crate::unfinished;
 
 /// How long lanes may take to recover and to hand each other what is theirs by now.
 const START_PATIENCE: Duration = Duration::from_secs(60);
@@ -60,11 +63,26 @@ pub struct NodeBuilder {
     trace_every: u32,
     trace_files: Option<TraceFiles>,
     test_hooks: bool,
+    /// What is said of the DHT, for a network of strangers.
     config: NodeConfig,
+    /// The same for a network of one's own: relaxed first, so that whatever is said afterwards stands in both.
+    config_among_own: NodeConfig,
 }
 
 impl Default for NodeBuilder {
     fn default() -> Self {
+        // Room for the largest value there is, in a network of two nodes of one lane.
+        let config = NodeConfig {
+            kept_alive_bytes_max: LARGEST_VALUE_ROOM,
+            records: RecordLimits {
+                records_max: LARGEST_VALUE_RECORDS,
+                bytes_max: LARGEST_VALUE_ROOM as u32,
+                ..RecordLimits::default()
+            },
+            ..NodeConfig::default()
+        };
+        let mut config_among_own = config.clone();
+        trust_neighbours(&mut config_among_own);
         Self {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
             bootstrap: Vec::new(),
@@ -80,16 +98,8 @@ impl Default for NodeBuilder {
             trace_every: 0,
             trace_files: None,
             test_hooks: false,
-            // Room for the largest value there is, in a network of two nodes of one lane.
-            config: NodeConfig {
-                kept_alive_bytes_max: LARGEST_VALUE_ROOM,
-                records: RecordLimits {
-                    records_max: LARGEST_VALUE_RECORDS,
-                    bytes_max: LARGEST_VALUE_ROOM as u32,
-                    ..RecordLimits::default()
-                },
-                ..NodeConfig::default()
-            },
+            config,
+            config_among_own,
         }
     }
 }
@@ -133,23 +143,21 @@ impl NodeBuilder {
 
     /// The network's name; nodes of different networks do not understand each other. Default: `tessera`.
     #[must_use]
-    pub fn network(mut self, name: impl Into<String>) -> Self {
-        self.config.network = name.into();
-        self
+    pub fn network(self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        self.configure(|config| config.network.clone_from(&name))
     }
 
     /// Only ask, never serve: for programs that are soon gone or cannot be reached.
     #[must_use]
-    pub fn client(mut self, client: bool) -> Self {
-        self.config.client = client;
-        self
+    pub fn client(self, client: bool) -> Self {
+        self.configure(|config| config.client = client)
     }
 
     /// The address others are told. Default: the one they see.
     #[must_use]
-    pub fn public_addr(mut self, addr: SocketAddr) -> Self {
-        self.config.public_addr = Some(addr.into());
-        self
+    pub fn public_addr(self, addr: SocketAddr) -> Self {
+        self.configure(|config| config.public_addr = Some(addr.into()))
     }
 
     /// Where metrics are served for Prometheus, at `/metrics`. Default: nowhere.
@@ -160,7 +168,8 @@ impl NodeBuilder {
     }
 
     /// Whether few nodes of one address block are trusted at a time, and each is limited: right on the open internet, wrong
-    /// where all nodes are one's own and share a block. Default: off if the node listens on a loopback or private address.
+    /// where all nodes are one's own and share a block. Default: off if the node listens on a loopback or private address. Places of
+    /// private blocks are never counted; limits on requests and stores that [`configure`](Self::configure) sets hold either way.
     #[must_use]
     pub fn address_diversity(mut self, diversity: bool) -> Self {
         self.address_diversity = Some(diversity);
@@ -230,10 +239,12 @@ impl NodeBuilder {
         self
     }
 
-    /// Changes the finer settings of the DHT: bounds, paces, privacy.
+    /// Changes the finer settings of the DHT: bounds, paces, privacy. Called twice: with the settings for a network of strangers,
+    /// and with those for one where all nodes are one's own.
     #[must_use]
-    pub fn configure(mut self, change: impl FnOnce(&mut NodeConfig)) -> Self {
+    pub fn configure(mut self, change: impl Fn(&mut NodeConfig)) -> Self {
         change(&mut self.config);
+        change(&mut self.config_among_own);
         self
     }
 
@@ -253,7 +264,7 @@ impl NodeBuilder {
         let identity = Identity::from_seed(&seed);
         let (id, key) = (identity.node_id(), identity.public_key());
         if !self.address_diversity.unwrap_or(!is_private(self.listen.ip())) {
-            trust_neighbours(&mut self.config);
+            self.config = self.config_among_own.clone();
         }
         let config = RuntimeConfig {
             selector: Selector::default(),
@@ -281,8 +292,8 @@ impl NodeBuilder {
         };
         let lanes = self.lanes.unwrap_or(config.lanes);
         let config = RuntimeConfig { lanes, ..config };
-        let flags = Arc::new(Flags::default());
-        let runtime = self.start_lanes(config, seed.clone(), flags.clone())?;
+        let (flags, births) = (Arc::new(Flags::default()), Arc::new(Births::default()));
+        let runtime = self.start_lanes(config, seed.clone(), flags.clone(), births.clone())?;
         let bound = runtime.address().unwrap_or(self.listen);
         let inner = Arc::new(Inner {
             id,
@@ -295,11 +306,23 @@ impl NodeBuilder {
             flags,
             metrics: RwLock::new(None),
             runtime: RwLock::new(Some(Arc::new(runtime))),
+            published: data.is_none().then(Published::default),
+            unfinished: data.as_ref().map(DataDir::unfinished),
             data: RwLock::new(data),
             commands: AtomicU64::new(1),
-            early_events: Mutex::default(),
+            events_waiting: Mutex::default(),
+            births,
+            writers: Arc::default(),
+            undoing: Arc::default(),
+            parts_in_use: Arc::default(),
         });
         settle(&inner)?;
+        if let Some(folder) = &inner.unfinished {
+            unfinished::forget_left_over(Arc::downgrade(&inner), folder);
+        }
+        if inner.published.is_some() {
+            inner.births.see_to(Arc::downgrade(&inner));
+        }
         if let Some(addr) = self.metrics {
             let server = metrics::Server::start(addr, &inner).map_err(|error| StartError::Metrics { addr, error })?;
             if let Ok(mut metrics) = inner.metrics.write() {
@@ -314,6 +337,7 @@ impl NodeBuilder {
         config: RuntimeConfig,
         seed: Zeroizing<[u8; 32]>,
         flags: Arc<Flags>,
+        births: Arc<Births>,
     ) -> Result<Runtime<crate::handler::NodeCommand>, StartError> {
         let origin = Instant::now();
         let (selector, lanes) = (config.selector, config.lanes);
@@ -321,6 +345,7 @@ impl NodeBuilder {
         let dht = self.config.clone();
         let listen = self.listen;
         Runtime::start(config, move |lane| {
+            births.born(lane);
             let clock = Clock::new(origin);
             // A lane learns the true map when it starts; until then it only needs one that knows it.
             let map =
@@ -348,7 +373,7 @@ fn settle(inner: &Inner) -> Result<(), StartError> {
             if event.what.contains("restarts in") || event.what.contains("could not be") {
                 failures.push(event.what.clone());
             }
-            lock(&inner.early_events).push(event);
+            lock(&inner.events_waiting).push(event);
         }
         if failures.len() >= 3 || Instant::now() > deadline {
             let why = failures.pop().unwrap_or_else(|| "lanes do not settle".to_owned());
@@ -364,7 +389,7 @@ fn settle(inner: &Inner) -> Result<(), StartError> {
 }
 
 /// All nodes are one's own, or on one machine: blocks of addresses say nothing about who is behind them, and limits that keep
-/// strangers from crowding in would only keep friends apart.
+/// strangers from crowding in would only keep friends apart. This is where settings start from: limits that are set are limits.
 fn trust_neighbours(config: &mut NodeConfig) {
     config.table.per_prefix_in_bucket = usize::MAX;
     config.table.per_prefix_in_table = usize::MAX;
@@ -372,7 +397,8 @@ fn trust_neighbours(config: &mut NodeConfig) {
     config.abuse.per_prefix_per_sec = config.abuse.per_prefix_per_sec.max(200_000);
     config.abuse.per_peer_per_sec = config.abuse.per_peer_per_sec.max(20_000);
     config.abuse.strangers_per_prefix_per_sec = config.abuse.strangers_per_prefix_per_sec.max(1_000);
-    config.records.bytes_per_giver_max = config.records.bytes_max;
+    // All there is room for, however much that is set to.
+    config.records.bytes_per_giver_max = u32::MAX;
 }
 
 /// Whether an address is this machine's or a private network's.

@@ -5,6 +5,7 @@
 //! network   the name of the network this folder belongs to
 //! lock      held while the node runs
 //! log/      one write-ahead log per lane
+//! unfinished/  a file for each large value that is being stored, so that nothing of it is left after a crash
 //! ```
 
 use std::fmt;
@@ -14,7 +15,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags, flock, renameat_with};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tessera_contracts::point::{ContentId, Point as _};
@@ -43,6 +44,15 @@ pub enum DataDirError {
     },
     /// The key file is not 64 hex digits.
     KeyDamaged(PathBuf),
+    /// What should be the key file is a folder, a pipe or a device.
+    KeyNoFile(PathBuf),
+    /// Others can write into the folder, and so replace the key and what the node holds.
+    Exposed {
+        /// The folder.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
     /// The folder was made for another network.
     OtherNetwork {
         /// The folder.
@@ -61,6 +71,9 @@ impl fmt::Display for DataDirError {
                 write!(f, "{doing} {} failed: {error}", path.display())?;
                 f.write_str(match error.kind() {
                     io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ": make room on its disk",
+                    io::ErrorKind::AlreadyExists if path.exists() => {
+                        ": something that is no folder has this name; give another one with --data"
+                    }
                     io::ErrorKind::InvalidData => ": it is not ours, or damaged; restore it from a copy",
                     io::ErrorKind::PermissionDenied
                     | io::ErrorKind::ReadOnlyFilesystem
@@ -84,6 +97,17 @@ impl fmt::Display for DataDirError {
             Self::KeyDamaged(path) => write!(
                 f,
                 "the key file {} is not 64 hex digits: restore it from a copy, or move it away, and a new key is made",
+                path.display()
+            ),
+            Self::KeyNoFile(path) => write!(
+                f,
+                "the key file {} is no file: move it away, and a new key is made, or name another one",
+                path.display()
+            ),
+            Self::Exposed { path, mode } => write!(
+                f,
+                "the data folder {} can be written by everybody (mode {mode:o}), who could replace its key: run `chmod 700` on it, \
+                 and look at what is in it, or give another folder with --data",
                 path.display()
             ),
             Self::OtherNetwork { path, theirs, asked } => write!(
@@ -112,6 +136,10 @@ impl DataDir {
             move |error| DataDirError::Io { doing, path, error }
         };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io("making the data folder", path))?;
+        let mode = fs::metadata(path).map_err(io("looking at the data folder", path))?.permissions().mode() & 0o7777;
+        if mode & 0o002 != 0 {
+            return Err(DataDirError::Exposed { path: path.to_owned(), mode });
+        }
         let lock_path = path.join("lock");
         let lock = OpenOptions::new()
             .create(true)
@@ -140,12 +168,20 @@ impl DataDir {
         }
         let log = path.join("log");
         DirBuilder::new().recursive(true).mode(0o700).create(&log).map_err(io("making the folder of logs", &log))?;
+        let unfinished = path.join("unfinished");
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&unfinished);
+        made.map_err(io("making the folder of unfinished values", &unfinished))?;
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
     /// Where the logs are.
     pub(crate) fn log(&self) -> PathBuf {
         self.path.join("log")
+    }
+
+    /// Where the values are named that are being stored.
+    pub(crate) fn unfinished(&self) -> PathBuf {
+        self.path.join("unfinished")
     }
 
     /// The node's secret: read, or made at the first start.
@@ -160,7 +196,7 @@ pub fn key_file(path: &Path) -> Result<Zeroizing<[u8; 32]>, DataDirError> {
         let path = path.to_owned();
         move |error| DataDirError::Io { doing, path, error }
     };
-    let mut file = match File::open(path) {
+    let mut file = match open_key(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let seed = fresh_seed().map_err(io("drawing a key for"))?;
@@ -169,14 +205,18 @@ pub fn key_file(path: &Path) -> Result<Zeroizing<[u8; 32]>, DataDirError> {
                 Ok(()) => return Ok(seed),
                 // Somebody else made one meanwhile: there is one key, and it is theirs.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    File::open(path).map_err(io("opening the key file"))?
+                    open_key(path).map_err(io("opening the key file"))?
                 }
                 Err(error) => return Err(io("writing the key file")(error)),
             }
         }
         Err(error) => return Err(io("opening the key file")(error)),
     };
-    let mode = file.metadata().map_err(io("looking at the key file"))?.permissions().mode() & 0o777;
+    let meta = file.metadata().map_err(io("looking at the key file"))?;
+    if !meta.is_file() {
+        return Err(DataDirError::KeyNoFile(path.to_owned()));
+    }
+    let mode = meta.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(DataDirError::KeyExposed { path: path.to_owned(), mode });
     }
@@ -192,6 +232,11 @@ pub fn key_file(path: &Path) -> Result<Zeroizing<[u8; 32]>, DataDirError> {
     Ok(Zeroizing::new(*seed.as_bytes()))
 }
 
+/// Opens what may be a key file without waiting: a pipe would keep us until somebody writes to it.
+fn open_key(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)
+}
+
 /// A secret from the system's randomness.
 pub(crate) fn fresh_seed() -> io::Result<Zeroizing<[u8; 32]>> {
     let mut seed = Zeroizing::new([0; 32]);
@@ -201,7 +246,7 @@ pub(crate) fn fresh_seed() -> io::Result<Zeroizing<[u8; 32]>> {
 
 /// Makes a small file, readable by its owner only, so that a crash leaves it whole or absent, and of several who do so at once one
 /// succeeds.
-fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
+pub(crate) fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // A name that nobody else has: what lies there already is nobody's to overwrite, nor are its permissions ours.
@@ -285,6 +330,41 @@ mod tests {
             assert!(matches!(key_file(&path), Err(DataDirError::KeyDamaged(_))), "{damaged:?}");
             assert_eq!(fs::read(&path).unwrap(), damaged, "what may be a damaged key is nobody's to overwrite");
         }
+    }
+
+    #[test]
+    fn a_key_that_is_no_file_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, pipe) = (dir.path().join("folder"), dir.path().join("pipe"));
+        fs::create_dir(&folder).unwrap();
+        rustix::fs::mknodat(CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600), 0).unwrap();
+        for path in [folder, pipe, PathBuf::from("/dev/null")] {
+            let (told, answer) = std::sync::mpsc::channel();
+            let asked = path.clone();
+            std::thread::spawn(move || told.send(key_file(&asked).unwrap_err()));
+            let error = answer.recv_timeout(std::time::Duration::from_secs(10)).expect("it does not wait for a writer");
+            assert!(matches!(&error, DataDirError::KeyNoFile(no_file) if *no_file == path), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_everybody_can_write_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        for (mode, usable) in [(0o755, true), (0o770, true), (0o777, false), (0o1777, false), (0o702, false)] {
+            fs::set_permissions(dir.path(), fs::Permissions::from_mode(mode)).unwrap();
+            let opened = DataDir::open(dir.path(), "one");
+            assert_eq!(opened.is_ok(), usable, "{mode:o}");
+            if let Err(error) = opened {
+                assert!(matches!(error, DataDirError::Exposed { .. }) && error.to_string().contains("chmod 700"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_a_file_is_said_to_be_none() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = DataDir::open(file.path(), "one").unwrap_err().to_string();
+        assert!(error.contains("no folder has this name") && error.contains("--data"), "{error}");
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::fmt;
 use tessera_contracts::point::ContentId;
 use tessera_dht::node::command::Written;
 use tessera_dht::record::{TTL_SECS_MAX, ValueTooLong};
+use tessera_dht::store::records::RecordLimits;
+use tessera_dht::wire::message::ErrorCode;
 
 use crate::explain::Explain;
 
@@ -53,7 +55,7 @@ pub enum NodeError {
     TooLong(ValueTooLong),
     /// The record's lifetime or signature is not acceptable.
     BadRecord,
-    /// A newer version is out already: read it, and write with a higher number.
+    /// A newer version, or another value of the same number, is out already: read it, and write with a higher number.
     Outdated {
         /// The version that is out.
         current: u64,
@@ -116,10 +118,22 @@ impl fmt::Display for NodeError {
                 for (code, count) in &written.refused {
                     write!(f, ", {count} refused ({code:?})")?;
                 }
+                if written.refused.iter().any(|(code, _)| *code == ErrorCode::Full) {
+                    let most = RecordLimits::default().bytes_per_giver_max >> 20;
+                    write!(
+                        f,
+                        ". They are full, or have as much of this giver as they keep, {most} MB a lane for a node that anybody may join \
+                         unless it is set otherwise: store it by way of several nodes, among more of them, or among nodes of one's own \
+                         (`address-diversity = false`)",
+                    )?;
+                }
                 Ok(())
             }
             Self::TooLong(error) => error.fmt(f),
             Self::BadRecord => f.write_str("the record's lifetime or signature is not acceptable to this network"),
+            Self::Outdated { current, asked } if current == asked => {
+                write!(f, "version {asked} cannot be written: it is out already, with another value")
+            }
             Self::Outdated { current, asked } => {
                 write!(f, "version {asked} cannot be written: version {current} is out already")
             }

@@ -4,17 +4,18 @@
 //! What is not looked for is a short value that somebody stored by itself and that equals a piece of a large one: it goes with it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use tessera_contracts::point::{ContentId, Point as _};
-use tessera_dht::chunk::parts_of;
 use tessera_dht::node::command::{Answer, Command};
 use tessera_dht::record::RecordView;
 
 use crate::error::NodeError;
 use crate::handler::NodeCommand;
-use crate::inner::Inner;
+use crate::inner::{Inner, PATIENCE, PAUSE_MAX, PAUSE_MIN, all_of, ask, running};
 use crate::node::unexpected;
+use crate::timer;
 use crate::values::Parts;
 
 /// Records forgotten at once: they share the log's syncs.
@@ -25,36 +26,69 @@ type Manifests = BTreeMap<ContentId, Vec<ContentId>>;
 
 /// Forgets the value `id`.
 pub(crate) async fn forget(inner: &Arc<Inner>, id: ContentId) -> Result<(), NodeError> {
-    let manifests = kept_manifests(inner).await?;
+    let weak = &Arc::downgrade(inner);
+    // Whoever stores the same value is let finish: its parts would stay, and what names them go.
+    let _turn = inner.writers.take(id).await;
+    let mut manifests = when_all_lanes_are_up(weak).await?;
     if let Some((of, _)) = manifests.iter().find(|(_, parts)| parts.contains(&id)) {
         return Err(NodeError::IsPart { id, of: *of });
     }
-    let going = unshared(id, &manifests);
-    forget_records(inner, going.into_iter().filter(|part| *part != id)).await?;
+    let parts: BTreeSet<_> = unshared(id, &manifests).into_iter().filter(|part| *part != id).collect();
+    if !parts.is_empty() {
+        let (_in_use, mut going) = inner.parts_in_use.forget(parts);
+        // Only from here on nobody can begin to store what is going: whoever ended before has kept what names its parts by now.
+        manifests = when_all_lanes_are_up(weak).await?;
+        let unshared: BTreeSet<_> = unshared(id, &manifests).into_iter().collect();
+        going.retain(|part| unshared.contains(part));
+        forget_records(weak, going).await?;
+    }
     // The value's own record goes last: if this ends before, it can be asked for again.
-    if forget_record(inner.clone(), id).await? { Ok(()) } else { Err(NodeError::NotHere { id }) }
+    if forget_record(weak.clone(), id).await? { Ok(()) } else { Err(NodeError::NotHere { id }) }
 }
 
-/// Forgets what was stored of a value before its storing failed, unless it had been stored before.
-pub(crate) async fn undo(inner: &Arc<Inner>, root: ContentId, records: &[Vec<u8>]) -> Result<(), NodeError> {
+/// Forgets what was stored of a value before its storing failed, unless it had been stored before. Does not keep the node running.
+/// `ids` are those of all its records.
+pub(crate) async fn undo(inner: &Weak<Inner>, root: ContentId, ids: &BTreeSet<ContentId>) -> Result<(), NodeError> {
+    let (undoing, parts_in_use) = running(inner).map(|inner| (inner.undoing.clone(), inner.parts_in_use.clone()))?;
+    // One after the other: of two that share parts, each would leave them to the other.
+    let _turn = undoing.take(ContentId::from_bytes([0; 32])).await;
+    let (_in_use, going) = parts_in_use.forget(ids.clone());
     let mut manifests = kept_manifests(inner).await?;
     if manifests.contains_key(&root) || manifests.values().any(|parts| parts.contains(&root)) {
         return Ok(());
     }
-    for view in records.iter().filter_map(|record| RecordView::read(record).ok()) {
-        if let Some(parts) = parts_of(view.value) {
-            manifests.insert(view.id(), parts);
+    // As if the root named them all itself: it is not known which of them name others and were not stored.
+    manifests.insert(root, ids.iter().copied().filter(|id| *id != root).collect());
+    forget_records(inner, unshared(root, &manifests).into_iter().filter(|part| going.contains(part))).await
+}
+
+/// What these records are stored under.
+pub(crate) fn ids_of(records: &[Vec<u8>]) -> BTreeSet<ContentId> {
+    records.iter().filter_map(|record| RecordView::read(record).ok()).map(|view| view.id()).collect()
+}
+
+/// As [`kept_manifests`], for a caller who is not to see a lane that is down for a moment.
+async fn when_all_lanes_are_up(inner: &Weak<Inner>) -> Result<Manifests, NodeError> {
+    let (deadline, mut pause) = (Instant::now() + PATIENCE, PAUSE_MIN);
+    loop {
+        match kept_manifests(inner).await {
+            Err(NodeError::Busy) if Instant::now() + pause < deadline => timer::after(pause).await,
+            kept => return kept,
         }
+        pause = (pause * 2).min(PAUSE_MAX);
     }
-    forget_records(inner, unshared(root, &manifests)).await
 }
 
 /// All manifests that this node keeps alive.
-async fn kept_manifests(inner: &Inner) -> Result<Manifests, NodeError> {
-    let lanes = inner.runtime()?.map().lanes();
-    let kept = inner.ask_lanes(NodeCommand::Manifests).await?;
-    // A lane that is down may keep something that names the same parts.
-    if kept.len() < lanes { Err(NodeError::Busy) } else { Ok(kept.into_iter().flatten().collect()) }
+async fn kept_manifests(inner: &Weak<Inner>) -> Result<Manifests, NodeError> {
+    let lanes = running(inner)?.runtime()?.map().lanes();
+    let answers = running(inner)?.put_to_lanes(NodeCommand::Manifests)?;
+    let kept = all_of(answers).await;
+    // A lane that is down may keep something that names the same parts, and so may one that is back but was not given it again yet.
+    if kept.len() < lanes {
+        return Err(NodeError::Busy);
+    }
+    Ok(kept.into_iter().flatten().chain(running(inner)?.noted_manifests()).collect())
 }
 
 /// The records of the value `root` that nothing else in `manifests` names, the root among them.
@@ -79,7 +113,7 @@ fn unshared(root: ContentId, manifests: &Manifests) -> Vec<ContentId> {
     going
 }
 
-async fn forget_records(inner: &Arc<Inner>, ids: impl IntoIterator<Item = ContentId>) -> Result<(), NodeError> {
+async fn forget_records(inner: &Weak<Inner>, ids: impl IntoIterator<Item = ContentId>) -> Result<(), NodeError> {
     let mut ids = ids.into_iter();
     let mut under_way: Parts<Result<bool, NodeError>> = Parts::default();
     loop {
@@ -96,11 +130,14 @@ async fn forget_records(inner: &Arc<Inner>, ids: impl IntoIterator<Item = Conten
 }
 
 /// Forgets one record. False if there was nothing of it.
-async fn forget_record(inner: Arc<Inner>, id: ContentId) -> Result<bool, NodeError> {
-    let outcome = inner.ask(id.as_bytes(), None, || Command::Forget { id }).await?;
+async fn forget_record(inner: Weak<Inner>, id: ContentId) -> Result<bool, NodeError> {
+    let outcome = ask(&inner, id.as_bytes(), None, || Command::Forget { id }).await?;
     match outcome.answer {
-        Answer::Noted => Ok(true),
-        Answer::NotHere => Ok(false),
+        Answer::Noted | Answer::NotHere => {
+            // A lane that is back may not have been given it again yet.
+            let was_noted = running(&inner)?.note_forgotten(&id);
+            Ok(was_noted || outcome.answer == Answer::Noted)
+        }
         _ => Err(unexpected(&outcome)),
     }
 }
@@ -129,5 +166,22 @@ mod tests {
         assert_eq!(unshared(id(3), &manifests), [id(3)], "a value of one record");
         let alone: Manifests = manifests.into_iter().filter(|(of, _)| *of != id(2) && *of != id(7)).collect();
         assert_eq!(unshared(id(1), &alone).len(), 7, "all of it, each once");
+    }
+
+    #[test]
+    fn parts_stay_that_are_named_by_what_a_lane_was_not_given_again_yet() {
+        use crate::call::block_on;
+        let node = crate::Node::builder().lanes(1).start().unwrap();
+        let inner = &Arc::downgrade(&node.0);
+        let value =
+            |last: u8| (0..9_000_u32).map(|n| if n < 8_000 { (n ^ n >> 7) as u8 } else { last }).collect::<Vec<u8>>();
+        let [first, second] = [1, 2].map(|last| node.put(value(last)).wait().unwrap().id);
+        // As in a lane that was born again: what is noted of it is not there, nor known to be missing.
+        let lane = |command: Command| block_on(ask(inner, second.as_bytes(), None, || command.clone())).unwrap().answer;
+        assert_eq!(lane(Command::Forget { id: second }), Answer::Noted);
+        node.forget(first).wait().unwrap();
+        let record = node.0.noted_record(&second).unwrap();
+        lane(Command::Put { record, keep_alive: true });
+        assert!(node.get(second).wait().unwrap().bytes == value(2));
     }
 }

@@ -62,6 +62,8 @@ pub(crate) struct Waiting {
 pub(crate) struct Flags {
     /// The node is stopping: peers are told.
     pub(crate) leaving: AtomicBool,
+    /// The node is stopping, for whatever reason: lanes that end are no news.
+    pub(crate) stopping: AtomicBool,
     /// A log could not be written.
     pub(crate) log_failed: AtomicBool,
 }

@@ -4,9 +4,10 @@
 //! a slot move; it sees an answer that took a little longer.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use tessera_contracts::point::{ContentId, NodeId};
@@ -16,22 +17,26 @@ use tessera_dht::seal::keys::NetworkKey;
 use tessera_lanes::runtime::{CommandRefused, Event, Runtime};
 use zeroize::Zeroizing;
 
+use crate::births::Births;
 use crate::data_dir::DataDir;
 use crate::error::NodeError;
 use crate::handler::{Flags, NodeCommand, Waiting};
 use crate::oneshot;
+use crate::parts_in_use::PartsInUse;
 use crate::peer_addr::PeerAddr;
 use crate::providers::Found;
+use crate::published::Published;
 use crate::timer;
+use crate::turns::Turns;
 
 /// How long a command is offered to lanes that are busy, down or changing before the caller is told.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// How long to a log that did not take what it was given.
 const LOG_PATIENCE: Duration = Duration::from_secs(2);
 /// How long lanes have to say how they are: far longer than one needs that does not hang.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
-const PAUSE_MIN: Duration = Duration::from_millis(2);
-const PAUSE_MAX: Duration = Duration::from_millis(250);
+pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(2);
+pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// A running node.
 #[derive(Debug)]
@@ -50,8 +55,20 @@ pub(crate) struct Inner {
     pub(crate) data: RwLock<Option<DataDir>>,
     /// Zero is for commands whose outcome nobody waits for.
     pub(crate) commands: AtomicU64,
-    /// What happened before anybody could ask.
-    pub(crate) early_events: Mutex<Vec<Event>>,
+    /// What happened and was not told by a lane's thread, or before anybody could ask.
+    pub(crate) events_waiting: Mutex<Vec<Event>>,
+    /// What the program published, if no log knows it.
+    pub(crate) published: Option<Published>,
+    /// Which lanes were born, and which again.
+    pub(crate) births: Arc<Births>,
+    /// Who writes or forgets which value.
+    pub(crate) writers: Arc<Turns>,
+    /// Who forgets what is left of a value that was given up; one at a time, so all by one id.
+    pub(crate) undoing: Arc<Turns>,
+    /// Where large values are named that are being stored, if there is a data folder.
+    pub(crate) unfinished: Option<PathBuf>,
+    /// Which parts of large values are being stored or forgotten.
+    pub(crate) parts_in_use: Arc<PartsInUse>,
 }
 
 impl Inner {
@@ -67,39 +84,20 @@ impl Inner {
         found: Option<Arc<Found>>,
         command: impl Fn() -> Command,
     ) -> Result<Outcome, NodeError> {
-        let point = ContentId::from_bytes(*point);
-        let (mut deadline, mut why) = (Instant::now() + PATIENCE, NodeError::Busy);
-        let mut pause = PAUSE_MIN;
-        loop {
-            let runtime = self.runtime()?;
-            let lane = runtime.map().lane(&self.id, &point);
-            let id = CommandId(self.commands.fetch_add(1, Ordering::Relaxed));
-            let (outcome, answer) = oneshot::channel();
-            let sent =
-                runtime.command(lane, NodeCommand::Dht(id, command(), Waiting { outcome, found: found.clone() }));
-            drop(runtime);
-            if sent.is_ok() {
-                let mut unfinished = Unfinished { inner: self.clone(), lane, id, ended: false };
-                let answer = answer.await;
-                unfinished.ended = true;
-                match answer {
-                    Ok(Outcome { answer: Answer::NoRoom, .. }) => return Err(NodeError::NoRoom),
-                    Ok(Outcome { answer: Answer::NotLogged, .. }) => {
-                        why = NodeError::NotLogged;
-                        // A log that was only behind takes it a moment later.
-                        let failed = self.flags.log_failed.load(Ordering::Relaxed);
-                        deadline = deadline.min(Instant::now() + if failed { Duration::ZERO } else { LOG_PATIENCE });
-                    }
-                    Ok(Outcome { answer: Answer::WrongLane | Answer::TooBusy, .. }) | Err(oneshot::Lost) => {}
-                    Ok(outcome) => return Ok(outcome),
-                }
-            }
-            if Instant::now() + pause > deadline {
-                return Err(why);
-            }
-            timer::after(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
-        }
+        ask(&Arc::downgrade(self), point, found, command).await
+    }
+
+    /// Gives a command to the owner of `point`: which lane it is and the command's id, or `None` if the lane does not take it.
+    fn send(
+        &self,
+        point: &ContentId,
+        command: Command,
+        waiting: Waiting,
+    ) -> Result<Option<(LaneIndex, CommandId)>, NodeError> {
+        let runtime = self.runtime()?;
+        let lane = runtime.map().lane(&self.id, point);
+        let id = CommandId(self.commands.fetch_add(1, Ordering::Relaxed));
+        Ok(runtime.command(lane, NodeCommand::Dht(id, command, waiting)).is_ok().then_some((lane, id)))
     }
 
     /// Asks every lane; those that are down or do not answer in time are left out.
@@ -107,6 +105,14 @@ impl Inner {
         &self,
         question: impl Fn(oneshot::Sender<T>) -> NodeCommand,
     ) -> Result<Vec<T>, NodeError> {
+        Ok(all_of(self.put_to_lanes(question)?).await)
+    }
+
+    /// Puts a question to every lane that takes one.
+    pub(crate) fn put_to_lanes<T>(
+        &self,
+        question: impl Fn(oneshot::Sender<T>) -> NodeCommand,
+    ) -> Result<Vec<oneshot::Receiver<T>>, NodeError> {
         let runtime = self.runtime()?;
         let mut answers = Vec::new();
         for lane in 0..runtime.map().lanes() {
@@ -116,24 +122,13 @@ impl Inner {
                 Err(CommandRefused::Busy(_) | CommandRefused::Down(_)) => {}
             }
         }
-        drop(runtime);
-        let mut limit = pin!(timer::after(ANSWER_PATIENCE));
-        let (mut all, mut is_late) = (Vec::with_capacity(answers.len()), false);
-        for answer in answers {
-            // Behind one that hangs, the others have long answered.
-            let answered = match is_late {
-                false => timer::unless(limit.as_mut(), answer).await,
-                true => timer::unless(std::future::ready(()), answer).await,
-            };
-            is_late |= answered.is_none();
-            all.extend(answered.and_then(Result::ok));
-        }
-        Ok(all)
+        Ok(answers)
     }
 
     /// Stops the lanes; their logs are whole when this returns.
     pub(crate) fn stop(&self, leaving: bool) {
         self.flags.leaving.store(leaving, Ordering::Relaxed);
+        self.flags.stopping.store(true, Ordering::Relaxed);
         drop(self.metrics.write().unwrap_or_else(PoisonError::into_inner).take());
         let runtime = self.runtime.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(runtime) = runtime {
@@ -168,9 +163,67 @@ impl Drop for Inner {
     }
 }
 
+/// As [`Inner::ask`], for those who are not to keep the node running while they wait.
+pub(crate) async fn ask(
+    inner: &Weak<Inner>,
+    point: &[u8; 32],
+    found: Option<Arc<Found>>,
+    command: impl Fn() -> Command,
+) -> Result<Outcome, NodeError> {
+    let point = ContentId::from_bytes(*point);
+    let (mut deadline, mut why) = (Instant::now() + PATIENCE, NodeError::Busy);
+    let mut pause = PAUSE_MIN;
+    loop {
+        let (outcome, answer) = oneshot::channel();
+        let sent = running(inner)?.send(&point, command(), Waiting { outcome, found: found.clone() })?;
+        if let Some((lane, id)) = sent {
+            let mut unfinished = Unfinished { inner: inner.clone(), lane, id, ended: false };
+            let answer = answer.await;
+            unfinished.ended = true;
+            match answer {
+                Ok(Outcome { answer: Answer::NoRoom, .. }) => return Err(NodeError::NoRoom),
+                Ok(Outcome { answer: Answer::NotLogged, .. }) => {
+                    why = NodeError::NotLogged;
+                    // A log that was only behind takes it a moment later.
+                    let failed = running(inner)?.flags.log_failed.load(Ordering::Relaxed);
+                    deadline = deadline.min(Instant::now() + if failed { Duration::ZERO } else { LOG_PATIENCE });
+                }
+                Ok(Outcome { answer: Answer::WrongLane | Answer::TooBusy, .. }) | Err(oneshot::Lost) => {}
+                Ok(outcome) => return Ok(outcome),
+            }
+        }
+        if Instant::now() + pause > deadline {
+            return Err(why);
+        }
+        timer::after(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// The node, if it runs. Whoever is not to keep it running holds this for no longer than it takes to say something.
+pub(crate) fn running(inner: &Weak<Inner>) -> Result<Arc<Inner>, NodeError> {
+    inner.upgrade().ok_or(NodeError::Stopped)
+}
+
+/// What lanes answer; those that do not in time are left out.
+pub(crate) async fn all_of<T>(answers: Vec<oneshot::Receiver<T>>) -> Vec<T> {
+    let mut limit = pin!(timer::after(ANSWER_PATIENCE));
+    let (mut all, mut is_late) = (Vec::with_capacity(answers.len()), false);
+    for answer in answers {
+        // Behind one that hangs, the others have long answered.
+        let answered = match is_late {
+            false => timer::unless(limit.as_mut(), answer).await,
+            true => timer::unless(std::future::ready(()), answer).await,
+        };
+        is_late |= answered.is_none();
+        all.extend(answered.and_then(Result::ok));
+    }
+    all
+}
+
 /// Cancels a command whose caller went away.
 struct Unfinished {
-    inner: Arc<Inner>,
+    inner: Weak<Inner>,
     lane: LaneIndex,
     id: CommandId,
     ended: bool,
@@ -179,7 +232,7 @@ struct Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.ended
-            && let Ok(runtime) = self.inner.runtime()
+            && let Ok(runtime) = running(&self.inner).and_then(|inner| inner.runtime())
         {
             // If it cannot be told, the lane finishes what nobody waits for.
             let _ = runtime.command(self.lane, NodeCommand::Cancel(self.id));

@@ -37,12 +37,14 @@
 //! - [`peer_addr`]: how nodes are addressed; [`data_dir`]: what survives a restart
 //! - [`status`], [`explain`], `metrics`: how it is, and why an answer is what it is
 //! - [`control`]: the socket by which other programs on this machine use a running node
-//! - `handler`, `walk`, `clock`: one lane; `inner`: the way of a command to it
+//! - `handler`, `walk`, `clock`: one lane; `inner`: the way of a command to it; `turns`: who writes next; `published`: what a lane
+//!   that dies without a log is given again
 //!
 //! Deliberately absent: an async runtime, a lock between lanes, and any rule of the DHT.
 
 #![forbid(unsafe_code)]
 
+mod births;
 mod builder;
 mod call;
 mod clock;
@@ -57,10 +59,14 @@ mod metrics;
 pub mod mutable;
 mod node;
 mod oneshot;
+mod parts_in_use;
 pub mod peer_addr;
 pub mod providers;
+mod published;
 pub mod status;
 mod timer;
+mod turns;
+mod unfinished;
 pub mod values;
 mod walk;
 

@@ -8,6 +8,7 @@ use tessera_contracts::point::{ContentId, NodeId, Point as _};
 use tessera_dht::identity::{Crypto as _, Identity, PublicKey};
 use tessera_dht::node::command::{Answer, Command, Privacy};
 use tessera_dht::record::{MutableDraft, RecordView, TTL_SECS_DEFAULT, mutable_id, mutable_record};
+use tessera_dht::seal::keys::NetworkKey;
 use tessera_dht::wire::message::ErrorCode;
 use zeroize::Zeroizing;
 
@@ -110,26 +111,79 @@ impl fmt::Debug for Mutable {
     }
 }
 
+/// A version, before its owner has signed it.
+#[derive(Clone, Copy)]
+pub struct Version<'a> {
+    /// Which of the owner's values.
+    pub name: &'a str,
+    /// The version's number.
+    pub sequence: u64,
+    /// How long it holds unless it is written again.
+    pub ttl: Duration,
+    /// The value; `None` to delete it.
+    pub value: Option<&'a [u8]>,
+}
+
+impl fmt::Debug for Version<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Version").field("sequence", &self.sequence).field("ttl", &self.ttl).finish_non_exhaustive()
+    }
+}
+
+/// A version signed by its owner for the network of this name: [`Node::put_signed`](crate::Node::put_signed) stores it, on a node that
+/// need not know the owner's key.
+pub fn signed(owner: &Identity, network: &str, version: &Version<'_>) -> Result<Vec<u8>, NodeError> {
+    sign(owner, &NetworkKey::of_name(network), salt_of(version.name), version)
+}
+
+fn sign(owner: &Identity, network: &NetworkKey, salt: [u8; 32], version: &Version<'_>) -> Result<Vec<u8>, NodeError> {
+    let &Version { sequence, ttl, value, .. } = version;
+    let draft = MutableDraft { salt, sequence, issued_secs: unix_ms() / 1000, ttl_secs: ttl_secs(ttl)?, value };
+    mutable_record(&draft, owner, network).map_err(NodeError::TooLong)
+}
+
 pub(crate) async fn put(inner: &Arc<Inner>, value: Option<Vec<u8>>, put: &PutMutable) -> Result<Mutable, NodeError> {
     let identity = Identity::from_seed(put.seed.as_ref().unwrap_or(&inner.seed));
     let key = MutableKey { owner: identity.public_key().0, salt: put.salt };
-    let id = key.id();
+    // Two who read the same newest version would both write the next one, and contradict each other in the owner's name.
+    let _turn = inner.writers.take(key.id()).await;
     let sequence = match put.sequence {
         Some(sequence) => sequence,
-        None => match get(inner, key).await {
-            Ok(Mutable { sequence: newest, .. })
-            | Err(NodeError::Deleted { sequence: newest, .. } | NodeError::OnlyStale { seen: newest, .. }) => {
-                newest.checked_add(1).ok_or(NodeError::LastVersion)?
-            }
-            Err(NodeError::NotFound { .. }) => 1,
-            Err(error) => return Err(error),
-        },
+        None => next_version(inner, key).await?,
     };
-    let ttl_secs = ttl_secs(put.ttl)?;
-    let draft =
-        MutableDraft { salt: put.salt, sequence, issued_secs: unix_ms() / 1000, ttl_secs, value: value.as_deref() };
-    let record = mutable_record(&draft, &identity, &inner.network_key).map_err(NodeError::TooLong)?;
-    let keep_alive = put.keep_alive;
+    let version = Version { name: "", sequence, ttl: put.ttl, value: value.as_deref() };
+    let record = sign(&identity, &inner.network_key, put.salt, &version)?;
+    write(inner, record, put.keep_alive).await
+}
+
+/// Stores what its owner has signed.
+pub(crate) async fn put_signed(inner: &Arc<Inner>, record: Vec<u8>, keep_alive: bool) -> Result<Mutable, NodeError> {
+    let id = RecordView::read(&record).map_err(|_| NodeError::BadRecord)?.id();
+    let _turn = inner.writers.take(id).await;
+    write(inner, record, keep_alive).await
+}
+
+/// One more than the newest number that is found.
+pub(crate) async fn next_version(inner: &Arc<Inner>, key: MutableKey) -> Result<u64, NodeError> {
+    match get(inner, key).await {
+        Err(NodeError::NotFound { .. }) => Ok(1),
+        found => newest(found)?.checked_add(1).ok_or(NodeError::LastVersion),
+    }
+}
+
+/// The newest number that is known of.
+fn newest(found: Result<Mutable, NodeError>) -> Result<u64, NodeError> {
+    match found {
+        Ok(Mutable { sequence: newest, .. })
+        | Err(NodeError::Deleted { sequence: newest, .. } | NodeError::OnlyStale { seen: newest, .. }) => Ok(newest),
+        Err(error) => Err(error),
+    }
+}
+
+async fn write(inner: &Arc<Inner>, record: Vec<u8>, keep_alive: bool) -> Result<Mutable, NodeError> {
+    let view = RecordView::read(&record).map_err(|_| NodeError::BadRecord)?;
+    let (id, version) = (view.id(), view.mutable.ok_or(NodeError::BadRecord)?);
+    let (key, sequence) = (MutableKey { owner: version.owner.0, salt: *version.salt }, version.sequence);
     let outcome = inner.ask(id.as_bytes(), None, || Command::Put { record: record.clone(), keep_alive }).await?;
     let explain = Explain::of(&outcome);
     let written = match outcome.answer {
@@ -139,14 +193,17 @@ pub(crate) async fn put(inner: &Arc<Inner>, value: Option<Vec<u8>>, put: &PutMut
     };
     let stale = |(code, _): &(ErrorCode, u16)| matches!(code, ErrorCode::StaleSequence | ErrorCode::Equivocation);
     if written.acknowledged == 0 && written.refused.iter().any(stale) {
-        let current = get(inner, key).await.map_or(sequence, |newest| newest.sequence);
+        let current = newest(get(inner, key).await).unwrap_or(sequence);
         return Err(NodeError::Outdated { current, asked: sequence });
     }
     if written.acknowledged == 0 && (written.holders > 0 || inner.client) {
         return Err(NodeError::NotStored { written, explain: Box::new(explain) });
     }
+    if keep_alive {
+        inner.note_kept_alive(id, &record);
+    }
     let (replicas, holders) = (written.acknowledged, written.holders);
-    Ok(Mutable { key, value: value.unwrap_or_default(), sequence, replicas, holders, explain })
+    Ok(Mutable { key, value: view.value.to_vec(), sequence, replicas, holders, explain })
 }
 
 pub(crate) async fn get(inner: &Arc<Inner>, key: MutableKey) -> Result<Mutable, NodeError> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tessera_contracts::point::{ContentId, NodeId, Point as _};
 use tessera_contracts::prefix_map::LaneIndex;
+use tessera_dht::node::Health;
 use tessera_dht::node::command::{Answer, Command, Outcome};
 use tessera_lanes::runtime::{ChangeRefused, Event};
 use tessera_lanes::telemetry::snapshot::Snapshot;
@@ -135,6 +136,18 @@ impl Node {
         Call::new(async move { crate::mutable::put(&inner, Some(value), &put).await })
     }
 
+    /// Stores a version that its owner has [signed](crate::mutable::signed) elsewhere: this node need not know the key.
+    pub fn put_signed(&self, record: impl Into<Vec<u8>>, keep_alive: bool) -> Call<Result<Mutable, NodeError>> {
+        let (inner, record) = (self.0.clone(), record.into());
+        Call::new(async move { crate::mutable::put_signed(&inner, record, keep_alive).await })
+    }
+
+    /// The number of the version that comes next: one more than the newest that is found.
+    pub fn next_version(&self, key: MutableKey) -> Call<Result<u64, NodeError>> {
+        let inner = self.0.clone();
+        Call::new(async move { crate::mutable::next_version(&inner, key).await })
+    }
+
     /// Deletes a value that only its owner can change: from now on readers are told that it was deleted.
     pub fn delete(&self, put: PutMutable) -> Call<Result<Mutable, NodeError>> {
         let inner = self.0.clone();
@@ -149,19 +162,21 @@ impl Node {
 
     /// Tells the network that this node offers what these ids name, and keeps telling it for as long as the node runs.
     pub fn announce(&self, ids: impl IntoIterator<Item = ContentId>) -> Call<Result<(), NodeError>> {
-        self.publish(ids.into_iter().collect(), |ids| Command::Provide { ids })
+        self.publish(ids.into_iter().collect(), true)
     }
 
     /// Stops announcing. What was announced runs out by itself.
     pub fn unannounce(&self, ids: impl IntoIterator<Item = ContentId>) -> Call<Result<(), NodeError>> {
-        self.publish(ids.into_iter().collect(), |ids| Command::Unprovide { ids })
+        self.publish(ids.into_iter().collect(), false)
     }
 
-    fn publish(&self, ids: Vec<ContentId>, command: fn(Vec<ContentId>) -> Command) -> Call<Result<(), NodeError>> {
+    fn publish(&self, ids: Vec<ContentId>, announced: bool) -> Call<Result<(), NodeError>> {
         let inner = self.0.clone();
+        let command = if announced { |ids| Command::Provide { ids } } else { |ids| Command::Unprovide { ids } };
         Call::new(async move {
             for id in ids {
                 inner.ask(id.as_bytes(), None, || command(vec![id])).await?;
+                inner.note_announced(id, announced);
             }
             Ok(())
         })
@@ -242,17 +257,20 @@ impl Node {
         Call::new(async move { crate::metrics::status(&inner).await })
     }
 
-    /// Waits until the node has found its place in the network, at most this long.
+    /// Waits until the node has found its place in the network, at most this long. A client has no place to find: it is there as
+    /// soon as somebody answered it, from whom every lookup can start.
     pub fn joined(&self, patience: Duration) -> Call<Result<(), NodeError>> {
         let inner = self.0.clone();
         Call::new(async move {
-            let deadline = std::time::Instant::now() + patience;
+            // So late that there is no such time is never.
+            let deadline = std::time::Instant::now().checked_add(patience);
             loop {
                 let status = crate::metrics::status(&inner).await?;
-                if status.lanes.iter().any(|lane| lane.health.joined) {
+                let is_there = |health: &Health| health.joined || inner.client && health.live_peers > 0;
+                if status.lanes.iter().any(|lane| is_there(&lane.health)) {
                     return Ok(());
                 }
-                if std::time::Instant::now() >= deadline {
+                if deadline.is_some_and(|deadline| std::time::Instant::now() >= deadline) {
                     return Err(NodeError::NotJoined);
                 }
                 crate::timer::after(Duration::from_millis(10)).await;
@@ -263,7 +281,9 @@ impl Node {
     /// Changes the number of lanes while the node runs. What lanes hold moves to its new owners, and nothing is lost.
     /// Blocks until it is done.
     pub fn set_lanes(&self, lanes: usize) -> Result<(), ChangeRefused> {
-        self.0.runtime().map_err(|_| ChangeRefused::Stopped)?.resize(lanes)
+        self.0.runtime().map_err(|_| ChangeRefused::Stopped)?.resize(lanes)?;
+        self.0.births.retire_from(lanes);
+        Ok(())
     }
 
     /// Lends half of what a lane owns to another, to relieve it. Blocks until it is done.
@@ -279,7 +299,7 @@ impl Node {
     /// What happened since this was last called: lanes that failed, logs that were damaged. For an operator's log.
     #[must_use]
     pub fn take_events(&self) -> Vec<Event> {
-        let mut events = std::mem::take(&mut *lock(&self.0.early_events));
+        let mut events = std::mem::take(&mut *lock(&self.0.events_waiting));
         events.extend(self.0.runtime().map(|runtime| runtime.take_events()).unwrap_or_default());
         events
     }

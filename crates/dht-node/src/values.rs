@@ -3,6 +3,7 @@
 //! A short value that happens to read as a manifest is cut like a long one, so that what is read back is what was stored.
 //! Parts are stored and fetched many at a time; how many adapts, because peers say so when it is too much for them.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -11,7 +12,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tessera_contracts::point::{ContentId, Point as _};
-use tessera_dht::chunk::{Assembly, PartRefused, cut};
+use tessera_dht::chunk::{Assembly, Chunked, PartRefused, cut};
 use tessera_dht::lookup::Standing;
 use tessera_dht::node::command::{Answer, Command, Privacy, Written};
 use tessera_dht::record::{RecordView, TTL_SECS_DEFAULT, TTL_SECS_MAX, immutable_record};
@@ -20,9 +21,13 @@ use tessera_dht::wire::message::ErrorCode;
 
 use crate::error::NodeError;
 use crate::explain::Explain;
+use crate::forget;
 use crate::inner::Inner;
 use crate::node::unexpected;
+use crate::parts_in_use::InUse;
 use crate::timer;
+use crate::turns::Turn;
+use crate::unfinished::{Unfinished, forget_rest};
 
 /// Parts stored or fetched at once, at most.
 const WINDOW_MAX: usize = 32;
@@ -118,19 +123,59 @@ pub(crate) fn ttl_secs(ttl: Duration) -> Result<u32, NodeError> {
 pub(crate) async fn put(inner: &Arc<Inner>, value: &[u8], put: &Put) -> Result<Stored, NodeError> {
     let ttl_secs = ttl_secs(put.ttl)?;
     let plain = value.len() <= VALUE_BYTES_MAX && !reads_as_manifest(value);
-    let (id, records) = if plain {
+    if plain {
         let record = immutable_record(value, ttl_secs).map_err(NodeError::TooLong)?;
-        (ContentId::of_immutable(value), vec![record])
-    } else {
-        let chunked = cut(value, ttl_secs).map_err(NodeError::TooLong)?;
-        (chunked.root, chunked.records)
-    };
+        return put_records(inner, ContentId::of_immutable(value), &[record], put).await;
+    }
+    let Chunked { root: id, records } = cut(value, ttl_secs).map_err(NodeError::TooLong)?;
+    if !put.keep_alive {
+        return put_records(inner, id, &records, put).await;
+    }
+    let turn = inner.writers.take(id).await;
+    let ids = forget::ids_of(&records);
+    let in_use = inner.parts_in_use.store(ids.clone()).await;
+    let unfinished = inner.unfinished.as_ref().map(|folder| Unfinished::begin(folder, &id, &ids)).transpose();
+    let unfinished = unfinished.map_err(|_| NodeError::NotLogged)?;
+    let mut begun = Begun { inner: inner.clone(), id, ids, in_use: Some(in_use), unfinished, turn: Some(turn) };
     let stored = put_records(inner, id, &records, put).await;
-    if stored.is_err() && !plain && put.keep_alive {
-        // Parts of nothing would be kept alive for as long as the node runs. If this fails too, it is the first error that counts.
-        let _ = crate::forget::undo(inner, id, &records).await;
+    begun.in_use = None;
+    // If its parts cannot be forgotten now, they are later; it is the first error that counts.
+    if stored.is_ok() || forget::undo(&Arc::downgrade(inner), id, &begun.ids).await.is_ok() {
+        if let Some(unfinished) = begun.unfinished.take() {
+            unfinished.finish();
+        }
+        begun.turn = None;
     }
     stored
+}
+
+/// A large value some parts of which may be stored. Parts of nothing would be kept alive for as long as the node runs, and nobody
+/// could name them: a call that is dropped has them forgotten.
+struct Begun {
+    inner: Arc<Inner>,
+    id: ContentId,
+    /// Of all its records.
+    ids: BTreeSet<ContentId>,
+    /// Keeps others from forgetting its parts while they are stored.
+    in_use: Option<InUse>,
+    /// Has the next start of the node forget them, if this one does not come to it.
+    unfinished: Option<Unfinished>,
+    /// Held until nothing is left of it, so that whoever stores the same value again does not lose parts to it. `None` at the end.
+    turn: Option<Turn>,
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.in_use = None;
+        let Some(turn) = self.turn.take() else { return };
+        let (inner, id, ids) = (Arc::downgrade(&self.inner), self.id, std::mem::take(&mut self.ids));
+        let unfinished = self.unfinished.take();
+        // Whoever drops a call does not wait. Without a thread to spare the parts stay.
+        let _ = std::thread::Builder::new().name("node-undo".to_owned()).spawn(move || {
+            forget_rest(&inner, id, &ids, unfinished);
+            drop(turn);
+        });
+    }
 }
 
 async fn put_records(inner: &Arc<Inner>, id: ContentId, records: &[Vec<u8>], put: &Put) -> Result<Stored, NodeError> {
@@ -190,7 +235,13 @@ async fn put_record(inner: Arc<Inner>, record: Vec<u8>, keep_alive: bool) -> Res
         let explain = Explain::of(&outcome);
         let nobody_to_ask = outcome.asked.is_empty();
         let written = match outcome.answer {
-            Answer::Written(written) => written,
+            Answer::Written(written) => {
+                // Whatever others said: this node keeps it alive.
+                if keep_alive {
+                    inner.note_kept_alive(id, &record);
+                }
+                written
+            }
             Answer::BadRecord => return Err(NodeError::BadRecord),
             _ => return Err(unexpected(&outcome)),
         };
@@ -397,6 +448,28 @@ impl<T> Parts<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_left_of_a_value_does_not_keep_a_node_running_that_nobody_has() {
+        use std::task::{Context, Waker};
+        let node = crate::Node::builder().lanes(2).share_threads(false).test_hooks(true).start().unwrap();
+        let mut call = node.put((0..500_000_u32).map(|n| (n ^ n >> 7 ^ n >> 13) as u8).collect::<Vec<u8>>());
+        while node.status().wait().unwrap().held("kept alive bytes") == 0 {
+            assert!(Pin::new(&mut call).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        // Its parts cannot be forgotten before the lane is given up.
+        assert!(node.inject_stall(0, Duration::from_secs(60)));
+        drop(call);
+        std::thread::sleep(Duration::from_millis(50));
+        let inner = Arc::downgrade(&node.0);
+        let dropped = std::thread::spawn(move || drop(node));
+        let begun = Instant::now();
+        while inner.strong_count() > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(4), "somebody has it still");
+            std::thread::yield_now();
+        }
+        dropped.join().unwrap();
+    }
 
     #[test]
     fn a_window_grows_by_one_and_halves() {

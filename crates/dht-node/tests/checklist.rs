@@ -151,6 +151,9 @@ fn lanes_that_die_in_traffic_come_back_and_the_others_serve() {
         builder().lanes(3).data_dir(dir.path()).test_hooks(true).bootstrap([others[0].address()]).start().unwrap();
     node.joined(Duration::from_secs(30)).wait().unwrap();
     until("all know it", || others.iter().all(|other| other.peers().wait().unwrap().len() == 3));
+    let before: Vec<ContentId> =
+        (0..30).map(|n| others[0].put(format!("before {n}").into_bytes()).wait().unwrap().id).collect();
+    until("it holds all of it", || node.status().wait().unwrap().held("records") == before.len());
     for round in 0..6 {
         let id = others[1].put(format!("round {round}").into_bytes()).wait().unwrap().id;
         assert!(node.inject_panic(round % 3) || round > 2, "a lane may still be down from the round before");
@@ -159,6 +162,9 @@ fn lanes_that_die_in_traffic_come_back_and_the_others_serve() {
         }
     }
     until("all lanes are back", || node.status().wait().unwrap().lanes.len() == 3);
+    for id in before {
+        assert_eq!(node.get(id).wait().unwrap().explain.finish, None, "it has it from its log, and asks nobody");
+    }
 }
 
 /// Rebalancing: only what must move moves, and all of it arrives.
@@ -167,11 +173,21 @@ fn rebalancing_moves_what_must_move_and_loses_nothing() {
     let nodes = network(3, 2);
     let ids: Vec<ContentId> =
         (0..60).map(|n| nodes[1].put(format!("moves {n}").into_bytes()).wait().unwrap().id).collect();
-    let held = |node: &Node| node.status().wait().unwrap().held("records");
-    assert_eq!(held(&nodes[0]), ids.len());
+    let held = |node: &Node| -> Vec<usize> {
+        node.status().wait().unwrap().lanes.iter().map(|lane| lane.held("records")).collect()
+    };
+    let mut before = held(&nodes[0]);
+    assert_eq!(before.iter().sum::<usize>(), ids.len());
     for lanes in [5, 3, 1, 4] {
         nodes[0].set_lanes(lanes).unwrap();
-        assert_eq!(held(&nodes[0]), ids.len(), "with {lanes} lanes");
+        let after = held(&nodes[0]);
+        assert_eq!(after.iter().sum::<usize>(), ids.len(), "with {lanes} lanes");
+        // Lanes that stay give to new ones and take from those that go, and nothing moves between them.
+        for (stayed, (was, is)) in before.iter().zip(&after).enumerate() {
+            let grew = after.len() > before.len();
+            assert!(if grew { is <= was } else { is >= was }, "lane {stayed}, {lanes} lanes: {before:?} to {after:?}");
+        }
+        before = after;
     }
     for id in ids {
         assert_eq!(nodes[0].get(id).wait().unwrap().explain.finish, None, "from its own store");

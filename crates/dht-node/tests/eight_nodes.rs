@@ -32,17 +32,19 @@ fn where_the_kernel_does_not_steer_lanes_hand_datagrams_to_their_owners() {
     }
     let knows_all = |node: &Node| node.status().wait().is_ok_and(|status| status.contacts() == 3);
     support::until("they know each other", || nodes.iter().all(knows_all));
+    // A lane that starts before another may get what is for that one, and can only drop it.
+    let dropped = |node: &Node| node.runtime_snapshot().total("misrouted_dropped");
+    let dropped_at_start: Vec<u64> = nodes.iter().map(dropped).collect();
     for n in 0..20 {
         let value = format!("unsteered {n}").into_bytes();
         let stored = nodes[n % 4].put(value.clone()).wait().unwrap();
         assert_eq!((stored.replicas, stored.holders), (3, 3), "{stored:?}");
         assert_eq!(nodes[(n + 1) % 4].get(stored.id).wait().unwrap().bytes, value);
     }
-    for node in &nodes {
+    for (node, dropped_at_start) in nodes.iter().zip(dropped_at_start) {
         assert!(!node.status().wait().unwrap().kernel_steering);
-        let counted = node.runtime_snapshot();
-        assert!(counted.total("misrouted") > 0, "lanes got datagrams of others");
-        assert_eq!(counted.total("misrouted_dropped"), 0);
+        assert!(node.runtime_snapshot().total("misrouted") > 0, "lanes got datagrams of others");
+        assert_eq!(dropped(node), dropped_at_start, "none since all lanes are there");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Many nodes in one process that fail, stop and start at once.
+//! Many nodes in one process: that fail, stop and start at once, and that share one block of addresses.
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
 mod support;
@@ -43,4 +43,23 @@ fn nodes_whose_lanes_all_panic_at_once_find_each_other_again_and_those_that_stop
     });
     until("the late one knows somebody", || know(std::slice::from_ref(&late), 3));
     until("it finds what was put before it came", || late.get(stored.id).wait().is_ok());
+}
+
+#[test]
+fn nodes_that_listen_everywhere_know_all_others_of_their_private_network_and_store_with_them() {
+    const NODES: usize = 12;
+    let mut nodes: Vec<Node> = Vec::new();
+    for _ in 0..NODES {
+        let everywhere = builder().lanes(1).listen("0.0.0.0:0".parse().unwrap());
+        let seed = nodes.first().map(|first| first.address().to_string().replace("0.0.0.0", "127.0.0.1"));
+        nodes.push(everywhere.bootstrap(seed.map(|seed| seed.parse().unwrap())).start().unwrap());
+    }
+    until("everybody knows everybody", || {
+        nodes.iter().all(|node| node.status().wait().is_ok_and(|status| status.contacts() == NODES - 1))
+    });
+    let stored = nodes[3].put(b"with all of them".to_vec()).wait().unwrap();
+    assert_eq!(usize::from(stored.replicas), NODES - 1, "{stored:?}");
+    for node in &nodes {
+        assert!(node.get(stored.id).wait().is_ok());
+    }
 }

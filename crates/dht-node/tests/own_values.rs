@@ -3,11 +3,15 @@
 
 mod support;
 
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use support::builder;
-use tessera_dht_node::values::Put;
-use tessera_dht_node::{ContentId, Node, NodeError, PeerAddr, PutMutable};
+use tessera_dht_node::values::{Put, Stored};
+use tessera_dht_node::{Call, ContentId, Node, NodeError, PeerAddr, PutMutable};
 
 /// No two pieces of it are alike.
 fn value(bytes: usize, seed: u64) -> Vec<u8> {
@@ -105,6 +109,126 @@ fn storing_in_vain_is_undone_but_for_what_was_stored_before() {
     assert!(node.get(stored.id).wait().unwrap().bytes == kept);
 }
 
+/// Stores `bytes` up to so many parts, and no further for as long as nobody asks for more.
+fn stored_in_part(node: &Node, bytes: Vec<u8>, parts: usize) -> Call<Result<Stored, NodeError>> {
+    let done = Arc::new(AtomicUsize::new(0));
+    let told = done.clone();
+    let progress = move |done: usize, _: usize| told.store(done, Ordering::Relaxed);
+    let mut call = node.put_with(bytes, Put { progress: Some(Arc::new(progress)), ..Put::default() });
+    support::until("parts are stored", || {
+        let polled = Pin::new(&mut call).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending(), "it is far from done");
+        done.load(Ordering::Relaxed) >= parts
+    });
+    call
+}
+
+/// So long is a part of a large value, but for the last one.
+const PART_BYTES: usize = 896;
+
+#[test]
+fn a_value_that_is_given_up_takes_no_parts_from_one_that_is_still_being_stored() {
+    let node = builder().lanes(2).start().unwrap();
+    let shared = value(200 * PART_BYTES, 13);
+    let given_up = [&value(20 * PART_BYTES, 14)[..], &shared].concat();
+    let other = [&shared[..], &value(300 * PART_BYTES, 19)].concat();
+    let first = stored_in_part(&node, given_up, 60);
+    let second = stored_in_part(&node, other.clone(), 60);
+    let before = kept_alive(&node);
+    drop(first);
+    support::until("what only the first one had is gone", || kept_alive(&node) + 20 * PART_BYTES <= before);
+    let stored = second.wait().unwrap();
+    let read = node.get(stored.id).wait().map(|read| read.bytes == other);
+    assert!(matches!(read, Ok(true)), "{read:?}");
+    node.forget(stored.id).wait().unwrap();
+    assert_eq!(kept_alive(&node), 0, "of neither is anything left");
+}
+
+#[test]
+fn a_value_that_is_forgotten_takes_no_parts_from_one_that_is_still_being_stored() {
+    let node = builder().lanes(2).start().unwrap();
+    let shared = value(200 * PART_BYTES, 21);
+    let other = [&shared[..], &value(300 * PART_BYTES, 17)].concat();
+    let first = node.put(shared).wait().unwrap();
+    let second = stored_in_part(&node, other.clone(), 250);
+    node.forget(first.id).wait().unwrap();
+    let stored = second.wait().unwrap();
+    let read = node.get(stored.id).wait().map(|read| read.bytes == other);
+    assert!(matches!(read, Ok(true)), "{read:?}");
+}
+
+#[test]
+fn a_value_is_not_forgotten_in_the_middle_of_being_stored_again() {
+    let node = builder().lanes(2).start().unwrap();
+    let bytes = value(500 * PART_BYTES, 22);
+    let stored = node.put(bytes.clone()).wait().unwrap();
+    let again = stored_in_part(&node, bytes, 60);
+    let mut forgotten = node.forget(stored.id);
+    for _ in 0..20 {
+        let polled = Pin::new(&mut forgotten).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending(), "its parts are being stored: {polled:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(again.wait().unwrap().id, stored.id);
+    forgotten.wait().unwrap();
+    assert_eq!(kept_alive(&node), 0, "nothing is left that nobody can name");
+}
+
+#[test]
+fn of_two_values_that_share_parts_and_are_given_up_at_once_nothing_is_left() {
+    let node = builder().lanes(2).start().unwrap();
+    let shared = value(2900 * PART_BYTES, 33);
+    // So far that some of what names the parts is stored as well, and the root is not. It is something else in each.
+    let under_way = [(3, 41), (5, 43)]
+        .map(|(before, seed)| stored_in_part(&node, [&value(before * PART_BYTES, seed), &shared[..]].concat(), 2930));
+    drop(under_way);
+    support::until("of neither is anything left", || kept_alive(&node) == 0);
+}
+
+#[test]
+fn what_is_left_of_a_value_whose_node_ended_in_the_middle_of_it_is_gone_after_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let unfinished = || std::fs::read_dir(dir.path().join("unfinished")).unwrap().count();
+    let start = |lanes: usize| builder().lanes(lanes).data_dir(dir.path()).start().unwrap();
+    let node = start(2);
+    let shared = value(100 * PART_BYTES, 31);
+    let kept = node.put(shared.clone()).wait().unwrap();
+    let before = kept_alive(&node);
+    let both = [&shared[..], &value(300 * PART_BYTES, 32)].concat();
+    // Without a word to the call, as if it were killed.
+    let cut_off = stored_in_part(&node, both.clone(), 250);
+    assert_eq!(unfinished(), 1, "of two, one is stored");
+    node.shutdown();
+    drop(cut_off);
+    assert_eq!(unfinished(), 1);
+    let node = start(3);
+    support::until("what it had alone is gone", || kept_alive(&node) == before);
+    support::until("and is not looked for any more", || unfinished() == 0);
+    assert!(node.get(kept.id).wait().unwrap().bytes == shared);
+    // One that was stored before stays, however often it is stored again in vain.
+    let stored = node.put(both.clone()).wait().unwrap();
+    let cut_off = stored_in_part(&node, both.clone(), 250);
+    node.shutdown();
+    drop(cut_off);
+    let node = start(1);
+    support::until("it is not looked for any more", || unfinished() == 0);
+    assert!(node.get(stored.id).wait().unwrap().bytes == both);
+}
+
+#[test]
+fn a_value_that_is_given_up_while_a_lane_hangs_leaves_nothing_when_the_lane_is_back() {
+    // A lane that hangs holds up those on its thread, and other tests have theirs.
+    let node = builder().lanes(2).share_threads(false).test_hooks(true).start().unwrap();
+    let call = stored_in_part(&node, value(500 * PART_BYTES, 18), 60);
+    assert!(node.inject_stall(0, Duration::from_secs(120)));
+    drop(call);
+    let lanes = || node.status().wait().unwrap().lanes.len();
+    support::until("the lane is back and nothing is left", || lanes() == 2 && kept_alive(&node) == 0);
+    // What is published is given again to a lane that comes back: not what was given up.
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(kept_alive(&node), 0);
+}
+
 #[test]
 fn a_lifetime_that_nobody_accepts_is_refused_with_the_bound() {
     let node = builder().lanes(1).start().unwrap();
@@ -149,7 +273,8 @@ fn a_ping_of_oneself_is_answered_and_one_of_no_key_is_refused_at_once() {
 
 #[test]
 fn a_lane_that_hangs_does_not_keep_others_from_saying_how_they_are() {
-    let node = builder().lanes(2).test_hooks(true).start().unwrap();
+    // A lane that hangs holds up those on its thread, and other tests have theirs.
+    let node = builder().lanes(2).share_threads(false).test_hooks(true).start().unwrap();
     let hang = Duration::from_secs(14);
     let begun = Instant::now();
     assert!(node.inject_stall(0, hang));

@@ -1,15 +1,18 @@
 //! What can be asked of a node over its socket.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::str::FromStr;
 use std::time::Duration;
 
+use futures_core::Stream as _;
 use serde_json::{Value, json};
 use tessera_contracts::point::{ContentId, NodeId, Point as _};
 use tessera_dht::node::command::Privacy;
 use tessera_dht::record::TTL_SECS_DEFAULT;
-use zeroize::Zeroizing;
 
+use crate::call::block_on;
 use crate::error::NodeError;
 use crate::explain::Explain;
 use crate::mutable::{Mutable, MutableKey, PutMutable};
@@ -20,7 +23,7 @@ use crate::values::{Get, Progress, Put};
 /// Why a request was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// For machines: `not_found`, `bad_request`, `failed`.
+    /// For machines: `not_found`, `outdated`, `bad_request`, `failed`.
     pub kind: String,
     /// For people.
     pub why: String,
@@ -31,6 +34,10 @@ pub struct Refused {
 impl Refused {
     fn bad(why: impl Into<String>) -> Self {
         Self { kind: "bad_request".to_owned(), why: why.into(), explain: None }
+    }
+
+    pub(crate) fn failed(why: impl Into<String>) -> Self {
+        Self { kind: "failed".to_owned(), why: why.into(), explain: None }
     }
 
     pub(crate) fn to_json(&self) -> Value {
@@ -57,6 +64,7 @@ impl From<NodeError> for Refused {
         let (kind, explain) = match &error {
             NodeError::NotFound { explain, .. } => ("not_found", Some(drawn(explain))),
             NodeError::Deleted { .. } | NodeError::NotHere { .. } => ("not_found", None),
+            NodeError::Outdated { .. } => ("outdated", None),
             NodeError::NotStored { explain, .. } => ("failed", Some(drawn(explain))),
             _ => ("failed", None),
         };
@@ -71,10 +79,20 @@ pub fn execute(
     body: Vec<u8>,
     progress: Option<Progress>,
 ) -> Result<(Value, Vec<u8>), Refused> {
+    block_on(answer(node, request, body, progress))
+}
+
+/// The same for whoever may lose interest: what is dropped before its end is given up.
+pub(super) async fn answer(
+    node: &Node,
+    request: &Value,
+    body: Vec<u8>,
+    progress: Option<Progress>,
+) -> Result<(Value, Vec<u8>), Refused> {
     let answer = match request["op"].as_str().unwrap_or_default() {
         "put" => {
             let put = Put { ttl: ttl(request)?, keep_alive: request["keep_alive"].as_bool().unwrap_or(true), progress };
-            let stored = node.put_with(body, put).wait()?;
+            let stored = node.put_with(body, put).await?;
             json!({
                 "id": stored.id.to_string(),
                 "records": stored.records,
@@ -86,7 +104,7 @@ pub fn execute(
         "get" => {
             let get = Get { privacy: privacy(request)?, progress };
             let id: ContentId = parsed(request, "id")?;
-            let value = node.get_with(id, get).wait()?;
+            let value = node.get_with(id, get).await?;
             let answer = json!({
                 "id": id.to_string(),
                 "bytes": value.bytes.len(),
@@ -95,20 +113,23 @@ pub fn execute(
             });
             return Ok((answer, value.bytes));
         }
-        "put-mutable" => mutable(request, &node.put_mutable(body, put_mutable(request)?).wait()?),
+        "next-version" => {
+            let sequence = node.next_version(mutable_key(node, request)?).await?;
+            json!({ "sequence": sequence, "network": node.network() })
+        }
+        "put-signed" => {
+            let keep_alive = request["keep_alive"].as_bool().unwrap_or(true);
+            mutable(request, &node.put_signed(body, keep_alive).await?)
+        }
+        "put-mutable" => mutable(request, &node.put_mutable(body, put_mutable(request)?).await?),
         "delete" if request["id"].is_string() => {
             let id: ContentId = parsed(request, "id")?;
-            node.forget(id).wait()?;
+            node.forget(id).await?;
             json!({ "id": id.to_string() })
         }
-        "delete" => mutable(request, &node.delete(put_mutable(request)?).wait()?),
+        "delete" => mutable(request, &node.delete(put_mutable(request)?).await?),
         "get-mutable" => {
-            let name = request["name"].as_str().unwrap_or_default();
-            let owner = match request["owner"].as_str() {
-                Some(_) => *parsed::<NodeId>(request, "owner")?.as_bytes(),
-                None => node.address().key(),
-            };
-            let found = node.get_mutable(MutableKey::named(owner, name)).wait()?;
+            let found = node.get_mutable(mutable_key(node, request)?).await?;
             return Ok((mutable(request, &found), found.value));
         }
         "announce" | "unannounce" => {
@@ -119,24 +140,24 @@ pub fn execute(
                 .collect::<Result<_, _>>()?;
             let count = ids.len();
             if request["op"] == "announce" {
-                node.announce(ids).wait()?
+                node.announce(ids).await?
             } else {
-                node.unannounce(ids).wait()?
+                node.unannounce(ids).await?
             }
             json!({ "announced": count })
         }
         "providers" => {
-            let limit = request["limit"].as_u64().unwrap_or(20) as usize;
+            let limit = whole(request, "limit")?.unwrap_or(20) as usize;
             if limit == 0 {
                 return Err(Refused::bad("no providers at all are a search for nothing: `limit` is at least 1"));
             }
             let mut search = node.find_providers(parsed(request, "id")?, limit);
-            let providers: Vec<Value> = std::iter::from_fn(|| search.wait_next())
-                .map(|provider| {
-                    let left = provider.expires.duration_since(std::time::SystemTime::now()).unwrap_or_default();
-                    json!({ "id": provider.id().to_string(), "peer": provider.peer.to_string(), "seconds_left": left.as_secs() })
-                })
-                .collect();
+            let mut providers = Vec::new();
+            while let Some(provider) = poll_fn(|cx| Pin::new(&mut search).poll_next(cx)).await {
+                let left = provider.expires.duration_since(std::time::SystemTime::now()).unwrap_or_default();
+                let (id, peer) = (provider.id().to_string(), provider.peer.to_string());
+                providers.push(json!({ "id": id, "peer": peer, "seconds_left": left.as_secs() }));
+            }
             if let Some(error) = search.error() {
                 return Err(error.clone().into());
             }
@@ -144,7 +165,7 @@ pub fn execute(
             json!({ "providers": providers, "explain": how })
         }
         "find-node" => {
-            let (nodes, how) = node.find_node(parsed(request, "id")?).wait()?;
+            let (nodes, how) = node.find_node(parsed(request, "id")?).await?;
             let nodes: Vec<Value> =
                 nodes.iter().map(|peer| json!({ "id": peer.id().to_string(), "peer": peer.to_string() })).collect();
             json!({ "nodes": nodes, "explain": explain(request, &how) })
@@ -155,13 +176,13 @@ pub fn execute(
                 // It would be asked over the network and not answer: a node does not talk to itself.
                 return Ok((json!({ "id": peer.id().to_string(), "rtt_ms": 0, "self": true }), Vec::new()));
             }
-            let rtt = node.ping(peer).wait()?;
+            let rtt = node.ping(peer).await?;
             json!({ "id": peer.id().to_string(), "rtt_ms": rtt.map(|rtt| rtt.as_millis() as u64) })
         }
         "peers" => {
             let peers: Vec<Value> = node
                 .peers()
-                .wait()?
+                .await?
                 .iter()
                 .map(|live| {
                     let (peer, rtt_ms) = (live.peer, live.rtt.map(|rtt| rtt.as_millis() as u64));
@@ -170,8 +191,8 @@ pub fn execute(
                 .collect();
             json!({ "peers": peers })
         }
-        "status" => node.status().wait()?.to_json(),
-        "top" => top(node)?,
+        "status" => node.status().await?.to_json(),
+        "top" => top(node).await?,
         "set-lanes" => {
             let lanes = request["lanes"].as_u64().ok_or_else(|| Refused::bad("`lanes` is missing"))?;
             changed(node.set_lanes(usize::try_from(lanes).unwrap_or(usize::MAX)))?;
@@ -199,7 +220,9 @@ pub fn execute(
                 None => node.inject_panic(lane),
             };
             if !injected {
-                return Err(Refused::bad("this node was not started with test hooks"));
+                return Err(Refused::bad(format!(
+                    "lane {lane} was not reached: is there such a lane, and was the node started with test hooks?"
+                )));
             }
             json!({ "lane": lane })
         }
@@ -209,7 +232,7 @@ pub fn execute(
 }
 
 fn changed(result: Result<(), impl fmt::Display>) -> Result<(), Refused> {
-    result.map_err(|error| Refused { kind: "failed".to_owned(), why: error.to_string(), explain: None })
+    result.map_err(|error| Refused::failed(error.to_string()))
 }
 
 fn parsed<T: FromStr<Err: fmt::Display>>(request: &Value, name: &str) -> Result<T, Refused> {
@@ -231,8 +254,27 @@ fn drawn(how: &Explain) -> Value {
     json
 }
 
-fn ttl(request: &Value) -> Result<Duration, Refused> {
-    match request["ttl_secs"].as_u64() {
+/// Whose value, and which: the node's own unless somebody else is named.
+fn mutable_key(node: &Node, request: &Value) -> Result<MutableKey, Refused> {
+    let owner = match request["owner"].as_str() {
+        Some(_) => *parsed::<NodeId>(request, "owner")?.as_bytes(),
+        None => node.address().key(),
+    };
+    Ok(MutableKey::named(owner, request["name"].as_str().unwrap_or_default()))
+}
+
+/// A number that may be left out.
+pub(super) fn whole(request: &Value, name: &str) -> Result<Option<u64>, Refused> {
+    match &request[name] {
+        Value::Null => Ok(None),
+        value => {
+            value.as_u64().map(Some).ok_or_else(|| Refused::bad(format!("`{name}` is a number from 0 on, not {value}")))
+        }
+    }
+}
+
+pub(super) fn ttl(request: &Value) -> Result<Duration, Refused> {
+    match whole(request, "ttl_secs")? {
         None => Ok(Duration::from_secs(u64::from(TTL_SECS_DEFAULT))),
         Some(0) => Err(Refused::bad("a lifetime of no time at all")),
         Some(secs) => Ok(Duration::from_secs(secs)),
@@ -249,10 +291,11 @@ fn privacy(request: &Value) -> Result<Privacy, Refused> {
 }
 
 fn put_mutable(request: &Value) -> Result<PutMutable, Refused> {
-    let seed = request["seed"].as_str().map(|_| parsed::<ContentId>(request, "seed")).transpose()?;
+    if !request["seed"].is_null() {
+        return Err(Refused::bad("a key is not sent to a node: sign with it, and let the node store what is signed"));
+    }
     Ok(PutMutable {
-        seed: seed.map(|seed| Zeroizing::new(*seed.as_bytes())),
-        sequence: request["sequence"].as_u64(),
+        sequence: whole(request, "sequence")?,
         ttl: ttl(request)?,
         keep_alive: request["keep_alive"].as_bool().unwrap_or(true),
         ..PutMutable::named(request["name"].as_str().unwrap_or_default())
@@ -272,8 +315,8 @@ fn mutable(request: &Value, found: &Mutable) -> Value {
 }
 
 /// The status, and per lane what the runtime counts: for a live view.
-fn top(node: &Node) -> Result<Value, Refused> {
-    let mut status = node.status().wait()?.to_json();
+async fn top(node: &Node) -> Result<Value, Refused> {
+    let mut status = node.status().await?.to_json();
     let lanes: Vec<Value> = node
         .runtime_snapshot()
         .lanes

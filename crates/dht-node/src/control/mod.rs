@@ -15,9 +15,12 @@
 
 pub mod client;
 pub mod execute;
+pub mod owner;
 pub(crate) mod places;
 pub mod server;
+pub mod trust;
 
+use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -97,13 +100,16 @@ pub(crate) fn read(stream: &mut impl Read) -> io::Result<Option<(Value, Vec<u8>)
 /// temporary files.
 #[must_use]
 pub fn runtime_dir() -> PathBuf {
-    if let Some(dir) = std::env::var_os("TESSERA_RUNTIME_DIR") {
-        return dir.into();
-    }
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(dir) => PathBuf::from(dir).join("tessera"),
-        None => std::env::temp_dir().join(format!("tessera-{}", rustix::process::getuid().as_raw())),
-    }
+    choose_runtime_dir(|name| std::env::var_os(name))
+}
+
+/// A variable that is empty says nothing.
+fn choose_runtime_dir(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
+    let said = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let of_session = || said("XDG_RUNTIME_DIR").map(|dir| dir.join("tessera"));
+    said("TESSERA_RUNTIME_DIR")
+        .or_else(of_session)
+        .unwrap_or_else(|| std::env::temp_dir().join(format!("tessera-{}", rustix::process::getuid().as_raw())))
 }
 
 #[cfg(test)]
@@ -111,6 +117,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_variable_that_is_empty_says_nothing_about_where_sockets_are() {
+        let chosen = |own: Option<&str>, session: Option<&str>| {
+            choose_runtime_dir(|name| if name == "TESSERA_RUNTIME_DIR" { own } else { session }.map(OsString::from))
+        };
+        assert_eq!(chosen(Some("/own"), Some("/session")), Path::new("/own"));
+        for nothing in [None, Some("")] {
+            assert_eq!(chosen(nothing, Some("/session")), Path::new("/session/tessera"));
+            assert!(chosen(None, nothing).starts_with(std::env::temp_dir()));
+            assert!(chosen(Some(""), nothing).is_absolute());
+        }
+    }
 
     #[test]
     fn messages_round_trip_and_a_cut_one_is_told_from_the_end() {
