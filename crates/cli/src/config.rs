@@ -15,11 +15,14 @@
 //! misspelt one would silently do nothing.
 //!
 //! The file is `--config FILE`, or `tessera.toml` in the current directory. The latter may come with a repository of
-//! strangers, so it says what is scanned and looked for, but not where anything is written or sent to.
+//! strangers, so it says what is scanned and looked for, but not where anything is written or sent to. For the same reason it
+//! says nothing about nodes: all of their settings are of that kind, and stand in a file that `tessera node --config` names.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use clap::builder::Resettable;
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
 use toml::de::{DeTable, DeValue};
@@ -35,7 +38,11 @@ const PLACES: [&str; 7] = ["output", "state-dir", "id-key", "coordinator", "find
 /// Reads the command line, completed by the file. Ends the program if either is wrong, as clap does.
 pub(crate) fn parse() -> Cli {
     let args: Vec<OsString> = std::env::args_os().collect();
-    let typed = Cli::command().get_matches_from(&args);
+    if steers_a_node(&args) {
+        let matches = without_variables_of_a_node().get_matches_from(&args);
+        return Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    }
+    let typed = Cli::command().try_get_matches_from(&args).unwrap_or_else(|error| exit(&error, &args));
     let completed = file_of(&typed).and_then(|file| match file {
         Some(file) => file.complete(&typed, args.clone()),
         None => Ok(args.clone()),
@@ -46,6 +53,35 @@ pub(crate) fn parse() -> Cli {
     });
     let matches = Cli::command().get_matches_from(&args);
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// Whether it is a command to a running node. What the environment says of the next one to start is of no account to it, right or
+/// wrong, but clap would look at it all the same.
+fn steers_a_node(args: &[OsString]) -> bool {
+    let typed = without_variables_of_a_node().try_get_matches_from(args);
+    typed.is_ok_and(|typed| typed.subcommand().is_some_and(|(verb, of)| verb == "node" && of.subcommand().is_some()))
+}
+
+fn without_variables_of_a_node() -> Command {
+    Cli::command().mut_subcommand("node", |node| node.mut_args(|arg| arg.env(Resettable::Reset)))
+}
+
+/// As clap does. If what is wrong is in the environment, it also says where: whoever typed no flag would look for it in vain.
+fn exit(error: &clap::Error, args: &[OsString]) -> ! {
+    let _ = error.print();
+    if let Some(variable) = variable_of(error, args).filter(|variable| std::env::var_os(variable).is_some()) {
+        tell!("Unless it was typed, it stands in the environment, as {}.", variable.display());
+    }
+    std::process::exit(error.exit_code());
+}
+
+/// The variable that says the same as the flag whose value is wrong.
+fn variable_of(error: &clap::Error, args: &[OsString]) -> Option<OsString> {
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
+    let mut cli = Cli::command();
+    cli.build();
+    let command = cli.find_subcommand(args.get(1)?)?;
+    command.get_arguments().find(|arg| arg.to_string() == *flag)?.get_env().map(ToOwned::to_owned)
 }
 
 struct File {
@@ -86,8 +122,12 @@ impl File {
             let Some(command) = cli.find_subcommand(owner) else {
                 return Err(at(format!("[{name}] is no subcommand; write [scan] or [fleet], for instance")));
             };
-            // Files of nodes are theirs to read.
-            let Some(keys) = value.get_ref().as_table().filter(|_| !matches!(name, "node" | "dht")) else { continue };
+            if matches!(name, "node" | "dht") {
+                return Err(at(format!(
+                    "[{name}] does nothing here; the settings of a node stand in a file of their own, which `tessera node --config` names"
+                )));
+            }
+            let Some(keys) = value.get_ref().as_table() else { continue };
             for (key, value) in keys {
                 let at = |what: String| format!("{path}:{}: {what}", line_of(key.span().start));
                 let key = key.get_ref().as_ref();
@@ -184,6 +224,7 @@ mod tests {
         assert!(wrong("jobs = 3\n").contains("[jobs] is no subcommand"));
         assert!(wrong("[scan\n").starts_with("t.toml:1: "));
         assert!(wrong("[scan]\njobs = 1.5\n").contains("must be"));
+        assert!(wrong("[node]\nlanes = 1\n").starts_with("t.toml:1: [node] does nothing here"));
         // Also in the table of another subcommand: it is wrong, whichever runs.
         assert!(wrong("[worker]\nx = 1\n").contains("no flag of `tessera worker`"));
     }

@@ -13,6 +13,7 @@ mod commands;
 mod config;
 mod fleet;
 mod progress;
+mod redrawn;
 mod report;
 mod signals;
 mod state_dir;

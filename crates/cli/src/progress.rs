@@ -1,14 +1,11 @@
 //! One line that tells how far a scan has come.
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use tessera_scan::report::human::bytes;
 use tessera_scan::run::Progress;
 
-/// Between two drawings.
-const INTERVAL: Duration = Duration::from_millis(100);
-const WIDTH: u64 = 24;
+use crate::redrawn::{self, INTERVAL};
 
 /// A line on standard error that is drawn again and again.
 #[derive(Debug)]
@@ -28,30 +25,26 @@ impl Bar {
             return;
         }
         self.drawn_at = Some(progress.elapsed);
-        let _ = write!(io::stderr(), "\r\x1b[K{}", line(progress));
-        let _ = io::stderr().flush();
+        let (bar, words) = line(progress);
+        redrawn::draw(&bar, &words);
     }
 
     pub(crate) fn clear(&mut self) {
         if self.drawn_at.take().is_some() {
-            let _ = write!(io::stderr(), "\r\x1b[K");
+            redrawn::clear();
         }
     }
 }
 
-fn line(progress: &Progress) -> String {
+/// The picture and the words.
+fn line(progress: &Progress) -> (String, String) {
     let seconds = progress.elapsed.as_secs_f64().max(0.001);
     let rate = (progress.bytes as f64 / seconds) as u64;
-    let mut line = String::new();
+    let (mut bar, mut line) = (String::new(), String::new());
     if let Some(total) = progress.bytes_total.filter(|&total| total > 0) {
         let done = progress.bytes.min(total);
-        let filled = (u128::from(done) * u128::from(WIDTH) / u128::from(total)) as usize;
-        line.push_str(&format!(
-            "[{}{}] {:>3} %  ",
-            "#".repeat(filled),
-            ".".repeat(WIDTH as usize - filled),
-            u128::from(done) * 100 / u128::from(total)
-        ));
+        bar = redrawn::bar(done, total);
+        line.push_str(&format!("{:>3} %  ", u128::from(done) * 100 / u128::from(total)));
     } else if progress.is_resumed {
         line.push_str("continued  ");
     }
@@ -66,7 +59,7 @@ fn line(progress: &Progress) -> String {
         let left = total.saturating_sub(progress.bytes) / rate;
         line.push_str(&format!("  {:02}:{:02} left", left / 60, left % 60));
     }
-    line
+    (bar, line)
 }
 
 #[cfg(test)]
@@ -82,9 +75,10 @@ mod tests {
             elapsed: Duration::from_secs(2),
             ..Progress::default()
         };
-        assert_eq!(line(&progress), "[######..................]  25 %  10 files  50.0 MB  25.0 MB/s  00:06 left");
+        let drawn = |progress: &Progress| line(progress).0 + &line(progress).1;
+        assert_eq!(drawn(&progress), "[######..................]  25 %  10 files  50.0 MB  25.0 MB/s  00:06 left");
         // Files that grew since they were counted do not overflow the bar.
         let grown = Progress { bytes: 300_000_000, ..progress };
-        assert!(line(&grown).starts_with("[########################] 100 %"));
+        assert!(drawn(&grown).starts_with("[########################] 100 %"));
     }
 }

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use node_support::{Place, ends_within, run_within, until};
+use node_support::{Place, ends_within, run, run_within, succeeded, until};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
@@ -186,6 +186,45 @@ fn a_small_terminal_is_not_overrun() {
 }
 
 #[test]
+fn alarms_and_all_columns_are_seen_in_a_common_window_and_lanes_that_do_not_fit_are_counted() {
+    let place = Place::new();
+    let node = place.node(&["--lanes", "20", "--test-hooks"]);
+    let socket = node.socket();
+    let steer = &|args: &[&str]| {
+        let command = [&["node"], args, &["--socket", &socket]].concat();
+        succeeded(run(place.tessera(&command), &[])).unwrap();
+    };
+    // While some lanes hang, others are born again and introduce themselves to them: these words die with those that hang.
+    // All at once: a lane that hangs is given up after two seconds, and a busy machine takes long to start a program.
+    std::thread::scope(|scope| {
+        (1..=10).for_each(|lane: u8| drop(scope.spawn(move || steer(&["inject-stall", &lane.to_string(), "4000"]))));
+    });
+    std::thread::scope(|scope| {
+        (11..=14).for_each(|lane: u8| drop(scope.spawn(move || steer(&["inject-panic", &lane.to_string()]))));
+    });
+    let count = |what: &str| place.json(&node, &["status"])[what].as_array().unwrap().len();
+    until("the alarm stands, and all lanes are back", || count("alarms") > 0 && count("lanes") == 20);
+    for (rows, columns) in [(24, 80), (15, 60)] {
+        let mut terminal = Terminal::new(rows, columns);
+        let mut top = terminal.run(place.tessera(&["node", "top", "--every", "0.1", "--socket", &socket]));
+        until("a view was drawn", || terminal.screen().is_some());
+        let screen = terminal.screen().unwrap();
+        assert!(screen.len() <= usize::from(rows), "{screen:#?}");
+        assert!(screen.iter().all(|line| line.chars().count() <= usize::from(columns)), "{screen:#?}");
+        assert!(screen[2].starts_with("ALARM  "), "under the head: {screen:#?}");
+        let names = screen.iter().find(|line| line.starts_with("lane ")).unwrap();
+        assert_eq!(names.ends_with("recs provs starts"), columns == 80, "{screen:#?}");
+        assert!(names.ends_with(if columns == 80 { " starts" } else { " peers" }), "whole columns: {screen:#?}");
+        let lanes = screen.iter().filter(|line| line.split_whitespace().all(|word| word.parse::<u64>().is_ok()));
+        let lanes = lanes.filter(|line| !line.is_empty()).count();
+        let more = format!("… and {} more lanes", 20 - lanes);
+        assert!(lanes > 3 && screen.contains(&more), "{more}: {screen:#?}");
+        terminal.press("q");
+        assert!(top.wait().unwrap().success());
+    }
+}
+
+#[test]
 fn a_large_value_travels_under_a_bar_that_is_gone_afterwards() {
     let place = Place::new();
     let first = place.node(&["--lanes", "1"]);
@@ -198,7 +237,9 @@ fn a_large_value_travels_under_a_bar_that_is_gone_afterwards() {
     for (node, args) in
         [(&node, vec!["put", large.to_str().unwrap()]), (&first, vec!["get", "--output", back.to_str().unwrap()])]
     {
-        let terminal = Terminal::new(24, 100);
+        // In a wide window and in a narrow one.
+        let columns = if args[0] == "get" { 40 } else { 100 };
+        let terminal = Terminal::new(24, columns);
         let socket = node.socket();
         let mut all = vec!["dht", "--socket", &socket];
         all.extend(&args);
@@ -208,10 +249,15 @@ fn a_large_value_travels_under_a_bar_that_is_gone_afterwards() {
         assert!(terminal.run(place.tessera(&all)).wait().unwrap().success(), "{}", terminal.shown());
         until("all of it is shown", || terminal.shown().ends_with('\n'));
         let shown = terminal.shown();
-        let bars = shown.split("\r\x1b[K").filter(|line| line.starts_with('[') && line.contains(" parts ")).count();
-        assert!(bars > 0, "{shown:?}");
+        let bars: Vec<&str> = shown.split("\r\x1b[K").filter(|line| line.contains(" %  ")).collect();
+        assert!(!bars.is_empty(), "{shown:?}");
+        assert!(bars.iter().all(|bar| bar.starts_with('[') == (columns == 100)), "{shown:?}");
+        assert!(
+            bars.iter().all(|bar| bar.chars().count() < usize::from(columns)),
+            "a line that wraps is left: {shown:?}"
+        );
         let last = shown.rsplit("\r\x1b[K").next().unwrap().trim().to_owned();
-        assert!(!last.starts_with('['), "and is gone: {shown:?}");
+        assert!(!last.contains(" %  "), "and is gone: {shown:?}");
         if args[0] == "put" {
             id = last.lines().last().unwrap().trim().to_owned();
         }
@@ -226,13 +272,18 @@ fn a_scan_draws_how_far_it_came_and_takes_it_away_before_it_reports() {
     for file in 0..300 {
         std::fs::write(tree.path().join(format!("f{file:03}")), "nothing to see in this line\n".repeat(2_000)).unwrap();
     }
-    let terminal = Terminal::new(30, 120);
-    let mut scan = terminal.run(place.tessera(&["scan", "--no-resume", tree.path().to_str().unwrap()]));
-    assert!(scan.wait().unwrap().success());
-    until("the report is there", || terminal.shown().contains("clean: everything was read"));
-    let shown = terminal.shown();
-    let (bar, report) = shown.split_once("receipt").unwrap();
-    assert!(bar.contains(" files  ") && bar.contains("/s"), "{bar:?}");
-    assert!(bar.trim_end_matches(|char: char| char != 'K').ends_with("\r\x1b[K"), "{bar:?}");
-    assert!(!report.contains("\x1b[K"), "{report:?}");
+    // In a wide window and in a narrow one.
+    for columns in [120, 40] {
+        let terminal = Terminal::new(30, columns);
+        let mut scan = terminal.run(place.tessera(&["scan", "--no-resume", tree.path().to_str().unwrap()]));
+        assert!(scan.wait().unwrap().success());
+        until("the report is there", || terminal.shown().contains("clean: everything was read"));
+        let shown = terminal.shown();
+        let (bar, report) = shown.split_once("receipt").unwrap();
+        assert!(bar.contains(" files  ") && bar.contains("/s"), "{bar:?}");
+        let mut drawn = bar.split("\r\x1b[K");
+        assert!(drawn.all(|bar| bar.chars().count() < usize::from(columns)), "a line that wraps is left: {bar:?}");
+        assert!(bar.trim_end_matches(|char: char| char != 'K').ends_with("\r\x1b[K"), "{bar:?}");
+        assert!(!report.contains("\x1b[K"), "{report:?}");
+    }
 }

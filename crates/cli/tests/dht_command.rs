@@ -6,7 +6,7 @@ mod node_support;
 
 use std::fs;
 
-use node_support::{Place, run, succeeded, until};
+use node_support::{Place, Process, run, run_within, succeeded, until};
 use rustix::process::Signal;
 
 #[test]
@@ -144,6 +144,142 @@ fn exit_codes_tell_not_found_from_failed() {
 }
 
 #[test]
+fn delete_says_that_it_deleted_only_what_was_there_and_makes_no_key() {
+    let place = Place::new();
+    let first = place.node(&["--lanes", "1"]);
+    let delete = |args: &[&str]| {
+        let socket = first.socket();
+        let mut all = vec!["dht", "--socket", &socket, "delete"];
+        all.extend(args);
+        let output = run(place.tessera(&all), b"");
+        let said = String::from_utf8(output.stderr).unwrap() + &String::from_utf8(output.stdout).unwrap();
+        (output.status.code(), said)
+    };
+    let (code, said) = delete(&["--name", "never-was"]);
+    assert!(code == Some(1) && said.contains("nothing was deleted") && said.contains("never-was"), "{code:?} {said}");
+    let (code, said) = delete(&["--name", "never-was", "--json"]);
+    assert!(code == Some(1) && said.contains("\"kind\":\"not_found\""), "{code:?} {said}");
+    let typo = place.path("typo.key");
+    let (code, said) = delete(&["--name", "x", "--key", typo.to_str().unwrap()]);
+    assert!(code == Some(2) && said.contains("typo.key") && said.contains("nothing was deleted"), "{code:?} {said}");
+    assert!(!typo.exists(), "no key was made");
+    // A key that has written other values.
+    let key = place.path("key").display().to_string();
+    place.ask(&first, &["put-mutable", "--name", "mine", "--key", &key], b"one");
+    assert_eq!(delete(&["--name", "mine"]).0, Some(1), "the node's own key has none of this name");
+    assert_eq!(delete(&["--name", "other", "--key", &key]).0, Some(1));
+    assert_eq!(delete(&["--name", "mine", "--key", &key]), (Some(0), "deleted (version 2)\n".to_owned()));
+    let (code, said) = delete(&["--name", "mine", "--key", &key]);
+    assert!(code == Some(1) && said.contains("was deleted by its owner (version 2)"), "{code:?} {said}");
+    // The value without a name is deleted only by whoever says so.
+    place.ask(&first, &["put-mutable"], b"nameless");
+    let (code, said) = delete(&[]);
+    assert!(code == Some(2) && said.contains("--name"), "{code:?} {said}");
+    assert_eq!(place.ask(&first, &["get-mutable"], &[]), "nameless");
+    assert_eq!(delete(&["--name", ""]).0, Some(0));
+    // An id is the whole of what an immutable value needs.
+    let id = place.ask(&first, &["put"], b"immutable");
+    for beside in [["--name", "foo"], ["--key", "/nonexistent/k"], ["--sequence", "7"], ["--ttl", "9"]] {
+        let (code, said) = delete(&[&id, beside[0], beside[1]]);
+        assert!(code == Some(2) && said.contains("cannot be used with"), "{beside:?} {code:?} {said}");
+    }
+    assert_eq!(delete(&[&id]).0, Some(0));
+}
+
+#[test]
+fn a_mutable_value_that_is_too_long_is_refused_with_a_way_that_works() {
+    let place = Place::new();
+    let first = place.node(&["--lanes", "1"]);
+    place.ask(&first, &["put-mutable", "--name", "long"], &[b'x'; 896]);
+    let long = [b'x'; 897];
+    let refused = place.dht(&first, &["put-mutable", "--name", "long"], &long).unwrap_err();
+    assert!(refused.contains("at most 896 bytes, and this one has 897"), "{refused}");
+    assert!(refused.contains("`tessera dht put`") && !refused.contains("chunks"), "{refused}");
+    // As it says.
+    let id = place.ask(&first, &["put"], &long);
+    place.ask(&first, &["put-mutable", "--name", "long"], id.as_bytes());
+    let id = place.ask(&first, &["get-mutable", "--name", "long"], &[]);
+    assert_eq!(place.dht(&first, &["get", &id], &[]).unwrap(), long);
+}
+
+#[test]
+fn a_node_without_others_says_that_it_alone_keeps_a_value_and_one_whose_others_are_gone_that_nobody_took_it() {
+    let place = Place::new();
+    let first = place.node(&["--lanes", "1"]);
+    let put = |value: &[u8]| {
+        let output = run(place.tessera(&["dht", "--socket", &first.socket(), "put"]), value);
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, alone) = put(b"before anybody came");
+    assert!(code == Some(0) && alone.starts_with("kept by this node alone: no other node answers it now"), "{alone}");
+    let second = place.node(&["--lanes", "1", "--bootstrap", &first.address()]);
+    place.until_knows(&first, 1);
+    assert!(put(b"with another").1.starts_with("stored with 1 of the 1"));
+    second.end(Signal::KILL);
+    until("the other is missed", || place.json(&first, &["status"])["contacts"] == 0);
+    let (code, left) = put(b"after it was killed");
+    assert!(code == Some(2) && left.contains("nobody took the record: no other node answered"), "{code:?} {left}");
+}
+
+#[test]
+fn flags_win_over_the_environment_and_that_over_the_file() {
+    let place = Place::new();
+    let config = place.path("node.toml");
+    fs::write(&config, "network = \"of-the-file\"\nlanes = 3\nlog = \"json\"\n").unwrap();
+    // A file that lies about is not read.
+    let folder = place.path("folder");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("tessera.toml"), "[node]\nlanes = 7\nnonsense = 1\n").unwrap();
+    let others: Vec<Process> = (0..2).map(|_| place.node(&["--lanes", "1", "--network", "of-the-variable"])).collect();
+    let with_variables = |args: &[&str]| {
+        let mut node = place.tessera(args);
+        node.current_dir(&folder).env("TESSERA_NODE_CONFIG", &config);
+        node.env("TESSERA_NODE_LANES", "2").env("TESSERA_NODE_NETWORK", "of-the-variable");
+        node.env("TESSERA_NODE_METRICS", "127.0.0.1:0").env("TESSERA_NODE_DATA", place.path("data"));
+        node.env("TESSERA_NODE_BOOTSTRAP", format!("{},{}", others[0].address(), others[1].address()));
+        node
+    };
+    let node = place.start(with_variables(&["node", "--lanes", "1"]));
+    place.until_knows(&node, 2);
+    let status = place.json(&node, &["status"]);
+    assert_eq!((status["network"].as_str(), status["lanes_wanted"].as_u64()), (Some("of-the-variable"), Some(1)));
+    assert!(node.metrics().starts_with("http://127.0.0.1:") && place.path("data").join("key").exists());
+    assert!(fs::read_to_string(&node.log).unwrap().starts_with('{'), "the file says json");
+    // They are of no account to commands that steer a node.
+    let socket = node.socket();
+    let top = run(with_variables(&["node", "top", "--once", "--every", "0.1", "--socket", &socket]), b"");
+    assert!(top.status.success(), "{}", String::from_utf8_lossy(&top.stderr));
+    let (code, said) = run_within(
+        {
+            let mut node = with_variables(&["node"]);
+            node.env("TESSERA_NODE_LISTEN", "somewhere");
+            node
+        },
+        std::time::Duration::from_secs(30),
+    );
+    assert!(code == Some(2) && said.contains("somewhere") && said.contains("--listen"), "{code:?} {said}");
+    assert!(said.contains("it stands in the environment, as TESSERA_NODE_LISTEN"), "{said}");
+}
+
+#[test]
+fn what_the_environment_says_wrongly_of_a_node_to_start_is_of_no_account_to_one_that_runs() {
+    let place = Place::new();
+    let node = place.node(&["--lanes", "1"]);
+    let socket = node.socket();
+    for name in ["LISTEN", "BOOTSTRAP", "LANES", "DATA", "NETWORK", "METRICS", "PUBLIC_ADDR", "CONFIG", "LOG"] {
+        for wrong in ["", "wrong"] {
+            let steer = |args: &[&str]| {
+                let mut steered = place.tessera(&[args, &["--socket", &socket]].concat());
+                steered.env(format!("TESSERA_NODE_{name}"), wrong);
+                succeeded(run(steered, b"")).unwrap();
+            };
+            steer(&["node", "set-lanes", "1"]);
+            steer(&["dht", "status"]);
+        }
+    }
+}
+
+#[test]
 fn settings_come_from_a_file_and_unknown_ones_are_refused() {
     let place = Place::new();
     let config = place.path("node.toml");
@@ -162,22 +298,64 @@ fn settings_come_from_a_file_and_unknown_ones_are_refused() {
     assert_eq!(refused.status.code(), Some(2));
 }
 
+/// What stands in no log: values, and nothing by which a node or a value is known, be it one's own or others'.
+fn assert_names_nobody(log: &str, nodes: &[[String; 3]], of_values: &[&str]) {
+    assert!(log.contains("stopping"), "it is a log: {log}");
+    assert!(!log.contains("127.0.0.1"), "an address in {log}");
+    // As much of an id as anybody would print.
+    let names = nodes.iter().flatten().map(|name| &name[..12]).chain(of_values.iter().copied());
+    for name in names {
+        assert!(!log.contains(name), "{name} in {log}");
+    }
+}
+
+/// Its id, its key, and where it listens.
+fn names_of(node: &Process) -> [String; 3] {
+    [node.id(), node.address().split_once('@').unwrap().0.to_owned(), node.listen()]
+}
+
 #[test]
-fn logs_have_neither_values_nor_keys_nor_addresses_of_others() {
+fn logs_have_neither_values_nor_keys_nor_ids_nor_addresses() {
     let place = Place::new();
     let first = place.node(&["--lanes", "2"]);
     let second = place.node(&["--lanes", "1", "--bootstrap", &first.address()]);
     place.until_knows(&first, 1);
     let id = place.ask(&second, &["put"], b"confidential");
     place.ask(&first, &["get", &id], &[]);
-    let (addresses, keys) = ([first.listen(), second.listen()], [first.address(), second.address()]);
+    let nodes = [names_of(&first), names_of(&second)];
     for process in [first, second] {
         let (_, log) = process.end(Signal::TERM);
-        assert!(log.contains("up, live contacts: 1") || log.contains("not up"), "{log}");
-        for secret in addresses.iter().chain(keys.iter()).map(String::as_str).chain(["confidential", &id]) {
-            assert!(!log.contains(secret), "{secret} in {log}");
-        }
+        assert_names_nobody(&log, &nodes, &["confidential", &id[..12]]);
     }
+}
+
+#[test]
+fn a_log_of_json_is_json_also_when_a_lane_panics() {
+    let place = Place::new();
+    let first = place.node(&["--lanes", "1"]);
+    let args = ["--lanes", "2", "--log", "json", "--test-hooks", "--bootstrap", &first.address()];
+    let node = place.node(&args);
+    place.until_knows(&node, 1);
+    let id = place.ask(&node, &["put"], b"confidential");
+    for lane in ["0", "1"] {
+        let panic = place.tessera(&["node", "inject-panic", lane, "--socket", &node.socket()]);
+        succeeded(run(panic, &[])).unwrap();
+    }
+    let log = || fs::read_to_string(&node.log).unwrap();
+    until("both lanes were restarted", || log().matches("; restarts in ").count() == 2);
+    let nodes = [names_of(&first), names_of(&node)];
+    let (_, log) = node.end(Signal::TERM);
+    let lines: Vec<serde_json::Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line:?} in {log}")))
+        .collect();
+    for thread in ["lane-0", "lane-1"] {
+        let is_it = |line: &&serde_json::Value| {
+            line["event"].as_str().unwrap().starts_with(&format!("thread {thread} panicked at crates/"))
+        };
+        assert_eq!(lines.iter().filter(is_it).count(), 1, "one line for a panic: {log}");
+    }
+    assert_names_nobody(&log, &nodes, &["confidential", &id[..12]]);
 }
 
 #[test]
@@ -209,6 +387,9 @@ fn a_full_disk_stops_writes_for_others_and_nothing_else() {
     assert!(place.ask(&node, &["status"], &[]).contains("cannot be written"));
     let log = fs::read_to_string(&node.log).unwrap();
     assert!(log.contains("log cannot be written"), "{log}");
+    let (code, log) = node.end(Signal::TERM);
+    assert!(log.contains("not all of its state is saved"), "{log}");
+    assert_eq!(code, Some(2), "{log}");
 }
 
 #[test]
@@ -226,16 +407,26 @@ fn the_readme_section_on_running_a_dht_holds_to_the_letter() {
         shell
     };
     let first = place.start(shell(&format!("exec {first}")));
-    // The page shows another machine's key, port and id: in their place stand those that were printed here.
+    // The page shows another machine's key and port: in their place stand those that were printed here.
     let shown = second.split_whitespace().find(|word| word.contains('@')).unwrap();
     let joining = second.replace(shown, &first.address());
     let second = place.start(shell(&format!("exec {}", joining.trim_end_matches('&'))));
     place.until_knows(&second, 1);
-    let id = String::from_utf8(succeeded(run(shell(put), b"")).unwrap()).unwrap();
+    // What is stored and what is said of it: all as shown, but for the place of the socket.
+    let shown = section.split(&format!("$ {put}\n")).nth(1).unwrap().split("\n$ ").next().unwrap();
+    let stored = run(shell(put), b"");
+    let id = String::from_utf8(stored.stdout).unwrap();
+    let told =
+        String::from_utf8(stored.stderr).unwrap().replace(&second.socket(), "/run/user/1000/tessera/node-SOCKET.sock");
+    let folder =
+        shown.find("/run/user/").map(|at| shown[at..].split(". ").next().unwrap()).expect("the page has a socket");
+    assert_eq!(told + id.trim_end(), shown.replace(folder, "/run/user/1000/tessera/node-SOCKET.sock"));
     let asked = get.split_whitespace().find(|word| word.contains('@')).unwrap();
     let get = get.replace(asked, &first.address());
-    let shown = get.split_whitespace().find(|word| word.contains('…')).unwrap();
-    let got = run(shell(&get.replace(shown, id.trim_end())), b"");
+    let short = get.split_whitespace().find(|word| word.contains('…')).unwrap();
+    let (begin, end) = short.split_once('…').unwrap();
+    assert!(id.starts_with(begin) && id.trim_end().ends_with(end), "{short} is short for {id}");
+    let got = run(shell(&get.replace(short, id.trim_end())), b"");
     assert_eq!(got.stdout, b"hello\n");
     let tree = String::from_utf8(got.stderr).unwrap();
     let is_asked = |line: &str| line.contains("─ ") && line.contains("  asked at ") && line.contains(" answered in ");

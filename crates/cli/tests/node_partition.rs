@@ -1,7 +1,7 @@
 //! Nodes in two network namespaces: the cable between them is cut and mended, a node restarts at another address, and a machine gets another
 //! one while its node runs.
 //!
-//! Needs root and `ip`. Without them this shows nothing, and says so.
+//! Needs root and `ip`. Without them these tests are skipped, and counted as that.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 

@@ -7,6 +7,7 @@ mod node_support;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use node_support::skipped::skipped;
 use node_support::{Place, Process, exists, run, run_within, succeeded, until};
 use rustix::process::Signal;
 
@@ -61,7 +62,7 @@ fn a_node_started_to_outlive_its_terminal_outlives_it() {
 
 #[test]
 fn a_socket_is_for_its_owner_and_a_folder_that_others_can_write_is_refused() {
-    use std::os::unix::fs::{PermissionsExt as _, chown};
+    use std::os::unix::fs::PermissionsExt as _;
 
     let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let place = Place::new();
@@ -70,22 +71,77 @@ fn a_socket_is_for_its_owner_and_a_folder_that_others_can_write_is_refused() {
     let folder = place.path("run");
     assert_eq!(mode(&folder), 0o700, "the folder was made for it");
     drop(node);
-    let refused = || {
-        let (code, error) = run_within(place.tessera(&["node", "--lanes", "1"]), std::time::Duration::from_secs(60));
-        assert_eq!(code, Some(2), "{error}");
-        assert!(error.contains("can be written by others") && error.contains("run"), "{error}");
-    };
     for writable in [0o702, 0o720, 0o777] {
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(writable)).unwrap();
-        refused();
+        refuses_its_folder_of_sockets(&place, "can be written by others");
     }
     std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
     drop(place.node(&["--lanes", "1"]));
-    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();
-    match chown(&folder, Some(54321), None) {
-        Ok(()) => refused(),
-        Err(error) => eprintln!("SKIPPED: only root can give a folder to somebody else ({error})"),
+}
+
+#[test]
+fn a_folder_of_sockets_that_belongs_to_somebody_else_is_refused() {
+    let place = Place::new();
+    drop(place.node(&["--lanes", "1"]));
+    match std::os::unix::fs::chown(place.path("run"), Some(54321), None) {
+        Ok(()) => refuses_its_folder_of_sockets(&place, "belongs to another user (uid 54321)"),
+        Err(error) => skipped(&format!("it needs root, to give a folder to somebody else: {error}")),
     }
+}
+
+fn refuses_its_folder_of_sockets(place: &Place, why: &str) {
+    let (code, error) = run_within(place.tessera(&["node", "--lanes", "1"]), std::time::Duration::from_secs(60));
+    assert_eq!(code, Some(2), "{error}");
+    assert!(error.contains(why) && error.contains("TESSERA_RUNTIME_DIR"), "{error}");
+}
+
+#[test]
+fn the_sockets_of_killed_nodes_are_removed_by_the_next_node_and_no_others_are() {
+    let place = Place::new();
+    let (killed, young, living) =
+        (place.node(&["--lanes", "1"]), place.node(&["--lanes", "1"]), place.node(&["--lanes", "1"]));
+    let [dead, fresh, served] = [&killed, &young, &living].map(Process::socket);
+    // One that somebody listens on and that takes no connection for now.
+    let hung = place.path("run/node-hung.sock").display().to_string();
+    let _listener = std::os::unix::net::UnixListener::bind(&hung).unwrap();
+    let (other, file) = (place.path("run/other.sock").display().to_string(), place.path("run/node-file.sock"));
+    drop(std::os::unix::net::UnixListener::bind(&other).unwrap());
+    std::fs::write(&file, "no socket").unwrap();
+    let file = file.display().to_string();
+    for node in [killed, young] {
+        node.end(Signal::KILL);
+    }
+    let old = [&dead, &served, &hung, &other, &file];
+    let aged = std::process::Command::new("touch").args(["-d", "2 minutes ago"]).args(old).status().unwrap();
+    assert!(aged.success());
+    drop(place.node(&["--lanes", "1"]));
+    assert!(!exists(&dead), "nobody listens on it");
+    assert!(exists(&fresh), "its node may be about to listen");
+    assert!(exists(&served) && exists(&hung) && exists(&other), "these are not its to remove");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "no socket");
+    assert!(!place.ask(&living, &["status"], &[]).is_empty());
+}
+
+#[test]
+fn a_node_without_an_address_says_so_in_place_of_a_command_that_cannot_work() {
+    let place = Place::new();
+    // A network namespace of its own, in which nothing leads anywhere.
+    let alone = |args: &[&str]| {
+        let mut alone = std::process::Command::new("unshare");
+        alone.args(["--user", "--map-root-user", "--net", env!("CARGO_BIN_EXE_tessera"), "node", "--lanes", "1"]);
+        alone.args(args);
+        alone
+    };
+    let can = std::process::Command::new("unshare").args(["--user", "--map-root-user", "--net", "true"]).output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        return skipped("it needs a network namespace that it may make for itself");
+    }
+    let lost = place.start(alone(&["--listen", "0.0.0.0:4242"]));
+    let said = lost.greeting.join("\n");
+    assert!(said.contains("no address of this machine was found") && said.contains("--public-addr"), "{said}");
+    assert!(lost.address().ends_with("@ADDRESS:4242") && !said.contains("@0.0.0.0"), "{said}");
+    let told = place.start(alone(&["--listen", "0.0.0.0:4242", "--public-addr", "203.0.113.7:4242"]));
+    assert!(told.address().ends_with("@203.0.113.7:4242"), "{:?}", told.greeting);
 }
 
 #[test]
@@ -104,8 +160,7 @@ fn a_data_folder_that_is_read_only_is_refused_in_words() {
     alone.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]);
     let (code, said) = run_within(alone, std::time::Duration::from_secs(30));
     if matches!(code, Some(1 | 77 | 127)) {
-        eprintln!("SKIPPED: this system lets nobody mount a disk for itself: {said}");
-        return;
+        return skipped(&format!("it needs a disk that it may mount for itself: {said}"));
     }
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("Read-only file system") && said.contains("this user may write"), "{said}");

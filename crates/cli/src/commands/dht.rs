@@ -2,14 +2,17 @@
 
 use std::io::{IsTerminal as _, Read as _};
 use std::num::NonZeroUsize;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tessera_dht::identity::{Crypto as _, Identity};
+use tessera_dht::wire::VALUE_BYTES_MAX as MUTABLE_BYTES_MAX;
 use tessera_dht_node::control::client::{CallError, Client};
 use tessera_dht_node::control::execute::{Refused, execute};
-use tessera_dht_node::control::runtime_dir;
+use tessera_dht_node::control::{owner, runtime_dir};
 use tessera_dht_node::data_dir::key_file;
 use tessera_dht_node::{ContentId, Node, NodeId, PeerAddr};
 
@@ -34,7 +37,8 @@ const VALUE_BYTES_MAX: u64 = 64 << 20;
   tessera dht get ID --explain                  who was asked, who answered, and when
   tessera dht status --bootstrap KEY@HOST:PORT  without a node of your own
 
-Exit codes: 0 done, 1 not found (no value, no provider, no node, or no answer to a ping), 2 refused or failed.
+Exit codes: 0 done (`put` on a node that never met another too: it then says that this node alone keeps the value), 1 not found (no value, nothing to delete, no provider, no node, or no answer to a ping), 2 refused or failed.
+No file says anything about these commands: which node they use is said by flags, or found by its socket.
 A running node has its socket in $TESSERA_RUNTIME_DIR [default: $XDG_RUNTIME_DIR/tessera, or tessera-UID in the folder for
 temporary files].")]
 pub(crate) struct Args {
@@ -107,11 +111,23 @@ enum Command {
         output: Option<PathBuf>,
     },
     /// Delete a mutable value, or stop storing an immutable one again
+    #[command(group = clap::ArgGroup::new("value").args(["id", "name"]).required(true))]
     Delete {
         /// The id of an immutable value that this node stores
+        #[arg(conflicts_with_all = ["key", "sequence", "ttl"])]
         id: Option<ContentId>,
-        #[command(flatten)]
-        owned: Owned,
+        /// Which of the owner's mutable values
+        #[arg(long)]
+        name: Option<String>,
+        /// The key file it was written with [default: the running node's key]
+        #[arg(long, value_name = "FILE")]
+        key: Option<PathBuf>,
+        /// The number of the version without a value [default: one more than the newest]
+        #[arg(long, value_name = "N")]
+        sequence: Option<u64>,
+        /// Seconds for which nobody takes an older version for the newest
+        #[arg(long, value_name = "SECONDS")]
+        ttl: Option<u64>,
     },
     /// Tell the network that this node offers what these ids name
     Announce {
@@ -202,6 +218,7 @@ fn failed(why: impl Into<String>) -> Refused {
 
 fn act(args: &Args) -> Result<Found, Refused> {
     let (mut request, body, output) = request(args)?;
+    let key = owner_key(&args.command)?;
     request["explain"] = json!(args.explain);
     let mut connection = if args.bootstrap.is_empty() {
         Connection::local(args.socket.as_deref()).map_err(failed)?
@@ -210,7 +227,18 @@ fn act(args: &Args) -> Result<Found, Refused> {
         Connection::client(&args.bootstrap, args.network.as_deref())?
     };
     let bar = Bar::new(std::io::stderr().is_terminal() && !args.json);
-    let answer = connection.call(&request, &body, Some(&bar));
+    let exists = match &args.command {
+        Command::Delete { id: None, .. } => must_exist(&mut connection, &request, key.as_deref()),
+        _ => Ok(()),
+    };
+    let answer = exists.and_then(|()| match &key {
+        // A key stays in this process: the node is given what is signed with it.
+        Some(seed) => {
+            let value = (request["op"] == "put-mutable").then_some(&body[..]);
+            owner::write(seed, &request, value, |request, body| connection.call(request, body, Some(&bar)))
+        }
+        None => connection.call(&request, &body, Some(&bar)),
+    });
     bar.clear();
     connection.close();
     let explain = match &answer {
@@ -247,7 +275,17 @@ fn request(args: &Args) -> Result<(Value, Vec<u8>, Option<PathBuf>), Refused> {
             output = to.clone();
             (json!({ "op": "get", "id": id.to_string(), "privacy": privacy }), Vec::new())
         }
-        Command::PutMutable { file, owned } => (owned_request("put-mutable", owned, client)?, read_value(file)?),
+        Command::PutMutable { file, owned } => {
+            let value = read_value(file)?;
+            if value.len() > MUTABLE_BYTES_MAX {
+                return Err(failed(format!(
+                    "a value that can be changed has at most {MUTABLE_BYTES_MAX} bytes, and this one has {}: store it with \
+                     `tessera dht put`, and the id which that prints with `tessera dht put-mutable`",
+                    value.len()
+                )));
+            }
+            (owned_request("put-mutable", owned, client)?, value)
+        }
         Command::GetMutable { owner, name, output: to } => {
             if client && owner.is_none() {
                 return Err(failed("a short-lived client has no values of its own: give the owner's key"));
@@ -256,7 +294,17 @@ fn request(args: &Args) -> Result<(Value, Vec<u8>, Option<PathBuf>), Refused> {
             (json!({ "op": "get-mutable", "owner": owner.map(|key| key.to_string()), "name": name }), Vec::new())
         }
         Command::Delete { id: Some(id), .. } => (json!({ "op": "delete", "id": id.to_string() }), Vec::new()),
-        Command::Delete { id: None, owned } => (owned_request("delete", owned, client)?, Vec::new()),
+        Command::Delete { id: None, name, key, sequence, ttl } => {
+            if let Some(path) = key {
+                // A key that is made now has written nothing.
+                std::fs::metadata(path).map_err(|error| {
+                    failed(format!("cannot read the key {}: {error}; nothing was deleted", path.display()))
+                })?;
+            }
+            let name = name.clone().unwrap_or_default();
+            let owned = Owned { name, key: key.clone(), sequence: *sequence, ttl: *ttl };
+            (owned_request("delete", &owned, client)?, Vec::new())
+        }
         Command::Announce { ids, stop } => {
             if client {
                 return Err(failed("an announcement is kept up by a running node: start one with `tessera node`"));
@@ -276,16 +324,36 @@ fn request(args: &Args) -> Result<(Value, Vec<u8>, Option<PathBuf>), Refused> {
 }
 
 fn owned_request(op: &str, owned: &Owned, client: bool) -> Result<Value, Refused> {
-    let seed = match &owned.key {
-        Some(path) => {
-            let seed = key_file(path).map_err(|error| failed(error.to_string()))?;
-            Some(ContentId::from_bytes(*seed).to_string())
-        }
-        None if client => return Err(failed("a short-lived client has no lasting key: give one with --key FILE")),
-        None => None,
-    };
+    if client && owned.key.is_none() {
+        return Err(failed("a short-lived client has no lasting key: give one with --key FILE"));
+    }
     let Owned { name, sequence, ttl, .. } = owned;
-    Ok(json!({ "op": op, "name": name, "sequence": sequence, "ttl_secs": ttl, "seed": seed }))
+    Ok(json!({ "op": op, "name": name, "sequence": sequence, "ttl_secs": ttl }))
+}
+
+/// The key that a version is to be signed with, if it is not the node's.
+fn owner_key(command: &Command) -> Result<Option<impl Deref<Target = [u8; 32]>>, Refused> {
+    let key = match command {
+        Command::PutMutable { owned, .. } => &owned.key,
+        Command::Delete { id: None, key, .. } => key,
+        _ => return Ok(None),
+    };
+    key.as_deref().map(key_file).transpose().map_err(|error| failed(error.to_string()))
+}
+
+/// Refuses to delete a mutable value that nobody has: deleting writes a version without a value, which always succeeds.
+fn must_exist(connection: &mut Connection, delete: &Value, key: Option<&[u8; 32]>) -> Result<(), Refused> {
+    let owner = key.map(|seed| NodeId::from_bytes(Identity::from_seed(seed).public_key().0).to_string());
+    let (name, explain) = (&delete["name"], &delete["explain"]);
+    let get = json!({ "op": "get-mutable", "name": name, "owner": owner, "explain": explain });
+    match connection.call(&get, &[], None) {
+        Err(refused) if refused.kind == "not_found" => {
+            let why = format!("there is no value named {name} of this owner, so nothing was deleted: {}", refused.why);
+            Err(Refused { why, ..refused })
+        }
+        // What else is in the way of reading need not be in the way of deleting, or comes again then.
+        _ => Ok(()),
+    }
 }
 
 fn read_value(file: &Path) -> Result<Vec<u8>, Refused> {
@@ -315,7 +383,7 @@ impl Connection {
         if let Some(path) = socket {
             return Client::connect(path).map(Self::Socket).map_err(|error| match error {
                 CallError::Io(error) => format!("no node answers at {}: {error}", path.display()),
-                silent => silent.to_string(),
+                unusable => unusable.to_string(),
             });
         }
         let mut sockets: Vec<_> = std::fs::read_dir(runtime_dir())
@@ -326,11 +394,11 @@ impl Connection {
             .map(|entry| (entry.metadata().and_then(|meta| meta.modified()).ok(), entry.path()))
             .collect();
         sockets.sort();
-        let (mut alive, mut silent) = (Vec::new(), None);
+        let (mut alive, mut unusable) = (Vec::new(), None);
         for (_, path) in &sockets {
             match Client::connect(path) {
                 Ok(client) => alive.push(client),
-                Err(error @ CallError::Silent(_)) => silent = Some(error.to_string()),
+                Err(error @ (CallError::Silent(_) | CallError::Distrusted(_))) => unusable = Some(error.to_string()),
                 // Left behind by a node that was killed.
                 Err(_) => {}
             }
@@ -338,7 +406,7 @@ impl Connection {
         let Some(last) = alive.pop() else {
             let none = "no node runs here: start one with `tessera node`, or be a short-lived client of others with \
                         --bootstrap KEY@HOST:PORT";
-            return Err(silent.unwrap_or_else(|| none.to_owned()));
+            return Err(unusable.unwrap_or_else(|| none.to_owned()));
         };
         if !alive.is_empty() {
             let path = last.path().display();
@@ -379,7 +447,7 @@ impl Connection {
                 let told = |done, total| bar.iter().for_each(|bar| bar.show(done, total));
                 client.call(request, body, told).map_err(|error| match error {
                     CallError::Refused(refused) => refused,
-                    CallError::Silent(_) | CallError::Io(_) => failed(error.to_string()),
+                    CallError::Silent(_) | CallError::Distrusted(_) | CallError::Io(_) => failed(error.to_string()),
                 })
             }
             Self::InProcess(node) => {

@@ -1,15 +1,12 @@
 //! Answers of a node for people: words, and a bar while a large value travels.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Between two drawings.
-const INTERVAL: Duration = Duration::from_millis(100);
-const WIDTH: usize = 24;
+use crate::redrawn::{self, INTERVAL};
 
 /// A line on standard error that is drawn again and again.
 #[derive(Debug, Clone)]
@@ -30,27 +27,22 @@ impl Bar {
             return;
         }
         *drawn = Some(Instant::now());
-        let _ = write!(std::io::stderr(), "\r\x1b[K{}", line(done, total, self.begun.elapsed()));
+        redrawn::draw(&redrawn::bar(done as u64, total as u64), &words(done, total, self.begun.elapsed()));
     }
 
     pub(crate) fn clear(&self) {
         if let Ok(mut drawn) = self.drawn.lock()
             && drawn.take().is_some()
         {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
+            redrawn::clear();
         }
     }
 }
 
-fn line(done: usize, total: usize, elapsed: Duration) -> String {
-    let filled = (done * WIDTH).checked_div(total).unwrap_or(0).min(WIDTH);
+fn words(done: usize, total: usize, elapsed: Duration) -> String {
     let rate = done as f64 / elapsed.as_secs_f64().max(0.001);
-    let mut line = format!(
-        "[{}{}] {:>3} %  {done} of {total} parts  {rate:.0}/s",
-        "#".repeat(filled),
-        ".".repeat(WIDTH - filled),
-        (done * 100).checked_div(total).unwrap_or(0)
-    );
+    let share = (done * 100).checked_div(total).unwrap_or(0);
+    let mut line = format!("{share:>3} %  {done} of {total} parts  {rate:.0}/s");
     if rate > 0.0 && elapsed > Duration::from_secs(1) {
         let left = ((total - done.min(total)) as f64 / rate) as u64;
         let _ = write!(line, "  {:02}:{:02} left", left / 60, left % 60);
@@ -99,7 +91,8 @@ pub(crate) fn human(op: &str, answer: &Value) -> String {
 fn tell_replicas(answer: &Value) {
     let (replicas, holders) = (answer["replicas"].as_u64().unwrap_or(0), answer["holders"].as_u64().unwrap_or(0));
     if holders == 0 {
-        tell!("kept by this node alone: it knows no other node yet, and stores it with them when they come");
+        // Of nodes that are gone and of nodes that never came, it knows equally little.
+        tell!("kept by this node alone: no other node answers it now; it is stored with others when they come");
     } else {
         let records = answer["records"].as_u64().unwrap_or(1);
         let what = if records > 1 { format!("each of its {records} parts is ") } else { String::new() };
@@ -155,10 +148,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bar_shows_share_rate_and_time_left() {
-        let drawn = line(30, 120, Duration::from_secs(3));
-        assert_eq!(drawn, "[######..................]  25 %  30 of 120 parts  10/s  00:09 left");
-        assert!(line(9, 3, Duration::ZERO).starts_with("[########################] 300 %"), "it does not overflow");
+    fn words_beside_the_bar_are_share_rate_and_time_left() {
+        assert_eq!(words(30, 120, Duration::from_secs(3)), " 25 %  30 of 120 parts  10/s  00:09 left");
+        assert!(words(9, 3, Duration::ZERO).starts_with("300 %  9 of 3 parts"), "it does not overflow");
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub(crate) mod node;
 mod node_config;
 mod node_log;
 mod node_screen;
+mod node_sockets;
 mod node_top;
 pub(crate) mod rules;
 pub(crate) mod runs;

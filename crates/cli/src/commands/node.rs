@@ -16,7 +16,8 @@ use tessera_dht_node::{Node, PeerAddr, StartError};
 
 use super::dht::{self, Connection};
 use super::node_config::{self, Durable, Settings};
-use super::node_log::{Format, Log};
+use super::node_log::{Format, Log, log_panics};
+use super::node_sockets::remove_dead_sockets;
 use super::node_top;
 use crate::tell::print;
 
@@ -39,6 +40,8 @@ EXAMPLES
   tessera node top                 watch a running node
   tessera node set-lanes 4         change its number of lanes while it runs
 
+Flags win over the environment, and the environment over the file that --config names. A tessera.toml in the current directory
+says nothing about nodes: it may be a stranger's, and where a node listens and keeps its data is not a stranger's to say.
 Its socket is in $TESSERA_RUNTIME_DIR [default: $XDG_RUNTIME_DIR/tessera, or tessera-UID in the folder for temporary files].
 SIGINT, SIGTERM and SIGHUP end it in good order."
 )]
@@ -53,39 +56,39 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Start {
     /// Where to listen [default: a free port of this machine only]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", env = "TESSERA_NODE_LISTEN")]
     listen: Option<SocketAddr>,
 
-    /// A node to join by, as it prints itself; may be given several times, and adds to those of --config
-    #[arg(long, value_name = "KEY@HOST:PORT")]
+    /// A node to join by, as it prints itself; may be given several times or with commas between them, and adds to those of --config
+    #[arg(long, value_name = "KEY@HOST:PORT", env = "TESSERA_NODE_BOOTSTRAP", value_delimiter = ',')]
     bootstrap: Vec<PeerAddr>,
 
     /// Event loops that share nothing [default: one per core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", env = "TESSERA_NODE_LANES")]
     lanes: Option<usize>,
 
     /// A folder that keeps identity, contacts and records [default: nothing is kept]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = "TESSERA_NODE_DATA")]
     data: Option<PathBuf>,
 
     /// Nodes of different networks do not understand each other [default: tessera]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", env = "TESSERA_NODE_NETWORK")]
     network: Option<String>,
 
     /// Serve metrics for Prometheus at http://ADDR/metrics, and health at /health
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", env = "TESSERA_NODE_METRICS")]
     metrics: Option<SocketAddr>,
 
     /// The address others are told [default: the one they see]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", env = "TESSERA_NODE_PUBLIC_ADDR")]
     public_addr: Option<SocketAddr>,
 
     /// Settings from a file, as docs/node.toml shows them; flags win, but --bootstrap adds to its nodes
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "TESSERA_NODE_CONFIG")]
     config: Option<PathBuf>,
 
     /// How events are logged to standard error
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", env = "TESSERA_NODE_LOG")]
     log: Option<Format>,
 
     /// Allow `inject-panic` and `inject-stall`
@@ -199,9 +202,11 @@ fn serve(start: &Start) -> Result<(), String> {
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
             .map_err(|error| format!("cannot catch signals: {error}"))?;
     }
+    log_panics(settings.log.unwrap_or_default());
     let node = start_node(&settings, start.test_hooks)?;
     let short: String = node.id().to_string().chars().take(16).collect();
     let path = runtime_dir().join(format!("node-{short}.sock"));
+    remove_dead_sockets();
     let server = Server::start(&node, &path)
         .map_err(|error| format!("cannot serve the control socket {}: {error}", path.display()))?;
     // A node that nobody listens to is a node all the same.
@@ -213,9 +218,16 @@ fn serve(start: &Start) -> Result<(), String> {
         log.look(&node);
     }
     drop(server);
-    log.line("info", None, "stopping: peers are told, state is saved");
-    node.shutdown();
-    log.line("info", None, "stopped");
+    log.line("info", None, "stopping: peers are told");
+    node.clone().shutdown();
+    if node.log_failed() {
+        log.line("error", None, "stopped, but not all of its state is saved");
+        return Err(
+            "the log could not be written: what the node took since then is gone. Is the disk of its data folder full?"
+                .to_owned(),
+        );
+    }
+    log.line("info", None, if settings.data.is_some() { "stopped, state is saved" } else { "stopped" });
     Ok(())
 }
 
@@ -280,20 +292,21 @@ pub(crate) fn listen_for(bootstrap: &[PeerAddr]) -> SocketAddr {
     SocketAddr::new(ip, 0)
 }
 
-/// An address by which others reach a node that listens on all of them: the one this machine would use itself.
-fn reachable(listen: SocketAddr) -> SocketAddr {
+/// An address by which others reach a node that listens on all of them: the one this machine would use itself. `None` where it
+/// would use none, as without a network.
+fn reachable(listen: SocketAddr) -> Option<SocketAddr> {
     if !listen.ip().is_unspecified() {
-        return listen;
+        return Some(listen);
     }
     let towards = if listen.is_ipv4() { "192.0.2.1:9" } else { "[2001:db8::1]:9" };
     let any = SocketAddr::new(listen.ip(), 0);
     // Connecting a datagram socket sends nothing; it only makes the system choose.
     let chosen = UdpSocket::bind(any).and_then(|socket| socket.connect(towards).and_then(|()| socket.local_addr()));
-    chosen.map_or(listen, |chosen| SocketAddr::new(chosen.ip(), listen.port()))
+    let chosen = chosen.ok().filter(|chosen| !chosen.ip().is_unspecified())?;
+    Some(SocketAddr::new(chosen.ip(), listen.port()))
 }
 
 fn greeting(node: &Node, settings: &Settings, socket: &str) -> String {
-    let address = PeerAddr::new(node.address().key(), settings.public_addr.unwrap_or(reachable(node.listen_addr())));
     let mut text = format!("node     {}\nlisten   {}\n", node.id(), node.listen_addr());
     let _ = writeln!(text, "network  {}", node.network());
     match &settings.data {
@@ -304,6 +317,18 @@ fn greeting(node: &Node, settings: &Settings, socket: &str) -> String {
         let _ = writeln!(text, "metrics  http://{metrics}/metrics");
     }
     let _ = writeln!(text, "socket   {socket}\n\njoin this network from another terminal:");
+    let address = settings.public_addr.or_else(|| reachable(node.listen_addr()));
+    let address = match address {
+        Some(address) => PeerAddr::new(node.address().key(), address).to_string(),
+        None => {
+            text.push_str(
+                "(no address of this machine was found: put one that others reach in place of ADDRESS, or say it with \
+                 --public-addr)\n",
+            );
+            let key = node.address().to_string();
+            format!("{}@ADDRESS:{}", key.split('@').next().unwrap_or_default(), node.listen_addr().port())
+        }
+    };
     let network = match settings.network.as_deref() {
         None => String::new(),
         Some(name) => format!(" --network {}", dht::quoted(name)),

@@ -1,6 +1,7 @@
 //! The settings of `tessera node`, from a TOML file and from flags. A key that is not known is refused: a misspelt one would
 //! otherwise silently do nothing.
 
+use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -109,11 +110,13 @@ impl FromStr for Durable {
 
 pub(crate) fn read(path: &Path) -> Result<Settings, String> {
     let fail = |why: String| format!("{}: {why}", path.display());
-    let size = std::fs::metadata(path).map_err(|error| fail(error.to_string()))?.len();
-    if size > FILE_BYTES_MAX {
-        return Err(fail(format!("{size} bytes are too many for settings")));
+    let mut text = String::new();
+    // What a device has to say has no length that could be looked at before.
+    let file = std::fs::File::open(path).map_err(|error| fail(error.to_string()))?;
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| fail(error.to_string()))?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(fail(format!("more than {FILE_BYTES_MAX} bytes are too many for settings")));
     }
-    let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
     parse(&text).map_err(fail)
 }
 
@@ -135,7 +138,7 @@ fn parse(text: &str) -> Result<Settings, String> {
                 settings.bootstrap = list.iter().map(parsed).collect::<Result<_, _>>().map_err(at)?;
             }
             "lanes" => settings.lanes = Some(number(value).map_err(at)? as usize),
-            "data" => settings.data = Some(PathBuf::from(text_of(value).map_err(at)?)),
+            "data" => settings.data = Some(folder(value).map_err(at)?),
             "network" => settings.network = Some(text_of(value).map_err(at)?.to_owned()),
             "metrics" => settings.metrics = Some(parsed(value).map_err(at)?),
             "public-addr" => settings.public_addr = Some(parsed(value).map_err(at)?),
@@ -143,7 +146,7 @@ fn parse(text: &str) -> Result<Settings, String> {
             "durability" => settings.durability = Some(parsed(value).map_err(at)?),
             "pin" => settings.pin = Some(yes_or_no(value).map_err(at)?),
             "trace-every" => settings.trace_every = Some(number(value).map_err(at)?),
-            "trace-dir" => settings.trace_dir = Some(PathBuf::from(text_of(value).map_err(at)?)),
+            "trace-dir" => settings.trace_dir = Some(folder(value).map_err(at)?),
             "log" => {
                 settings.log = Some(match text_of(value).map_err(at)? {
                     "text" => Format::Text,
@@ -176,6 +179,14 @@ fn parse(text: &str) -> Result<Settings, String> {
 
 fn text_of<'v>(value: &'v Spanned<DeValue<'_>>) -> Result<&'v str, String> {
     value.get_ref().as_str().ok_or_else(|| "expected a text".to_owned())
+}
+
+/// A path; an empty one would be the folder that happens to be the current one.
+fn folder(value: &Spanned<DeValue<'_>>) -> Result<PathBuf, String> {
+    match text_of(value)? {
+        "" => Err("expected a folder, not an empty text".to_owned()),
+        path => Ok(PathBuf::from(path)),
+    }
 }
 
 fn parsed<T: FromStr<Err: std::fmt::Display>>(value: &Spanned<DeValue<'_>>) -> Result<T, String> {
@@ -229,11 +240,19 @@ mod tests {
             ("listen = \"somewhere\"", "line 1: `listen`"),
             ("bootstrap = [\"127.0.0.1:1\"]", "no `@`"),
             ("durability = \"maybe\"", "expected async, group or strict"),
+            ("data = \"\"", "line 1: `data`: expected a folder"),
+            ("trace-dir = \"\"", "line 1: `trace-dir`: expected a folder"),
             ("lanes =", "line 1"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_file_without_end_is_read_no_further_than_settings_may_be_long() {
+        let error = read(Path::new("/dev/zero")).unwrap_err();
+        assert!(error.contains("too many for settings"), "{error}");
     }
 
     #[test]

@@ -64,13 +64,29 @@ impl Log {
     }
 
     pub(crate) fn line(&self, level: &str, lane: Option<u8>, what: &str) {
-        let time = utc(SystemTime::now());
-        match self.format {
-            Format::Json => tell!("{}", json!({ "time": time, "level": level, "lane": lane, "event": what })),
-            Format::Text => {
-                let lane = lane.map_or_else(String::new, |lane| format!("lane {lane}: "));
-                tell!("{time} {level:5} {lane}{what}");
-            }
+        write_line(self.format, level, lane, what);
+    }
+}
+
+/// From now on a panic is a line of the log, where the standard library would print several of its own between them.
+///
+/// It says where, and not with what words: those may have anything in them.
+pub(crate) fn log_panics(format: Format) {
+    std::panic::set_hook(Box::new(move |panic| {
+        let thread = std::thread::current();
+        let thread = thread.name().unwrap_or("without a name");
+        let place = panic.location().map_or_else(|| "?".to_owned(), |at| format!("{}:{}", at.file(), at.line()));
+        write_line(format, "error", None, &format!("thread {thread} panicked at {place}"));
+    }));
+}
+
+fn write_line(format: Format, level: &str, lane: Option<u8>, what: &str) {
+    let time = utc(SystemTime::now());
+    match format {
+        Format::Json => tell!("{}", json!({ "time": time, "level": level, "lane": lane, "event": what })),
+        Format::Text => {
+            let lane = lane.map_or_else(String::new, |lane| format!("lane {lane}: "));
+            tell!("{time} {level:5} {lane}{what}");
         }
     }
 }

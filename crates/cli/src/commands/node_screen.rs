@@ -34,11 +34,11 @@ impl Screen {
         screen.write("\x1b[?1049h\x1b[?25l").then_some(screen)
     }
 
-    /// Shows `text` from the top, as much as there is room for. False if the terminal is gone.
-    pub(crate) fn draw(&self, text: &str) -> bool {
+    /// Shows what `text` makes of so many rows and columns, as much as there is room for. False if the terminal is gone.
+    pub(crate) fn draw(&self, text: impl FnOnce(usize, usize) -> String) -> bool {
         let size = tcgetwinsize(std::io::stdout()).ok().filter(|size| size.ws_row > 0 && size.ws_col > 0);
         let (rows, columns) = size.map_or((24, 80), |size| (usize::from(size.ws_row), usize::from(size.ws_col)));
-        self.write(&frame(text, rows, columns))
+        self.write(&frame(&text(rows, columns), rows, columns))
     }
 
     /// Waits `time`; false as soon as `q` is pressed or `stop` is raised.

@@ -20,8 +20,22 @@ const SEEN_EVERY: Duration = Duration::from_millis(20);
 const EVERY_MIN: f64 = 0.1;
 const EVERY_MAX: f64 = 3600.0;
 
+/// Narrow enough for a window of 80 columns.
+const COLUMNS: &str = "lane  in/s out/s srv/s look/s put/s queue drop/s lim/s peers  recs provs starts\n";
+
 /// Watch a running node: packets, queues, drops, lookups, stores, contacts, health. On a terminal `q` ends it
 #[derive(Debug, clap::Args)]
+#[command(after_help = "COLUMNS, for each lane
+  in/s, out/s   datagrams received and sent a second
+  srv/s         requests of others that were answered
+  look/s        lookups begun
+  put/s         records stored
+  queue         messages that wait for the lane
+  drop/s        messages and datagrams that were dropped
+  lim/s         requests refused because their sender asks too often
+  peers         live contacts
+  recs, provs   records and providers that it holds
+  starts        how often it was started: more than once, it has failed")]
 pub(crate) struct Args {
     #[command(flatten)]
     at: At,
@@ -56,15 +70,15 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         viewer.screen = Screen::open();
     }
     if let Some(screen) = &viewer.screen {
-        screen.draw(&view(&before, &before, args.every));
+        screen.draw(|rows, columns| view(&before, &before, args.every).fitted(rows, columns));
     }
     while viewer.waits(args.every) {
         let Some(now) = looks.next(&viewer)? else { return Ok(()) };
         let view = view(&before, &now, at.elapsed());
         at = Instant::now();
         let shown = match &viewer.screen {
-            Some(screen) => screen.draw(&format!("{view}\nq ends this view\n")),
-            None => print_to_reader(&view)?,
+            Some(screen) => screen.draw(|rows, columns| view.fitted(rows, columns)),
+            None => print_to_reader(view.whole())?,
         };
         if !shown || args.once {
             return Ok(());
@@ -136,14 +150,14 @@ impl Looks {
 }
 
 /// What changed between two looks.
-fn view(before: &Value, now: &Value, elapsed: Duration) -> String {
+fn view(before: &Value, now: &Value, elapsed: Duration) -> View {
     let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     let state = match now["trouble"].as_str() {
         None => "up".to_owned(),
         Some(trouble) => format!("NOT UP: {trouble}"),
     };
-    let mut view = format!(
-        "node {}  {state}\nnetwork {}  {} contacts  about {} nodes  {} lanes{}{}\n\n",
+    let head = format!(
+        "node {}  {state}\nnetwork {}  {} contacts  about {} nodes  {} lanes{}{}\n",
         text(&now["id"]).chars().take(16).collect::<String>(),
         text(&now["network"]),
         now["contacts"],
@@ -152,40 +166,97 @@ fn view(before: &Value, now: &Value, elapsed: Duration) -> String {
         if now["kernel_steering"] == true { "" } else { "  lanes pass datagrams on" },
         if now["log_failed"] == true { "  THE LOG CANNOT BE WRITTEN" } else { "" },
     );
-    view.push_str(
-        "lane   in/s  out/s serve/s lookup/s store/s  queue  drop/s limit/s  contacts  records  providers  starts\n",
-    );
-    for lane in now["lanes"].as_array().into_iter().flatten() {
-        let at = lane["lane"].as_u64().unwrap_or(0) as usize;
-        let old = before["lanes"].as_array().into_iter().flatten().find(|old| old["lane"] == lane["lane"]);
-        let rate = |now: &Value, old: Option<&Value>| {
-            let (now, old) = (now.as_u64().unwrap_or(0), old.and_then(Value::as_u64).unwrap_or(0));
-            // A lane that restarted counts from zero.
-            (now.saturating_sub(old) as f64 / elapsed.as_secs_f64().max(0.001)).round() as u64
-        };
-        let counted = |name: &str| rate(&lane["counters"][name], old.map(|old| &old["counters"][name]));
-        let of_runtime = |name: &str| rate(&now["runtime"][at][name], Some(&before["runtime"][at][name]));
-        let held = |name: &str| lane["held"][name]["now"].as_u64().unwrap_or(0);
-        view.push_str(&format!(
-            "{at:>4} {:>6} {:>6} {:>7} {:>8} {:>7} {:>6} {:>7} {:>7} {:>9} {:>8} {:>10} {:>7}\n",
-            of_runtime("datagrams_in"),
-            of_runtime("datagrams_out"),
-            counted("requests_served"),
-            counted("lookups_started"),
-            counted("records_stored"),
-            now["runtime"][at]["depth"].as_u64().unwrap_or(0),
-            of_runtime("dropped") + of_runtime("datagrams_out_dropped"),
-            counted("requests_limited"),
-            lane["contacts"].as_u64().unwrap_or(0),
-            held("records"),
-            held("providers"),
-            now["runtime"][at]["incarnations"].as_u64().unwrap_or(0),
-        ));
+    let lanes = now["lanes"].as_array().into_iter().flatten().map(|lane| row(lane, before, now, elapsed)).collect();
+    View { head, alarms: now["alarms"].as_array().into_iter().flatten().map(text).collect(), lanes }
+}
+
+fn row(lane: &Value, before: &Value, now: &Value, elapsed: Duration) -> String {
+    let at = lane["lane"].as_u64().unwrap_or(0) as usize;
+    let old = before["lanes"].as_array().into_iter().flatten().find(|old| old["lane"] == lane["lane"]);
+    let rate = |now: &Value, old: Option<&Value>| {
+        let (now, old) = (now.as_u64().unwrap_or(0), old.and_then(Value::as_u64).unwrap_or(0));
+        // A lane that restarted counts from zero.
+        (now.saturating_sub(old) as f64 / elapsed.as_secs_f64().max(0.001)).round() as u64
+    };
+    let counted = |name: &str| short(rate(&lane["counters"][name], old.map(|old| &old["counters"][name])));
+    let of_runtime = |name: &str| rate(&now["runtime"][at][name], Some(&before["runtime"][at][name]));
+    let held = |name: &str| short(lane["held"][name]["now"].as_u64().unwrap_or(0));
+    format!(
+        "{at:>4} {:>5} {:>5} {:>5} {:>6} {:>5} {:>5} {:>6} {:>5} {:>5} {:>5} {:>5} {:>6}\n",
+        short(of_runtime("datagrams_in")),
+        short(of_runtime("datagrams_out")),
+        counted("requests_served"),
+        counted("lookups_started"),
+        counted("records_stored"),
+        short(now["runtime"][at]["depth"].as_u64().unwrap_or(0)),
+        short(of_runtime("dropped") + of_runtime("datagrams_out_dropped")),
+        counted("requests_limited"),
+        short(lane["contacts"].as_u64().unwrap_or(0)),
+        held("records"),
+        held("providers"),
+        short(now["runtime"][at]["incarnations"].as_u64().unwrap_or(0)),
+    )
+}
+
+/// A count in five characters, so that the columns stay where they are.
+fn short(count: u64) -> String {
+    match count {
+        0..100_000 => count.to_string(),
+        100_000..10_000_000 => format!("{}k", count / 1_000),
+        10_000_000..10_000_000_000 => format!("{}M", count / 1_000_000),
+        _ => format!("{}G", (count / 1_000_000_000).min(9999)),
     }
-    for alarm in now["alarms"].as_array().into_iter().flatten() {
-        view.push_str(&format!("ALARM  {}\n", text(alarm)));
+}
+
+/// The parts of a view.
+struct View {
+    head: String,
+    alarms: Vec<String>,
+    lanes: Vec<String>,
+}
+
+impl View {
+    /// All of it, for a program that reads it.
+    fn whole(&self) -> String {
+        let alarms: String = self.alarms.iter().map(|alarm| format!("ALARM  {alarm}\n")).collect();
+        format!("{}{alarms}\n{COLUMNS}{}", self.head, self.lanes.concat())
     }
-    view
+
+    /// What of it fits a window. Alarms stand above the lanes: a node with many lanes must not push them out.
+    fn fitted(&self, rows: usize, columns: usize) -> String {
+        let alarms: Vec<String> =
+            self.alarms.iter().flat_map(|alarm| wrapped(&format!("ALARM  {alarm}"), columns)).collect();
+        // The head, a blank line, the names of the columns and the last line; alarms leave room for two lines of lanes.
+        let room = rows.saturating_sub(5);
+        let alarms = shortened(&alarms, room.saturating_sub(2).max(2), "lines of alarms");
+        let lanes = shortened(&self.lanes, room.saturating_sub(alarms.lines().count()), "lanes");
+        format!("{}{alarms}\n{COLUMNS}{lanes}q ends this view\n", self.head)
+    }
+}
+
+/// As many lines as there is room for, and how many there are besides.
+fn shortened(lines: &[String], room: usize, what: &str) -> String {
+    if lines.len() <= room {
+        return lines.concat();
+    }
+    let shown = room.saturating_sub(1);
+    format!("{}… and {} more {what}\n", lines[..shown].concat(), lines.len() - shown)
+}
+
+/// A text in lines that are no longer than `columns`, unless a word is.
+fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.last().map_or(0, |line| line.chars().count());
+        if last > 0 && last + 1 + word.chars().count() > columns {
+            lines.push(format!("       {word}"));
+        } else if let Some(line) = lines.last_mut() {
+            let space = if line.is_empty() { "" } else { " " };
+            line.push_str(&format!("{space}{word}"));
+        }
+    }
+    lines.iter_mut().for_each(|line| line.push('\n'));
+    lines
 }
 
 #[cfg(test)]
@@ -212,12 +283,58 @@ mod tests {
                 "runtime": [{"datagrams_in": datagrams, "depth": 4, "incarnations": 2}],
             })
         };
-        let view = view(&look(10, 100), &look(30, 300), Duration::from_secs(2));
+        let view = view(&look(10, 100), &look(30, 300), Duration::from_secs(2)).whole();
         let row: Vec<&str> = view.lines().find(|line| line.starts_with("   0")).unwrap().split_whitespace().collect();
         assert_eq!(row[..6], ["0", "100", "0", "10", "0", "0"], "{view}");
         assert_eq!(row[6..], ["4", "0", "0", "7", "3", "0", "2"], "{view}");
         for wanted in ["NOT UP: no live contacts", "THE LOG CANNOT BE WRITTEN", "ALARM  control messages"] {
             assert!(view.contains(wanted), "{view}");
         }
+    }
+
+    #[test]
+    fn counts_take_five_characters_at_most() {
+        for (count, shown) in [
+            (0, "0"),
+            (99_999, "99999"),
+            (100_000, "100k"),
+            (9_999_999, "9999k"),
+            (10_000_000, "10M"),
+            (9_999_999_999, "9999M"),
+            (10_000_000_000, "10G"),
+            (u64::MAX, "9999G"),
+        ] {
+            assert_eq!(short(count), shown);
+        }
+    }
+
+    #[test]
+    fn a_view_fits_its_window_with_every_alarm_it_has_room_for() {
+        let lane = |lane: u64| {
+            let most = json!({ "now": u64::MAX });
+            json!({ "lane": lane, "contacts": u64::MAX, "held": { "records": most, "providers": most } })
+        };
+        let alarm = "lane 3 was down for 10 s and its coordination messages are dropped, see the log for more of it";
+        let now = json!({
+            "id": "ab".repeat(32), "network": "mine", "contacts": 7, "lanes_wanted": 20, "alarms": [alarm, alarm],
+            "lanes": (0..20).map(lane).collect::<Vec<_>>(),
+        });
+        let view = view(&now, &now, Duration::from_secs(1));
+        for (rows, columns, more) in [(24, 80, 6), (15, 60, 15), (40, 100, 0)] {
+            let fitted = view.fitted(rows, columns);
+            let lines: Vec<&str> = fitted.lines().collect();
+            assert!(lines.len() <= rows, "{fitted}");
+            // In less than 80 columns, those of the table that do not fit are cut.
+            assert!(lines.iter().all(|line| line.chars().count() <= columns.max(80)), "{fitted}");
+            assert!(lines[2].starts_with("ALARM  lane 3") && lines[2].chars().count() <= columns, "{fitted}");
+            assert_eq!(lines.iter().filter(|line| line.starts_with("ALARM")).count(), 2, "{fitted}");
+            let says = format!("… and {more} more lanes");
+            assert_eq!(lines.contains(&says.as_str()), more > 0, "{says}: {fitted}");
+            let shown = lines.iter().filter(|line| line.starts_with("  ") && line.contains("9999G")).count();
+            assert_eq!(shown + more, 20, "{fitted}");
+            assert_eq!(lines.last(), Some(&"q ends this view"));
+        }
+        // A window in which next to nothing fits still says that something is wrong.
+        assert!(view.fitted(7, 40).lines().nth(2).unwrap().starts_with("ALARM  lane 3"));
     }
 }

@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::skipped::skipped;
 use super::{Place, Process};
 
 /// Two namespaces with a cable between them; removed when dropped.
@@ -20,11 +21,11 @@ pub(crate) fn ip(args: &[&str]) -> bool {
 }
 
 impl Cable {
-    /// `None` where there can be none, which is said.
+    /// `None` where there can be none: the test is skipped then.
     pub(crate) fn new() -> Option<Self> {
         let cable = Self::laid();
         if cable.is_none() {
-            eprintln!("SKIPPED, AND NOTHING IS SHOWN: this test needs root, `ip` and network namespaces");
+            skipped("it needs root, `ip` and network namespaces");
         }
         cable
     }
