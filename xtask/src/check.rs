@@ -66,10 +66,16 @@ fn steps(repo: &Repo, quick: bool) -> Vec<(&'static str, StepFn)> {
     steps
 }
 
+/// A workspace of its own: rivals are no dependency of the default members.
+const RIVALS: &str = "bench/rivals/Cargo.toml";
+
 fn format(repo: &Repo, progress: &Progress) -> StepResult {
     Run::cargo("format", &["fmt", "--all", "--check"]).must(repo, progress)?;
     if fuzz::exists(repo) {
         Run::cargo("format-fuzz", &["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]).must(repo, progress)?;
+    }
+    if repo.root.join(RIVALS).is_file() {
+        Run::cargo("format-rivals", &["fmt", "--manifest-path", RIVALS, "--check"]).must(repo, progress)?;
     }
     Ok(Proof::of("every file is as rustfmt writes it"))
 }
@@ -79,6 +85,12 @@ fn clippy(repo: &Repo, progress: &Progress) -> StepResult {
     Run::cargo("clippy", &args).must(repo, progress)?;
     if fuzz::exists(repo) {
         fuzz::lint(repo, progress)?;
+    }
+    if repo.root.join(RIVALS).is_file() {
+        // Without the rivals themselves, which take as long to compile as everything else together.
+        let args = ["clippy", "--manifest-path", RIVALS, "--no-default-features", "--locked", "--target-dir"];
+        let run = Run::cargo("clippy-rivals", &args).args([&repo.target]).args(["--", "-D", "warnings"]);
+        run.must(repo, progress)?;
     }
     Ok(Proof::of("no warning in any crate, test, example or fuzz target"))
 }

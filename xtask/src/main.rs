@@ -38,7 +38,8 @@ USAGE
   cargo xtask help                       this text
 
 `check --quick` is for the inner loop: it skips installs, docs, doctests, TLC, fuzzing, simulation, and the test programs
-named real_* (they start real servers) and slow_*.
+named real_* (they start real servers) and slow_*. Tests that cannot run on this machine (they need root, or mounts) are
+counted as skipped and named. Run by hand, such a test fails unless TESSERA_MAY_SKIP is set.
 
 ENVIRONMENT (each is found or fetched by itself when unset)
   TESSERA_ETCD      path of an etcd server binary for the tests

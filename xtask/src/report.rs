@@ -12,11 +12,13 @@ const OUTPUT_LINES_MAX: usize = 150;
 pub(crate) struct Proof {
     pub(crate) said: String,
     pub(crate) tests: u64,
+    /// Tests that could not run on this machine: they have shown nothing.
+    pub(crate) tests_skipped: u64,
 }
 
 impl Proof {
     pub(crate) fn of(said: impl Into<String>) -> Self {
-        Self { said: said.into(), tests: 0 }
+        Self { said: said.into(), ..Self::default() }
     }
 }
 
@@ -27,11 +29,12 @@ pub(crate) struct Failure {
     pub(crate) output: String,
     pub(crate) tests_passed: u64,
     pub(crate) tests_failed: u64,
+    pub(crate) tests_skipped: u64,
 }
 
 impl Failure {
     pub(crate) fn of(said: impl Into<String>, output: impl Into<String>) -> Self {
-        Self { said: said.into(), output: output.into(), tests_passed: 0, tests_failed: 0 }
+        Self { said: said.into(), output: output.into(), ..Self::default() }
     }
 }
 
@@ -127,23 +130,26 @@ pub(crate) struct Row {
 /// The table and the sum. A step counts as one, and every test inside it as one.
 pub(crate) fn summary(rows: &[Row]) -> (String, bool) {
     let mut text = format!("\n{:<11} {:<6} {:>8}  what it proved\n", "step", "result", "seconds");
-    let (mut passed, mut failed) = (0_u64, 0_u64);
+    let (mut passed, mut failed, mut skipped) = (0_u64, 0_u64, 0_u64);
     for row in rows {
         let (word, said) = match &row.result {
             Ok(proof) => {
                 passed += 1 + proof.tests;
+                skipped += proof.tests_skipped;
                 ("ok", &proof.said)
             }
             Err(failure) => {
                 passed += failure.tests_passed;
                 failed += 1 + failure.tests_failed;
+                skipped += failure.tests_skipped;
                 ("FAILED", &failure.said)
             }
         };
         text += &format!("{:<11} {word:<6} {:>8}  {said}\n", row.name, tenths(row.took));
     }
     let total: Duration = rows.iter().map(|row| row.took).sum();
-    text += &format!("{:<11} {:<6} {:>8}\n\n{passed} passed, {failed} failed\n", "total", "", tenths(total));
+    let skipped = if skipped == 0 { String::new() } else { format!(", {skipped} skipped") };
+    text += &format!("{:<11} {:<6} {:>8}\n\n{passed} passed, {failed} failed{skipped}\n", "total", "", tenths(total));
     (text, failed == 0)
 }
 
@@ -161,10 +167,20 @@ mod tests {
 
     #[test]
     fn the_last_line_sums_steps_and_their_tests() {
-        let tests = Proof { said: "12 tests".to_string(), tests: 12 };
+        let tests = Proof { said: "12 tests".to_string(), tests: 12, tests_skipped: 0 };
         let (text, held) = summary(&[row(Ok(Proof::of("formatted"))), row(Ok(tests))]);
         assert!(held);
         assert_eq!(text.lines().last(), Some("14 passed, 0 failed"));
+    }
+
+    #[test]
+    fn tests_that_could_not_run_stand_in_the_last_line_and_fail_nothing() {
+        let tests = Proof { said: "12 tests".to_string(), tests: 12, tests_skipped: 2 };
+        let failure = Failure { tests_failed: 1, tests_skipped: 3, ..Failure::of("1 tests failed", "") };
+        let (text, held) = summary(&[row(Ok(tests))]);
+        assert_eq!((text.lines().last(), held), (Some("13 passed, 0 failed, 2 skipped"), true));
+        let (text, held) = summary(&[row(Err(failure))]);
+        assert_eq!((text.lines().last(), held), (Some("0 passed, 2 failed, 3 skipped"), false));
     }
 
     #[test]

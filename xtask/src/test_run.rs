@@ -1,7 +1,10 @@
 //! Every test of the workspace: cargo-nextest where it is installed, cargo's own runner elsewhere; doctests after.
 //!
 //! The counts come from what the runners print, because an exit code of 0 is also what "no test was found" looks like.
+//! A test that cannot run on this machine leaves a line in the file that `TESSERA_SKIPPED` names; the runners count it as passed, we do not.
 //! Tests that start a real server live in test programs named `real_*`, long ones in `slow_*`; `--quick` leaves both out.
+
+use std::fs;
 
 use crate::command::{Run, on_path};
 use crate::repo::Repo;
@@ -50,15 +53,39 @@ fn judge(repo: &Repo, progress: &Progress, mut run: Run, what: &str, args: &[&st
     for (name, path) in tools.env() {
         run = run.env(name, path);
     }
-    let ended = run.end(repo, progress)?;
+    let told_in = repo.scratch("skipped")?.join(format!("{what}.txt"));
+    fs::write(&told_in, "").map_err(|error| format!("cannot write {}: {error}", told_in.display()))?;
+    let ended = run.env("TESSERA_SKIPPED", &told_in).end(repo, progress)?;
+    let skipped = Skipped::of(&String::from_utf8_lossy(&fs::read(&told_in).unwrap_or_default()));
     let counts = Counts::of(&ended.output);
+    let passed = counts.passed.saturating_sub(skipped.tests);
     if ended.success && counts.failed == 0 {
-        let skipped = if counts.skipped == 0 { String::new() } else { format!(", {} left out", counts.skipped) };
-        return Ok(Proof { said: format!("{} {what}{skipped}", counts.passed), tests: counts.passed });
+        let left_out = if counts.left_out == 0 { String::new() } else { format!(", {} left out", counts.left_out) };
+        let said = format!("{passed} {what}{left_out}{}", skipped.said);
+        return Ok(Proof { said, tests: passed, tests_skipped: skipped.tests });
     }
     let failure = ended.failure(&format!("cargo {}", args.join(" ")));
-    let said = if counts.failed == 0 { failure.said } else { format!("{} {what} failed", counts.failed) };
-    Err(Failure { said, output: failure.output, tests_passed: counts.passed, tests_failed: counts.failed })
+    let said =
+        if counts.failed == 0 { failure.said } else { format!("{} {what} failed{}", counts.failed, skipped.said) };
+    let (tests_failed, tests_skipped) = (counts.failed, skipped.tests);
+    Err(Failure { said, output: failure.output, tests_passed: passed, tests_failed, tests_skipped })
+}
+
+/// Tests that could not run on this machine, and why.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Skipped {
+    tests: u64,
+    said: String,
+}
+
+impl Skipped {
+    /// Reads `NAME: WHY` lines.
+    fn of(lines: &str) -> Self {
+        let lines: Vec<&str> = lines.lines().filter(|line| !line.trim().is_empty()).collect();
+        let said =
+            if lines.is_empty() { String::new() } else { format!(", {} skipped: {}", lines.len(), lines.join("; ")) };
+        Self { tests: lines.len() as u64, said }
+    }
 }
 
 /// How many tests passed, failed and were left out, summed over all programs of a run.
@@ -66,7 +93,7 @@ fn judge(repo: &Repo, progress: &Progress, mut run: Run, what: &str, args: &[&st
 struct Counts {
     passed: u64,
     failed: u64,
-    skipped: u64,
+    left_out: u64,
 }
 
 impl Counts {
@@ -84,7 +111,7 @@ impl Counts {
                 match word.split(' ').next().unwrap_or_default() {
                     "passed" => counts.passed += number,
                     "failed" | "timed" | "exec" => counts.failed += number,
-                    "ignored" | "skipped" => counts.skipped += number,
+                    "ignored" | "skipped" => counts.left_out += number,
                     _ => {}
                 }
             }
@@ -106,14 +133,22 @@ mod tests {
         let output = "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.00s\n\
                       noise\n\
                       test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s\n";
-        assert_eq!(Counts::of(output), Counts { passed: 7, failed: 2, skipped: 1 });
+        assert_eq!(Counts::of(output), Counts { passed: 7, failed: 2, left_out: 1 });
     }
 
     #[test]
     fn a_nextest_summary_counts_time_outs_as_failures_and_slow_ones_once() {
         let output =
             "     Summary [   1.2s] 12 tests run: 9 passed (1 slow, 1 leaky), 2 failed, 1 timed out, 5 skipped\n";
-        assert_eq!(Counts::of(output), Counts { passed: 9, failed: 3, skipped: 5 });
+        assert_eq!(Counts::of(output), Counts { passed: 9, failed: 3, left_out: 5 });
+    }
+
+    #[test]
+    fn what_could_not_run_is_counted_and_named_with_its_reason() {
+        assert_eq!(Skipped::of(""), Skipped::default());
+        let two = Skipped::of("a_cut_heals: it needs root\na_full_disk_refuses: no mounts\n");
+        assert_eq!(two.tests, 2);
+        assert_eq!(two.said, ", 2 skipped: a_cut_heals: it needs root; a_full_disk_refuses: no mounts");
     }
 
     #[test]
@@ -128,7 +163,7 @@ mod tests {
     fn a_failed_test_is_not_counted_again_by_what_it_printed() {
         let output = "test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 56 filtered out\n\
                       Summary [  40.783s] 609 tests run: 608 passed, 1 failed, 0 skipped\n";
-        assert_eq!(Counts::of(output), Counts { passed: 608, failed: 1, skipped: 0 });
+        assert_eq!(Counts::of(output), Counts { passed: 608, failed: 1, left_out: 0 });
     }
 
     #[test]
