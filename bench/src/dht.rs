@@ -1,8 +1,12 @@
+//! What the DHT's own code costs, without sockets and threads.
+//!
 //! Serving one FIND_NODE: open, decode, route, encode, seal; beside the two AEAD operations alone.
 //!
 //! A datagram can be opened once only, so requests are sealed beforehand, outside the time that counts. The reference opens
 //! a request and seals a body as long as the answer with the same library and the same key, so the difference is all the rest
 //! of the lane: replay window, limits, cookie, routing table, token, encoding.
+
+mod network;
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -35,6 +39,13 @@ pub(crate) fn figures() -> Vec<Figure> {
             "serve FIND_NODE, 16 contacts: open, decode, route, encode, seal; beside AEAD open + seal alone",
             serve_find_node,
         ),
+        Figure::cost(
+            "dht/put",
+            "a put to 20 of 64 lanes in memory, all sides of it; beside deriving keys for and sealing and opening its datagrams",
+            network::put,
+        )
+        .gated(2.6),
+        Figure::cost("dht/get", "a get among 64 lanes in memory, likewise", network::get),
         Figure::cost("dht/decode-nodes", "decode a reply of 16 contacts, beside copying its bytes", decode_nodes),
     ]
 }

@@ -4,6 +4,8 @@
 //! cargo run --release --manifest-path bench/rivals/Cargo.toml              all figures: ours, libp2p, mainline, and their floors
 //! cargo run --release --manifest-path bench/rivals/Cargo.toml -- --json    the same, an object a line
 //! cargo run --release --manifest-path bench/rivals/Cargo.toml -- get put   figures whose name contains a text
+//! cargo run --release --manifest-path bench/rivals/Cargo.toml --no-default-features -- put get --before PROGRAM
+//!                                                              our own nodes beside those of a former build of this program
 //! ```
 //!
 //! CPU time is that of the whole process that serves, wall time stands beside it. The sender of the flood is a process of its
@@ -22,6 +24,7 @@ mod process;
 mod sealed;
 
 use std::error::Error;
+use std::path::Path;
 use std::time::Duration;
 
 use figures::{Aim, Cost, Question, Rounds};
@@ -44,6 +47,9 @@ const ROUNDS_TO_WARM_UP: usize = 4;
 /// What the datagrams of a put and of a get cost alone, and what they cost sealed and on lanes.
 const BARE: &str = "bare";
 const SEALED: &str = "sealed";
+
+/// Our own nodes as they were when another program was built from this one's source.
+const BEFORE: &str = "before";
 
 /// Everybody there is, ours first.
 const EVERYBODY: &[&str] = &[
@@ -76,7 +82,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => {}
     }
     let json = words.contains(&"--json");
-    let texts: Vec<&str> = words.into_iter().filter(|word| *word != "--json").collect();
+    let mut texts: Vec<&str> = words.into_iter().filter(|word| *word != "--json").collect();
+    let before = texts.iter().position(|word| *word == "--before").map(|at| {
+        texts.remove(at);
+        if at < texts.len() { Ok(Path::new(texts.remove(at))) } else { Err("--before wants a program") }
+    });
+    let before = before.transpose()?;
     let wanted = |name: &str| texts.is_empty() || texts.iter().any(|text| name.contains(text));
     if let Some(unknown) =
         texts.iter().find(|text| !["find-node", "get", "put", "memory"].iter().any(|f| f.contains(*text)))
@@ -88,7 +99,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         flood::compare()?.print(&question, json);
     }
     if wanted("get") || wanted("put") {
-        let Lookups { get, put, busy_get, busy_put } = Lookups::compare()?;
+        let Lookups { get, put, busy_get, busy_put } = Lookups::compare(before)?;
         let (of_get, of_put) = (Aim::Ours(150.0), Aim::Ours(400.0));
         for (name, rounds, unit, aim) in [
             ("get", get, "us CPU/get", of_get),
@@ -117,15 +128,15 @@ struct Lookups {
 }
 
 impl Lookups {
-    fn compare() -> Result<Self, Box<dyn Error>> {
+    fn compare(before: Option<&Path>) -> Result<Self, Box<dyn Error>> {
         let mut lookups = Self::default();
-        let mut networks = EVERYBODY
-            .iter()
-            .chain(&[BARE, SEALED])
-            .map(|who| {
-                let network = Driven::start(who, NODES)?;
+        let here = EVERYBODY.iter().chain(&[BARE, SEALED]).map(|who| (*who, Driven::start(who, NODES)));
+        let mut networks = here
+            .chain(before.map(|program| (BEFORE, Driven::start_build(program, NODES))))
+            .map(|(who, network)| {
+                let network = network?;
                 network.stand_still()?;
-                Ok((*who, network))
+                Ok((who, network))
             })
             .collect::<Result<Vec<_>, Box<dyn Error>>>()?;
         for round in 0..ROUNDS_TO_WARM_UP + ROUNDS {

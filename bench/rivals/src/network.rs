@@ -10,6 +10,7 @@
 use std::error::Error;
 use std::future::Future;
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -19,8 +20,9 @@ use futures::stream::{FuturesUnordered, TryStreamExt as _};
 use crate::figures::{Cost, Moment};
 use crate::process::Process;
 
-/// Puts of each caller in a round; each is read three times.
+/// Puts of each caller in a round, and of one that is alone; each is read three times.
 const PUTS: usize = 40;
+const PUTS_ALONE: usize = 160;
 const READERS: usize = 3;
 /// Callers of a busy round, each with one operation under way.
 const CALLERS: usize = 16;
@@ -102,16 +104,17 @@ fn costs_of<N: Network>(
     round: usize,
     callers: usize,
 ) -> Result<(Cost, Cost), Box<dyn Error>> {
+    let puts = if callers == 1 { PUTS_ALONE } else { PUTS };
     let begun = Moment::now();
     let put = all_call::<N, _, _>(callers, async |caller| {
-        let mut put = Vec::with_capacity(PUTS);
-        for n in 0..PUTS {
+        let mut put = Vec::with_capacity(puts);
+        for n in 0..puts {
             let writer = (round * 7 + caller * 29 + n * 13) % count;
             put.push((writer, network.put(writer, format!("value {round} {caller} {n}").into_bytes()).await?));
         }
         Ok(put)
     })?;
-    let cost_of_put = begun.cost_of_each(callers * PUTS);
+    let cost_of_put = begun.cost_of_each(callers * puts);
     let (asked, missing) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let begun = Moment::now();
     all_call::<N, _, _>(callers, async |caller| {
@@ -128,7 +131,7 @@ fn costs_of<N: Network>(
         Ok(())
     })?;
     // Answers from the own store cost next to nothing; all CPU is put down to those that asked.
-    let (asked, missing, gets) = (asked.into_inner(), missing.into_inner(), callers * PUTS * READERS);
+    let (asked, missing, gets) = (asked.into_inner(), missing.into_inner(), callers * puts * READERS);
     let cost_of_get = begun.cost_of_each(asked);
     if missing * 20 > gets || asked * 2 < gets {
         return Err(format!("{asked} asked, {missing} found nothing, of {gets}").into());
@@ -165,7 +168,15 @@ pub(crate) struct Driven(Process);
 impl Driven {
     /// Starts a network of `count` nodes of the kind `who`, and waits until it is ready.
     pub(crate) fn start(who: &str, count: usize) -> Result<Self, Box<dyn Error>> {
-        let mut process = Process::start(&["serve", who, &count.to_string()])?;
+        Self::once_ready(who, Process::start(&["serve", who, &count.to_string()])?)
+    }
+
+    /// The same of our own nodes as another build of this program has them.
+    pub(crate) fn start_build(program: &Path, count: usize) -> Result<Self, Box<dyn Error>> {
+        Self::once_ready(super::BEFORE, Process::start_build(program, &["serve", "ours", &count.to_string()])?)
+    }
+
+    fn once_ready(who: &str, mut process: Process) -> Result<Self, Box<dyn Error>> {
         match process.line()?.as_str() {
             "ready" => Ok(Self(process)),
             other => Err(format!("{who} did not start: {other}").into()),

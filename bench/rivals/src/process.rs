@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,8 +16,17 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(args: &[&str]) -> Result<Self, Box<dyn Error>> {
-        let mut child =
-            Command::new(std::env::current_exe()?).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        Self::start_build(&std::env::current_exe()?, args)
+    }
+
+    /// The same program as it was built before, or elsewhere.
+    pub(crate) fn start_build(program: &Path, args: &[&str]) -> Result<Self, Box<dyn Error>> {
+        let mut child = Command::new(program)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|why| format!("{} cannot be run: {why}", program.display()))?;
         let (asks, answers) = (child.stdin.take().ok_or("no input")?, child.stdout.take().ok_or("no output")?);
         Ok(Self { child, asks, answers: BufReader::new(answers) })
     }
