@@ -271,12 +271,14 @@ pub fn key_number(bytes: &[u8]) -> u16 {
     }
 }
 
-/// The first key at or behind the edge of a range. A holder that is asked to split may cut between two keys.
+/// The first key at or behind the edge of a range. A holder that is asked to split cuts at the shortest key that
+/// fits: between two keys, or at one byte where the first byte of the keys changes.
 pub fn edge_number(bytes: &[u8]) -> u16 {
     match bytes {
+        [high] => key_number(&[*high, 0]),
         [_, _] => key_number(bytes),
         [high, low, ..] => key_number(&[*high, *low]) + 1,
-        _ => panic!("a simulated edge has two bytes or more, this one {}", bytes.len()),
+        [] => panic!("the simulated ranges are bounded, this edge is not"),
     }
 }
 
@@ -382,4 +384,19 @@ pub(super) fn answered<T, E: Told>(
         Err(error) => return refused(error),
     };
     Answer::Accepted { outcome, children: children(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edge_of_any_length_is_the_first_key_at_or_behind_it() {
+        for key in [0_u16, 1, 255, 256, 511, 1024] {
+            assert_eq!(edge_number(&key_bytes(key)), key);
+        }
+        assert_eq!(edge_number(&[1]), 256, "the shortest cut between keys 255 and 257 has one byte");
+        assert_eq!(edge_number(&[0, 7, 128]), 8, "a cut between keys 7 and 8");
+        assert_eq!(edge_number(&[0, 255, 0]), 256, "right behind key 255");
+    }
 }
