@@ -385,8 +385,10 @@ impl Outbox for Out<'_> {
     }
 
     fn complete(&mut self, command: CommandId, outcome: Outcome) {
-        if let Some(waiting) = self.waiting.remove(&command) {
-            waiting.outcome.send(outcome);
+        if let Some(waiting) = self.waiting.remove(&command)
+            && let Some(waker) = waiting.outcome.answer(outcome)
+        {
+            self.cx.wake_after_turns(waker);
         }
     }
 }

@@ -34,10 +34,17 @@ pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
 }
 
 impl<T> Sender<T> {
-    /// Answers.
+    /// Answers, and wakes at once.
     pub(crate) fn send(self, answer: T) {
         lock(&self.0).answer = Some(answer);
         // Dropping the sender wakes.
+    }
+
+    /// Answers. Whoever waits already is to be woken by the caller.
+    pub(crate) fn answer(self, answer: T) -> Option<Waker> {
+        let mut state = lock(&self.0);
+        state.answer = Some(answer);
+        state.waker.take()
     }
 }
 
@@ -92,5 +99,16 @@ mod tests {
         let waiting = std::thread::spawn(move || block_on(receiver));
         drop(sender);
         assert_eq!(waiting.join().unwrap(), Err(Lost));
+    }
+
+    #[test]
+    fn who_waits_already_for_an_answer_is_named_to_be_woken_and_nobody_else_is() {
+        let (sender, receiver) = channel();
+        assert!(sender.answer(7).is_none());
+        assert_eq!(block_on(receiver), Ok(7));
+        let (sender, mut receiver) = channel();
+        assert!(Pin::new(&mut receiver).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(sender.answer(8).is_some_and(|waker| waker.will_wake(Waker::noop())));
+        assert_eq!(block_on(receiver), Ok(8));
     }
 }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
 use std::time::Duration;
 
 use chacha20::ChaCha8Rng;
@@ -23,6 +24,7 @@ use crate::ring::pressure::Pressure;
 use crate::telemetry::counters::LaneCounters;
 use crate::telemetry::trace::{TraceEvent, TraceWhat, Tracer};
 use crate::time::LaneTime;
+use crate::wakes::Wakes;
 use crate::wal::queue::{Entry, LogSender};
 use crate::wal::{Importance, LogRefused, Lsn};
 
@@ -45,6 +47,7 @@ pub struct Context {
     pub(crate) timers: TimingWheel<Timer>,
     pub(crate) acks: AckTable,
     pub(crate) sends: SendQueue,
+    pub(crate) wakes: Wakes,
     pub(crate) log: Option<LogSender>,
     pub(crate) counters: Arc<LaneCounters>,
     pub(crate) tracer: Tracer,
@@ -113,6 +116,7 @@ impl Context {
             timers: TimingWheel::growing(config.timers_max, now.millis()),
             acks: AckTable::default(),
             sends: SendQueue::new(config.send_queue_max, config.datagram_bytes_max),
+            wakes: Wakes::default(),
             log: None,
             counters,
             tracer: Tracer::off(),
@@ -193,6 +197,12 @@ impl Context {
     /// Stops a timer; false if it has fired or was stopped before.
     pub fn cancel_timer(&mut self, timer: TimerHandle) -> bool {
         self.timers.cancel(timer).is_some()
+    }
+
+    /// Wakes somebody who waits for what this call has answered, together with all others: when every lane of the thread has had its
+    /// turn. Whoever must not wait for that is woken by the handler itself.
+    pub fn wake_after_turns(&mut self, waker: Waker) {
+        self.wakes.push(waker);
     }
 
     /// Sends a datagram at the end of this call.

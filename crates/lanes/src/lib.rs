@@ -37,6 +37,7 @@ pub mod runtime;
 pub mod simulated;
 pub mod telemetry;
 pub mod time;
+mod wakes;
 pub mod wal;
 
 pub use class::{Class, DropReason, Enqueue};

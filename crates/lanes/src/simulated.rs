@@ -291,6 +291,9 @@ impl<H: Handler> VirtualNode<H> {
                 let _ = writer.turn(self.now);
             }
         }
+        for lane in self.lanes.iter_mut().flatten() {
+            lane.lane.cx.wakes.wake();
+        }
         busy
     }
 

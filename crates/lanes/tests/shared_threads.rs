@@ -4,6 +4,7 @@
 use std::net::UdpSocket;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::task::{Wake, Waker};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,10 @@ enum Tell {
     Send(std::net::SocketAddr, Vec<u8>),
     Hear(Sender<Vec<u8>>),
     Later(Sender<ThreadId>),
+    WakeAfterTurns(Waker),
+    WakeAndPanic(Waker),
+    /// Says what has been heard so far.
+    Relay(Receiver<()>, Sender<usize>),
 }
 
 impl Handler for Told {
@@ -65,6 +70,12 @@ impl Handler for Told {
             }
             Tell::Send(to, bytes) => cx.send_datagram(to, &bytes).unwrap(),
             Tell::Hear(heard) => self.0 = Some(heard),
+            Tell::WakeAfterTurns(waker) => cx.wake_after_turns(waker),
+            Tell::WakeAndPanic(waker) => {
+                cx.wake_after_turns(waker);
+                panic!("a lane was told to panic");
+            }
+            Tell::Relay(heard, to) => to.send(heard.try_iter().count()).unwrap(),
             Tell::Later(to) => {
                 cx.set_timer(Duration::from_millis(20), 7).unwrap();
                 let (heard, by_timer) = channel();
@@ -209,6 +220,57 @@ fn lanes_of_one_runtime_have_different_threads_as_far_as_there_are_cores() {
     let on: Vec<_> = (0..=cores()).map(|lane| thread_of_lane(&wide, LaneIndex(lane as u8))).collect();
     assert_eq!(on.iter().map(|on| format!("{on:?}")).collect::<std::collections::BTreeSet<_>>().len(), cores());
     assert_eq!([on[0], on[cores()]], [thread_of(&small); 2]);
+}
+
+/// Says that it was woken.
+struct Says(Mutex<Sender<()>>);
+
+impl Wake for Says {
+    fn wake(self: Arc<Self>) {
+        let _ = self.0.lock().unwrap().send(());
+    }
+}
+
+fn waker() -> (Waker, Receiver<()>) {
+    let (says, woken) = channel();
+    (Arc::new(Says(Mutex::new(says))).into(), woken)
+}
+
+#[test]
+fn whoever_is_answered_is_woken_once_all_lanes_of_the_thread_had_their_turns() {
+    let _alone = alone();
+    let runtimes: Vec<_> = (0..3).map(|_| start(config())).collect();
+    let on = thread_of(&runtimes[0]);
+    assert!(runtimes.iter().all(|runtime| thread_of(runtime) == on));
+    let ((first, first_woken), (second, second_woken)) = (waker(), waker());
+    let (goes_on, gate) = channel();
+    let (tells, told) = channel();
+    // While the first has its turn, something comes for each of the others.
+    runtimes[0].command(LANE, Tell::Wait(gate)).unwrap();
+    runtimes[1].command(LANE, Tell::WakeAfterTurns(first)).unwrap();
+    runtimes[2].command(LANE, Tell::Relay(first_woken, tells)).unwrap();
+    runtimes[2].command(LANE, Tell::WakeAfterTurns(second)).unwrap();
+    goes_on.send(()).unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(0), "a lane had something to do still");
+    second_woken.recv_timeout(PATIENCE).expect("and then they are woken");
+}
+
+#[test]
+fn whoever_is_answered_is_woken_though_the_lane_panics_or_sleeps_on_a_thread_of_its_own() {
+    let _alone = alone();
+    for share_threads in [true, false] {
+        let runtime = start(RuntimeConfig { share_threads, ..config() });
+        for panics in [false, true, false] {
+            let (waker, woken) = waker();
+            // One that has just panicked may not be back yet.
+            wait_for("the lane to take it", || {
+                let waker = waker.clone();
+                let tell = if panics { Tell::WakeAndPanic(waker) } else { Tell::WakeAfterTurns(waker) };
+                runtime.command(LANE, tell).is_ok()
+            });
+            woken.recv_timeout(PATIENCE).expect("it is woken");
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! What a thread lends to the lane whose turn it is: buffers for datagrams that come and go.
+//! What a thread lends to the lane whose turn it is: buffers for datagrams that come and go, and a list of whom to wake.
 //!
-//! Between turns they hold nothing, so the lanes of a thread can use the same: those are in the cache, and a process of many
+//! Between turns they hold no datagrams, so the lanes of a thread can use the same: those are in the cache, and a process of many
 //! lanes has few of them.
 
 use std::time::Duration;
@@ -9,6 +9,7 @@ use crate::net::batch::Receiver;
 use crate::net::calls::Calls;
 use crate::net::send_queue::SendQueue;
 use crate::time::LaneTime;
+use crate::wakes::Wakes;
 
 /// A thread that uses no more than so much of its buffers has little to do. If that is so for a while, it gives back to the system
 /// what it does not need, but for a page: a burst would have most threads of a process hold many times that for ever.
@@ -30,6 +31,8 @@ pub(super) struct Buffers {
     pub(super) needs: Needs,
     pub(super) receiver: Receiver,
     pub(super) sends: SendQueue,
+    /// Whom lanes that share the thread have answered. It wakes them when all had their turns.
+    pub(super) wakes: Wakes,
     /// When more than a little was last in use; none once the rest is given back.
     last_burst: Option<LaneTime>,
 }
@@ -39,6 +42,7 @@ impl Buffers {
         Self {
             receiver: Receiver::new(needs.datagram_bytes_max, needs.calls),
             sends: SendQueue::new(needs.send_queue_max, needs.datagram_bytes_max),
+            wakes: Wakes::default(),
             needs,
             last_burst: Some(LaneTime(0)),
         }

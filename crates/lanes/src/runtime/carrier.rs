@@ -127,6 +127,7 @@ impl Carrier {
                 self.begin_turn();
                 load.turn(place);
             }
+            load.wake_callers();
             self.end_turns();
         }
     }
@@ -144,6 +145,7 @@ impl Carrier {
             // Somebody may be let go for it, or it itself, which is theirs to do and may take as long as a turn.
             self.begin_turn();
             load.seat(place, arrival);
+            load.wake_callers();
         }
         self.end_turns();
         let sleeps = load.ready.is_empty();
@@ -323,6 +325,13 @@ impl Load {
             Err(panic) => Ending::of(&*panic),
         };
         self.unseat(at, ending);
+    }
+
+    /// Wakes whom those who had turns have answered.
+    fn wake_callers(&mut self) {
+        for buffers in &mut self.buffers {
+            buffers.wakes.wake();
+        }
     }
 
     fn unseat(&mut self, at: usize, ending: Ending) {

@@ -190,6 +190,10 @@ impl<H: Handler> Turning<H> {
             return Ok(Next::End(Ending::Fenced));
         }
         self.send();
+        if !is_watched {
+            // Nobody else has a turn on this thread. A waker may take its time, and must not where the lane is known to sleep.
+            self.lane.cx.wakes.wake();
+        }
         if self.seat.pulse.stop.load(Ordering::Relaxed) {
             self.lane.stop(now);
             self.send();
@@ -274,7 +278,9 @@ where
     }
 
     fn turn(&mut self, buffers: &mut Buffers, socket: Socket) -> io::Result<Next> {
-        self.turn(buffers, socket)
+        let next = self.turn(buffers, socket);
+        buffers.wakes.take_from(&mut self.lane.cx.wakes);
+        next
     }
 
     fn rise(&mut self) {
