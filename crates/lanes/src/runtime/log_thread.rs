@@ -34,8 +34,9 @@ impl LogThread {
             loop {
                 let now = LaneTime(micros(origin.elapsed()));
                 let next = writer.turn(now).map_err(|error| error.to_string())?;
-                if stopping.load(Ordering::Relaxed) || writer.is_finished() {
-                    return writer.finish().map_err(|error| error.to_string());
+                // Whoever says so has seen the lane end, and so do we: all that it queued is there.
+                if stopping.load(Ordering::Acquire) || writer.is_finished() {
+                    return writer.finish(now).map_err(|error| error.to_string());
                 }
                 if next.is_some_and(|next| next <= now) {
                     continue;
@@ -64,7 +65,7 @@ impl LogThread {
 
     /// Tells the writer to end once it has written what is queued, and says whether it has.
     pub(super) fn has_stopped(&self) -> bool {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Release);
         self.beds.idle.wake();
         self.beds.gathering.wake();
         self.is_finished()

@@ -161,8 +161,17 @@ impl<S: Storage> Writer<S> {
         Ok(())
     }
 
-    /// Puts everything written on disk and ends.
-    pub(crate) fn finish(mut self) -> io::Result<()> {
+    /// Puts everything that is queued and written on disk, and ends.
+    ///
+    /// Whoever ends a writer has seen its lane end before, which may have queued its last words while the writer was at the disk.
+    /// A lane that was given up may queue for ever: of that no more is written than a queue holds.
+    pub(crate) fn finish(mut self, now: LaneTime) -> io::Result<()> {
+        for _ in 0..self.config.queue_bytes_max / BATCH_BYTES_MAX + 2 {
+            if self.is_empty() {
+                break;
+            }
+            self.turn(now)?;
+        }
         self.sync()?;
         self.wal.close()
     }
@@ -200,6 +209,23 @@ mod tests {
         let (sender, receiver) = log_queue(0, WriterBeds::default());
         let config = LogConfig { durability, ..LogConfig::default() };
         (sender, Writer::new(wal, receiver, config, Bed::alone(), 2))
+    }
+
+    #[test]
+    fn what_a_lane_queues_while_the_writer_is_at_the_disk_is_written_before_it_ends() {
+        let disk = FaultyDirectory::default();
+        let (wal, _) = Wal::open(disk.clone(), LaneIndex(0), 1).unwrap();
+        let (mut sender, receiver) = log_queue(0, WriterBeds::default());
+        let mut writer = Writer::new(wal, receiver, LogConfig::default(), Bed::alone(), 2);
+        let entry = Entry::Record { kind: 1, slot: Slot(9) };
+        sender.push(entry, b"first", Importance::Hard).unwrap();
+        writer.turn(LaneTime(0)).unwrap();
+        sender.push(entry, b"last", Importance::Hard).unwrap();
+        drop(sender);
+        writer.finish(LaneTime(1)).unwrap();
+        let (_, recovered) = Wal::open(disk, LaneIndex(0), 3).unwrap();
+        let payloads: Vec<&[u8]> = recovered.records().map(|record| record.payload).collect();
+        assert_eq!(payloads, [&b"first"[..], b"last"]);
     }
 
     /// A lane may log, begin a snapshot and fall silent, all while the writer is elsewhere. Nothing comes afterwards that
