@@ -68,13 +68,21 @@ fn killed_fifty_times_a_scan_reports_what_an_undisturbed_one_does() {
         let output = child.wait_with_output().unwrap();
         if output.status.code().is_some() {
             let report = finished(output);
-            assert_eq!(essence(&report), essence(&expected), "after {kills} kills");
+            if report["receipt"]["complete"] == true {
+                assert_eq!(essence(&report), essence(&expected), "after {kills} kills");
+            }
             resumed += u32::from(report["resumed"] == true);
         }
     }
-    let last = finished(tessera(state.path(), &["scan", path, "--format", "json"]).output().unwrap());
-    assert_eq!(essence(&last), essence(&expected));
+    let scan = || finished(tessera(state.path(), &["scan", path, "--format", "json"]).output().unwrap());
+    let mut last = scan();
     resumed += u32::from(last["resumed"] == true);
+    // What was begun ten times in a row and never got anywhere is set aside, as a file that kills whoever reads it has to be, and the
+    // report is not complete. On a slow machine these kills do that. The same command tries it again.
+    if last["receipt"]["complete"] == false {
+        last = scan();
+    }
+    assert_eq!(essence(&last), essence(&expected));
     assert!(resumed > 0, "no run was ever continued: the kills came too early or too late");
 }
 
