@@ -42,6 +42,12 @@ const LOST_LATELY_TRIES: u8 = 5;
 const REGAINED_TO_REJOIN: usize = 3;
 const HURRIED_AGAIN_MS: u64 = 10 * 60 * 1000;
 
+/// Pause between two such looks around, for the same reason: doubled after each, up to the most. The first is made at once, and so is one
+/// after a quiet time: a split that heals is noticed promptly.
+const LOOK_PAUSE_MS_MIN: u64 = 15_000;
+const LOOK_PAUSE_MS_MAX: u64 = 10 * 60 * 1000;
+const LOOK_QUIET_MS: u64 = 2 * LOOK_PAUSE_MS_MAX;
+
 /// Whoever answered within this time is there, whatever another lane said before: what it said came late.
 const JUST_ANSWERED_MS: u64 = 2000;
 
@@ -73,6 +79,9 @@ pub(super) struct Healing {
     regiven_ms: Option<u64>,
     /// When all lost contacts were last tried because of it.
     hurried_ms: Option<u64>,
+    /// When we last looked around because of it, and the pause after that.
+    looked_ms: Option<u64>,
+    look_pause_ms: u64,
 }
 
 impl Healing {
@@ -97,6 +106,18 @@ impl Healing {
             self.hurried_ms = Some(now.mono_ms);
         }
         may
+    }
+
+    /// Whether we may look around, as we may ever more seldom if others come and go all the time.
+    fn may_look(&mut self, now: Now) -> bool {
+        let since_ms = self.looked_ms.map_or(u64::MAX, |at_ms| now.mono_ms.saturating_sub(at_ms));
+        if since_ms < self.look_pause_ms {
+            return false;
+        }
+        let grown_ms = if since_ms < LOOK_QUIET_MS { self.look_pause_ms * 2 } else { 0 };
+        self.look_pause_ms = grown_ms.clamp(LOOK_PAUSE_MS_MIN, LOOK_PAUSE_MS_MAX);
+        self.looked_ms = Some(now.mono_ms);
+        true
     }
 }
 
@@ -169,7 +190,7 @@ impl<C: Crypto> LaneNode<C> {
         if healing.is_done(now, came_back, table.live_len()) {
             self.records.hurry(now, REGIVEN_MAX, REGIVEN_MS, &mut self.rng);
         }
-        if healing.regained >= REGAINED_TO_REJOIN && !join.is_busy() {
+        if healing.regained >= REGAINED_TO_REJOIN && !join.is_busy() && healing.may_look(now) {
             healing.regained = 0;
             // It was the network that was silent: the others will be back as well. Our neighbours first, whom others will ask us for.
             if healing.may_hurry(now) {
@@ -233,6 +254,25 @@ mod tests {
         assert!(!healing.is_done(after(63_000), 13, 13), "the same split");
         assert!(!healing.is_done(after(62_000 + REGIVEN_AGAIN_MS - 1), 13, 13));
         assert!(healing.is_done(after(62_000 + REGIVEN_AGAIN_MS), 13, 13));
+    }
+
+    #[test]
+    fn pauses_between_looks_around_grow_to_ten_minutes_and_start_over_after_twenty_quiet_ones() {
+        let mut healing = Healing::default();
+        let mut at_ms = 0;
+        assert!(healing.may_look(after(at_ms)));
+        for pause_secs in [15, 30, 60, 120, 240, 480, 600, 600] {
+            at_ms += pause_secs * 1000;
+            assert!(!healing.may_look(after(at_ms - 1)), "{pause_secs} s");
+            assert!(healing.may_look(after(at_ms)), "{pause_secs} s");
+        }
+        for (quiet_ms, pause_ms) in [(LOOK_QUIET_MS - 1, LOOK_PAUSE_MS_MAX), (LOOK_QUIET_MS, LOOK_PAUSE_MS_MIN)] {
+            at_ms += quiet_ms;
+            assert!(healing.may_look(after(at_ms)));
+            at_ms += pause_ms;
+            assert!(!healing.may_look(after(at_ms - 1)));
+            assert!(healing.may_look(after(at_ms)));
+        }
     }
 
     #[test]
@@ -520,5 +560,31 @@ mod tests {
         let (kept, rest) = in_vain.split_at(LOST_KEPT);
         assert!(kept.iter().all(|contact| is_lost(&lane, contact)));
         assert!(rest.iter().all(|contact| !is_lost(&lane, contact)));
+    }
+
+    #[test]
+    fn ten_who_come_and_go_have_us_look_around_at_once_and_then_ever_more_seldom() {
+        let mut lane = lane();
+        let others: Vec<Contact> = (10..20).map(contact).collect();
+        let mut looked = Vec::new();
+        for second in 0..3600 {
+            let now = after(second * 1000);
+            for other in &others {
+                match second % 10 {
+                    0 => {
+                        lane.table.expel(&other.id());
+                        lane.remember_lost(now, *other, other.id());
+                    }
+                    5 => drop(lane.table.answered(now.mono_ms, other.id(), *other, Some(10))),
+                    _ => {}
+                }
+            }
+            let before = lane.counters.lookups_started;
+            lane.on_time(now, &mut Sent::default());
+            lane.try_lost(now, &mut Sent::default());
+            looked.extend((lane.counters.lookups_started > before).then_some(second));
+        }
+        assert_eq!(looked[0], 5, "it may be a split that healed");
+        assert!((6..=12).contains(&looked.len()), "{looked:?}");
     }
 }
