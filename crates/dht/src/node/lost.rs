@@ -8,6 +8,7 @@ use tessera_contracts::point::{NodeId, Point as _};
 
 use super::LaneNode;
 use super::outbox::{MessageClass, Outbox, message_kind};
+use crate::addr::AddrPrefix;
 use crate::contact::Contact;
 use crate::identity::Crypto;
 use crate::time::Now;
@@ -156,21 +157,31 @@ impl<C: Crypto> LaneNode<C> {
         self.map.lane(&self.own, id) == self.lane
     }
 
-    /// Remembers a contact that lost its place. If there are too many, the one that was tried most often is forgotten; of several, the
-    /// farthest. Those who are tried for ever stay: else whoever makes us meet and lose many would have us forget them.
+    /// Remembers a contact that lost its place, if there is room for it.
     pub(super) fn remember_lost(&mut self, now: Now, contact: Contact, id: NodeId) {
-        if let Some(known) = self.lost.iter_mut().find(|lost| lost.id == id) {
-            known.contact = contact;
-            return;
+        let known = self.lost.iter().position(|lost| lost.id == id).and_then(|at| self.lost.remove(at));
+        if self.has_room_for_lost(contact.addr.prefix()) {
+            let new = Lost { contact, id, next_ms: now.mono_ms + LOST_PAUSE_MS_MIN, tries: 0 };
+            self.lost.push_back(known.map_or(new, |known| Lost { contact, ..known }));
         }
-        if self.lost.len() == LOST_MAX {
-            let hope = |lost: &Lost| (lost.tries, self.own.distance_to(&lost.id));
-            let may_go = |lost: &Lost| lost.tries < LOST_TRIES_MAX || !self.is_kept(lost);
-            let all = self.lost.iter().enumerate().filter(|(_, lost)| may_go(lost));
-            let least = all.max_by_key(|(_, lost)| hope(lost)).map(|(at, _)| at);
-            least.and_then(|at| self.lost.remove(at));
+    }
+
+    /// Makes room for a lost contact. If there are too many, the one that was tried most often is forgotten; of several, the farthest. No
+    /// address prefix has more places than it has in the table: one of those who are there already makes room for the next. Those who are
+    /// tried for ever stay: else whoever makes us meet and lose many would have us forget them.
+    fn has_room_for_lost(&mut self, prefix: AddrPrefix) -> bool {
+        let is_near = |lost: &Lost| !prefix.is_private() && lost.contact.addr.prefix() == prefix;
+        let has_its_share =
+            self.lost.iter().filter(|lost| is_near(lost)).count() >= self.config.table.per_prefix_in_table;
+        if !has_its_share && self.lost.len() < LOST_MAX {
+            return true;
         }
-        self.lost.push_back(Lost { contact, id, next_ms: now.mono_ms + LOST_PAUSE_MS_MIN, tries: 0 });
+        let hope = |lost: &Lost| (lost.tries, self.own.distance_to(&lost.id));
+        let may_go =
+            |lost: &Lost| (!has_its_share || is_near(lost)) && (lost.tries < LOST_TRIES_MAX || !self.is_kept(lost));
+        let all = self.lost.iter().enumerate().filter(|(_, lost)| may_go(lost));
+        let least = all.max_by_key(|(_, lost)| hope(lost)).map(|(at, _)| at);
+        least.and_then(|at| self.lost.remove(at)).is_some()
     }
 
     /// Tries lost contacts that are due, a few a tick.
@@ -586,5 +597,49 @@ mod tests {
         }
         assert_eq!(looked[0], 5, "it may be a split that healed");
         assert!((6..=12).contains(&looked.len()), "{looked:?}");
+    }
+
+    /// Somebody in one block of public addresses.
+    fn neighbour(n: u16) -> Contact {
+        Contact { addr: Addr::v4([203, 0, 113, 1], n + 1), ..somebody(n) }
+    }
+
+    #[test]
+    fn one_block_of_addresses_has_a_share_of_the_memory_and_takes_nobody_elses() {
+        let mut lane = lane();
+        let share = lane.config.table.per_prefix_in_table;
+        let others: Vec<Contact> = (1000..1100).map(somebody).collect();
+        for contact in &others {
+            lane.remember_lost(T, *contact, contact.id());
+        }
+        // Of all, they have the least hope.
+        lane.lost.iter_mut().for_each(|lost| lost.tries = LOST_TRIES_MAX - 1);
+        let of_block = |lane: &LaneNode<_>| {
+            let block = neighbour(0).addr.prefix();
+            lane.lost.iter().filter(|lost| lost.contact.addr.prefix() == block).count()
+        };
+        for n in 0..300 {
+            lane.remember_lost(T, neighbour(n), neighbour(n).id());
+            assert_eq!(of_block(&lane), share.min(usize::from(n) + 1));
+        }
+        assert!(others.iter().all(|contact| is_lost(&lane, contact)));
+        let before = lane.lost.len();
+        let moved = Contact { addr: neighbour(999).addr, ..others[0] };
+        lane.remember_lost(T, moved, moved.id());
+        assert_eq!(
+            (of_block(&lane), lane.lost.len()),
+            (share, before - 1),
+            "whoever moves there takes one of its places"
+        );
+    }
+
+    #[test]
+    fn a_private_network_is_remembered_whole() {
+        let mut lane = lane();
+        for n in 0..100 {
+            let contact = Contact { addr: Addr::v4([192, 168, 0, 1], n + 1), ..somebody(n) };
+            lane.remember_lost(T, contact, contact.id());
+        }
+        assert_eq!(lane.lost.len(), 100);
     }
 }
