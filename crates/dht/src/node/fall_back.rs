@@ -18,7 +18,7 @@ const SEEDS_PER_LOOKUP: usize = 4;
 const LOST_PER_ROUND: usize = 4;
 const LOST_ROUNDS_MAX: u8 = 4;
 
-/// Contacts of before the last start that a lookup begins with: so few that it is not lost in waiting if they are gone.
+/// Lost and remembered contacts that a lookup begins with: so few that it is not lost in waiting if they are gone.
 const REMEMBERED_PER_LOOKUP: usize = 16;
 
 impl<C: Crypto> LaneNode<C> {
@@ -75,6 +75,10 @@ impl<C: Crypto> LaneNode<C> {
             .filter(|(id, contact)| !lookup.knows(id) && !abuse.is_quarantined(now.mono_ms, &contact.key));
         let mut nearest: [Option<(Distance, NodeId, Contact)>; LOST_PER_ROUND] = [None; LOST_PER_ROUND];
         for (id, contact) in unasked {
+            // Whoever has just come back is on both lists for a moment.
+            if nearest.iter().flatten().any(|(_, known, _)| *known == id) {
+                continue;
+            }
             // Each takes the place of the first that is farther, which goes on to the next.
             let mut moving = Some((id.distance_to(&target), id, contact));
             for place in &mut nearest {
@@ -100,19 +104,27 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
-    /// Gives a lookup those nearest to its target of whom are not in the table: the lost, who were there last; if they are few,
-    /// remembered contacts and seeds.
+    /// Gives a lookup those nearest to its target of whom are not in the table: half of them lost, who were there last, and half remembered
+    /// contacts and seeds, as all who were lost may be gone together. Of whom there are few, the others take the places.
     pub(super) fn offer_remembered(&mut self, now: Now, at: u16) {
         let Self { operations, remembered, seeds, lost, sealer, abuse, .. } = self;
         let lookup = &mut operations[usize::from(at)].lookup;
         let target = ContentId::from_bytes(*lookup.target());
-        let lost = lost.iter().map(|lost| (false, lost.id, lost.contact));
-        let remembered = remembered.iter().chain(seeds.iter());
-        let remembered = remembered.map(|contact| (true, sealer.node_id(&contact.key), *contact));
-        let usable = lost.chain(remembered).filter(|(_, _, contact)| !abuse.is_quarantined(now.mono_ms, &contact.key));
-        let mut usable: Vec<_> = usable.collect();
-        usable.sort_unstable_by_key(|(is_older, id, _)| (*is_older, id.distance_to(&target)));
-        for (_, id, contact) in usable.into_iter().take(REMEMBERED_PER_LOOKUP) {
+        let is_lost = |id: &NodeId| lost.iter().any(|lost| lost.id == *id);
+        let is_usable =
+            |id: &NodeId, contact: &Contact| !lookup.knows(id) && !abuse.is_quarantined(now.mono_ms, &contact.key);
+        let nearest_first = |mut contacts: Vec<(NodeId, Contact)>| {
+            contacts.retain(|(id, contact)| is_usable(id, contact));
+            contacts.sort_unstable_by_key(|(id, _)| id.distance_to(&target));
+            contacts.dedup_by_key(|(id, _)| *id);
+            contacts
+        };
+        let older = remembered.iter().chain(seeds.iter()).map(|contact| (sealer.node_id(&contact.key), *contact));
+        let older = nearest_first(older.filter(|(id, _)| !is_lost(id)).collect());
+        let lost = nearest_first(lost.iter().map(|lost| (lost.id, lost.contact)).collect());
+        let of_lost = REMEMBERED_PER_LOOKUP - older.len().min(REMEMBERED_PER_LOOKUP / 2);
+        let begins_with = lost.into_iter().take(of_lost).chain(older).take(REMEMBERED_PER_LOOKUP);
+        for (id, contact) in begins_with {
             lookup.offer(id, contact, None);
         }
     }
@@ -222,5 +234,47 @@ mod tests {
         lane.begin(T, task, None, [0x77; 32], Goal::Immutable, Privacy::None, &mut Sent::default());
         lane.offer_lost(T, 0);
         assert_eq!(known(&lane), 0);
+    }
+
+    #[test]
+    fn who_is_lost_and_waits_for_a_place_too_is_offered_once() {
+        let mut lane = lane();
+        let is_far = |n: &u8| (contact(*n).id().as_bytes()[0] ^ lane.own.as_bytes()[0]) & 0x80 != 0;
+        let far: Vec<_> = (0..=255).filter(is_far).map(contact).take(lane.table.k() + 6).collect();
+        let back = &far[lane.table.k()..];
+        for contact in back {
+            lane.remember_lost(T, *contact, contact.id());
+        }
+        for contact in &far {
+            lane.table.answered(T.mono_ms, contact.id(), *contact, Some(10));
+        }
+        assert_eq!(lane.table.iter_spares().count(), back.len());
+        let task = Task::Get { mutable: false };
+        lane.begin(T, task, None, [0x77; 32], Goal::Immutable, Privacy::None, &mut Sent::default());
+        assert!(lane.offer_lost(T, 0));
+        let offered = back.iter().filter(|contact| lane.operations[0].lookup.knows(&contact.id())).count();
+        assert_eq!(offered, LOST_PER_ROUND);
+    }
+
+    #[test]
+    fn a_lookup_that_knows_nobody_alive_begins_with_as_many_lost_as_remembered_ones() {
+        // So many lost and remembered contacts, and so many of each it begins with.
+        for (lost, remembered, of_lost, of_remembered) in
+            [(30, 30, 8, 8), (30, 0, 16, 0), (0, 30, 0, 16), (30, 3, 13, 3), (3, 30, 3, 13), (8, 8, 8, 8), (2, 2, 2, 2)]
+        {
+            let mut lane = lane();
+            let (lost, remembered) = (100..100 + lost, 200..200 + remembered);
+            for contact in lost.clone().map(contact) {
+                lane.remember_lost(T, contact, contact.id());
+            }
+            // Most of those who were met before the last start were met again since.
+            for contact in remembered.clone().chain(lost.clone()).map(contact) {
+                lane.remember(contact);
+            }
+            lane.begin(T, Task::FindNode, None, [0x77; 32], Goal::Nodes, Privacy::None, &mut Sent::default());
+            let known = |n: &u8| lane.operations[0].lookup.knows(&contact(*n).id());
+            let begins_with = (lost.filter(known).count(), remembered.filter(known).count());
+            assert_eq!(begins_with, (of_lost, of_remembered));
+        }
     }
 }
