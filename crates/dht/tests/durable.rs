@@ -13,7 +13,7 @@ use tessera_dht::node::log::log_kind;
 use tessera_dht::record::{MutableDraft, RecordView, immutable_record, mutable_record};
 use tessera_dht::seal::cookie::Scope;
 use tessera_dht::seal::keys::NetworkKey;
-use tessera_dht::wire::message::{ErrorCode, Message, Token, kind};
+use tessera_dht::wire::message::{Contacts, ErrorCode, Message, Token, kind};
 
 /// A token of member 1 for `id`, as anybody gets one.
 fn token_for(stranger: &mut Stranger, net: &mut Net, id: &ContentId) -> Token {
@@ -357,4 +357,26 @@ fn an_acknowledgement_that_waited_for_the_log_names_as_many_contacts_as_one_that
         stranger.hear(&mut net, at, &mut read);
         assert_eq!(named, [11], "{disk:?}");
     }
+}
+
+#[test]
+fn a_version_that_is_given_up_is_not_kept_alive_again_after_a_restart_and_what_is_held_is() {
+    let mut net = Net::of(4, &NodeConfig::default());
+    let kept_alive = |net: &Net| bound(net, "kept alive bytes");
+    for n in 1..4 {
+        let refuse = |message: &Message<'_>, reply: &mut dyn FnMut(Message<'_>)| match message {
+            Message::FindNode { .. } => reply(Message::Nodes { token: [255; 16], contacts: Contacts::over(&[]) }),
+            _ => reply(Message::Error { code: ErrorCode::StaleSequence, retry_after_ms: 0 }),
+        };
+        net.puppets.insert(n, Box::new(refuse));
+    }
+    let record = net::mutable(7, 5, Some(b"five"), net.now);
+    net.ask(0, Command::Put { record, keep_alive: true });
+    assert_eq!((kept_alive(&net), net.members[0].lanes[0].records().len()), (0, 1));
+    net.members[0].lanes[0] = net::lane_again(0, net.now);
+    for (kind, payload) in net.members[0].log.clone() {
+        let now = net.now;
+        net.call(0, |lane, _| lane.on_record(now, kind, &payload));
+    }
+    assert_eq!((kept_alive(&net), net.members[0].lanes[0].records().len()), (0, 1));
 }

@@ -32,6 +32,8 @@ pub mod log_kind {
     pub const KEPT_ALIVE: u8 = 6;
     /// A record this node no longer stores again, nor holds: content id.
     pub const FORGOTTEN: u8 = 7;
+    /// A record this node no longer stores again, though it may hold it or another version of it: content id.
+    pub const NOT_KEPT_ALIVE: u8 = 8;
 }
 
 impl<C: Crypto> LaneNode<C> {
@@ -103,6 +105,11 @@ impl<C: Crypto> LaneNode<C> {
                     self.records.remove(&id);
                 }
             }
+            log_kind::NOT_KEPT_ALIVE => {
+                if let Some(id) = payload.first_chunk() {
+                    self.drop_alive(&ContentId::from_bytes(*id));
+                }
+            }
             _ => {}
         }
     }
@@ -115,9 +122,11 @@ impl<C: Crypto> LaneNode<C> {
         let id = match kind {
             log_kind::RECORD => id_of(payload.get(40..)?)?,
             log_kind::KEPT_ALIVE => id_of(payload)?,
-            log_kind::PROVIDER | log_kind::PUBLISHED | log_kind::UNPUBLISHED | log_kind::FORGOTTEN => {
-                ContentId::from_bytes(*payload.first_chunk()?)
-            }
+            log_kind::PROVIDER
+            | log_kind::PUBLISHED
+            | log_kind::UNPUBLISHED
+            | log_kind::FORGOTTEN
+            | log_kind::NOT_KEPT_ALIVE => ContentId::from_bytes(*payload.first_chunk()?),
             _ => return None,
         };
         Some(self.map.slot(&self.own, &id))

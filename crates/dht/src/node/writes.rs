@@ -1,10 +1,11 @@
 //! The second half of a write: telling the holders that a lookup found, a few at a time, each at most twice.
 
-use tessera_contracts::point::{ContentId, NodeId};
+use tessera_contracts::point::{ContentId, NodeId, Point as _};
 
 use super::LaneNode;
 use super::ask::Purpose;
 use super::command::Answer;
+use super::log::log_kind;
 use super::operation::{Holder, Phase, Task};
 use super::outbox::Outbox;
 use super::publish::Pace;
@@ -225,6 +226,8 @@ impl<C: Crypto> LaneNode<C> {
             } else if self.kept_alive.get(&id).is_some_and(|kept| kept.record == operation.record) {
                 // Another version is out. To go on storing this one would only draw the same answer, and blame.
                 self.drop_alive(&id);
+                // A log that does not take it brings the record back once, to be given up again.
+                self.log_hard(log_kind::NOT_KEPT_ALIVE, &id, id.as_bytes(), out);
             }
         }
         self.complete(now, at, Answer::Written(written), Some(finish), out);
