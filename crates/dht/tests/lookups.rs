@@ -394,3 +394,24 @@ fn a_lookup_in_vain_asks_each_of_those_who_fell_silent_once() {
         outcome.stats
     );
 }
+
+#[test]
+fn what_a_relay_asked_for_says_nothing_about_how_far_the_relay_is() {
+    for silent in [false, true] {
+        let (mut net, _, reader, _) = with_relays(&few_holders());
+        // Not found, so that all answers are waited for.
+        let id = ContentId::of_immutable(b"nowhere");
+        let others = |net: &Net| (0..20).filter(|n| *n != reader && !net.silent.contains(n)).collect::<Vec<_>>();
+        if silent {
+            let distance = |n: &usize| net.members[*n].lanes[0].id().distance_to(&id);
+            let nearest = others(&net).into_iter().min_by_key(distance).unwrap();
+            net.silent.insert(nearest);
+        }
+        net.ask(reader, Command::Get { id, mutable: false, privacy: Privacy::Relay });
+        for n in others(&net) {
+            let peer = net.members[reader].lanes[0].table().get(&net.members[n].lanes[0].id());
+            let round_trip_ms = peer.and_then(|peer| peer.round_trip.srtt_ms());
+            assert!(round_trip_ms.is_none_or(|ms| ms <= 20), "{round_trip_ms:?}, silent: {silent}");
+        }
+    }
+}

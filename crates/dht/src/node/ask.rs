@@ -288,12 +288,7 @@ impl<C: Crypto> LaneNode<C> {
         self.last_answer_ms = now.mono_ms;
         let is_seen_elsewhere = self.sealer.keep_cookie(now, &sender, envelope.cookie);
         let rtt_ms = now.mono_ms.saturating_sub(request.sent_ms);
-        if !matches!(envelope.message, Message::Relayed { .. }) {
-            self.round_trip.record(rtt_ms);
-        }
-        if envelope.flags & flag::CLIENT == 0 && !self.abuse.is_quarantined(now.mono_ms, &sender) {
-            self.note_answer(now, request.id, request.to, rtt_ms, out);
-        }
+        self.hear_from(now, request.id, request.to, rtt_ms, envelope, out);
         match &envelope.message {
             Message::Pong { observed } => self.note_observed(observed, out),
             Message::Negotiated { capabilities, observed } => {
@@ -340,13 +335,7 @@ impl<C: Crypto> LaneNode<C> {
         let rtt_ms = now.mono_ms.saturating_sub(late.sent_ms).min(LATE_ROUND_TRIP_MS_MAX);
         self.last_answer_ms = now.mono_ms;
         self.sealer.keep_cookie(now, &sender, envelope.cookie);
-        // A relay took as long as somebody else did.
-        if !matches!(envelope.message, Message::Relayed { .. }) {
-            self.round_trip.record(rtt_ms);
-        }
-        if envelope.flags & flag::CLIENT == 0 && !self.abuse.is_quarantined(now.mono_ms, &sender) {
-            self.note_answer(now, late.id, late.to, rtt_ms, out);
-        }
+        self.hear_from(now, late.id, late.to, rtt_ms, envelope, out);
     }
 
     /// Forgets those of whom no answer is expected any more.
@@ -411,9 +400,31 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
+    /// An answer came, late or not: what it says about whoever was asked, whatever it was asked.
+    fn hear_from(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        contact: Contact,
+        took_ms: u64,
+        answer: &Envelope<'_>,
+        out: &mut impl Outbox,
+    ) {
+        // A relay took as long as whom it asked, who may have been silent: that says nothing of how far it is itself.
+        let is_of_another =
+            matches!(answer.message, Message::Relayed { .. } | Message::Error { code: ErrorCode::RelayFailed, .. });
+        let rtt_ms = (!is_of_another).then_some(took_ms);
+        if let Some(rtt_ms) = rtt_ms {
+            self.round_trip.record(rtt_ms);
+        }
+        if answer.flags & flag::CLIENT == 0 && !self.abuse.is_quarantined(now.mono_ms, &contact.key) {
+            self.note_answer(now, id, contact, rtt_ms, out);
+        }
+    }
+
     /// A peer answered: it deserves its place in the table, and the other lanes may hear of it.
-    fn note_answer(&mut self, now: Now, id: NodeId, contact: Contact, rtt_ms: u64, out: &mut impl Outbox) {
-        let placed = self.table.answered(now.mono_ms, id, contact, Some(rtt_ms));
+    fn note_answer(&mut self, now: Now, id: NodeId, contact: Contact, rtt_ms: Option<u64>, out: &mut impl Outbox) {
+        let placed = self.table.answered(now.mono_ms, id, contact, rtt_ms);
         let is_news = matches!(placed, Placed::Added | Placed::Replaced(_) | Placed::Moved);
         if is_news {
             self.log_contact(&contact, out);
@@ -422,7 +433,7 @@ impl<C: Crypto> LaneNode<C> {
         if is_news || self.looks_after(&id) {
             let mut payload = [0; 54];
             payload[..50].copy_from_slice(&contact.to_wire());
-            payload[50..].copy_from_slice(&(rtt_ms as u32).to_le_bytes());
+            payload[50..].copy_from_slice(&rtt_ms.map_or(u32::MAX, |ms| ms as u32).to_le_bytes());
             self.tell_lanes(message_kind::CONTACT, id.prefix_u64(), &payload, out);
         }
         if let Placed::Replaced(Some(gone)) = placed {
@@ -603,12 +614,12 @@ mod tests {
         let members: Vec<Contact> = far.by_ref().take(lane.table.k()).collect();
         let newcomer = far.next().unwrap();
         for contact in &members {
-            lane.note_answer(T, contact.id(), *contact, 10, &mut Sent::default());
+            lane.note_answer(T, contact.id(), *contact, Some(10), &mut Sent::default());
         }
         for _ in 0..2 {
             assert!(!lane.table.silent(&members[3].id()), "there is nobody in its place yet");
         }
-        lane.note_answer(T, newcomer.id(), newcomer, 10, &mut Sent::default());
+        lane.note_answer(T, newcomer.id(), newcomer, Some(10), &mut Sent::default());
         assert!(lane.table.get(&members[3].id()).is_none());
         assert_eq!(lane.lost.iter().map(|lost| lost.contact).collect::<Vec<_>>(), [members[3]]);
     }
