@@ -213,10 +213,8 @@ fn a_stem_that_is_lost_further_on_is_spread_by_who_had_it_last() {
     assert_eq!(spread.count(), 0, "not by the provider");
 }
 
-#[test]
-fn a_stem_that_comes_around_to_its_provider_is_handed_on_and_not_spread_by_it() {
-    let mut net = Net::of(8, &NodeConfig::default());
-    net.run_quietly(90_000);
+/// Hands member 3 an announcement of its own, and says whether it took it.
+fn comes_around(net: &mut Net) -> bool {
     let (id, provider) = (ContentId::from_bytes(ID), net.members[3].contact);
     let (issued_secs, ttl_secs) = (net.now.unix_secs(), 600);
     let network = NetworkKey::of_name("tessera");
@@ -224,12 +222,20 @@ fn a_stem_that_comes_around_to_its_provider_is_handed_on_and_not_spread_by_it() 
     entry.extend(sign_provider(&identity(3), &network, &id, &provider.addr, issued_secs, ttl_secs));
     let announcement = Announcement::over(provider, issued_secs, ttl_secs, &entry);
     let mut stranger = Stranger::new(200, net.now);
-    stranger.say(&mut net, 3, Message::Ping, |_| ());
+    stranger.say(net, 3, Message::Ping, |_| ());
     let mut taken = false;
-    stranger.say(&mut net, 3, Message::Stem { hops_left: 0, announcement }, |reply| {
+    stranger.say(net, 3, Message::Stem { hops_left: 0, announcement }, |reply| {
         taken = matches!(reply, Message::StemTaken);
     });
-    assert!(taken);
+    taken
+}
+
+#[test]
+fn a_stem_that_comes_around_to_its_provider_is_handed_on_and_not_spread_by_it() {
+    let mut net = Net::of(8, &NodeConfig::default());
+    net.run_quietly(90_000);
+    let (id, provider) = (ContentId::from_bytes(ID), net.members[3].contact);
+    assert!(comes_around(&mut net));
     net.tap = Some(Vec::new());
     net.run(8000);
     let seen: Vec<_> = (0..8).flat_map(|n| net.seen_by(n)).filter(|seen| seen.from == provider.addr).collect();
@@ -256,6 +262,50 @@ fn a_stem_is_handed_on_though_nobody_remembers_where_its_provider_is() {
     assert!(seen.iter().all(|seen| seen.kind != kind::ANNOUNCE), "a missing cookie is no reason to spread it itself");
     let Answer::Providers(found) = net.ask(5, Command::FindProviders { id, limit: 8 }).answer else { panic!() };
     assert_eq!(found.len(), 1);
+}
+
+/// Everybody but member 3 takes no stem for want of a cookie, whatever cookie it is shown.
+fn nobody_is_content_with_a_cookie(net: &mut Net) {
+    for n in (0..8).filter(|n| *n != 3) {
+        let refuse = |message: &Message<'_>, reply: &mut dyn FnMut(Message<'_>)| match message {
+            Message::Ping => reply(Message::Pong { observed: Addr::v4([10, 0, 3, 1], 4000) }),
+            Message::FindNode { .. } => reply(Message::Nodes { token: [255; 16], contacts: Contacts::over(&[]) }),
+            Message::Announce { .. } => reply(Message::Announced { kept: 1 }),
+            Message::Stem { .. } => reply(Message::Error { code: ErrorCode::CookieRequired, retry_after_ms: 0 }),
+            _ => {}
+        };
+        net.puppets.insert(n, Box::new(refuse));
+    }
+    net.tap = Some(Vec::new());
+}
+
+fn sent_by_member_3(net: &Net, kind: u8) -> usize {
+    let seen = (0..8).flat_map(|n| net.seen_by(n));
+    seen.filter(|seen| seen.kind == kind && seen.from == net.members[3].contact.addr).count()
+}
+
+#[test]
+fn a_stem_is_not_handed_without_end_to_who_always_wants_a_cookie() {
+    let config = NodeConfig { stem_hops: 2, ..NodeConfig::default() };
+    let mut net = Net::of(8, &config);
+    net.run_quietly(90_000);
+    nobody_is_content_with_a_cookie(&mut net);
+    net.ask(3, Command::Provide { ids: vec![ContentId::from_bytes(ID)] });
+    net.run(30_000);
+    assert_eq!(sent_by_member_3(&net, kind::STEM), 2, "once with the cookie it was given");
+    assert!(sent_by_member_3(&net, kind::ANNOUNCE) > 0, "and then it is spread from here");
+}
+
+#[test]
+fn a_stem_that_came_around_is_not_offered_without_end() {
+    let mut net = Net::of(8, &NodeConfig::default());
+    net.run_quietly(90_000);
+    assert!(comes_around(&mut net));
+    nobody_is_content_with_a_cookie(&mut net);
+    net.run(60_000);
+    let stems = sent_by_member_3(&net, kind::STEM);
+    assert!((2..=16).contains(&stems), "{stems} in a minute");
+    assert_eq!(sent_by_member_3(&net, kind::ANNOUNCE), 0, "that would say whose it is");
 }
 
 #[test]

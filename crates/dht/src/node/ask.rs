@@ -42,10 +42,10 @@ pub(super) enum Purpose {
     Ping(CommandId),
     /// On behalf of somebody else's request.
     Relay(ReplyTo),
-    /// An announcement of ours was handed to a stem.
-    Stem(ContentId),
-    /// Somebody else's announcement was handed on, under this number.
-    StemOn(u32),
+    /// An announcement of ours was handed to a stem; `again` if to the same node as before, with the cookie it wanted.
+    Stem { id: ContentId, again: bool },
+    /// Somebody else's announcement was handed on, under this number; `again` likewise.
+    StemOn { number: u32, again: bool },
 }
 
 impl Purpose {
@@ -314,8 +314,12 @@ impl<C: Crypto> LaneNode<C> {
                 out.complete(command, Outcome::local(Answer::Pong { rtt_ms, observed }));
             }
             Purpose::Relay(asker) => self.on_relayed_reply(now, asker, &envelope.message, out),
-            Purpose::Stem(id) => self.on_stem_answer(now, &id, Handed::of(&envelope.message)),
-            Purpose::StemOn(number) => self.on_stem_handed_on(number, Handed::of(&envelope.message)),
+            Purpose::Stem { id, again } => {
+                self.on_stem_answer(now, &id, request.to, Handed::of(&envelope.message, again), out);
+            }
+            Purpose::StemOn { number, again } => {
+                self.on_stem_handed_on(now, number, request.to, Handed::of(&envelope.message, again), out);
+            }
             Purpose::Verify | Purpose::Prove | Purpose::StillThere { .. } => {}
         }
         // Once, whatever it says next: one that never has the same cookie for us would be asked without end.
@@ -368,8 +372,10 @@ impl<C: Crypto> LaneNode<C> {
                 let refusal = Message::Error { code: ErrorCode::RelayFailed, retry_after_ms: 0 };
                 self.reply_to(now, &asker, &refusal, out);
             }
-            Purpose::Stem(id) => self.on_stem_answer(now, &id, Handed::Refused),
-            Purpose::StemOn(number) => self.on_stem_handed_on(number, Handed::Refused),
+            Purpose::Stem { id, .. } => self.on_stem_answer(now, &id, request.to, Handed::Refused, out),
+            Purpose::StemOn { number, .. } => {
+                self.on_stem_handed_on(now, number, request.to, Handed::Refused, out);
+            }
             Purpose::Verify | Purpose::Prove => {}
             Purpose::StillThere { or_at } => {
                 self.verify(now, Contact { addr: or_at, ..request.to }, request.id, out);

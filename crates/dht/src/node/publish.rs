@@ -140,8 +140,6 @@ impl<C: Crypto> LaneNode<C> {
             && self.public_addr().is_some()
         {
             if self.published.get(&id).is_some_and(|published| published.stem) && self.send_stem(now, &id, out) {
-                // Handed on; if that fails it comes back for a direct announcement.
-                self.schedule(&id, now.mono_ms + self.config.tick_ms * 4, false);
                 continue;
             }
             self.begin_sweep(now, &id, out);

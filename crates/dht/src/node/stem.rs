@@ -22,6 +22,9 @@ use crate::wire::message::{ANNOUNCED_BYTES, Announcement, ErrorCode, Message, Si
 /// Announcements of strangers waiting to be handed on or spread.
 pub(super) const STEMS_MAX: usize = 256;
 
+/// Nodes to which an announcement of our own that came around is offered before it is left until it is due again.
+const OWN_OFFERS_MAX: u8 = 8;
+
 /// A stranger's announcement of one id.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stemmed {
@@ -30,22 +33,32 @@ pub(super) struct Stemmed {
     hops_left: u8,
     /// The number under which it was handed on; kept until somebody has taken it.
     handed_on: Option<u32>,
+    /// So many did not take it.
+    refusals: u8,
+}
+
+impl Stemmed {
+    /// As whoever has it next gets it.
+    fn with_a_hop_less(&self) -> Self {
+        Self { hops_left: self.hops_left.saturating_sub(1), ..*self }
+    }
 }
 
 /// What became of a stem that was handed to somebody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Handed {
     Taken,
-    /// Not before we have shown where we are. Its cookie came with that.
+    /// Not before we have shown where we are. Its cookie came with that, and it is asked again.
     NotYet,
     Refused,
 }
 
 impl Handed {
-    pub(super) fn of(answer: &Message<'_>) -> Self {
+    /// What an answer means; if it is asked `again`, the cookie it wants is the one it was shown, and would be for ever.
+    pub(super) fn of(answer: &Message<'_>, again: bool) -> Self {
         match answer {
             Message::StemTaken => Self::Taken,
-            Message::Error { code: ErrorCode::CookieRequired, .. } => Self::NotYet,
+            Message::Error { code: ErrorCode::CookieRequired, .. } if !again => Self::NotYet,
             _ => Self::Refused,
         }
     }
@@ -54,13 +67,22 @@ impl Handed {
 impl<C: Crypto> LaneNode<C> {
     /// Hands one of our ids to a stem. False if nobody takes stems.
     pub(super) fn send_stem(&mut self, now: Now, id: &ContentId, out: &mut impl Outbox) -> bool {
-        let (Some(addr), Some(to)) = (self.public_addr(), self.pick_stem(now)) else { return false };
+        self.pick_stem(now).is_some_and(|to| self.send_stem_to(now, id, to, false, out))
+    }
+
+    fn send_stem_to(&mut self, now: Now, id: &ContentId, to: Contact, again: bool, out: &mut impl Outbox) -> bool {
+        let Some(addr) = self.public_addr() else { return false };
         let (issued_secs, ttl_secs) = (now.unix_secs(), self.config.provide_ttl_secs);
         let signature = sign_provider(self.sealer.crypto(), self.sealer.network(), id, &addr, issued_secs, ttl_secs);
         let provider = Contact { key: self.own_key, addr };
         let provider = SignedProvider { provider, issued_secs, ttl_secs, signature };
-        let stemmed = Stemmed { id: *id, provider, hops_left: self.config.stem_hops, handed_on: None };
-        self.hand_on(now, to, &stemmed, Purpose::Stem(*id), out)
+        let stemmed = Stemmed { id: *id, provider, hops_left: self.config.stem_hops, handed_on: None, refusals: 0 };
+        let sent = self.hand_on(now, to, &stemmed, Purpose::Stem { id: *id, again }, out);
+        if sent {
+            // If that fails it comes back for a direct announcement.
+            self.schedule(id, now.mono_ms + self.config.tick_ms * 4, false);
+        }
+        sent
     }
 
     fn hand_on(&mut self, now: Now, to: Contact, stemmed: &Stemmed, purpose: Purpose, out: &mut impl Outbox) -> bool {
@@ -75,22 +97,44 @@ impl<C: Crypto> LaneNode<C> {
     }
 
     /// The answer, or the silence, of the first node of a stem.
-    pub(super) fn on_stem_answer(&mut self, now: Now, id: &ContentId, handed: Handed) {
-        if self.published.contains_key(id) {
-            let half_life_ms = u64::from(self.config.provide_ttl_secs) * 500;
-            let wait_ms = if handed == Handed::Taken { self.rng.jittered_ms(half_life_ms.max(1000)) } else { 0 };
-            self.schedule(id, now.mono_ms + wait_ms, handed != Handed::Refused);
+    pub(super) fn on_stem_answer(
+        &mut self,
+        now: Now,
+        id: &ContentId,
+        of: Contact,
+        handed: Handed,
+        out: &mut impl Outbox,
+    ) {
+        if !self.published.contains_key(id) || handed == Handed::NotYet && self.send_stem_to(now, id, of, true, out) {
+            return;
         }
+        let is_taken = handed == Handed::Taken;
+        let half_life_ms = u64::from(self.config.provide_ttl_secs) * 500;
+        let wait_ms = if is_taken { self.rng.jittered_ms(half_life_ms.max(1000)) } else { 0 };
+        self.schedule(id, now.mono_ms + wait_ms, is_taken);
     }
 
     /// The answer, or the silence, of the next node of a stranger's stem.
-    pub(super) fn on_stem_handed_on(&mut self, number: u32, handed: Handed) {
+    pub(super) fn on_stem_handed_on(
+        &mut self,
+        now: Now,
+        number: u32,
+        of: Contact,
+        handed: Handed,
+        out: &mut impl Outbox,
+    ) {
         let Some(at) = self.stems.iter().position(|stemmed| stemmed.handed_on == Some(number)) else { return };
-        match handed {
-            Handed::Taken => drop(self.stems.swap_remove_back(at)),
-            Handed::NotYet => self.stems[at].handed_on = None,
-            Handed::Refused => (self.stems[at].handed_on, self.stems[at].hops_left) = (None, 0),
+        let stemmed = self.stems[at];
+        if handed == Handed::Taken {
+            self.stems.swap_remove_back(at);
+            return;
         }
+        if handed == Handed::NotYet
+            && self.hand_on(now, of, &stemmed.with_a_hop_less(), Purpose::StemOn { number, again: true }, out)
+        {
+            return;
+        }
+        self.stems[at] = Stemmed { handed_on: None, hops_left: 0, refusals: stemmed.refusals + 1, ..stemmed };
     }
 
     /// Somebody who takes stems; better somebody who knows where we are.
@@ -120,7 +164,7 @@ impl<C: Crypto> LaneNode<C> {
                 signature: *signature,
             };
             // More hops than anybody needs would only be a way to keep the network busy.
-            self.stems.push_back(Stemmed { id, provider, hops_left: hops_left.min(8), handed_on: None });
+            self.stems.push_back(Stemmed { id, provider, hops_left: hops_left.min(8), handed_on: None, refusals: 0 });
         }
         Ok(())
     }
@@ -139,13 +183,16 @@ impl<C: Crypto> LaneNode<C> {
             // One in four stops being a stem, so that the number of hops left says little about who started it. What was
             // ours to begin with and came back around is not for us to spread.
             let is_own = stemmed.provider.provider.key == self.own_key;
+            if is_own && stemmed.refusals == OWN_OFFERS_MAX {
+                continue;
+            }
             if (is_own || stemmed.hops_left > 0 && self.rng.below(4) > 0)
                 && let Some(to) = self.pick_stem(now)
             {
-                let on = Stemmed { hops_left: stemmed.hops_left.saturating_sub(1), ..stemmed };
                 self.stems_handed_on = self.stems_handed_on.wrapping_add(1);
                 let number = self.stems_handed_on;
-                if self.hand_on(now, to, &on, Purpose::StemOn(number), out) {
+                let purpose = Purpose::StemOn { number, again: false };
+                if self.hand_on(now, to, &stemmed.with_a_hop_less(), purpose, out) {
                     self.stems.push_back(Stemmed { handed_on: Some(number), ..stemmed });
                     continue;
                 }
