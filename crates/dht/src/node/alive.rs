@@ -200,7 +200,7 @@ impl<C: Crypto> LaneNode<C> {
 mod tests {
     use super::*;
     use crate::identity::Identity;
-    use crate::node::lone_lane::{Sent, T, contact, lane};
+    use crate::node::lone_lane::{Sent, T, contact, lane, lane_among};
     use crate::record::immutable_record;
 
     fn after(ms: u64) -> Now {
@@ -240,6 +240,21 @@ mod tests {
         };
         assert_eq!([given(0), given(1), given(500), given(1000), given(60_000)], [20, 20, 30, 40, 60]);
         assert_eq!(lane.republish.len(), 40, "and none is dropped");
+    }
+
+    #[test]
+    fn lanes_share_the_paces_of_their_node_also_after_their_number_has_changed() {
+        // What may go at once, of held records and of announcements.
+        let at_once = |lane: &mut LaneNode<Identity>| {
+            let taken = |pace: &mut TokenBucket| (0..).take_while(|_| pace.take(T.mono_ms, 1).is_ok()).count();
+            (taken(&mut lane.republish_pace), taken(&mut lane.announce_pace))
+        };
+        for (lanes, expected) in [(1, (20, 100)), (4, (5, 25)), (64, (1, 1))] {
+            assert_eq!(at_once(&mut lane_among(1, 0, lanes)), expected, "{lanes} lanes");
+            let mut changed = lane();
+            changed.on_map(lane_among(1, 0, lanes).map);
+            assert_eq!(at_once(&mut changed), expected, "now {lanes} lanes");
+        }
     }
 
     #[test]

@@ -84,3 +84,33 @@ impl<C: Crypto> LaneNode<C> {
         self.drive(now, at, out);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::lone_lane::{Sent, T, contact, lane};
+    use alloc::collections::BTreeSet;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn relays_that_know_where_we_are_come_first_and_without_one_any_will_do() {
+        let mut lane = lane();
+        // Nobody is in the bucket of the nearest ids.
+        let (target, asked) = (*lane.own.as_bytes(), contact(9).id());
+        let relays: Vec<Contact> = (10..30).map(contact).collect();
+        for relay in &relays {
+            lane.table.answered(T.mono_ms, relay.id(), *relay, Some(10));
+            lane.table.get_mut(&relay.id()).unwrap().capabilities = capability::RELAYS;
+        }
+        let picked = |lane: &mut LaneNode<_>| {
+            (0..200).map(|_| lane.pick_relay(T, &asked, &target).unwrap().addr).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(picked(&mut lane).len(), relays.len());
+        let knowing = &relays[5..8];
+        for relay in knowing {
+            lane.verify(T, *relay, relay.id(), &mut Sent::default());
+            lane.sealer.keep_cookie(T, &relay.key, [7; 8]);
+        }
+        assert_eq!(picked(&mut lane), knowing.iter().map(|relay| relay.addr).collect());
+    }
+}

@@ -208,3 +208,33 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::lone_lane::{Sent, T, contact, lane};
+    use alloc::collections::BTreeSet;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn a_stem_goes_to_who_knows_where_we_are_and_without_one_to_any_that_takes_stems() {
+        let mut lane = lane();
+        let all: Vec<Contact> = (10..30).map(contact).collect();
+        let (takers, others) = all.split_at(15);
+        for peer in &all {
+            lane.table.answered(T.mono_ms, peer.id(), *peer, Some(10));
+        }
+        for peer in takers {
+            lane.table.get_mut(&peer.id()).unwrap().capabilities = capability::STEMS;
+        }
+        let picked =
+            |lane: &mut LaneNode<_>| (0..200).map(|_| lane.pick_stem(T).unwrap().addr).collect::<BTreeSet<_>>();
+        assert_eq!(picked(&mut lane), takers.iter().map(|peer| peer.addr).collect());
+        let knowing = &takers[5..8];
+        for peer in knowing.iter().chain(others) {
+            lane.verify(T, *peer, peer.id(), &mut Sent::default());
+            lane.sealer.keep_cookie(T, &peer.key, [7; 8]);
+        }
+        assert_eq!(picked(&mut lane), knowing.iter().map(|peer| peer.addr).collect());
+    }
+}

@@ -445,6 +445,28 @@ mod tests {
     }
 
     #[test]
+    fn half_of_a_round_of_joining_is_for_the_lost_however_many_are_remembered() {
+        // So many lost and remembered contacts, and how many of each are asked in the first round.
+        for (lost, remembered, of_lost, of_remembered) in
+            [(0, 50, 0, 8), (1, 50, 1, 7), (4, 50, 4, 4), (50, 50, 4, 4), (50, 2, 4, 2)]
+        {
+            let mut lane = lane();
+            let (lost, remembered) = (100..100 + lost, 200..200 + remembered);
+            for contact in lost.clone().map(contact) {
+                lane.remember_lost(T, contact, contact.id());
+            }
+            for contact in remembered.clone().map(contact) {
+                lane.remember(contact);
+            }
+            let mut out = Sent::default();
+            lane.keep_joined(T, &mut out);
+            let is_asked = |n: &u8| out.0.iter().any(|(to, _)| *to == contact(*n).addr);
+            let asked = (lost.filter(is_asked).count(), remembered.filter(is_asked).count());
+            assert_eq!(asked, (of_lost, of_remembered));
+        }
+    }
+
+    #[test]
     fn pings_may_be_put_off_for_ever() {
         let (mut lane, known) = (lane(), contact(10));
         lane.config.ping_idle_ms = u64::MAX;
