@@ -212,9 +212,44 @@ impl<C: Crypto> LaneNode<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::Identity;
     use crate::node::lone_lane::{Sent, T, contact, lane};
     use alloc::collections::BTreeSet;
     use alloc::vec::Vec;
+
+    /// Hands a lane so many announcements of strangers, each with so many hops left.
+    fn take_stems(lane: &mut LaneNode<Identity>, count: u8, hops_left: u8) {
+        let (stranger, ttl_secs) = (Identity::from_seed(&[200; 32]), 600);
+        let provider = Contact { key: stranger.public_key(), ..contact(200) };
+        for n in 0..count {
+            let (id, network) = (ContentId::from_bytes([n; 32]), lane.sealer.network());
+            let signature = sign_provider(&stranger, network, &id, &provider.addr, T.unix_secs(), ttl_secs);
+            let entry = [&id.as_bytes()[..], &signature[..]].concat();
+            let announcement = Announcement::over(provider, T.unix_secs(), ttl_secs, &entry);
+            assert_eq!(lane.take_stem(hops_left, &announcement), Ok(()));
+        }
+    }
+
+    #[test]
+    fn no_stem_goes_on_for_more_than_eight_hops_whatever_it_says() {
+        for (said, taken) in [(0, 0), (8, 8), (9, 8), (255, 8)] {
+            let mut lane = lane();
+            take_stems(&mut lane, 1, said);
+            assert_eq!(lane.stems[0].hops_left, taken);
+        }
+    }
+
+    #[test]
+    fn one_stem_in_four_is_spread_though_it_has_hops_left() {
+        let (mut lane, taker) = (lane(), contact(10));
+        lane.table.answered(T.mono_ms, taker.id(), taker, Some(10));
+        lane.table.get_mut(&taker.id()).unwrap().capabilities = capability::STEMS;
+        take_stems(&mut lane, 100, 3);
+        lane.serve_stems(T, &mut Sent::default());
+        let (handed_on, spread) = (lane.stems.len(), lane.counters.lookups_started as usize);
+        assert_eq!(handed_on + spread, 100);
+        assert!((10..=45).contains(&spread), "{spread} of a hundred");
+    }
 
     #[test]
     fn a_stem_goes_to_who_knows_where_we_are_and_without_one_to_any_that_takes_stems() {

@@ -418,7 +418,8 @@ impl<C: Crypto> LaneNode<C> {
 mod tests {
     use super::*;
     use crate::abuse::Offence;
-    use crate::node::lone_lane::{Sent, T, contact, lane};
+    use crate::node::lone_lane::{Sent, T, contact, lane, lane_among};
+    use alloc::vec;
 
     /// Where a lane asks when a contact it knows asks from elsewhere, `ms` after it last answered.
     fn asked_at(ms: u64, is_silent: bool) -> Vec<Addr> {
@@ -464,6 +465,36 @@ mod tests {
             let asked = (lost.filter(is_asked).count(), remembered.filter(is_asked).count());
             assert_eq!(asked, (of_lost, of_remembered));
         }
+    }
+
+    #[test]
+    fn lanes_refresh_their_nodes_buckets_in_turn() {
+        let refreshed = |at: u8, lanes: usize| {
+            let mut lane = lane_among(1, at, lanes);
+            lane.join.joined = true;
+            for contact in (10..60).map(contact) {
+                lane.table.answered(T.mono_ms, contact.id(), contact, Some(10));
+            }
+            for _ in 0..32 {
+                lane.refresh_idle(T, &mut Sent::default());
+            }
+            assert_eq!(lane.table.bucket_due(T.mono_ms), None);
+            lane.counters.lookups_started
+        };
+        let buckets = refreshed(0, 1);
+        assert!(buckets >= 4);
+        assert_eq!((refreshed(0, 2), refreshed(1, 2)), (buckets.div_ceil(2), buckets / 2));
+    }
+
+    #[test]
+    fn a_seed_that_is_not_in_the_table_is_tried_after_a_pause_and_not_at_the_start() {
+        let (mut lane, mut out) = (lane(), Sent::default());
+        lane.take_seeds(vec![contact(99)]);
+        let mut asked = |ms: u64| {
+            lane.try_seed(Now { mono_ms: T.mono_ms + ms, ..T }, &mut out);
+            out.0.len()
+        };
+        assert_eq!([asked(0), asked(SEED_PAUSE_MS / 2), asked(SEED_PAUSE_MS * 2)], [0, 0, 1]);
     }
 
     #[test]
