@@ -130,7 +130,7 @@ async fn forget_records(inner: &Weak<Inner>, ids: impl IntoIterator<Item = Conte
 }
 
 /// Forgets one record. False if there was nothing of it.
-async fn forget_record(inner: Weak<Inner>, id: ContentId) -> Result<bool, NodeError> {
+pub(crate) async fn forget_record(inner: Weak<Inner>, id: ContentId) -> Result<bool, NodeError> {
     let outcome = ask(&inner, id.as_bytes(), None, || Command::Forget { id }).await?;
     match outcome.answer {
         Answer::Noted | Answer::NotHere => {

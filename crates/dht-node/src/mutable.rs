@@ -7,7 +7,7 @@ use std::time::Duration;
 use tessera_contracts::point::{ContentId, NodeId, Point as _};
 use tessera_dht::identity::{Crypto as _, Identity, PublicKey};
 use tessera_dht::node::command::{Answer, Command, Privacy};
-use tessera_dht::record::{MutableDraft, RecordView, TTL_SECS_DEFAULT, mutable_id, mutable_record};
+use tessera_dht::record::{MutableDraft, MutableView, RecordView, TTL_SECS_DEFAULT, mutable_id, mutable_record};
 use tessera_dht::seal::keys::NetworkKey;
 use tessera_dht::wire::message::ErrorCode;
 use zeroize::Zeroizing;
@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 use crate::clock::unix_ms;
 use crate::error::NodeError;
 use crate::explain::Explain;
+use crate::forget::forget_record;
 use crate::inner::Inner;
 use crate::node::unexpected;
 use crate::values::ttl_secs;
@@ -191,10 +192,19 @@ async fn write(inner: &Arc<Inner>, record: Vec<u8>, keep_alive: bool) -> Result<
         Answer::BadRecord => return Err(NodeError::BadRecord),
         _ => return Err(unexpected(&outcome)),
     };
-    let stale = |(code, _): &(ErrorCode, u16)| matches!(code, ErrorCode::StaleSequence | ErrorCode::Equivocation);
-    if written.acknowledged == 0 && written.refused.iter().any(stale) {
-        let current = newest(get(inner, key).await).unwrap_or(sequence);
-        return Err(NodeError::Outdated { current, asked: sequence });
+    let stale = |(code, _): &&(ErrorCode, u16)| matches!(code, ErrorCode::StaleSequence | ErrorCode::Equivocation);
+    let say_so: u32 = written.refused.iter().filter(stale).map(|(_, count)| u32::from(*count)).sum();
+    if say_so > 0 {
+        let found = get(inner, key).await;
+        // Where some took it, a few who refuse it may be wrong, unless they show why; most of them are believed.
+        let is_out = say_so * 2 > u32::from(written.holders) || stands_against(&found, &version, view.value);
+        if written.acknowledged > 0 && is_out && keep_alive {
+            // Those who took it would be given it again. If it cannot be forgotten, it runs out.
+            let _ = forget_record(Arc::downgrade(inner), id).await;
+        }
+        if written.acknowledged == 0 || is_out {
+            return Err(NodeError::Outdated { current: newest(found).unwrap_or(sequence), asked: sequence });
+        }
     }
     if written.acknowledged == 0 && (written.holders > 0 || inner.client) {
         return Err(NodeError::NotStored { written, explain: Box::new(explain) });
@@ -204,6 +214,16 @@ async fn write(inner: &Arc<Inner>, record: Vec<u8>, keep_alive: bool) -> Result<
     }
     let (replicas, holders) = (written.acknowledged, written.holders);
     Ok(Mutable { key, value: view.value.to_vec(), sequence, replicas, holders, explain })
+}
+
+/// Whether what was found is newer than this version, or something else of the same number.
+fn stands_against(found: &Result<Mutable, NodeError>, version: &MutableView<'_>, value: &[u8]) -> bool {
+    match found {
+        Ok(out) if out.sequence == version.sequence => version.tombstone || out.value != value,
+        Err(NodeError::Deleted { sequence, .. }) if *sequence == version.sequence => !version.tombstone,
+        Ok(Mutable { sequence, .. }) | Err(NodeError::Deleted { sequence, .. }) => *sequence > version.sequence,
+        Err(_) => false,
+    }
 }
 
 pub(crate) async fn get(inner: &Arc<Inner>, key: MutableKey) -> Result<Mutable, NodeError> {

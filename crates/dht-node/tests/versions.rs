@@ -6,7 +6,7 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use support::network;
+use support::{builder, network, until};
 use tessera_dht_node::mutable::Mutable;
 use tessera_dht_node::{Node, NodeError, PutMutable};
 
@@ -30,6 +30,29 @@ fn a_version_that_is_not_kept_is_refused_also_by_a_node_that_is_alone() {
         node.delete(PutMutable { sequence: Some(7), ..PutMutable::named("motd") }).wait().unwrap();
         assert_eq!(write(node, 7, b"v5"), Err(NodeError::Outdated { current: 7, asked: 7 }), "it is deleted");
     }
+}
+
+#[test]
+fn an_older_version_is_refused_though_one_who_knows_no_newer_one_takes_it() {
+    let nodes = network(2, 1);
+    let owner = |sequence: u64| PutMutable {
+        sequence: Some(sequence),
+        seed: Some([7; 32].into()),
+        keep_alive: false,
+        ..PutMutable::named("motd")
+    };
+    let newer = nodes[0].put_mutable(b"newer", owner(5)).wait().unwrap();
+    // These two have seen neither version, and one of them is given the older by the other.
+    let [writer, _taker] = [1, 2].map(|_| builder().lanes(1).bootstrap([nodes[0].address()]).start().unwrap());
+    until("they know everybody", || writer.status().wait().unwrap().lanes[0].health.live_peers == 3);
+    let before = writer.status().wait().unwrap().held("kept alive bytes");
+    let older = PutMutable { keep_alive: true, ..owner(3) };
+    assert_eq!(writer.put_mutable(b"older", older).wait(), Err(NodeError::Outdated { current: 5, asked: 3 }));
+    assert_eq!(writer.status().wait().unwrap().held("kept alive bytes"), before, "it is not stored again later");
+    let read = writer.get_mutable(newer.key).wait().unwrap();
+    assert_eq!((read.sequence, &read.value[..]), (5, &b"newer"[..]));
+    let same = PutMutable { keep_alive: true, ..owner(5) };
+    assert_eq!(writer.put_mutable(b"other", same).wait(), Err(NodeError::Outdated { current: 5, asked: 5 }));
 }
 
 #[test]
