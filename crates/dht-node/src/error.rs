@@ -51,6 +51,13 @@ pub enum NodeError {
         /// Who was asked.
         explain: Box<Explain>,
     },
+    /// A large value was not stored, and some of it, or all, may be kept here still: forget it by its id, or store it again.
+    Remains {
+        /// The value.
+        id: ContentId,
+        /// Why it was not stored.
+        why: Box<NodeError>,
+    },
     /// The value is too long.
     TooLong(ValueTooLong),
     /// The record's lifetime or signature is not acceptable.
@@ -129,6 +136,9 @@ impl fmt::Display for NodeError {
                 }
                 Ok(())
             }
+            Self::Remains { id, why } => {
+                write!(f, "{why}. Some of it may be kept here still: store it again, or delete {id}")
+            }
             Self::TooLong(error) => error.fmt(f),
             Self::BadRecord => f.write_str("the record's lifetime or signature is not acceptable to this network"),
             Self::Outdated { current, asked } if current == asked => {
@@ -160,3 +170,15 @@ impl fmt::Display for NodeError {
 }
 
 impl std::error::Error for NodeError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_left_of_a_value_is_named_beside_why_it_was_not_stored() {
+        let id = ContentId::from_bytes([7; 32]);
+        let said = NodeError::Remains { id, why: Box::new(NodeError::Busy) }.to_string();
+        assert!(said.starts_with(&NodeError::Busy.to_string()) && said.contains(&id.to_string()), "{said}");
+    }
+}

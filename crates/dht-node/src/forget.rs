@@ -46,20 +46,42 @@ pub(crate) async fn forget(inner: &Arc<Inner>, id: ContentId) -> Result<(), Node
     if forget_record(weak.clone(), id).await? { Ok(()) } else { Err(NodeError::NotHere { id }) }
 }
 
+/// What may be left of a value that was not stored to its end.
+#[derive(Debug, Clone)]
+pub(crate) struct Rest {
+    /// Its root.
+    pub(crate) root: ContentId,
+    /// All its records.
+    pub(crate) ids: BTreeSet<ContentId>,
+    /// Its root may be kept since before: whoever stored it then was told its id.
+    pub(crate) stored_before: bool,
+}
+
 /// Forgets what was stored of a value before its storing failed, unless it had been stored before. Does not keep the node running.
-/// `ids` are those of all its records.
-pub(crate) async fn undo(inner: &Weak<Inner>, root: ContentId, ids: &BTreeSet<ContentId>) -> Result<(), NodeError> {
+pub(crate) async fn undo(inner: &Weak<Inner>, rest: &Rest) -> Result<(), NodeError> {
+    let Rest { root, ids, stored_before } = rest;
     let (undoing, parts_in_use) = running(inner).map(|inner| (inner.undoing.clone(), inner.parts_in_use.clone()))?;
     // One after the other: of two that share parts, each would leave them to the other.
     let _turn = undoing.take(ContentId::from_bytes([0; 32])).await;
     let (_in_use, going) = parts_in_use.forget(ids.clone());
     let mut manifests = kept_manifests(inner).await?;
-    if manifests.contains_key(&root) || manifests.values().any(|parts| parts.contains(&root)) {
+    if *stored_before && manifests.contains_key(root) || manifests.values().any(|parts| parts.contains(root)) {
         return Ok(());
     }
+    // Before its parts: should this end in the middle, a root would be taken for a value that is whole.
+    if going.contains(root) {
+        forget_record(inner.clone(), *root).await?;
+    }
     // As if the root named them all itself: it is not known which of them name others and were not stored.
-    manifests.insert(root, ids.iter().copied().filter(|id| *id != root).collect());
-    forget_records(inner, unshared(root, &manifests).into_iter().filter(|part| going.contains(part))).await
+    manifests.insert(*root, ids.iter().copied().filter(|id| id != root).collect());
+    forget_records(inner, unshared(*root, &manifests).into_iter().filter(|part| going.contains(part))).await
+}
+
+/// Whether the value `root` may be kept here. It may where a lane does not say.
+pub(crate) async fn may_be_kept(inner: &Inner, root: ContentId) -> bool {
+    let Ok(lanes) = inner.runtime().map(|runtime| runtime.map().lanes()) else { return true };
+    let Ok(kept) = inner.ask_lanes(|reply| NodeCommand::Keeps(root, reply)).await else { return true };
+    kept.len() < lanes || kept.contains(&true) || inner.noted_record(&root).is_some()
 }
 
 /// What these records are stored under.

@@ -43,6 +43,8 @@ pub(crate) enum NodeCommand {
     Peers(oneshot::Sender<Vec<(Contact, Option<u64>)>>),
     /// Which manifests does it keep alive, and what do they name?
     Manifests(oneshot::Sender<Vec<(ContentId, Vec<ContentId>)>>),
+    /// Does it keep this manifest alive?
+    Keeps(ContentId, oneshot::Sender<bool>),
     /// Fail, to show that the node outlives it. Only nodes built with test hooks send these.
     Panic,
     /// Hang for so long.
@@ -286,6 +288,7 @@ impl Handler for DhtLane {
                 reply.send(peers.map(|peer| (peer.contact, peer.round_trip.srtt_ms())).collect());
             }
             NodeCommand::Manifests(reply) => reply.send(self.node.manifests_kept_alive().collect()),
+            NodeCommand::Keeps(id, reply) => reply.send(self.node.manifests_kept_alive().any(|(of, _)| of == id)),
             NodeCommand::Panic => panic!("this lane was told to panic"),
             NodeCommand::Stall(time) => std::thread::sleep(time),
         }

@@ -17,7 +17,7 @@ use tessera_contracts::point::{ContentId, Point as _};
 use crate::call::block_on;
 use crate::data_dir::write_new;
 use crate::error::NodeError;
-use crate::forget;
+use crate::forget::{self, Rest};
 use crate::inner::{Inner, running};
 
 /// More than the ids of the largest value take.
@@ -71,7 +71,8 @@ pub(crate) fn forget_left_over(inner: Weak<Inner>, folder: &Path) {
             let _turn = block_on(writers.take(root));
             // Whoever stored the same value meanwhile has finished it.
             let Ok(ids) = unfinished.ids() else { continue };
-            forget_rest(&inner, root, &ids, Some(unfinished));
+            // A file may outlive its value by a power failure: what has its root was stored, and its id told.
+            forget_rest(&inner, &Rest { root, ids, stored_before: true }, Some(unfinished));
         }
     });
 }
@@ -81,11 +82,11 @@ pub(crate) fn forget_left_over(inner: Weak<Inner>, folder: &Path) {
 const TRIES_MAX: usize = 60;
 const TRY_EVERY: Duration = Duration::from_secs(2);
 
-/// Forgets what is left of a value whose records have these ids; blocks. If the node stops meanwhile, it is not held up, and the file
+/// Forgets what is left of a value; blocks. If the node stops meanwhile, it is not held up, and the file
 /// tells the next start.
-pub(crate) fn forget_rest(inner: &Weak<Inner>, root: ContentId, ids: &BTreeSet<ContentId>, file: Option<Unfinished>) {
+pub(crate) fn forget_rest(inner: &Weak<Inner>, rest: &Rest, file: Option<Unfinished>) {
     for _ in 0..TRIES_MAX {
-        match block_on(forget::undo(inner, root, ids)) {
+        match block_on(forget::undo(inner, rest)) {
             Ok(()) => return file.into_iter().for_each(Unfinished::finish),
             Err(NodeError::Stopped) => return,
             Err(_) => std::thread::sleep(TRY_EVERY),

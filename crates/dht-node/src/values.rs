@@ -3,7 +3,6 @@
 //! A short value that happens to read as a manifest is cut like a long one, so that what is read back is what was stored.
 //! Parts are stored and fetched many at a time; how many adapts, because peers say so when it is too much for them.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -21,7 +20,7 @@ use tessera_dht::wire::message::ErrorCode;
 
 use crate::error::NodeError;
 use crate::explain::Explain;
-use crate::forget;
+use crate::forget::{self, Rest};
 use crate::inner::Inner;
 use crate::node::unexpected;
 use crate::parts_in_use::InUse;
@@ -134,28 +133,37 @@ pub(crate) async fn put(inner: &Arc<Inner>, value: &[u8], put: &Put) -> Result<S
     let turn = inner.writers.take(id).await;
     let ids = forget::ids_of(&records);
     let in_use = inner.parts_in_use.store(ids.clone()).await;
+    let stored_before = forget::may_be_kept(inner, id).await;
     let unfinished = inner.unfinished.as_ref().map(|folder| Unfinished::begin(folder, &id, &ids)).transpose();
     let unfinished = unfinished.map_err(|_| NodeError::NotLogged)?;
-    let mut begun = Begun { inner: inner.clone(), id, ids, in_use: Some(in_use), unfinished, turn: Some(turn) };
+    let rest = Rest { root: id, ids, stored_before };
+    let mut begun = Begun { inner: inner.clone(), rest, in_use: Some(in_use), unfinished, turn: Some(turn) };
     let stored = put_records(inner, id, &records, put).await;
     begun.in_use = None;
-    // If its parts cannot be forgotten now, they are later; it is the first error that counts.
-    if stored.is_ok() || forget::undo(&Arc::downgrade(inner), id, &begun.ids).await.is_ok() {
+    let undone = match &stored {
+        Ok(_) => Ok(()),
+        Err(_) => forget::undo(&Arc::downgrade(inner), &begun.rest).await,
+    };
+    if undone.is_ok() {
         if let Some(unfinished) = begun.unfinished.take() {
             unfinished.finish();
         }
         begun.turn = None;
     }
-    stored
+    match (stored, undone) {
+        // Its parts are forgotten later, if they can be. Of a node without a data folder that has stopped nothing is left.
+        (Err(why), Err(undone)) if undone != NodeError::Stopped || inner.unfinished.is_some() => {
+            Err(NodeError::Remains { id, why: Box::new(why) })
+        }
+        (stored, _) => stored,
+    }
 }
 
 /// A large value some parts of which may be stored. Parts of nothing would be kept alive for as long as the node runs, and nobody
 /// could name them: a call that is dropped has them forgotten.
 struct Begun {
     inner: Arc<Inner>,
-    id: ContentId,
-    /// Of all its records.
-    ids: BTreeSet<ContentId>,
+    rest: Rest,
     /// Keeps others from forgetting its parts while they are stored.
     in_use: Option<InUse>,
     /// Has the next start of the node forget them, if this one does not come to it.
@@ -168,11 +176,11 @@ impl Drop for Begun {
     fn drop(&mut self) {
         self.in_use = None;
         let Some(turn) = self.turn.take() else { return };
-        let (inner, id, ids) = (Arc::downgrade(&self.inner), self.id, std::mem::take(&mut self.ids));
+        let (inner, rest) = (Arc::downgrade(&self.inner), self.rest.clone());
         let unfinished = self.unfinished.take();
         // Whoever drops a call does not wait. Without a thread to spare the parts stay.
         let _ = std::thread::Builder::new().name("node-undo".to_owned()).spawn(move || {
-            forget_rest(&inner, id, &ids, unfinished);
+            forget_rest(&inner, &rest, unfinished);
             drop(turn);
         });
     }

@@ -10,6 +10,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use support::builder;
+use tessera_dht::record::immutable_record;
 use tessera_dht_node::values::{Put, Stored};
 use tessera_dht_node::{Call, ContentId, Node, NodeError, PeerAddr, PutMutable};
 
@@ -107,6 +108,42 @@ fn storing_in_vain_is_undone_but_for_what_was_stored_before() {
         assert_eq!(kept_alive(&node), before);
     }
     assert!(node.get(stored.id).wait().unwrap().bytes == kept);
+}
+
+/// Two nodes that know each other; the second takes so many whole parts of the first, and nothing more.
+fn with_holder_of(parts: u32) -> [Node; 2] {
+    let node = builder().lanes(1).start().unwrap();
+    let part = immutable_record(&[0; PART_BYTES], 60).unwrap().len() as u32;
+    let holder = builder().lanes(1).configure(move |config| config.records.bytes_per_giver_max = parts * part);
+    let holder = holder.bootstrap([node.address()]).start().unwrap();
+    support::until("they know each other", || node.status().wait().unwrap().contacts() == 1);
+    [node, holder]
+}
+
+#[test]
+fn a_large_value_of_which_only_the_root_is_refused_leaves_nothing() {
+    // All parts and not the root, which comes last.
+    let [node, holder] = with_holder_of(20);
+    let refused = node.put(value(20 * PART_BYTES, 51)).wait().unwrap_err();
+    assert!(matches!(refused, NodeError::NotStored { .. }), "{refused}");
+    assert_eq!(holder.status().wait().unwrap().held("records"), 20);
+    assert_eq!(kept_alive(&node), 0, "nobody was told of an id");
+}
+
+#[test]
+fn a_large_value_that_is_given_up_while_its_root_is_on_its_way_leaves_nothing_unless_it_was_stored_before() {
+    let [node, _holder] = with_holder_of(30);
+    let large = value(20 * PART_BYTES, 52);
+    // With the last part done the root is given to the lane, and nobody asks how that went.
+    let call = stored_in_part(&node, large.clone(), 20);
+    assert!(kept_alive(&node) > 20 * (PART_BYTES + 32), "the root too");
+    drop(call);
+    support::until("nothing is left", || kept_alive(&node) == 0);
+    // One that was stored before stays, until it is forgotten: that waits for those who store it.
+    let stored = node.put(large.clone()).wait().unwrap();
+    drop(stored_in_part(&node, large, 20));
+    assert_eq!(node.forget(stored.id).wait(), Ok(()));
+    assert_eq!(kept_alive(&node), 0);
 }
 
 /// Stores `bytes` up to so many parts, and no further for as long as nobody asks for more.
