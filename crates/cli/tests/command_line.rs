@@ -111,3 +111,19 @@ fn an_unknown_command_is_answered_with_the_nearest_one() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("scan"), "{said}");
 }
+
+#[test]
+fn a_flag_of_several_commands_of_the_dht_is_told_in_the_same_words() {
+    for flag in ["--key <FILE>", "--sequence <N>", "--ttl <SECONDS>", "--name <NAME>"] {
+        let told = ["put", "put-mutable", "get-mutable", "delete"].map(|command| {
+            let help = stdout(&tessera(&["dht", command, "-h"]));
+            let (_, after) = help.split_once("Options:")?.1.split_once(flag)?;
+            // Up to the next flag; what goes on in the next line is of the same words.
+            let words = after.split("\n  -").next()?.split("\n      --").next()?;
+            let words: Vec<&str> = words.split_whitespace().collect();
+            Some(words.join(" ").trim_end_matches(" [default: \"\"]").to_owned())
+        });
+        let told: Vec<String> = told.into_iter().flatten().collect();
+        assert!(told.len() > 1 && told.iter().all(|words| *words == told[0]), "{flag}: {told:?}");
+    }
+}

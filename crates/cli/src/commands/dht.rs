@@ -73,9 +73,8 @@ enum Command {
         /// The value; `-` for standard input
         #[arg(default_value = "-")]
         file: PathBuf,
-        /// Seconds it holds unless it is stored again
-        #[arg(long, value_name = "SECONDS")]
-        ttl: Option<u64>,
+        #[command(flatten)]
+        lifetime: Lifetime,
         /// Do not store it again at half its lifetime
         #[arg(long)]
         once: bool,
@@ -96,8 +95,11 @@ enum Command {
         /// The value; `-` for standard input
         #[arg(default_value = "-")]
         file: PathBuf,
+        /// Which of the owner's values
+        #[arg(long, default_value = "")]
+        name: String,
         #[command(flatten)]
-        owned: Owned,
+        version: Version,
     },
     /// Read the newest version of a value that only its owner can change
     GetMutable {
@@ -116,18 +118,11 @@ enum Command {
         /// The id of an immutable value that this node stores
         #[arg(conflicts_with_all = ["key", "sequence", "ttl"])]
         id: Option<ContentId>,
-        /// Which of the owner's mutable values
+        /// Which of the owner's values
         #[arg(long)]
         name: Option<String>,
-        /// The key file it was written with [default: the running node's key]
-        #[arg(long, value_name = "FILE")]
-        key: Option<PathBuf>,
-        /// The number of the version without a value [default: one more than the newest]
-        #[arg(long, value_name = "N")]
-        sequence: Option<u64>,
-        /// Seconds for which nobody takes an older version for the newest
-        #[arg(long, value_name = "SECONDS")]
-        ttl: Option<u64>,
+        #[command(flatten)]
+        version: Version,
     },
     /// Tell the network that this node offers what these ids name
     Announce {
@@ -158,17 +153,21 @@ enum Command {
     Status,
 }
 
+/// A version of a mutable value, with a value or, to delete it, without one.
 #[derive(Debug, clap::Args)]
-struct Owned {
-    /// Which of the owner's values
-    #[arg(long, default_value = "")]
-    name: String,
-    /// The owner's key file, made if it does not exist [default: the running node's key]
+struct Version {
+    /// The owner's key file; `put-mutable` makes it if it does not exist [default: the running node's key]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// The version's number [default: one more than the newest]
     #[arg(long, value_name = "N")]
     sequence: Option<u64>,
+    #[command(flatten)]
+    lifetime: Lifetime,
+}
+
+#[derive(Debug, clap::Args)]
+struct Lifetime {
     /// Seconds it holds unless it is written again
     #[arg(long, value_name = "SECONDS")]
     ttl: Option<u64>,
@@ -268,14 +267,14 @@ fn request(args: &Args) -> Result<(Value, Vec<u8>, Option<PathBuf>), Refused> {
     let client = !args.bootstrap.is_empty();
     let mut output = None;
     let (request, body) = match &args.command {
-        Command::Put { file, ttl, once } => {
-            (json!({ "op": "put", "ttl_secs": ttl, "keep_alive": !once }), read_value(file)?)
+        Command::Put { file, lifetime, once } => {
+            (json!({ "op": "put", "ttl_secs": lifetime.ttl, "keep_alive": !once }), read_value(file)?)
         }
         Command::Get { id, output: to, privacy } => {
             output = to.clone();
             (json!({ "op": "get", "id": id.to_string(), "privacy": privacy }), Vec::new())
         }
-        Command::PutMutable { file, owned } => {
+        Command::PutMutable { file, name, version } => {
             let value = read_value(file)?;
             if value.len() > MUTABLE_BYTES_MAX {
                 return Err(failed(format!(
@@ -284,7 +283,7 @@ fn request(args: &Args) -> Result<(Value, Vec<u8>, Option<PathBuf>), Refused> {
                     value.len()
                 )));
             }
-            (owned_request("put-mutable", owned, client)?, value)
+            (version_request("put-mutable", name, version, client)?, value)
         }
         Command::GetMutable { owner, name, output: to } => {
             if client && owner.is_none() {
@@ -294,16 +293,15 @@ fn request(args: &Args) -> Result<(Value, Vec<u8>, Option<PathBuf>), Refused> {
             (json!({ "op": "get-mutable", "owner": owner.map(|key| key.to_string()), "name": name }), Vec::new())
         }
         Command::Delete { id: Some(id), .. } => (json!({ "op": "delete", "id": id.to_string() }), Vec::new()),
-        Command::Delete { id: None, name, key, sequence, ttl } => {
-            if let Some(path) = key {
+        Command::Delete { id: None, name, version } => {
+            if let Some(path) = &version.key {
                 // A key that is made now has written nothing.
                 std::fs::metadata(path).map_err(|error| {
                     failed(format!("cannot read the key {}: {error}; nothing was deleted", path.display()))
                 })?;
             }
-            let name = name.clone().unwrap_or_default();
-            let owned = Owned { name, key: key.clone(), sequence: *sequence, ttl: *ttl };
-            (owned_request("delete", &owned, client)?, Vec::new())
+            let name = name.as_deref().unwrap_or_default();
+            (version_request("delete", name, version, client)?, Vec::new())
         }
         Command::Announce { ids, stop } => {
             if client {
@@ -323,19 +321,18 @@ fn request(args: &Args) -> Result<(Value, Vec<u8>, Option<PathBuf>), Refused> {
     Ok((request, body, output))
 }
 
-fn owned_request(op: &str, owned: &Owned, client: bool) -> Result<Value, Refused> {
-    if client && owned.key.is_none() {
+fn version_request(op: &str, name: &str, version: &Version, client: bool) -> Result<Value, Refused> {
+    if client && version.key.is_none() {
         return Err(failed("a short-lived client has no lasting key: give one with --key FILE"));
     }
-    let Owned { name, sequence, ttl, .. } = owned;
+    let Version { sequence, lifetime: Lifetime { ttl }, .. } = version;
     Ok(json!({ "op": op, "name": name, "sequence": sequence, "ttl_secs": ttl }))
 }
 
 /// The key that a version is to be signed with, if it is not the node's.
 fn owner_key(command: &Command) -> Result<Option<impl Deref<Target = [u8; 32]>>, Refused> {
     let key = match command {
-        Command::PutMutable { owned, .. } => &owned.key,
-        Command::Delete { id: None, key, .. } => key,
+        Command::PutMutable { version, .. } | Command::Delete { id: None, version, .. } => &version.key,
         _ => return Ok(None),
     };
     key.as_deref().map(key_file).transpose().map_err(|error| failed(error.to_string()))
