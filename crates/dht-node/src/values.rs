@@ -466,14 +466,14 @@ mod tests {
             assert!(Pin::new(&mut call).poll(&mut Context::from_waker(Waker::noop())).is_pending());
         }
         // Its parts cannot be forgotten before the lane is given up.
-        assert!(node.inject_stall(0, Duration::from_secs(60)));
+        assert!(node.inject_stall(0, Duration::from_secs(3600)));
         drop(call);
         std::thread::sleep(Duration::from_millis(50));
         let inner = Arc::downgrade(&node.0);
         let dropped = std::thread::spawn(move || drop(node));
         let begun = Instant::now();
         while inner.strong_count() > 0 {
-            assert!(begun.elapsed() < Duration::from_secs(4), "somebody has it still");
+            assert!(begun.elapsed() < Duration::from_secs(60), "somebody has it still");
             std::thread::yield_now();
         }
         dropped.join().unwrap();

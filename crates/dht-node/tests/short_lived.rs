@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use support::network;
 use tessera_dht_node::Node;
@@ -13,18 +13,11 @@ use tessera_dht_node::Node;
 fn a_client_asks_as_soon_as_somebody_answered_it() {
     let nodes = network(3, 1);
     let stored = nodes[1].put(b"hello".to_vec()).wait().unwrap();
-    // Of several the fastest: this machine may be busy with other things.
-    let took = (0..5).map(|_| {
-        let begun = Instant::now();
-        // With the pace that nodes have unless they are told another one.
-        let client = Node::builder().client(true).lanes(1).bootstrap([nodes[0].address()]).start().unwrap();
-        client.joined(Duration::from_secs(10)).wait().unwrap();
-        assert_eq!(client.get(stored.id).wait().unwrap().bytes, b"hello");
-        client.shutdown();
-        begun.elapsed()
-    });
-    let took: Vec<Duration> = took.collect();
-    assert!(took.iter().min() < Some(&Duration::from_millis(300)), "{took:?}");
+    // Whoever waited for the next tick would wait for longer than any test does.
+    let client = Node::builder().client(true).lanes(1).configure(|config| config.tick_ms = 3_600_000);
+    let client = client.bootstrap([nodes[0].address()]).start().unwrap();
+    client.joined(Duration::from_secs(60)).wait().unwrap();
+    assert_eq!(client.get(stored.id).wait().unwrap().bytes, b"hello");
 }
 
 #[test]
