@@ -5,6 +5,7 @@
 mod node_support;
 
 use std::fs;
+use std::time::Duration;
 
 use node_support::{Place, Process, run, run_within, succeeded, until};
 use rustix::process::Signal;
@@ -255,7 +256,7 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
             node.env("TESSERA_NODE_LISTEN", "somewhere");
             node
         },
-        std::time::Duration::from_secs(30),
+        Duration::from_secs(60),
     );
     assert!(code == Some(2) && said.contains("somewhere") && said.contains("--listen"), "{code:?} {said}");
     assert!(said.contains("it stands in the environment, as TESSERA_NODE_LISTEN"), "{said}");
@@ -435,4 +436,26 @@ fn the_readme_section_on_running_a_dht_holds_to_the_letter() {
     assert_eq!(page.len(), 1, "and so does the page: {page:?}");
     let view = run(shell(&format!("{top} --once --every 0.1")), b"");
     assert!(String::from_utf8(view.stdout).unwrap().contains("contacts"));
+}
+
+#[test]
+fn what_is_written_wrongly_is_told_with_what_is_expected() {
+    let place = Place::new();
+    let config = place.path("node.toml").display().to_string();
+    fs::write(&config, "listen = \"localhost:4242\"").unwrap();
+    let missing = place.path("missing.toml").display().to_string();
+    for (args, words) in [
+        (["--listen", "localhost:4242"], "expected IP:PORT, such as 127.0.0.1:4242"),
+        (["--metrics", "4242"], "expected IP:PORT, such as 127.0.0.1:4242"),
+        (["--config", &config], "line 1: `listen`: expected IP:PORT"),
+        (["--config", &missing], "cannot read the settings "),
+    ] {
+        let (code, error) = run_within(place.tessera(&[&["node"], &args[..]].concat()), Duration::from_secs(60));
+        assert!(code == Some(2) && error.contains(words), "{args:?}: {error}");
+    }
+    let node = place.node(&["--lanes", "1"]);
+    for secs in ["0", "172801"] {
+        let error = place.dht(&node, &["put", "--ttl", secs], b"value").unwrap_err();
+        assert!(error.contains(&format!("a lifetime of {secs} s is not within 1 s and 172800 s")), "{error}");
+    }
 }

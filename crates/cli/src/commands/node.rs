@@ -56,7 +56,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Start {
     /// Where to listen [default: a free port of this machine only]
-    #[arg(long, value_name = "ADDR", env = "TESSERA_NODE_LISTEN")]
+    #[arg(long, value_name = "ADDR", env = "TESSERA_NODE_LISTEN", value_parser = node_config::socket_addr)]
     listen: Option<SocketAddr>,
 
     /// A node to join by, as it prints itself; may be given several times or with commas between them, and adds to those of --config
@@ -76,11 +76,11 @@ pub(crate) struct Start {
     network: Option<String>,
 
     /// Serve metrics for Prometheus at http://ADDR/metrics, and health at /health
-    #[arg(long, value_name = "ADDR", env = "TESSERA_NODE_METRICS")]
+    #[arg(long, value_name = "ADDR", env = "TESSERA_NODE_METRICS", value_parser = node_config::socket_addr)]
     metrics: Option<SocketAddr>,
 
     /// The address others are told [default: the one they see]
-    #[arg(long, value_name = "ADDR", env = "TESSERA_NODE_PUBLIC_ADDR")]
+    #[arg(long, value_name = "ADDR", env = "TESSERA_NODE_PUBLIC_ADDR", value_parser = node_config::socket_addr)]
     public_addr: Option<SocketAddr>,
 
     /// Settings from a file, as docs/node.toml shows them; flags win, but --bootstrap adds to its nodes

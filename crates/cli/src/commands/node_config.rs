@@ -112,8 +112,9 @@ pub(crate) fn read(path: &Path) -> Result<Settings, String> {
     let fail = |why: String| format!("{}: {why}", path.display());
     let mut text = String::new();
     // What a device has to say has no length that could be looked at before.
-    let file = std::fs::File::open(path).map_err(|error| fail(error.to_string()))?;
-    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| fail(error.to_string()))?;
+    std::fs::File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
+        .map_err(|error| format!("cannot read the settings {}: {error}", path.display()))?;
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(fail(format!("more than {FILE_BYTES_MAX} bytes are too many for settings")));
     }
@@ -132,7 +133,7 @@ fn parse(text: &str) -> Result<Settings, String> {
         let name = key.get_ref().as_ref();
         let at = |why: String| format!("line {line}: `{name}`: {why}");
         match name {
-            "listen" => settings.listen = Some(parsed(value).map_err(at)?),
+            "listen" => settings.listen = Some(text_of(value).and_then(socket_addr).map_err(at)?),
             "bootstrap" => {
                 let list = value.get_ref().as_array().ok_or_else(|| at("expected a list of texts".to_owned()))?;
                 settings.bootstrap = list.iter().map(parsed).collect::<Result<_, _>>().map_err(at)?;
@@ -140,8 +141,8 @@ fn parse(text: &str) -> Result<Settings, String> {
             "lanes" => settings.lanes = Some(number(value).map_err(at)? as usize),
             "data" => settings.data = Some(folder(value).map_err(at)?),
             "network" => settings.network = Some(text_of(value).map_err(at)?.to_owned()),
-            "metrics" => settings.metrics = Some(parsed(value).map_err(at)?),
-            "public-addr" => settings.public_addr = Some(parsed(value).map_err(at)?),
+            "metrics" => settings.metrics = Some(text_of(value).and_then(socket_addr).map_err(at)?),
+            "public-addr" => settings.public_addr = Some(text_of(value).and_then(socket_addr).map_err(at)?),
             "address-diversity" => settings.address_diversity = Some(yes_or_no(value).map_err(at)?),
             "durability" => settings.durability = Some(parsed(value).map_err(at)?),
             "pin" => settings.pin = Some(yes_or_no(value).map_err(at)?),
@@ -175,6 +176,11 @@ fn parse(text: &str) -> Result<Settings, String> {
         }
     }
     Ok(settings)
+}
+
+/// An address to listen on or to be reached by. Names are not looked up: one may have several addresses, and not always the same.
+pub(crate) fn socket_addr(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "expected IP:PORT, such as 127.0.0.1:4242, 0.0.0.0:4242 or [::1]:4242".to_owned())
 }
 
 fn text_of<'v>(value: &'v Spanned<DeValue<'_>>) -> Result<&'v str, String> {

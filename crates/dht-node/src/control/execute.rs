@@ -277,7 +277,6 @@ pub(super) fn whole(request: &Value, name: &str) -> Result<Option<u64>, Refused>
 pub(super) fn ttl(request: &Value) -> Result<Duration, Refused> {
     match whole(request, "ttl_secs")? {
         None => Ok(Duration::from_secs(u64::from(TTL_SECS_DEFAULT))),
-        Some(0) => Err(Refused::bad("a lifetime of no time at all")),
         Some(secs) => Ok(Duration::from_secs(secs)),
     }
 }
