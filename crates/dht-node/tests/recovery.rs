@@ -242,3 +242,15 @@ fn a_log_is_replaced_by_a_snapshot_from_which_a_restart_has_everything() {
     let newest = newest.unwrap();
     assert_eq!(node.get_mutable(newest.key).wait().unwrap().sequence, newest.sequence);
 }
+
+#[test]
+fn a_mutable_value_of_a_node_that_is_alone_is_read_and_written_on_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = || builder().lanes(2).data_dir(dir.path()).start().unwrap();
+    let node = start();
+    let first = node.put_mutable(b"today", PutMutable::named("motd")).wait().unwrap();
+    node.shutdown();
+    let node = start();
+    assert_eq!(node.get_mutable(first.key).wait().unwrap().value, b"today");
+    assert_eq!(node.put_mutable(b"tomorrow", PutMutable::named("motd")).wait().unwrap().sequence, 2);
+}

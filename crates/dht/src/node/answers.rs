@@ -244,7 +244,10 @@ impl<C: Crypto> LaneNode<C> {
         let id = ContentId::from_bytes(operation.target);
         let found = operation.lookup.record().map(<[u8]>::to_vec);
         let view = found.as_deref().and_then(|bytes| RecordView::read(bytes).ok());
-        let seen = self.sequences.get(id.as_bytes()).copied().filter(|_| mutable);
+        // After a start nobody has read anything yet, but what is kept here was seen.
+        let here =
+            self.record_here(now, &id).and_then(|bytes| RecordView::read(bytes).ok()).map(|view| view.sequence());
+        let seen = self.sequences.get(id.as_bytes()).copied().max(here).filter(|_| mutable);
         if let Some(view) = view.filter(|view| seen.is_none_or(|seen| view.sequence() >= seen)) {
             let ttl = self.config.cache_ttl_secs;
             let _ = self.records.keep(now, &id, &view, Class::Cached, ttl, self.own_key, &mut self.rng);
