@@ -391,7 +391,7 @@ impl Outbox for Out<'_> {
         if let Some(waiting) = self.waiting.remove(&command)
             && let Some(waker) = waiting.outcome.answer(outcome)
         {
-            self.cx.wake_after_turns(waker);
+            self.cx.wake_caller(waker);
         }
     }
 }

@@ -199,9 +199,9 @@ impl Context {
         self.timers.cancel(timer).is_some()
     }
 
-    /// Wakes somebody who waits for what this call has answered, together with all others: when every lane of the thread has had its
-    /// turn. Whoever must not wait for that is woken by the handler itself.
-    pub fn wake_after_turns(&mut self, waker: Waker) {
+    /// Wakes somebody who waits for what this call has answered: at once if it is the first in a while, else together with others when
+    /// every lane of the thread has had its turn. Whoever must not wait for that is woken by the handler itself.
+    pub fn wake_caller(&mut self, waker: Waker) {
         self.wakes.push(waker);
     }
 

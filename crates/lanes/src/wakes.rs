@@ -1,9 +1,9 @@
-//! Callers whose answers are there, woken once the thread has done what it has to do.
+//! Callers whose answers are there: the first is woken at once, and the others when the thread has done what it has to do.
 //!
 //! To wake a thread takes as long as two or three requests, and it is mostly one that has more calls under way: woken for each
-//! answer, it would also give its next calls one by one. So whoever a lane answers is gathered here and woken with all others when
-//! every lane of the thread has had its turn. Where one of them hangs they wait for it, as do all calls that lanes of the
-//! thread have taken.
+//! answer, it would also give its next calls one by one. So of all whom lanes answer in a round the first is woken at once, which
+//! is everybody where calls come one after the other, and the rest together when every lane of the thread has had its turn. Where
+//! one of them hangs they wait for it, as do all calls that lanes of the thread have taken.
 //!
 //! Nobody is forgotten: what goes with a lane that panics, or with its thread, is woken as it goes.
 
@@ -12,24 +12,38 @@ use std::task::Waker;
 
 /// Who is to be woken. Of each lane no more than it has taken commands.
 #[derive(Debug, Default)]
-pub(crate) struct Wakes(Vec<Waker>);
+pub(crate) struct Wakes {
+    waiting: Vec<Waker>,
+    /// Somebody was woken in this round.
+    has_woken: bool,
+}
 
 impl Wakes {
+    /// Wakes the first of a round, and keeps the others.
     pub(crate) fn push(&mut self, waker: Waker) {
-        self.0.push(waker);
-    }
-
-    /// Takes over whom `lane` was to wake.
-    pub(crate) fn take_from(&mut self, lane: &mut Self) {
-        self.0.append(&mut lane.0);
-    }
-
-    /// Wakes everybody.
-    pub(crate) fn wake(&mut self) {
-        for waker in self.0.drain(..) {
-            // What a waker does is its executor's. One that panics is no reason for others to sleep on, or for a lane to die.
-            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        if self.has_woken {
+            self.waiting.push(waker);
+        } else {
+            self.has_woken = true;
+            wake(waker);
         }
+    }
+
+    /// A lane's turn begins in the round of `thread`.
+    pub(crate) fn follow(&mut self, thread: &Self) {
+        self.has_woken |= thread.has_woken;
+    }
+
+    /// The turn of `lane` is over: takes over whom it has kept.
+    pub(crate) fn take_from(&mut self, lane: &mut Self) {
+        self.waiting.append(&mut lane.waiting);
+        self.has_woken |= std::mem::take(&mut lane.has_woken);
+    }
+
+    /// The round is over: wakes everybody.
+    pub(crate) fn wake(&mut self) {
+        self.has_woken = false;
+        self.waiting.drain(..).for_each(wake);
     }
 }
 
@@ -37,6 +51,11 @@ impl Drop for Wakes {
     fn drop(&mut self) {
         self.wake();
     }
+}
+
+/// What a waker does is its executor's. One that panics is no reason for others to sleep on, or for a lane to die.
+fn wake(waker: Waker) {
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 
 #[cfg(test)]
@@ -67,18 +86,27 @@ mod tests {
     #[test]
     fn everybody_is_woken_once_by_whoever_has_them_last_and_beside_one_that_panics() {
         let counting = Arc::new(Counting::default());
-        let (mut lane, mut thread) = (Wakes::default(), Wakes::default());
-        lane.push(counting.clone().into());
-        lane.push(Arc::new(Panicking).into());
-        lane.push(counting.clone().into());
-        thread.take_from(&mut lane);
-        drop(lane);
-        assert_eq!(counting.0.load(Ordering::Relaxed), 0, "the thread has them now");
-        thread.wake();
-        thread.wake();
-        assert_eq!(counting.0.load(Ordering::Relaxed), 2);
-        thread.push(counting.clone().into());
-        drop(thread);
-        assert_eq!(counting.0.load(Ordering::Relaxed), 3, "what goes away forgets nobody");
+        let woken = || counting.0.load(Ordering::Relaxed);
+        let (mut lane, mut other, mut thread) = (Wakes::default(), Wakes::default(), Wakes::default());
+        for round in 0..2 {
+            lane.follow(&thread);
+            lane.push(counting.clone().into());
+            assert_eq!(woken(), round * 4 + 1, "the first of a round");
+            lane.push(Arc::new(Panicking).into());
+            lane.push(counting.clone().into());
+            thread.take_from(&mut lane);
+            other.follow(&thread);
+            other.push(counting.clone().into());
+            thread.take_from(&mut other);
+            assert_eq!(woken(), round * 4 + 1, "the thread has them now");
+            thread.wake();
+            thread.wake();
+            assert_eq!(woken(), round * 4 + 3);
+            lane.push(Arc::new(Panicking).into());
+            lane.push(counting.clone().into());
+            assert_eq!(woken(), round * 4 + 3);
+            drop(std::mem::take(&mut lane));
+            assert_eq!(woken(), round * 4 + 4, "what goes away forgets nobody");
+        }
     }
 }

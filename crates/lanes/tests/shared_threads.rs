@@ -40,7 +40,7 @@ enum Tell {
     Send(std::net::SocketAddr, Vec<u8>),
     Hear(Sender<Vec<u8>>),
     Later(Sender<ThreadId>),
-    WakeAfterTurns(Waker),
+    WakeCaller(Waker),
     WakeAndPanic(Waker),
     /// Says what has been heard so far.
     Relay(Receiver<()>, Sender<usize>),
@@ -70,9 +70,9 @@ impl Handler for Told {
             }
             Tell::Send(to, bytes) => cx.send_datagram(to, &bytes).unwrap(),
             Tell::Hear(heard) => self.0 = Some(heard),
-            Tell::WakeAfterTurns(waker) => cx.wake_after_turns(waker),
+            Tell::WakeCaller(waker) => cx.wake_caller(waker),
             Tell::WakeAndPanic(waker) => {
-                cx.wake_after_turns(waker);
+                cx.wake_caller(waker);
                 panic!("a lane was told to panic");
             }
             Tell::Relay(heard, to) => to.send(heard.try_iter().count()).unwrap(),
@@ -237,22 +237,25 @@ fn waker() -> (Waker, Receiver<()>) {
 }
 
 #[test]
-fn whoever_is_answered_is_woken_once_all_lanes_of_the_thread_had_their_turns() {
+fn the_first_caller_is_woken_at_once_and_others_when_all_lanes_of_the_thread_had_their_turns() {
     let _alone = alone();
     let runtimes: Vec<_> = (0..3).map(|_| start(config())).collect();
     let on = thread_of(&runtimes[0]);
     assert!(runtimes.iter().all(|runtime| thread_of(runtime) == on));
-    let ((first, first_woken), (second, second_woken)) = (waker(), waker());
+    let ((first, first_woken), (second, second_woken), (third, third_woken)) = (waker(), waker(), waker());
     let (goes_on, gate) = channel();
     let (tells, told) = channel();
     // While the first has its turn, something comes for each of the others.
     runtimes[0].command(LANE, Tell::Wait(gate)).unwrap();
-    runtimes[1].command(LANE, Tell::WakeAfterTurns(first)).unwrap();
-    runtimes[2].command(LANE, Tell::Relay(first_woken, tells)).unwrap();
-    runtimes[2].command(LANE, Tell::WakeAfterTurns(second)).unwrap();
+    runtimes[1].command(LANE, Tell::WakeCaller(first)).unwrap();
+    runtimes[1].command(LANE, Tell::WakeCaller(second)).unwrap();
+    runtimes[2].command(LANE, Tell::Relay(first_woken, tells.clone())).unwrap();
+    runtimes[2].command(LANE, Tell::Relay(second_woken, tells)).unwrap();
+    runtimes[2].command(LANE, Tell::WakeCaller(third)).unwrap();
     goes_on.send(()).unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(1), "the first is woken at once");
     assert_eq!(told.recv_timeout(PATIENCE), Ok(0), "a lane had something to do still");
-    second_woken.recv_timeout(PATIENCE).expect("and then they are woken");
+    third_woken.recv_timeout(PATIENCE).expect("and then the others are woken");
 }
 
 #[test]
@@ -262,13 +265,13 @@ fn whoever_is_answered_is_woken_though_the_lane_panics_or_sleeps_on_a_thread_of_
         let runtime = start(RuntimeConfig { share_threads, ..config() });
         for panics in [false, true, false] {
             let (waker, woken) = waker();
-            // One that has just panicked may not be back yet.
-            wait_for("the lane to take it", || {
+            // One that has just panicked may not be back yet, or go with what it was told.
+            wait_for("the caller to be woken", || {
                 let waker = waker.clone();
-                let tell = if panics { Tell::WakeAndPanic(waker) } else { Tell::WakeAfterTurns(waker) };
-                runtime.command(LANE, tell).is_ok()
+                let tell = if panics { Tell::WakeAndPanic(waker) } else { Tell::WakeCaller(waker) };
+                let _ = runtime.command(LANE, tell);
+                woken.recv_timeout(Duration::from_millis(100)).is_ok()
             });
-            woken.recv_timeout(PATIENCE).expect("it is woken");
         }
     }
 }

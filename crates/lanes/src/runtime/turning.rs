@@ -278,6 +278,7 @@ where
     }
 
     fn turn(&mut self, buffers: &mut Buffers, socket: Socket) -> io::Result<Next> {
+        self.lane.cx.wakes.follow(&buffers.wakes);
         let next = self.turn(buffers, socket);
         buffers.wakes.take_from(&mut self.lane.cx.wakes);
         next
