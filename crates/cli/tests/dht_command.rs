@@ -220,6 +220,9 @@ fn a_node_without_others_says_that_it_alone_keeps_a_value_and_one_whose_others_a
     until("the other is missed", || place.json(&first, &["status"])["contacts"] == 0);
     let (code, left) = put(b"after it was killed");
     assert!(code == Some(2) && left.contains("nobody took the record: no other node answered"), "{code:?} {left}");
+    let id = left.split_once("keeps it as ").and_then(|(_, rest)| rest.split_whitespace().next()).expect("it is named");
+    assert_eq!(place.dht(&first, &["get", id], &[]).unwrap(), b"after it was killed");
+    place.ask(&first, &["delete", id], &[]);
 }
 
 #[test]

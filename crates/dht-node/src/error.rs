@@ -51,6 +51,13 @@ pub enum NodeError {
         /// Who was asked.
         explain: Box<Explain>,
     },
+    /// Nobody else took the record. This node keeps it and goes on offering it until somebody does: forget it to end that.
+    KeptHere {
+        /// The record.
+        id: ContentId,
+        /// Why nobody took it.
+        why: Box<NodeError>,
+    },
     /// A large value was not stored, and some of it, or all, may be kept here still: forget it by its id, or store it again.
     Remains {
         /// The value.
@@ -102,6 +109,18 @@ pub enum NodeError {
     Stopped,
 }
 
+impl NodeError {
+    /// The same of a record that this node keeps alive whoever took it.
+    pub(crate) fn of_kept(self, id: ContentId) -> Self {
+        if let Self::NotStored { .. } = self { Self::KeptHere { id, why: Box::new(self) } } else { self }
+    }
+
+    /// Why it came to this, where something is left.
+    pub(crate) fn cause(&self) -> &Self {
+        if let Self::KeptHere { why, .. } | Self::Remains { why, .. } = self { why } else { self }
+    }
+}
+
 impl fmt::Display for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -136,6 +155,10 @@ impl fmt::Display for NodeError {
                 }
                 Ok(())
             }
+            Self::KeptHere { id, why } => write!(
+                f,
+                "{why}. This node keeps it as {id} and goes on offering it, until somebody takes it or it is deleted"
+            ),
             Self::Remains { id, why } => {
                 write!(f, "{why}. Some of it may be kept here still: store it again, or delete {id}")
             }
@@ -174,6 +197,16 @@ impl std::error::Error for NodeError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_kept_though_nobody_took_it_is_named_beside_why() {
+        let id = ContentId::from_bytes([7; 32]);
+        let why = NodeError::NotStored { written: Written::default(), explain: Box::default() };
+        let said = why.clone().of_kept(id).to_string();
+        assert!(said.starts_with(&why.to_string()) && said.contains(&id.to_string()), "{said}");
+        assert_eq!((why.clone().of_kept(id).cause(), why.cause()), (&why, &why));
+        assert_eq!(NodeError::NoRoom.of_kept(id), NodeError::NoRoom, "what was refused here is not kept");
+    }
 
     #[test]
     fn what_may_be_left_of_a_value_is_named_beside_why_it_was_not_stored() {

@@ -206,11 +206,13 @@ async fn write(inner: &Arc<Inner>, record: Vec<u8>, keep_alive: bool) -> Result<
             return Err(NodeError::Outdated { current: newest(found).unwrap_or(sequence), asked: sequence });
         }
     }
-    if written.acknowledged == 0 && (written.holders > 0 || inner.client) {
-        return Err(NodeError::NotStored { written, explain: Box::new(explain) });
-    }
+    // Whatever others said: this node keeps it alive.
     if keep_alive {
         inner.note_kept_alive(id, &record);
+    }
+    if written.acknowledged == 0 && (written.holders > 0 || inner.client) {
+        let why = NodeError::NotStored { written, explain: Box::new(explain) };
+        return Err(if keep_alive && !inner.client { why.of_kept(id) } else { why });
     }
     let (replicas, holders) = (written.acknowledged, written.holders);
     Ok(Mutable { key, value: view.value.to_vec(), sequence, replicas, holders, explain })

@@ -124,7 +124,9 @@ pub(crate) async fn put(inner: &Arc<Inner>, value: &[u8], put: &Put) -> Result<S
     let plain = value.len() <= VALUE_BYTES_MAX && !reads_as_manifest(value);
     if plain {
         let record = immutable_record(value, ttl_secs).map_err(NodeError::TooLong)?;
-        return put_records(inner, ContentId::of_immutable(value), &[record], put).await;
+        let id = ContentId::of_immutable(value);
+        let stored = put_records(inner, id, &[record], put).await;
+        return stored.map_err(|why| if put.keep_alive && !inner.client { why.of_kept(id) } else { why });
     }
     let Chunked { root: id, records } = cut(value, ttl_secs).map_err(NodeError::TooLong)?;
     if !put.keep_alive {

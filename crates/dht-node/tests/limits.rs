@@ -45,14 +45,17 @@ fn a_limit_on_what_one_giver_may_store_holds_on_loopback() {
     let (_holder, user) = pair(|builder| builder.configure(|config| config.records.bytes_per_giver_max = 2_000));
     let mut stored = 0;
     let refused = loop {
-        match user.put(vec![stored; 900]).wait() {
+        match user.put(vec![stored; 800]).wait() {
             Ok(_) => stored += 1,
             Err(refused) => break refused,
         }
         assert!(stored < 10, "of 2000 bytes");
     };
     let full = |written: &[(ErrorCode, u16)]| written.iter().any(|(code, _)| *code == ErrorCode::Full);
-    assert!(matches!(&refused, NodeError::NotStored { written, .. } if full(&written.refused)), "{refused:?}");
+    let NodeError::KeptHere { id, why } = &refused else { panic!("{refused:?}") };
+    assert!(matches!(&**why, NodeError::NotStored { written, .. } if full(&written.refused)), "{refused:?}");
+    assert_eq!(user.get(*id).wait().unwrap().bytes, vec![stored; 800], "it is here, and can be named");
+    user.forget(*id).wait().unwrap();
     assert!(refused.to_string().contains("as much of this giver as they keep, 4 MB a lane"), "{refused}");
     assert!(stored > 0, "up to the limit it is taken");
 }

@@ -61,8 +61,7 @@ impl std::error::Error for Refused {}
 
 impl From<NodeError> for Refused {
     fn from(error: NodeError) -> Self {
-        let cause = if let NodeError::Remains { why, .. } = &error { why } else { &error };
-        let (kind, explain) = match cause {
+        let (kind, explain) = match error.cause() {
             NodeError::NotFound { explain, .. } => ("not_found", Some(drawn(explain))),
             NodeError::Deleted { .. } | NodeError::NotHere { .. } => ("not_found", None),
             NodeError::Outdated { .. } => ("outdated", None),
