@@ -4,4 +4,5 @@
 #![forbid(unsafe_code)]
 
 pub mod coordination;
+pub mod dht;
 pub mod explore;

@@ -3,8 +3,6 @@
 
 #![forbid(unsafe_code)]
 
-mod dht;
-
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -21,12 +19,12 @@ enum Simulation {
     /// Workers and an operator on a coordination backend that ships, over a network that fails.
     Coordination(tessera_sim::coordination::Args),
     /// A network of DHT nodes under churn, partitions, restarts and attack.
-    Dht(dht::Args),
+    Dht(tessera_sim::dht::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().simulation {
         Simulation::Coordination(args) => tessera_sim::coordination::run(&args),
-        Simulation::Dht(args) => dht::run(&args),
+        Simulation::Dht(args) => tessera_sim::dht::run(&args),
     }
 }

@@ -43,7 +43,7 @@ pub(crate) enum Scenario {
 
 /// A simulation of the DHT.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Args {
+pub struct Args {
     /// How many nodes; at least 40.
     #[arg(long, default_value_t = 1000, value_parser = enough_nodes)]
     nodes: usize,
@@ -95,7 +95,8 @@ fn minority(text: &str) -> Result<f64, String> {
     share(text).ok().filter(|share| *share <= 0.5).ok_or_else(|| "not a number from 0 to 0.5".into())
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
+/// Runs one, and says by its exit code whether every property held.
+pub fn run(args: &Args) -> ExitCode {
     let seed = args.seed.unwrap_or_else(|| {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         since.map_or(1, |since| since.as_nanos() as u64 % 1_000_000)

@@ -1,10 +1,6 @@
 //! Joining: remembered contacts first, configured seeds next, again and again with growing pauses, for ever.
 
-#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
-
-mod net;
-
-use net::{Net, identity};
+use crate::net::{self, Net, identity};
 use tessera_contracts::point::{ContentId, Point as _};
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;

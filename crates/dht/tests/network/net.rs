@@ -2,8 +2,6 @@
 //! lean on. A test can look at every datagram, hold back what a log would say, lose, repeat and reorder messages between lanes,
 //! and silence nodes.
 
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub)] // Helpers of several tests; each uses some.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_contracts::point::{ContentId, Point as _};
@@ -26,7 +24,7 @@ use tessera_dht::wire::message::{Contacts, Envelope, Message, Providers, flag};
 
 /// What a member's log says about what it is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disk {
+pub(crate) enum Disk {
     /// Safe at once.
     Instant,
     /// Safe when the test says so.
@@ -36,18 +34,18 @@ pub enum Disk {
 }
 
 /// What one call of a lane asked for.
-pub struct Effects {
-    pub sends: Vec<(Addr, Vec<u8>)>,
-    pub forwards: Vec<(Slot, Addr, Vec<u8>, u8)>,
-    pub messages: Vec<(LaneIndex, u8, Vec<u8>)>,
-    pub logs: Vec<(u8, Vec<u8>)>,
-    pub completions: Vec<(CommandId, Outcome)>,
+pub(crate) struct Effects {
+    pub(crate) sends: Vec<(Addr, Vec<u8>)>,
+    pub(crate) forwards: Vec<(Slot, Addr, Vec<u8>, u8)>,
+    pub(crate) messages: Vec<(LaneIndex, u8, Vec<u8>)>,
+    pub(crate) logs: Vec<(u8, Vec<u8>)>,
+    pub(crate) completions: Vec<(CommandId, Outcome)>,
     disk: Disk,
     logged: u64,
 }
 
 impl Effects {
-    pub fn new(disk: Disk, logged: u64) -> Self {
+    pub(crate) fn new(disk: Disk, logged: u64) -> Self {
         let (sends, forwards, messages) = (Vec::new(), Vec::new(), Vec::new());
         Self { sends, forwards, messages, logs: Vec::new(), completions: Vec::new(), disk, logged }
     }
@@ -76,83 +74,83 @@ impl Outbox for Effects {
     }
 }
 
-pub struct Member {
-    pub lanes: Vec<LaneNode<Identity>>,
-    pub map: PrefixMap,
-    pub contact: Contact,
-    pub log: Vec<(u8, Vec<u8>)>,
-    pub disk: Disk,
-    pub logged: u64,
+pub(crate) struct Member {
+    pub(crate) lanes: Vec<LaneNode<Identity>>,
+    pub(crate) map: PrefixMap,
+    pub(crate) contact: Contact,
+    pub(crate) log: Vec<(u8, Vec<u8>)>,
+    pub(crate) disk: Disk,
+    pub(crate) logged: u64,
 }
 
 /// Datagrams arrive ten milliseconds after they were sent.
-pub struct Net {
-    pub now: Now,
-    pub members: Vec<Member>,
-    pub by_addr: BTreeMap<Addr, usize>,
-    pub flying: Vec<(Addr, Addr, Vec<u8>)>,
-    pub completions: BTreeMap<CommandId, Outcome>,
-    pub commands: u64,
+pub(crate) struct Net {
+    pub(crate) now: Now,
+    pub(crate) members: Vec<Member>,
+    pub(crate) by_addr: BTreeMap<Addr, usize>,
+    pub(crate) flying: Vec<(Addr, Addr, Vec<u8>)>,
+    pub(crate) completions: BTreeMap<CommandId, Outcome>,
+    pub(crate) commands: u64,
     /// Members that neither hear nor speak.
-    pub silent: BTreeSet<usize>,
+    pub(crate) silent: BTreeSet<usize>,
     /// Members below this one and the others do not hear each other.
-    pub cut: Option<usize>,
+    pub(crate) cut: Option<usize>,
     /// While somebody is asked: where. A member with two addresses answers from there.
     asked_at: Option<Addr>,
     /// Lose every message between lanes.
-    pub messages_lost: bool,
+    pub(crate) messages_lost: bool,
     /// Bring every message between lanes twice, the second time up to a second later and in another order.
-    pub messages_mixed: bool,
+    pub(crate) messages_mixed: bool,
     mixed: Vec<(usize, LaneIndex, u8, Vec<u8>)>,
     /// Every datagram since the tap was opened.
-    pub tap: Option<Vec<(Addr, Addr, Vec<u8>)>>,
+    pub(crate) tap: Option<Vec<(Addr, Addr, Vec<u8>)>>,
     /// Members for which the test answers.
-    pub puppets: BTreeMap<usize, Puppet>,
+    pub(crate) puppets: BTreeMap<usize, Puppet>,
     /// The cookies that puppets hand out, if not always the same.
-    pub cookies: Option<Box<dyn FnMut() -> [u8; 8]>>,
+    pub(crate) cookies: Option<Box<dyn FnMut() -> [u8; 8]>>,
     /// Which datagrams are lost.
-    pub lose: Option<fn(&Seen) -> bool>,
+    pub(crate) lose: Option<fn(&Seen) -> bool>,
 }
 
 /// Answers a request, as often as it likes.
-pub type Puppet = Box<dyn FnMut(&Message<'_>, &mut dyn FnMut(Message<'_>))>;
+pub(crate) type Puppet = Box<dyn FnMut(&Message<'_>, &mut dyn FnMut(Message<'_>))>;
 
 /// A datagram as its receiver reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
-    pub from: Addr,
-    pub kind: u8,
+pub(crate) struct Seen {
+    pub(crate) from: Addr,
+    pub(crate) kind: u8,
     /// The point or id a request is about; of a RELAY, the node to ask.
-    pub about: Option<[u8; 32]>,
+    pub(crate) about: Option<[u8; 32]>,
     /// Of a page of providers, which part.
-    pub part: u8,
+    pub(crate) part: u8,
 }
 
-pub fn identity(n: usize) -> Identity {
+pub(crate) fn identity(n: usize) -> Identity {
     let mut seed = [(n % 256) as u8; 32];
     seed[1] = (n >> 8) as u8 + 1;
     Identity::from_seed(&seed)
 }
 
-pub fn map(lanes: usize) -> PrefixMap {
+pub(crate) fn map(lanes: usize) -> PrefixMap {
     PrefixMap::new(Selector::striped(STRIPED_BITS_DEFAULT).unwrap(), lanes).unwrap()
 }
 
-pub fn lane(n: usize, config: &NodeConfig, map: &PrefixMap, lane: u8, now: Now) -> LaneNode<Identity> {
+pub(crate) fn lane(n: usize, config: &NodeConfig, map: &PrefixMap, lane: u8, now: Now) -> LaneNode<Identity> {
     let mut seed = [n as u8 ^ 0x55; 32];
     seed[1] = lane;
     LaneNode::new(config.clone(), identity(n), map.clone(), LaneIndex(lane), seed, now)
 }
 
 /// The only lane of a member that starts again: with fresh randomness, as the others would take its datagrams for replays.
-pub fn lane_again(n: usize, now: Now) -> LaneNode<Identity> {
+pub(crate) fn lane_again(n: usize, now: Now) -> LaneNode<Identity> {
     let mut seed = [n as u8 ^ 0x55; 32];
     seed[8..16].copy_from_slice(&now.mono_ms.to_le_bytes());
     LaneNode::new(NodeConfig::default(), identity(n), map(1), LaneIndex(0), seed, now)
 }
 
 impl Net {
-    pub fn empty() -> Self {
+    pub(crate) fn empty() -> Self {
         Self {
             now: Now { mono_ms: 1_000_000, unix_ms: 1_800_000_000_000 },
             members: Vec::new(),
@@ -174,12 +172,12 @@ impl Net {
     }
 
     /// Members of one lane each that have found each other.
-    pub fn of(count: usize, config: &NodeConfig) -> Self {
+    pub(crate) fn of(count: usize, config: &NodeConfig) -> Self {
         Self::of_lanes(count, 1, config)
     }
 
     /// The same with several lanes each.
-    pub fn of_lanes(count: usize, lanes: usize, config: &NodeConfig) -> Self {
+    pub(crate) fn of_lanes(count: usize, lanes: usize, config: &NodeConfig) -> Self {
         let mut net = Self::empty();
         for _ in 0..count {
             net.join(lanes, config);
@@ -190,12 +188,12 @@ impl Net {
     }
 
     /// Adds a member that knows the first one.
-    pub fn join(&mut self, lanes: usize, config: &NodeConfig) -> usize {
+    pub(crate) fn join(&mut self, lanes: usize, config: &NodeConfig) -> usize {
         self.join_by(0, lanes, config)
     }
 
     /// Adds a member that knows another one, unless it is that one.
-    pub fn join_by(&mut self, known: usize, lanes: usize, config: &NodeConfig) -> usize {
+    pub(crate) fn join_by(&mut self, known: usize, lanes: usize, config: &NodeConfig) -> usize {
         let n = self.members.len();
         let addr = Addr::v4([10, (n >> 8) as u8, n as u8, 1], 4000);
         let contact = Contact { key: identity(n).public_key(), addr };
@@ -208,7 +206,7 @@ impl Net {
         n
     }
 
-    pub fn start(&mut self, n: usize, seeds: Vec<Contact>) {
+    pub(crate) fn start(&mut self, n: usize, seeds: Vec<Contact>) {
         let now = self.now;
         for at in 0..self.members[n].lanes.len() {
             let contacts = seeds.clone();
@@ -219,11 +217,11 @@ impl Net {
         }
     }
 
-    pub fn call(&mut self, n: usize, act: impl FnOnce(&mut LaneNode<Identity>, &mut Effects)) {
+    pub(crate) fn call(&mut self, n: usize, act: impl FnOnce(&mut LaneNode<Identity>, &mut Effects)) {
         self.call_lane(n, 0, act);
     }
 
-    pub fn call_lane(&mut self, n: usize, at: usize, act: impl FnOnce(&mut LaneNode<Identity>, &mut Effects)) {
+    pub(crate) fn call_lane(&mut self, n: usize, at: usize, act: impl FnOnce(&mut LaneNode<Identity>, &mut Effects)) {
         let mut act = Some(act);
         self.call_dyn(n, at, &mut |lane, out| act.take().unwrap()(lane, out));
     }
@@ -262,7 +260,7 @@ impl Net {
         }
     }
 
-    pub fn run(&mut self, ms: u64) {
+    pub(crate) fn run(&mut self, ms: u64) {
         for _ in 0..ms.div_ceil(10) {
             self.now = self.now.later(std::time::Duration::from_millis(10));
             let now = self.now;
@@ -331,7 +329,7 @@ impl Net {
     }
 
     /// Lets a long time pass in which nothing is asked: from timer to timer.
-    pub fn run_quietly(&mut self, ms: u64) {
+    pub(crate) fn run_quietly(&mut self, ms: u64) {
         let until = self.now.mono_ms + ms;
         while self.now.mono_ms < until {
             if self.flying.is_empty() {
@@ -345,7 +343,7 @@ impl Net {
     }
 
     /// The log of a member has made everything safe that it was given.
-    pub fn sync(&mut self, n: usize) {
+    pub(crate) fn sync(&mut self, n: usize) {
         let (now, logged) = (self.now, self.members[n].logged);
         for at in 0..self.members[n].lanes.len() {
             self.call_lane(n, at, |lane, out| lane.on_durable(now, logged, out));
@@ -353,7 +351,7 @@ impl Net {
     }
 
     /// Gives a command to the lane that owns `id`.
-    pub fn tell(&mut self, n: usize, id: Option<&ContentId>, command: Command) -> CommandId {
+    pub(crate) fn tell(&mut self, n: usize, id: Option<&ContentId>, command: Command) -> CommandId {
         self.commands += 1;
         let (number, now) = (CommandId(self.commands), self.now);
         let own = self.members[n].lanes[0].id();
@@ -362,7 +360,7 @@ impl Net {
         number
     }
 
-    pub fn wait(&mut self, command: CommandId) -> Outcome {
+    pub(crate) fn wait(&mut self, command: CommandId) -> Outcome {
         for _ in 0..60 {
             if let Some(outcome) = self.completions.remove(&command) {
                 return outcome;
@@ -372,7 +370,7 @@ impl Net {
         panic!("every command completes");
     }
 
-    pub fn ask(&mut self, n: usize, command: Command) -> Outcome {
+    pub(crate) fn ask(&mut self, n: usize, command: Command) -> Outcome {
         let id = match &command {
             Command::Get { id, .. } | Command::FindProviders { id, .. } => Some(*id),
             Command::Put { record, .. } => Some(tessera_dht::record::RecordView::read(record).unwrap().id()),
@@ -383,16 +381,16 @@ impl Net {
         self.wait(number)
     }
 
-    pub fn put(&mut self, n: usize, record: Vec<u8>) -> Outcome {
+    pub(crate) fn put(&mut self, n: usize, record: Vec<u8>) -> Outcome {
         self.ask(n, Command::Put { record, keep_alive: false })
     }
 
-    pub fn get(&mut self, n: usize, id: ContentId, mutable: bool) -> Outcome {
+    pub(crate) fn get(&mut self, n: usize, id: ContentId, mutable: bool) -> Outcome {
         self.ask(n, Command::Get { id, mutable, privacy: Privacy::None })
     }
 
     /// Everything `n` was sent since the tap was opened, as `n` reads it.
-    pub fn seen_by(&self, n: usize) -> Vec<Seen> {
+    pub(crate) fn seen_by(&self, n: usize) -> Vec<Seen> {
         let to = self.members[n].contact.addr;
         let mut sealer = sealer(identity(n), self.now);
         let sent = self.tap.iter().flatten().filter(|(_, addr, _)| *addr == to);
@@ -416,7 +414,7 @@ fn read_as(sealer: &mut Sealer<Identity>, now: Now, from: Addr, bytes: &[u8]) ->
 }
 
 /// Seals and opens like `identity` would.
-pub fn sealer(identity: Identity, now: Now) -> Sealer<Identity> {
+pub(crate) fn sealer(identity: Identity, now: Now) -> Sealer<Identity> {
     sealer_from(identity, now, [8; 32])
 }
 
@@ -427,26 +425,26 @@ fn sealer_from(identity: Identity, now: Now, seed: [u8; 32]) -> Sealer<Identity>
 }
 
 /// Somebody outside the network who speaks its protocol, for saying what no lane would say.
-pub struct Stranger {
-    pub sealer: Sealer<Identity>,
-    pub addr: Addr,
+pub(crate) struct Stranger {
+    pub(crate) sealer: Sealer<Identity>,
+    pub(crate) addr: Addr,
     /// Of its requests; [`Stranger::new`] says that it serves nobody.
-    pub flags: u8,
+    pub(crate) flags: u8,
     /// The cookie of each node that has answered.
-    pub cookies: BTreeMap<Addr, [u8; 8]>,
+    pub(crate) cookies: BTreeMap<Addr, [u8; 8]>,
     /// How long the bodies of its requests are; else as long as may be.
-    pub body_bytes: Option<usize>,
+    pub(crate) body_bytes: Option<usize>,
 }
 
 impl Stranger {
-    pub fn new(seed: u8, now: Now) -> Self {
+    pub(crate) fn new(seed: u8, now: Now) -> Self {
         let sealer = sealer(Identity::from_seed(&[seed; 32]), now);
         let addr = Addr::v4([192, 0, seed, 77], 9);
         Self { sealer, addr, flags: flag::CLIENT, cookies: BTreeMap::new(), body_bytes: None }
     }
 
     /// Says something to a member at once, and hands what it answers to `read`, reply by reply.
-    pub fn say(&mut self, net: &mut Net, to: usize, message: Message<'_>, mut read: impl FnMut(&Message<'_>)) {
+    pub(crate) fn say(&mut self, net: &mut Net, to: usize, message: Message<'_>, mut read: impl FnMut(&Message<'_>)) {
         let (now, contact) = (net.now, net.members[to].contact);
         let cookie = self.cookies.get(&contact.addr).copied().unwrap_or_default();
         let envelope = Envelope { flags: self.flags, correlation: 0x500, cookie, message };
@@ -461,7 +459,7 @@ impl Stranger {
     }
 
     /// Reads what has been sent to it since.
-    pub fn hear(&mut self, net: &mut Net, from: Addr, read: &mut impl FnMut(&Message<'_>)) {
+    pub(crate) fn hear(&mut self, net: &mut Net, from: Addr, read: &mut impl FnMut(&Message<'_>)) {
         let own = self.addr;
         let (mine, rest) = std::mem::take(&mut net.flying).into_iter().partition(|(_, to, _)| *to == own);
         net.flying = rest;
@@ -476,12 +474,12 @@ impl Stranger {
 }
 
 /// A part of a page of providers that has none.
-pub fn part_of_many(part: u8) -> Message<'static> {
+pub(crate) fn part_of_many(part: u8) -> Message<'static> {
     let (providers, closer) = (Providers::over(&[]), Contacts::over(&[]));
     Message::Providers { token: [255; 16], total: 9, next: 1, part, parts: 5, providers, closer }
 }
 
-pub fn mutable(owner: usize, sequence: u64, value: Option<&[u8]>, now: Now) -> Vec<u8> {
+pub(crate) fn mutable(owner: usize, sequence: u64, value: Option<&[u8]>, now: Now) -> Vec<u8> {
     let draft = MutableDraft { salt: [0; 32], sequence, issued_secs: now.unix_secs(), ttl_secs: 3600, value };
     mutable_record(&draft, &identity(owner), &NetworkKey::of_name("tessera")).unwrap()
 }

@@ -1,10 +1,6 @@
 //! A write is acknowledged when the log says that it is safe, and not before.
 
-#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
-
-mod net;
-
-use net::{Disk, Net, Stranger};
+use crate::net::{self, Disk, Net, Stranger};
 use tessera_contracts::point::{ContentId, Point as _};
 use tessera_dht::identity::{Crypto as _, Identity};
 use tessera_dht::node::command::{Answer, Command};

@@ -1,10 +1,6 @@
 //! Splits: who fell silent is tried again and found again, however long it took, and records are given to those who should hold them.
 
-#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
-
-mod net;
-
-use net::Net;
+use crate::net::{self, Net};
 use tessera_contracts::point::{ContentId, Point as _};
 use tessera_dht::contact::Contact;
 use tessera_dht::lookup::LookupConfig;

@@ -1,10 +1,6 @@
 //! What the parts do together: joining, storing, finding, restarting.
 
-#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
-
-mod net;
-
-use net::{Net, Stranger, identity, lane, map, mutable};
+use crate::net::{self, Net, Stranger, identity, lane, map, mutable};
 use tessera_contracts::point::{ContentId, Point as _};
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;

@@ -1,10 +1,6 @@
 //! What a lookup does around its own machine: caps, penalties, privacy, caching, budgets, clean-up.
 
-#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
-
-mod net;
-
-use net::{Net, identity};
+use crate::net::{self, Net, identity};
 use tessera_contracts::point::{ContentId, NodeId, Point as _};
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;

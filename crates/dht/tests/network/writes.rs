@@ -1,13 +1,9 @@
 //! Who holds tokens of a region writes there without asking first, and loses nothing by it.
 
-#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
-
-mod net;
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use net::{Disk, Net, Puppet, Stranger, identity};
+use crate::net::{self, Disk, Net, Puppet, Stranger, identity};
 use tessera_contracts::point::{ContentId, Point as _};
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;

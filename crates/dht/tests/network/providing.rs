@@ -1,13 +1,9 @@
 //! Announcing and finding providers: pages, refresh, stems, lanes; and records that holders give on.
 
-#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
-
-mod net;
-
 use std::cell::Cell;
 use std::rc::Rc;
 
-use net::{Net, Stranger, identity};
+use crate::net::{Net, Stranger, identity};
 use tessera_contracts::point::{ContentId, Point as _};
 use tessera_dht::addr::Addr;
 use tessera_dht::identity::Crypto as _;
