@@ -4,6 +4,8 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,12 +15,39 @@ use crate::report::{Failure, Progress};
 /// A program that runs longer than this is taken for hung and ended.
 const TIME_MAX: Duration = Duration::from_secs(30 * 60);
 
+/// Does `work` for each of them, for as many at once as there are processors, and gives the results in their order. Once one failed no
+/// other is begun, and of failures the first in order counts.
+pub(crate) fn each_of<T: Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(&T) -> Result<R, Failure> + Sync,
+) -> Result<Vec<R>, Failure> {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from).min(items.len()) {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Relaxed);
+                    let Some(item) = items.get(at) else { return };
+                    let result = work(item);
+                    if result.is_err() {
+                        next.store(items.len(), Relaxed);
+                    }
+                    done.lock().expect("no work panics with it").push((at, result));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().expect("no work panics with it");
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
 /// A program with its arguments, to be run in the root of the tree.
 #[derive(Debug)]
 pub(crate) struct Run {
     command: Command,
     program: String,
-    log: &'static str,
+    log: String,
     doing: Option<String>,
 }
 
@@ -32,9 +61,10 @@ pub(crate) struct Ended {
 
 impl Run {
     /// `log` names the file below `target/xtask/logs` that keeps the output.
-    pub(crate) fn new(program: impl AsRef<OsStr>, log: &'static str) -> Self {
+    pub(crate) fn new(program: impl AsRef<OsStr>, log: impl Into<String>) -> Self {
         let program = program.as_ref();
-        Self { command: Command::new(program), program: program.to_string_lossy().into_owned(), log, doing: None }
+        let name = program.to_string_lossy().into_owned();
+        Self { command: Command::new(program), program: name, log: log.into(), doing: None }
     }
 
     /// Cargo, never touching the lock file, never colouring what a log will keep.
@@ -181,6 +211,19 @@ pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn results_come_in_order_and_of_failures_the_first_counts() {
+        let items: Vec<u32> = (0..1000).collect();
+        assert_eq!(each_of(&items, |item| Ok(item * 2)).unwrap(), (0..1000).map(|n| n * 2).collect::<Vec<_>>());
+        let begun = AtomicUsize::new(0);
+        let failed = each_of(&items, |item| {
+            begun.fetch_add(1, Relaxed);
+            if *item < 3 { Ok(()) } else { Err(Failure::from(item.to_string())) }
+        });
+        assert_eq!(failed.unwrap_err().said, "3");
+        assert!(begun.into_inner() < items.len(), "no more are begun then");
+    }
 
     #[test]
     fn descendants_are_found_at_every_depth_and_strangers_are_not() {

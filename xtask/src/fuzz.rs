@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::command::Run;
+use crate::command::{Run, each_of};
 use crate::repo::Repo;
 use crate::report::{Failure, Progress, Proof, StepResult};
 
@@ -84,11 +84,10 @@ pub(crate) fn run(repo: &Repo, progress: &Progress, request: &Request) -> StepRe
         Run::new(programs.join(name), "fuzz").args([&input]).must(repo, progress)?;
         return Ok(Proof::of(format!("{name} survives {}", input.display())));
     }
-    let mut executions = 0;
-    for name in &chosen {
+    let executions = each_of(&chosen, |name| {
         let learned = repo.scratch(&format!("fuzz/corpus/{name}"))?;
         let artifacts = repo.scratch(&format!("fuzz/artifacts/{name}"))?;
-        let mut run = Run::new(programs.join(name), "fuzz")
+        let mut run = Run::new(programs.join(name), format!("fuzz-{name}"))
             .args([
                 format!("-max_total_time={}", request.seconds),
                 "-timeout=10".to_string(),
@@ -105,9 +104,9 @@ pub(crate) fn run(repo: &Repo, progress: &Progress, request: &Request) -> StepRe
         if !ended.success {
             return Err(crashed(name, &ended.output));
         }
-        executions += final_stat(&ended.output, "number_of_executed_units");
-    }
-    let said = format!("{} targets, {executions} inputs, no crash", chosen.len());
+        Ok(final_stat(&ended.output, "number_of_executed_units"))
+    })?;
+    let said = format!("{} targets, {} inputs, no crash", chosen.len(), executions.iter().sum::<u64>());
     Ok(Proof { said, tests: chosen.len() as u64, tests_skipped: 0 })
 }
 

@@ -16,6 +16,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::command::each_of;
 use crate::repo::Repo;
 use crate::report::{Failure, Progress, Proof, StepResult};
 use crate::tlc::{Length, tlc};
@@ -69,21 +70,21 @@ pub(crate) fn configs(repo: &Repo) -> Result<Vec<Config>, String> {
 /// Checks the configurations whose path contains one of `names` (all when empty).
 pub(crate) fn run(repo: &Repo, progress: &Progress, large: bool, names: &[&str]) -> StepResult {
     let all = configs(repo)?;
-    let chosen: Vec<&Config> = all
+    let chosen: Vec<(usize, &Config)> = all
         .iter()
         .filter(|config| large || !config.file.starts_with(LARGE))
         .filter(|config| names.is_empty() || names.iter().any(|name| config.path().contains(name)))
+        .enumerate()
         .collect();
     let with_traces = traces::exists(repo) && (names.is_empty() || names.iter().any(|name| "traces".contains(name)));
     if chosen.is_empty() && !with_traces {
         return Err("no model matches: models are specs/*/MC_*.cfg, MC_large_*.cfg with --large".to_string().into());
     }
-    let mut states = 0;
-    for config in &chosen {
-        let scratch = repo.scratch("tlc")?;
-        let length = if config.file.starts_with(LARGE) { Length::Long } else { Length::Short };
-        let ended = tlc(repo, "tlc", length, &scratch, None)?
-            .args(["-deadlock", "-workers", "2", "-config"])
+    let states = each_of(&chosen, |(n, config)| {
+        let scratch = repo.scratch(&format!("tlc/{n}"))?;
+        let (length, workers) = if config.file.starts_with(LARGE) { (Length::Long, "2") } else { (Length::Short, "1") };
+        let ended = tlc(repo, &format!("tlc-{n}"), length, &scratch, None)?
+            .args(["-deadlock", "-workers", workers, "-config"])
             .args([config.written(&scratch)?, PathBuf::from(&config.module)])
             .doing(config.path())
             .folder(repo.root.join(&config.folder))
@@ -96,12 +97,11 @@ pub(crate) fn run(repo: &Repo, progress: &Progress, large: bool, names: &[&str])
             )
         })?;
         // How far TLC gets before it meets a violation depends on its threads; only whole worlds are worth a number.
-        if config.expect == Expect::Pass {
-            states += found;
-        }
-    }
+        Ok(if config.expect == Expect::Pass { found } else { 0 })
+    })?;
     let (accepted, refused) = if with_traces { traces::run(repo, progress)? } else { (0, 0) };
-    let violated = chosen.iter().filter(|config| config.expect != Expect::Pass).count();
+    let states: u64 = states.iter().sum();
+    let violated = chosen.iter().filter(|(_, config)| config.expect != Expect::Pass).count();
     let said = format!(
         "{} models, {states} distinct states; {violated} of them broken on purpose and caught; \
          {accepted} traces of the code accepted, {refused} false ones refused",

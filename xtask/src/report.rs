@@ -1,7 +1,7 @@
 //! What the person sees: one line per step while it runs, a table at the end, noise only where something failed.
 
-use std::cell::Cell;
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Lines of a failed step's output shown on the screen; the log has the rest.
@@ -54,7 +54,7 @@ pub(crate) struct Progress {
     head: String,
     begun: Instant,
     terminal: bool,
-    drawn: Cell<u64>,
+    drawn: AtomicU64,
 }
 
 impl Progress {
@@ -63,14 +63,13 @@ impl Progress {
         let terminal = std::io::stdout().is_terminal();
         print!("{head}");
         let _ = std::io::stdout().flush();
-        Self { name, head, begun: Instant::now(), terminal, drawn: Cell::new(0) }
+        Self { name, head, begun: Instant::now(), terminal, drawn: AtomicU64::new(0) }
     }
 
     /// Redraws the elapsed seconds on a terminal, at most once a second; `doing` says what takes the time.
     pub(crate) fn tick(&self, doing: &str) {
         let seconds = self.begun.elapsed().as_secs();
-        if self.terminal && seconds > self.drawn.get() {
-            self.drawn.set(seconds);
+        if self.terminal && seconds > self.drawn.fetch_max(seconds, Relaxed) {
             let doing: String = doing.chars().take(60).collect();
             print!("\r\x1b[K{} {seconds:>6} s  {doing}", self.head);
             let _ = std::io::stdout().flush();

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::command::Run;
+use crate::command::{Run, each_of};
 use crate::repo::Repo;
 use crate::report::{Failure, Progress, Proof, StepResult};
 
@@ -25,12 +25,13 @@ pub(crate) fn run(repo: &Repo, progress: &Progress) -> StepResult {
         return Err(format!("{RUNS} names no run: one line of arguments per run is expected").into());
     }
     let simulator = simulator(repo, progress)?;
-    for run in &runs {
-        Run::new(&simulator, "simulate").args(run).must(repo, progress).map_err(|mut failure| {
+    let numbered: Vec<_> = runs.iter().enumerate().collect();
+    each_of(&numbered, |(n, run)| {
+        Run::new(&simulator, format!("simulate-{n}")).args(*run).must(repo, progress).map_err(|mut failure| {
             failure.said = format!("seed {seed}: tessera-sim {}", run.join(" "));
             failure
-        })?;
-    }
+        })
+    })?;
     Ok(Proof::of(format!("seed {seed}: {} runs without a violation", runs.len())))
 }
 

@@ -19,7 +19,7 @@ pub(crate) enum Length {
 /// TLC with its files in `scratch`, with modules of `library` beside those of its folder; what to check is yet to be said.
 pub(crate) fn tlc(
     repo: &Repo,
-    log: &'static str,
+    log: &str,
     length: Length,
     scratch: &Path,
     library: Option<&Path>,

@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::command::Run;
+use crate::command::{Run, each_of};
 use crate::repo::Repo;
 use crate::report::{Failure, Progress};
 use crate::simulate::{fresh_seed, simulator};
@@ -52,51 +52,55 @@ pub(crate) fn exists(repo: &Repo) -> bool {
 pub(crate) fn run(repo: &Repo, progress: &Progress) -> Result<(u64, u64), Failure> {
     let seed = fresh_seed();
     let simulator = simulator(repo, progress)?;
-    let scratch = repo.scratch("traces")?;
+    let mut claims = worlds(repo, progress, &simulator, seed)?;
+    for rule in BROKEN {
+        let what = format!("a world from seed {seed} on with {rule}");
+        claims.push(Claim { what, trace: export(repo, progress, &simulator, seed, rule)?, is_true: false });
+    }
+    let numbered: Vec<_> = claims.iter().enumerate().collect();
+    each_of(&numbered, |(n, claim)| judge(repo, progress, *n, claim))?;
+    let accepted = claims.iter().filter(|claim| claim.is_true).count() as u64;
+    Ok((accepted, claims.len() as u64 - accepted))
+}
+
+/// What TLC has to say of a trace.
+struct Claim {
+    what: String,
+    trace: String,
+    is_true: bool,
+}
+
+/// Fresh worlds as they were, and one of them corrupted in every way.
+fn worlds(repo: &Repo, progress: &Progress, simulator: &Path, seed: u64) -> Result<Vec<Claim>, Failure> {
+    let mut claims = Vec::new();
     let mut corrupted = false;
-    let mut accepted = 0;
-    for attempt in 0..ATTEMPTS {
-        let world = seed + attempt;
-        let path = scratch.join("Exported.tla");
-        export(repo, progress, &simulator, world, "none", &path)?;
-        let text = fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        if accepted < WORLDS {
-            judge(repo, progress, &scratch, &format!("the world of seed {world}"), true)?;
-            accepted += 1;
-        }
+    for world in seed..seed + ATTEMPTS {
+        let trace = export(repo, progress, simulator, world, "none")?;
         let falsehoods: Vec<(&str, String)> =
-            CORRUPTIONS.iter().filter_map(|corruption| Some((corruption.0, corrupt(&text, corruption)?))).collect();
+            CORRUPTIONS.iter().filter_map(|corruption| Some((corruption.0, corrupt(&trace, corruption)?))).collect();
+        if world - seed < WORLDS {
+            claims.push(Claim { what: format!("the world of seed {world}"), trace, is_true: true });
+        }
         if !corrupted && falsehoods.len() == CORRUPTIONS.len() {
-            for (what, falsehood) in falsehoods {
-                fs::write(&path, falsehood).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-                judge(repo, progress, &scratch, &format!("the world of seed {world} in which {what}"), false)?;
-            }
+            claims.extend(falsehoods.into_iter().map(|(what, trace)| {
+                let what = format!("the world of seed {world} in which {what}");
+                Claim { what, trace, is_true: false }
+            }));
             corrupted = true;
         }
-        if corrupted && accepted == WORLDS {
-            for rule in BROKEN {
-                export(repo, progress, &simulator, seed, rule, &path)?;
-                judge(repo, progress, &scratch, &format!("a world from seed {seed} on with {rule}"), false)?;
-            }
-            let _ = fs::remove_dir_all(&scratch);
-            return Ok((accepted, (CORRUPTIONS.len() + BROKEN.len()) as u64));
+        if corrupted && world - seed + 1 >= WORLDS {
+            return Ok(claims);
         }
     }
     Err(format!("of {ATTEMPTS} worlds from seed {seed} none has all that is to be corrupted").into())
 }
 
-fn export(
-    repo: &Repo,
-    progress: &Progress,
-    simulator: &Path,
-    seed: u64,
-    broken: &str,
-    path: &Path,
-) -> Result<(), Failure> {
-    let (seed, path) = (seed.to_string(), path.display().to_string());
-    let args = ["coordination", "--seed", &seed, "--export-trace", &path, "--broken", broken];
-    Run::new(simulator, "trace").args(args).must(repo, progress)?;
-    Ok(())
+/// The trace of a world.
+fn export(repo: &Repo, progress: &Progress, simulator: &Path, seed: u64, broken: &str) -> Result<String, Failure> {
+    let (seed, path) = (seed.to_string(), repo.scratch("traces")?.join("Exported.tla"));
+    let args = ["coordination", "--seed", &seed, "--broken", broken, "--export-trace"];
+    Run::new(simulator, "trace").args(args).args([&path]).must(repo, progress)?;
+    Ok(fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?)
 }
 
 /// The same trace with the first line that can be corrupted so; none if there is no such line.
@@ -106,17 +110,21 @@ fn corrupt(text: &str, (_, mark, change): &Corruption) -> Option<String> {
     Some(if changed.is_empty() { text.replacen(&format!("{line}\n"), "", 1) } else { text.replacen(line, &changed, 1) })
 }
 
-fn judge(repo: &Repo, progress: &Progress, scratch: &Path, what: &str, is_true: bool) -> Result<(), Failure> {
-    let models = repo.root.join(FOLDER);
+fn judge(repo: &Repo, progress: &Progress, n: usize, claim: &Claim) -> Result<(), Failure> {
+    let Claim { what, trace, is_true } = claim;
+    let (models, scratch) = (repo.root.join(FOLDER), repo.scratch(&format!("traces/{n}"))?);
+    let path = scratch.join("Exported.tla");
+    fs::write(&path, trace).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     // Without `-deadlock`, TLC reports a behaviour that ends: here, a step that the model cannot take.
-    let ended = tlc(repo, "tlc-trace", Length::Short, scratch, Some(&models))?
+    let ended = tlc(repo, &format!("tlc-trace-{n}"), Length::Short, &scratch, Some(&models))?
         .args(["-workers", "1", "-config"])
         .args([models.join("Trace.cfg"), PathBuf::from("Exported")])
         .doing(what)
-        .folder(scratch)
+        .folder(&scratch)
         .end(repo, progress)?;
+    let _ = fs::remove_dir_all(&scratch);
     let verdict = verdict(&ended.output);
-    if verdict == Some(is_true) {
+    if verdict == Some(*is_true) {
         return Ok(());
     }
     let said = match verdict {
