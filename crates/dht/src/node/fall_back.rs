@@ -136,6 +136,7 @@ mod tests {
     use crate::lookup::{Goal, Standing};
     use crate::node::command::Privacy;
     use crate::node::lone_lane::{Sent, T, contact, lane};
+    use alloc::collections::BTreeSet;
 
     #[test]
     fn a_lookup_without_a_result_asks_the_nearest_lost_and_spares_and_more_while_they_answer() {
@@ -168,6 +169,29 @@ mod tests {
         assert!(lookup.answered(T.mono_ms, &asked, [1; 16], core::iter::empty()));
         assert!(lane.offer_lost(T, 0));
         assert_eq!(known(&lane)[..9], [true, true, true, true, true, true, true, true, false]);
+    }
+
+    #[test]
+    fn the_more_are_silent_the_more_are_asked_where_somebody_waits_for_it_and_else_no_more() {
+        for (task, asks_more) in [(Task::FindNode, true), (Task::Put, true), (Task::Join, false), (Task::Upkeep, false)]
+        {
+            let (mut lane, mut sent) = (lane(), Sent::default());
+            for contact in (100..200).map(contact) {
+                lane.table.answered(T.mono_ms, contact.id(), contact, Some(10));
+            }
+            let began_with = lane.config.lookup.k;
+            lane.begin(T, task, None, [0x77; 32], Goal::Nodes, Privacy::None, &mut sent);
+            assert_eq!(lane.operations[0].lookup.candidates().len(), began_with);
+            // Nobody ever answers.
+            let mut now = T;
+            while lane.spare_operations() < lane.config.operations_max {
+                now = now.later(core::time::Duration::from_millis(10));
+                lane.on_time(now, &mut sent);
+            }
+            let asked: BTreeSet<_> = sent.0.iter().map(|(to, _)| *to).collect();
+            assert_eq!(asked.len() > began_with, asks_more, "{task:?}: {} were asked", asked.len());
+            assert!(asked.len() >= began_with, "{task:?}: {} were asked", asked.len());
+        }
     }
 
     /// A lane that knows twenty contacts, all alive and none a spare, and lost thirty.
