@@ -430,6 +430,27 @@ fn a_command_for_another_lanes_id_is_sent_back() {
     assert_eq!(net.wait(command).answer, Answer::WrongLane);
 }
 
+#[test]
+fn announcements_that_nobody_answers_leave_a_quarter_of_the_requests_to_lookups() {
+    let mut net = Net::of(12, &NodeConfig::default());
+    let n = net.join(1, &NodeConfig { requests_max: 8, ..NodeConfig::default() });
+    net.run(10_000);
+    net.lose = Some(|seen| seen.kind == kind::ANNOUNCE);
+    net.tap = Some(Vec::new());
+    let sent = |net: &Net, kind: u8| (0..12).flat_map(|m| net.seen_by(m)).filter(|seen| seen.kind == kind).count();
+    net.ask(n, Command::Provide { ids: vec![ContentId::from_bytes(ID)] });
+    for _ in 0..500 {
+        if sent(&net, kind::ANNOUNCE) > 0 {
+            break;
+        }
+        net.run(10);
+    }
+    assert_eq!(sent(&net, kind::ANNOUNCE), 6, "of twelve who are to be told");
+    // While all six are still waited for.
+    net.tell(n, None, Command::FindProviders { id: ContentId::from_bytes([7; 32]), limit: 1 });
+    assert_eq!(sent(&net, kind::GET_PROVIDERS), 2);
+}
+
 /// Four holders of each record, given on after ten minutes.
 fn republishing() -> NodeConfig {
     NodeConfig {
