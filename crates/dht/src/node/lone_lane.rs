@@ -23,10 +23,19 @@ pub(super) fn lane_of(seed: u8) -> LaneNode<Identity> {
     lane_among(seed, 0, 1)
 }
 
+/// One that is configured otherwise than by default.
+pub(super) fn lane_with(config: NodeConfig) -> LaneNode<Identity> {
+    made(config, 1, 0, 1)
+}
+
 /// One of several lanes of a node.
 pub(super) fn lane_among(seed: u8, at: u8, lanes: usize) -> LaneNode<Identity> {
+    made(NodeConfig::default(), seed, at, lanes)
+}
+
+fn made(config: NodeConfig, seed: u8, at: u8, lanes: usize) -> LaneNode<Identity> {
     let map = PrefixMap::new(Selector::striped(STRIPED_BITS_DEFAULT).unwrap(), lanes).unwrap();
-    LaneNode::new(NodeConfig::default(), Identity::from_seed(&[seed; 32]), map, LaneIndex(at), [seed; 32], T)
+    LaneNode::new(config, Identity::from_seed(&[seed; 32]), map, LaneIndex(at), [seed; 32], T)
 }
 
 /// Somebody, in a network of its own.

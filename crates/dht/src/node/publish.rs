@@ -355,6 +355,76 @@ fn region(id: &ContentId, bits: u32) -> (ContentId, ContentId) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::Identity;
+    use crate::lookup::LookupConfig;
+    use crate::node::alive::Due;
+    use crate::node::config::NodeConfig;
+    use crate::node::lone_lane::{Sent, T, contact, lane_with};
+    use crate::record::{RecordView, immutable_record};
+    use crate::store::records::Class;
+
+    /// Something that a lane has to do in the background, the n-th of its kind, due now.
+    type Work = fn(&mut LaneNode<Identity>, u8);
+
+    fn value(n: u8) -> (ContentId, Vec<u8>) {
+        let record = immutable_record(&[n], 100).unwrap();
+        (RecordView::read(&record).unwrap().id(), record)
+    }
+
+    fn keep_alive(lane: &mut LaneNode<Identity>, n: u8) {
+        let (id, record) = value(n);
+        assert!(lane.set_alive(&id, T.mono_ms, &record));
+    }
+
+    fn give_on(lane: &mut LaneNode<Identity>, n: u8) {
+        let ((id, record), giver) = (value(n), contact(9).key);
+        let view = RecordView::read(&record).unwrap();
+        lane.records.keep(T, &id, &view, Class::Held, 100, giver, &mut lane.rng).unwrap();
+        lane.republish.push_back(Due { id, refusals: 0 });
+    }
+
+    /// Ids so far apart that each has a region of its own.
+    fn announce(lane: &mut LaneNode<Identity>, n: u8) {
+        lane.provide(T, &[ContentId::from_bytes([n * 16; 32])], &mut Sent::default());
+    }
+
+    fn spread_for_another(lane: &mut LaneNode<Identity>, n: u8) {
+        let (id, stranger) = (ContentId::from_bytes([n; 32]), Identity::from_seed(&[200; 32]));
+        let provider = contact(200);
+        let signature = sign_provider(&stranger, lane.sealer.network(), &id, &provider.addr, T.unix_secs(), 600);
+        let entry = [&id.as_bytes()[..], &signature[..]].concat();
+        lane.take_stem(0, &Announcement::over(provider, T.unix_secs(), 600, &entry)).unwrap();
+    }
+
+    #[test]
+    fn whatever_is_to_be_done_in_the_background_leaves_four_operations_for_commands() {
+        let works: [(&str, Work); 4] = [
+            ("kept alive", keep_alive),
+            ("given on", give_on),
+            ("announced", announce),
+            ("announced for another", spread_for_another),
+        ];
+        for (what, work) in works {
+            let mut lane = lane_with(NodeConfig {
+                operations_max: 10,
+                public_addr: Some(Addr::v4([10, 0, 0, 1], 1)),
+                lookup: LookupConfig { k: 1, ..LookupConfig::default() },
+                ..NodeConfig::default()
+            });
+            for contact in (100..=255).map(contact) {
+                lane.table.answered(T.mono_ms, contact.id(), contact, Some(10));
+            }
+            for n in 0..16 {
+                work(&mut lane, n);
+            }
+            let mut sent = Sent::default();
+            lane.publish_due(T, &mut sent);
+            assert_eq!(lane.counters.lookups_started, 6, "{what}");
+            let mut command = || lane.begin(T, Task::FindNode, None, [7; 32], Goal::Nodes, Privacy::None, &mut sent);
+            let answers: [_; 5] = core::array::from_fn(|_| command());
+            assert_eq!(answers, [None, None, None, None, Some(Answer::TooBusy)], "{what}");
+        }
+    }
 
     #[test]
     fn a_region_is_all_ids_of_a_prefix() {
