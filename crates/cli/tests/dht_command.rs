@@ -43,8 +43,9 @@ fn every_command_works_over_the_socket_and_as_a_client() {
     assert!(place.dht(&node, &["get-mutable", &owner, "--name", "mine"], &[]).unwrap_err().contains("deleted"));
     place.ask(&node, &["delete", &id], &[]);
     // Providers.
-    let film = "cd".repeat(32);
-    place.ask(&node, &["announce", &film], &[]);
+    let (film, song) = ("cd".repeat(32), "ce".repeat(32));
+    let announced = place.ask(&node, &["announce", &film, &song, &film], &[]);
+    assert_eq!(announced, "announcing 2 ids while the node runs", "one that is named twice is one");
     until("the provider is found", || {
         client(&["providers", &film], &[]).is_ok_and(|found| found.contains(&node.listen()))
     });

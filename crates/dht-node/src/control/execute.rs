@@ -1,5 +1,6 @@
 //! What can be asked of a node over its socket.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -134,7 +135,8 @@ pub(super) async fn answer(
         }
         "announce" | "unannounce" => {
             let ids = request["ids"].as_array().ok_or_else(|| Refused::bad("`ids` is missing"))?;
-            let ids: Vec<ContentId> = ids
+            // One that is named twice is announced once.
+            let ids: BTreeSet<ContentId> = ids
                 .iter()
                 .map(|id| id.as_str().unwrap_or_default().parse().map_err(|error| Refused::bad(format!("{error}"))))
                 .collect::<Result<_, _>>()?;
