@@ -35,11 +35,19 @@ fn stopped(tree: &Path, state: &Path) -> String {
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join(format!("f{file:04}")), "nothing to see in this line\n".repeat(600)).unwrap();
     }
-    let scan = tessera(state, &["scan", tree.to_str().unwrap(), "-j", "1", "--max-time", "1ms"]);
-    assert_eq!(scan.code, 3, "{}", scan.said);
-    let runs = tessera(state, &["runs"]);
-    assert!(runs.printed.contains("active") && runs.printed.contains(tree.to_str().unwrap()), "{}", runs.printed);
-    runs.printed.split_whitespace().next().unwrap().to_owned()
+    // On a slow machine nothing is read in a millisecond: then it is continued, for longer.
+    for milliseconds in (0..10).map(|power| 1 << power) {
+        let time = format!("{milliseconds}ms");
+        let scan = tessera(state, &["scan", tree.to_str().unwrap(), "-j", "1", "--max-time", &time]);
+        assert_eq!(scan.code, 3, "{}", scan.said);
+        let runs = tessera(state, &["runs"]);
+        assert!(runs.printed.contains("active") && runs.printed.contains(tree.to_str().unwrap()), "{}", runs.printed);
+        let run = runs.printed.split_whitespace().next().unwrap();
+        if tessera(state, &["shards", run]).printed.starts_with("[>") {
+            return run.to_owned();
+        }
+    }
+    panic!("nothing was read in a second")
 }
 
 #[test]
