@@ -72,7 +72,7 @@ pub(crate) fn run(repo: &Repo, progress: &Progress, large: bool, names: &[&str])
     let all = configs(repo)?;
     let chosen: Vec<(usize, &Config)> = all
         .iter()
-        .filter(|config| large || !config.file.starts_with(LARGE))
+        .filter(|config| large || !config.is_large())
         .filter(|config| names.is_empty() || names.iter().any(|name| config.path().contains(name)))
         .enumerate()
         .collect();
@@ -80,9 +80,9 @@ pub(crate) fn run(repo: &Repo, progress: &Progress, large: bool, names: &[&str])
     if chosen.is_empty() && !with_traces {
         return Err("no model matches: models are specs/*/MC_*.cfg, MC_large_*.cfg with --large".to_string().into());
     }
-    let states = each_of(&chosen, |(n, config)| {
+    let check = |(n, config): &(usize, &Config)| {
         let scratch = repo.scratch(&format!("tlc/{n}"))?;
-        let (length, workers) = if config.file.starts_with(LARGE) { (Length::Long, "2") } else { (Length::Short, "1") };
+        let (length, workers) = if config.is_large() { (Length::Long, "2") } else { (Length::Short, "1") };
         let ended = tlc(repo, &format!("tlc-{n}"), length, &scratch, None)?
             .args(["-deadlock", "-workers", workers, "-config"])
             .args([config.written(&scratch)?, PathBuf::from(&config.module)])
@@ -97,10 +97,15 @@ pub(crate) fn run(repo: &Repo, progress: &Progress, large: bool, names: &[&str])
             )
         })?;
         // How far TLC gets before it meets a violation depends on its threads; only whole worlds are worth a number.
-        Ok(if config.expect == Expect::Pass { found } else { 0 })
-    })?;
+        Ok::<_, Failure>(if config.expect == Expect::Pass { found } else { 0 })
+    };
+    let (large, short): (Vec<_>, Vec<_>) = chosen.iter().copied().partition(|(_, config)| config.is_large());
+    let mut states: u64 = each_of(&short, check)?.iter().sum();
+    // Each of these takes all the memory that there is.
+    for one in &large {
+        states += check(one)?;
+    }
     let (accepted, refused) = if with_traces { traces::run(repo, progress)? } else { (0, 0) };
-    let states: u64 = states.iter().sum();
     let violated = chosen.iter().filter(|(_, config)| config.expect != Expect::Pass).count();
     let said = format!(
         "{} models, {states} distinct states; {violated} of them broken on purpose and caught; \
@@ -111,6 +116,10 @@ pub(crate) fn run(repo: &Repo, progress: &Progress, large: bool, names: &[&str])
 }
 
 impl Config {
+    fn is_large(&self) -> bool {
+        self.file.starts_with(LARGE)
+    }
+
     fn parse(folder: &str, file: &str, text: &str, modules: &[&str]) -> Result<Self, String> {
         let path = format!("{folder}/{file}");
         let said = |name: &str| {

@@ -122,9 +122,9 @@ fn judge(repo: &Repo, progress: &Progress, n: usize, claim: &Claim) -> Result<()
         .doing(what)
         .folder(&scratch)
         .end(repo, progress)?;
-    let _ = fs::remove_dir_all(&scratch);
     let verdict = verdict(&ended.output);
     if verdict == Some(*is_true) {
+        let _ = fs::remove_dir_all(&scratch);
         return Ok(());
     }
     let said = match verdict {

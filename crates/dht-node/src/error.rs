@@ -110,9 +110,12 @@ pub enum NodeError {
 }
 
 impl NodeError {
-    /// The same of a record that this node keeps alive whoever took it.
-    pub(crate) fn of_kept(self, id: ContentId) -> Self {
-        if let Self::NotStored { .. } = self { Self::KeptHere { id, why: Box::new(self) } } else { self }
+    /// The same of a record that this node may keep whoever took it.
+    pub(crate) fn of_record(self, id: ContentId, is_kept: bool) -> Self {
+        match self {
+            Self::NotStored { .. } if is_kept => Self::KeptHere { id, why: Box::new(self) },
+            other => other,
+        }
     }
 
     /// Why it came to this, where something is left.
@@ -202,10 +205,12 @@ mod tests {
     fn what_is_kept_though_nobody_took_it_is_named_beside_why() {
         let id = ContentId::from_bytes([7; 32]);
         let why = NodeError::NotStored { written: Written::default(), explain: Box::default() };
-        let said = why.clone().of_kept(id).to_string();
+        let kept = why.clone().of_record(id, true);
+        let said = kept.to_string();
         assert!(said.starts_with(&why.to_string()) && said.contains(&id.to_string()), "{said}");
-        assert_eq!((why.clone().of_kept(id).cause(), why.cause()), (&why, &why));
-        assert_eq!(NodeError::NoRoom.of_kept(id), NodeError::NoRoom, "what was refused here is not kept");
+        assert_eq!((kept.cause(), why.cause()), (&why, &why));
+        assert_eq!(why.clone().of_record(id, false), why);
+        assert_eq!(NodeError::NoRoom.of_record(id, true), NodeError::NoRoom, "what was refused here is not kept");
     }
 
     #[test]

@@ -212,7 +212,7 @@ async fn write(inner: &Arc<Inner>, record: Vec<u8>, keep_alive: bool) -> Result<
     }
     if written.acknowledged == 0 && (written.holders > 0 || inner.client) {
         let why = NodeError::NotStored { written, explain: Box::new(explain) };
-        return Err(if keep_alive && !inner.client { why.of_kept(id) } else { why });
+        return Err(why.of_record(id, keep_alive && !inner.client));
     }
     let (replicas, holders) = (written.acknowledged, written.holders);
     Ok(Mutable { key, value: view.value.to_vec(), sequence, replicas, holders, explain })

@@ -126,7 +126,7 @@ pub(crate) async fn put(inner: &Arc<Inner>, value: &[u8], put: &Put) -> Result<S
         let record = immutable_record(value, ttl_secs).map_err(NodeError::TooLong)?;
         let id = ContentId::of_immutable(value);
         let stored = put_records(inner, id, &[record], put).await;
-        return stored.map_err(|why| if put.keep_alive && !inner.client { why.of_kept(id) } else { why });
+        return stored.map_err(|why| why.of_record(id, put.keep_alive && !inner.client));
     }
     let Chunked { root: id, records } = cut(value, ttl_secs).map_err(NodeError::TooLong)?;
     if !put.keep_alive {

@@ -80,6 +80,22 @@ fn a_value_that_was_forgotten_while_its_lane_was_down_stays_forgotten() {
 }
 
 #[test]
+fn a_version_that_nobody_took_is_named_and_given_to_a_lane_that_died() {
+    let node = builder().lanes(1).test_hooks(true).start().unwrap();
+    let full = builder().lanes(1).configure(|config| config.records.bytes_max = 0);
+    let _full = full.bootstrap([node.address()]).start().unwrap();
+    until("they know each other", || node.status().wait().unwrap().contacts() == 1);
+    let refused = node.put_mutable(b"one".to_vec(), PutMutable::named("motd")).wait().unwrap_err();
+    let NodeError::KeptHere { id, why } = &refused else { panic!("{refused:?}") };
+    assert!(matches!(**why, NodeError::NotStored { .. }) && refused.to_string().contains(&id.to_string()), "{refused}");
+    let before = held(&node);
+    assert!(before[2] > 0, "{before:?}");
+    assert!(node.inject_panic(0));
+    until("it was given again", || node.take_events().iter().any(|event| event.what.contains("given again")));
+    assert_eq!(held(&node)[2], before[2]);
+}
+
+#[test]
 fn lanes_that_come_and_go_by_order_are_watched_like_the_others() {
     let node = builder().lanes(1).test_hooks(true).start().unwrap();
     let films: Vec<ContentId> = (0..20_u8).map(|n| ContentId::of_immutable(&[n])).collect();
