@@ -49,6 +49,36 @@ pub(crate) enum Aim {
     Ours(f64),
     /// Ours is at most this many times what is named.
     Times(f64, &'static str),
+    /// Ours is at most `most` on a machine where what is named takes `there`, and in proportion elsewhere.
+    Scaled { most: f64, by: &'static str, there: f64 },
+}
+
+/// What is aimed at on this machine, as it came out.
+struct Verdict {
+    /// The number that was set, and its unit.
+    set: f64,
+    unit: &'static str,
+    /// The same on this machine, and what ours is.
+    here: f64,
+    is: f64,
+}
+
+impl Verdict {
+    fn met(&self) -> bool {
+        self.is <= self.here
+    }
+}
+
+impl Question {
+    /// What came of the aim if ours took `ours`, and others what `cost_of` says.
+    fn verdict(&self, ours: f64, cost_of: impl Fn(&str) -> f64) -> Verdict {
+        let unit = if matches!(self.aim, Aim::Times(..)) { "times" } else { self.unit };
+        match self.aim {
+            Aim::Ours(set) => Verdict { set, unit, here: set, is: ours },
+            Aim::Times(set, whom) => Verdict { set, unit, here: set, is: ours / cost_of(whom) },
+            Aim::Scaled { most, by, there } => Verdict { set: most, unit, here: most * cost_of(by) / there, is: ours },
+        }
+    }
 }
 
 /// One question's rounds, by who answered; ours is called `ours`.
@@ -64,10 +94,8 @@ impl Rounds {
     pub(crate) fn print(&self, question: &Question, json: bool) {
         let Question { name, unit, aim } = question;
         let Some(ours) = self.0.get("ours").map(|rounds| Side::of(rounds)) else { return };
-        let aimed = match aim {
-            Aim::Ours(most) => (*most, ours.cpu),
-            Aim::Times(most, whom) => (*most, self.0.get(*whom).map_or(f64::NAN, |base| ours.cpu / Side::of(base).cpu)),
-        };
+        let verdict =
+            question.verdict(ours.cpu, |whom| self.0.get(whom).map_or(f64::NAN, |rounds| Side::of(rounds).cpu));
         if !json {
             println!("{name}, {unit}: median of {} rounds (spread), wall time", ours.rounds);
             println!("  {:<10} {:>9.1} (±{:.1})  {:>10.1}", "ours", ours.cpu, ours.spread, ours.wall);
@@ -87,16 +115,23 @@ impl Rounds {
                 println!("  {who:<10} {cpu:>9.1} (±{spread:.1})  {wall:>10.1}   ours is {ratio:.3} of it");
             }
         }
-        let (most, is) = aimed;
-        let (what, met) = (if matches!(aim, Aim::Ours(_)) { *unit } else { "times" }, is <= most);
+        let Verdict { set, unit: aim_unit, here, is } = verdict;
         if json {
             println!(
-                "{{\"figure\":\"dht-node/{name}\",\"ours\":{:.3},\"unit\":\"{unit}\",\"aim\":{most},\
-                 \"aim_unit\":\"{what}\",\"is\":{is:.3},\"met\":{met}}}",
-                ours.cpu
+                "{{\"figure\":\"dht-node/{name}\",\"ours\":{:.3},\"unit\":\"{unit}\",\"aim\":{set},\
+                 \"aim_here\":{here:.3},\"aim_unit\":\"{aim_unit}\",\"is\":{is:.3},\"met\":{},\"met_as_set\":{}}}",
+                ours.cpu,
+                verdict.met(),
+                is <= set,
             );
+            return;
+        }
+        let met = |met: bool| if met { "met" } else { "NOT MET" };
+        print!("  aim: at most {set} {aim_unit}; it is {is:.2}: {}", met(is <= set));
+        if let Aim::Scaled { by, there, .. } = aim {
+            println!("\n       set where *{by}* took {there:.0}, which makes {here:.0} here: {}\n", met(verdict.met()));
         } else {
-            println!("  aim: at most {most} {what}; it is {is:.2}: {}\n", if met { "met" } else { "NOT MET" });
+            println!("\n");
         }
     }
 }

@@ -12,6 +12,7 @@
 //! own, and so is each network; rounds alternate between them, and the median round is printed.
 
 mod bare;
+mod datagrams;
 mod figures;
 mod flood;
 #[cfg(feature = "libp2p")]
@@ -44,7 +45,8 @@ const ROUNDS: usize = 5;
 /// it takes about eight times forty until they no longer fall.
 const ROUNDS_TO_WARM_UP: usize = 4;
 
-/// What the datagrams of a put and of a get cost alone, and what they cost sealed and on lanes.
+/// What the datagrams of a put and of a get cost at least, what they cost between threads that sleep, and what they cost sealed and on lanes.
+const DATAGRAMS: &str = "datagrams";
 const BARE: &str = "bare";
 const SEALED: &str = "sealed";
 
@@ -72,6 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     match words[..] {
         ["serve-flood", who] => return flood::serve(who),
         ["send-flood", who, target] => return flood::send(who, target),
+        ["serve", DATAGRAMS, count] => return network::serve::<datagrams::Datagrams>(count.parse()?),
         ["serve", BARE, count] => return network::serve::<bare::Bare>(count.parse()?),
         ["serve", SEALED, count] => return network::serve::<sealed::Sealed>(count.parse()?),
         ["serve", "ours", count] => return network::serve::<ours::Ours>(count.parse()?),
@@ -100,7 +103,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     if wanted("get") || wanted("put") {
         let Lookups { get, put, busy_get, busy_put } = Lookups::compare(before)?;
-        let (of_get, of_put) = (Aim::Ours(150.0), Aim::Ours(400.0));
+        let scaled = |most, there| Aim::Scaled { most, by: DATAGRAMS, there };
+        let of_get = scaled(150.0, datagrams::US_A_GET_WHERE_AIMS_WERE_SET);
+        let of_put = scaled(400.0, datagrams::US_A_PUT_WHERE_AIMS_WERE_SET);
         for (name, rounds, unit, aim) in [
             ("get", get, "us CPU/get", of_get),
             ("get, sixteen under way", busy_get, "us CPU/get", of_get),
@@ -130,7 +135,7 @@ struct Lookups {
 impl Lookups {
     fn compare(before: Option<&Path>) -> Result<Self, Box<dyn Error>> {
         let mut lookups = Self::default();
-        let here = EVERYBODY.iter().chain(&[BARE, SEALED]).map(|who| (*who, Driven::start(who, NODES)));
+        let here = EVERYBODY.iter().chain(&[DATAGRAMS, BARE, SEALED]).map(|who| (*who, Driven::start(who, NODES)));
         let mut networks = here
             .chain(before.map(|program| (BEFORE, Driven::start_build(program, NODES))))
             .map(|(who, network)| {
