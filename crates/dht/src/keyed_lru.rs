@@ -4,9 +4,12 @@
 //! Memory is taken as entries come, in doublings up to the bound, and is kept: a node that meets a hundred peers pays for
 //! a hundred, whatever its bounds are, and one that has met as many as it may allocates nothing any more. What every
 //! datagram touches reserves its first few hundred entries. The index is a linear hash for the same reason: with each
-//! entry it grows by a bucket, and only one chain is sorted again. A bucket knows the hash of the first of its chain and whether
-//! that is the only one: mostly, what is not there is not looked for among the entries, and a bucket is split without them.
-//! They are large, many and out of the cache, and the index is not.
+//! entry it grows by a bucket, and only one chain is sorted again.
+//!
+//! Entries are large, many and out of the cache, so nothing but what somebody asks for is looked at among them. A bucket knows the
+//! hash of the first of its chain and whether that is the only one; the hash of every entry, its chain and its place in the order
+//! of use stand in sixteen bytes apart. To find what is there touches its bucket and itself, mostly; to move it to the front, to
+//! split a bucket or to pass by others of its chain touches a few such sixteen bytes, and no other entry.
 //!
 //! Keys come from strangers too, so the hash is seeded: who does not know the seed cannot aim many keys at one chain.
 
@@ -78,10 +81,6 @@ const MORE: u32 = !TAG;
 impl Bucket {
     const EMPTY: Self = Self { first: NONE, tag: 0 };
 
-    fn may_hold(self, hash: u32) -> bool {
-        self.first != NONE && (self.tag == hash || self.tag & MORE != 0)
-    }
-
     /// The bucket with one more in front; and what is behind that.
     fn with_first(self, first: u32, hash: u32) -> (Self, u32) {
         (Self { first, tag: if self.first == NONE { hash } else { hash | MORE } }, self.first)
@@ -92,6 +91,12 @@ impl Bucket {
 struct Entry<K, V> {
     key: K,
     value: V,
+}
+
+/// Where an entry stands among the others.
+#[derive(Debug, Clone, Copy)]
+struct Node {
+    hash: u32,
     /// Next entry with the same hash bucket.
     chain: u32,
     newer: u32,
@@ -103,6 +108,8 @@ struct Entry<K, V> {
 pub struct KeyedLru<K, V> {
     /// Without holes: the last one moves to where one is taken out.
     entries: Vec<Entry<K, V>>,
+    /// One for each of them, at the same index.
+    nodes: Vec<Node>,
     /// Buckets from `half` on took over part of the chain of the bucket `half` before them.
     buckets: Vec<Bucket>,
     /// The largest power of two that is at most the number of buckets.
@@ -132,7 +139,8 @@ impl<K: LruKey, V> KeyedLru<K, V> {
         let first = first.min(capacity);
         let mut buckets = Vec::with_capacity(first * BUCKETS_PER_ENTRY);
         buckets.push(Bucket::EMPTY);
-        Self { entries: Vec::with_capacity(first), buckets, half: 1, capacity, seed, newest: NONE, oldest: NONE }
+        let (entries, nodes) = (Vec::with_capacity(first), Vec::with_capacity(first));
+        Self { entries, nodes, buckets, half: 1, capacity, seed, newest: NONE, oldest: NONE }
     }
 
     /// How many entries are held.
@@ -156,7 +164,7 @@ impl<K: LruKey, V> KeyedLru<K, V> {
     /// Bytes in use, and the most that ever will be, the index included.
     #[must_use]
     pub fn bytes(&self) -> (usize, usize) {
-        let (bucket, entry) = (size_of::<Bucket>(), size_of::<Entry<K, V>>());
+        let (bucket, entry) = (size_of::<Bucket>(), size_of::<Entry<K, V>>() + size_of::<Node>());
         let used = self.buckets.len() * bucket + self.entries.len() * entry;
         (used, self.capacity * (BUCKETS_PER_ENTRY * bucket + entry))
     }
@@ -203,12 +211,14 @@ impl<K: LruKey, V> KeyedLru<K, V> {
     fn insert_new(&mut self, key: K, hash: u32, value: V) -> Option<(K, V)> {
         let evicted = if self.len() == self.capacity { self.pop_oldest() } else { None };
         reserve_within(&mut self.entries, self.capacity);
+        reserve_within(&mut self.nodes, self.capacity);
         while self.buckets.len() < (self.len() + 1) * BUCKETS_PER_ENTRY {
             self.add_bucket();
         }
         let at = self.entries.len() as u32;
         let chain = self.put_first(at, hash);
-        self.entries.push(Entry { key, value, chain, newer: NONE, older: NONE });
+        self.entries.push(Entry { key, value });
+        self.nodes.push(Node { hash, chain, newer: NONE, older: NONE });
         self.link_newest(at);
         evicted
     }
@@ -247,7 +257,7 @@ impl<K: LruKey, V> KeyedLru<K, V> {
         let mut at = self.newest;
         core::iter::from_fn(move || {
             let entry = self.entries.get(at as usize)?;
-            at = entry.older;
+            at = self.nodes[at as usize].older;
             Some((&entry.key, &entry.value))
         })
     }
@@ -257,7 +267,7 @@ impl<K: LruKey, V> KeyedLru<K, V> {
         let mut at = self.oldest;
         core::iter::from_fn(move || {
             let entry = self.entries.get(at as usize)?;
-            at = entry.newer;
+            at = self.nodes[at as usize].newer;
             Some((&entry.key, &entry.value))
         })
     }
@@ -297,10 +307,9 @@ impl<K: LruKey, V> KeyedLru<K, V> {
             self.put_first(first, tag);
             at = NONE;
         }
-        while let Some(entry) = self.entries.get(at as usize) {
-            let (next, hash) = (entry.chain, self.hash_of(&entry.key));
-            self.entries[at as usize].chain = self.put_first(at, hash);
-            at = next;
+        while let Some(Node { hash, chain, .. }) = self.nodes.get(at as usize).copied() {
+            self.nodes[at as usize].chain = self.put_first(at, hash);
+            at = chain;
         }
         if self.buckets.len() == self.half * 2 {
             self.half *= 2;
@@ -315,48 +324,53 @@ impl<K: LruKey, V> KeyedLru<K, V> {
     }
 
     fn find_hashed(&self, key: &K, hash: u32) -> Option<u32> {
-        let bucket = self.buckets[self.bucket_of(hash)];
-        let mut at = if bucket.may_hold(hash) { bucket.first } else { NONE };
-        while let Some(entry) = self.entries.get(at as usize) {
-            if entry.key == *key {
+        let Bucket { first, tag } = self.buckets[self.bucket_of(hash)];
+        let is_it = |at: u32| self.entries.get(at as usize).is_some_and(|entry| entry.key == *key);
+        if tag & TAG == hash && is_it(first) {
+            return Some(first);
+        }
+        let mut at = if tag & MORE != 0 { self.nodes[first as usize].chain } else { NONE };
+        while let Some(node) = self.nodes.get(at as usize) {
+            if node.hash == hash && is_it(at) {
                 return Some(at);
             }
-            at = entry.chain;
+            at = node.chain;
         }
         None
     }
 
     fn take(&mut self, at: u32) -> (K, V) {
-        let next = self.entries[at as usize].chain;
-        let second = self.entries.get(next as usize).map_or(Bucket::EMPTY, |entry| {
-            let alone = if entry.chain == NONE { 0 } else { MORE };
-            Bucket { first: next, tag: self.hash_of(&entry.key) | alone }
+        let next = self.nodes[at as usize].chain;
+        let second = self.nodes.get(next as usize).map_or(Bucket::EMPTY, |node| {
+            let alone = if node.chain == NONE { 0 } else { MORE };
+            Bucket { first: next, tag: node.hash | alone }
         });
         self.lead(at, next, |_| second);
         self.unlink(at);
         let last = (self.entries.len() - 1) as u32;
         if at != last {
             self.lead(last, at, |bucket| Bucket { first: at, ..bucket });
-            let (newer, older) = (self.entries[last as usize].newer, self.entries[last as usize].older);
+            let Node { newer, older, .. } = self.nodes[last as usize];
             *self.older_of(newer) = at;
             *self.newer_of(older) = at;
         }
-        let Entry { key, value, .. } = self.entries.swap_remove(at as usize);
+        self.nodes.swap_remove(at as usize);
+        let Entry { key, value } = self.entries.swap_remove(at as usize);
         (key, value)
     }
 
     /// What led to the entry at `from` in the chain of its bucket leads to `to`; the bucket itself becomes what `first` says.
     fn lead(&mut self, from: u32, to: u32, first: impl FnOnce(Bucket) -> Bucket) {
-        let bucket = self.bucket_of(self.hash_of(&self.entries[from as usize].key));
+        let bucket = self.bucket_of(self.nodes[from as usize].hash);
         let mut before = self.buckets[bucket].first;
         if before == from {
             self.buckets[bucket] = first(self.buckets[bucket]);
             return;
         }
-        while self.entries[before as usize].chain != from {
-            before = self.entries[before as usize].chain;
+        while self.nodes[before as usize].chain != from {
+            before = self.nodes[before as usize].chain;
         }
-        self.entries[before as usize].chain = to;
+        self.nodes[before as usize].chain = to;
     }
 
     fn make_newest(&mut self, at: u32) {
@@ -367,27 +381,26 @@ impl<K: LruKey, V> KeyedLru<K, V> {
     }
 
     fn unlink(&mut self, at: u32) {
-        let (newer, older) = (self.entries[at as usize].newer, self.entries[at as usize].older);
+        let Node { newer, older, .. } = self.nodes[at as usize];
         *self.older_of(newer) = older;
         *self.newer_of(older) = newer;
     }
 
     fn link_newest(&mut self, at: u32) {
         let older = self.newest;
-        let entry = &mut self.entries[at as usize];
-        entry.newer = NONE;
-        entry.older = older;
+        let node = &mut self.nodes[at as usize];
+        (node.newer, node.older) = (NONE, older);
         *self.newer_of(older) = at;
         self.newest = at;
     }
 
     /// Where it says which entry is the next older one: older than that at `at`, or than nobody, which is the newest.
     fn older_of(&mut self, at: u32) -> &mut u32 {
-        self.entries.get_mut(at as usize).map_or(&mut self.newest, |entry| &mut entry.older)
+        self.nodes.get_mut(at as usize).map_or(&mut self.newest, |node| &mut node.older)
     }
 
     fn newer_of(&mut self, at: u32) -> &mut u32 {
-        self.entries.get_mut(at as usize).map_or(&mut self.oldest, |entry| &mut entry.newer)
+        self.nodes.get_mut(at as usize).map_or(&mut self.oldest, |node| &mut node.newer)
     }
 }
 
@@ -550,18 +563,38 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_is_not_there_is_mostly_not_looked_for_among_the_entries() {
-        let mut map = KeyedLru::<u64, ()>::new(5000, 3);
-        for n in 0..5000 {
-            map.insert(n, ());
+    /// A key that counts how often it is compared with another.
+    #[derive(Clone, Copy)]
+    struct Compared<'a>(u64, &'a core::cell::Cell<usize>);
+
+    impl PartialEq for Compared<'_> {
+        fn eq(&self, other: &Self) -> bool {
+            self.1.set(self.1.get() + 1);
+            self.0 == other.0
         }
-        let looked_for = (5000..15_000_u64).filter(|absent| {
-            let hash = map.hash_of(absent);
-            map.buckets[map.bucket_of(hash)].may_hold(hash)
-        });
-        let looked_for = looked_for.count();
-        assert!((1..4000).contains(&looked_for), "{looked_for} of 10,000; two thirds of the buckets hold something");
+    }
+
+    impl Eq for Compared<'_> {}
+
+    impl LruKey for Compared<'_> {
+        fn mix(&self, seed: u64) -> u64 {
+            self.0.mix(seed)
+        }
+    }
+
+    #[test]
+    fn among_the_entries_only_what_is_asked_for_is_looked_at() {
+        let compared = core::cell::Cell::new(0);
+        let key = |n| Compared(n, &compared);
+        let mut map = KeyedLru::new(5000, 3);
+        for n in 0..10_000 {
+            map.insert(key(n), ());
+        }
+        assert!(compared.take() < 10, "what is not there is told by its hash, and so is what makes room");
+        assert!((5000..10_000).all(|n| map.get(&key(n)).is_some()));
+        assert!((5000..5010).contains(&compared.take()), "and what is there, from the others of its chain");
+        assert!((0..5000).all(|n| map.peek(&key(n)).is_none()));
+        assert!(compared.take() < 10);
     }
 
     #[test]
@@ -574,8 +607,8 @@ mod tests {
             if n % 501 == 500 {
                 assert!(map.entries.capacity() <= 2 * (n as usize + 1) && map.entries.capacity() <= 5000, "{n}");
                 let steps = |bucket: &Bucket| {
-                    let first = map.entries.get(bucket.first as usize);
-                    core::iter::successors(first, |entry| map.entries.get(entry.chain as usize)).count()
+                    let first = map.nodes.get(bucket.first as usize);
+                    core::iter::successors(first, |node| map.nodes.get(node.chain as usize)).count()
                 };
                 let lengths = map.buckets.iter().map(steps);
                 assert!(lengths.max() < Some(10), "{n}");
@@ -587,7 +620,7 @@ mod tests {
     #[test]
     fn bytes_grow_to_their_bound_and_no_further() {
         let mut map = KeyedLru::<u64, [u8; 100]>::new(50, 1);
-        let most = 50 * (size_of::<Entry<u64, [u8; 100]>>() + size_of::<Bucket>());
+        let most = 50 * (size_of::<Entry<u64, [u8; 100]>>() + size_of::<Node>() + size_of::<Bucket>());
         assert_eq!(map.bytes().1, most);
         for n in 0..200 {
             map.insert(n, [0; 100]);

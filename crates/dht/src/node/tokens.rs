@@ -45,7 +45,7 @@ impl HeldTokens {
     /// A token with which `id` may be written at `peer`.
     pub(super) fn of(&mut self, now_ms: u64, peer: &NodeId, id: &ContentId) -> Option<Token> {
         let peer = peer.prefix_u64();
-        let held = self.0.get(&peer)?;
+        let held = self.0.get_lazily(&peer)?;
         (covers(&held.token, peer, id.prefix_u64()) && now_ms / 1000 < u64::from(held.until_secs)).then_some(held.token)
     }
 

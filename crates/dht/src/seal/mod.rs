@@ -361,7 +361,7 @@ impl<C: Crypto> Sealer<C> {
     /// Says whether another one should have been good still: then the peer sees us at another address than before, and nothing is
     /// proven that we have shown it.
     pub fn keep_cookie(&mut self, now: Now, peer: &PublicKey, cookie: Cookie) -> bool {
-        let Some(agreement) = self.agreements.get(peer) else { return false };
+        let Some(agreement) = self.agreements.get_lazily(peer) else { return false };
         let period = period_at(now.unix_secs());
         let before = core::mem::replace(&mut agreement.cookie, cookie);
         let was_good = core::mem::replace(&mut agreement.cookie_period, period) == period && before != NO_COOKIE;
