@@ -5,7 +5,7 @@ use tessera_stdx::TimerHandle;
 
 use super::command::{Answer, CommandId, Outcome};
 use super::outbox::{Outbox, message_kind};
-use super::stem::Handed;
+use super::stem::{Handed, Refusers};
 use super::{LaneNode, steering_slot};
 use crate::addr::Addr;
 use crate::contact::Contact;
@@ -42,8 +42,8 @@ pub(super) enum Purpose {
     Ping(CommandId),
     /// On behalf of somebody else's request.
     Relay(ReplyTo),
-    /// An announcement of ours was handed to a stem; `again` if to the same node as before, with the cookie it wanted.
-    Stem { id: ContentId, again: bool },
+    /// An announcement of ours was handed to a stem; `again` if to the same node as before, with the cookie it wanted. Others refused it.
+    Stem { id: ContentId, again: bool, refusers: Refusers },
     /// Somebody else's announcement was handed on, under this number; `again` likewise.
     StemOn { number: u32, again: bool },
 }
@@ -108,7 +108,7 @@ impl Parts {
 
 /// Bounds on how long a reply is waited for.
 const TIMEOUT_MS_MIN: u64 = 50;
-const TIMEOUT_MS_MAX: u64 = 600;
+pub(super) const TIMEOUT_MS_MAX: u64 = 600;
 
 /// The shortest body of a request: that of a NEGOTIATED. Whoever has moved takes its cookie for good and it is not; an answer that fits tells
 /// it so, and silence would be taken for absence.
@@ -314,8 +314,8 @@ impl<C: Crypto> LaneNode<C> {
                 out.complete(command, Outcome::local(Answer::Pong { rtt_ms, observed }));
             }
             Purpose::Relay(asker) => self.on_relayed_reply(now, asker, &envelope.message, out),
-            Purpose::Stem { id, again } => {
-                self.on_stem_answer(now, &id, request.to, Handed::of(&envelope.message, again), out);
+            Purpose::Stem { id, again, refusers } => {
+                self.on_stem_answer(now, &id, request.to, Handed::of(&envelope.message, again), refusers, out);
             }
             Purpose::StemOn { number, again } => {
                 self.on_stem_handed_on(now, number, request.to, Handed::of(&envelope.message, again), out);
@@ -372,7 +372,9 @@ impl<C: Crypto> LaneNode<C> {
                 let refusal = Message::Error { code: ErrorCode::RelayFailed, retry_after_ms: 0 };
                 self.reply_to(now, &asker, &refusal, out);
             }
-            Purpose::Stem { id, .. } => self.on_stem_answer(now, &id, request.to, Handed::Refused, out),
+            Purpose::Stem { id, refusers, .. } => {
+                self.on_stem_answer(now, &id, request.to, Handed::Refused, refusers, out);
+            }
             Purpose::StemOn { number, .. } => {
                 self.on_stem_handed_on(now, number, request.to, Handed::Refused, out);
             }

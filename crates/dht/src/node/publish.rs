@@ -15,6 +15,7 @@ use super::command::{Answer, Privacy};
 use super::log::log_kind;
 use super::operation::Task;
 use super::outbox::Outbox;
+use super::stem::{Offered, Refusers};
 use crate::addr::Addr;
 use crate::contact::Contact;
 use crate::identity::{Crypto, Signature};
@@ -139,8 +140,12 @@ impl<C: Crypto> LaneNode<C> {
             && self.spare_operations() > SPARED_OPERATIONS
             && self.public_addr().is_some()
         {
-            if self.published.get(&id).is_some_and(|published| published.stem) && self.send_stem(now, &id, out) {
-                continue;
+            if self.published.get(&id).is_some_and(|published| published.stem) {
+                match self.offer_stem(now, &id, Refusers::default(), out) {
+                    Offered::Sent => continue,
+                    Offered::NotNow => break,
+                    Offered::ToNobody => {}
+                }
             }
             self.begin_sweep(now, &id, out);
         }

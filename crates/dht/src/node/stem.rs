@@ -1,12 +1,13 @@
 //! Announcing through a stem: an id is first handed along a few nodes, one id at a time, and the last one spreads it.
 //!
 //! Those who hold the announcement do not see where it came from. A stem that is not taken is spread by whoever has it; one
-//! that comes around to its provider is handed on again.
+//! that comes around to its provider is handed on again. Its provider offers it to one node after the other, eight at most, before
+//! it spreads it itself: a refusal of one would else be enough to have it show whose the announcement is.
 
-use tessera_contracts::point::{ContentId, Point as _};
+use tessera_contracts::point::{ContentId, NodeId, Point as _};
 
 use super::LaneNode;
-use super::ask::Purpose;
+use super::ask::{Purpose, TIMEOUT_MS_MAX};
 use super::command::Privacy;
 use super::operation::Task;
 use super::outbox::Outbox;
@@ -15,6 +16,7 @@ use crate::contact::Contact;
 use crate::identity::Crypto;
 use crate::lookup::Goal;
 use crate::record::{check_provider, sign_provider};
+use crate::routing::Peer;
 use crate::seal::cookie::NO_COOKIE;
 use crate::time::Now;
 use crate::wire::message::{ANNOUNCED_BYTES, Announcement, ErrorCode, Message, SignedProvider, capability};
@@ -22,8 +24,44 @@ use crate::wire::message::{ANNOUNCED_BYTES, Announcement, ErrorCode, Message, Si
 /// Announcements of strangers waiting to be handed on or spread.
 pub(super) const STEMS_MAX: usize = 256;
 
-/// Nodes to which an announcement of our own that came around is offered before it is left until it is due again.
+/// Nodes to which an announcement of our own is offered, one after the other. If none of them takes it, a new one is spread from here, and
+/// one that came around is left until it is due again. They are drawn from all who take stems: whoever wants to see it spread from here
+/// has to be every one of them, which half of all are once in 256 times.
 const OWN_OFFERS_MAX: u8 = 8;
+
+/// Who did not take an announcement of ours, by the first bytes of their ids, which tell so few apart.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Refusers {
+    ids: [u32; OWN_OFFERS_MAX as usize],
+    len: u8,
+}
+
+impl Refusers {
+    fn has(&self, id: &NodeId) -> bool {
+        self.ids[..usize::from(self.len)].contains(&brief(id))
+    }
+
+    /// With one more. None if nobody else is asked after that one.
+    fn with(mut self, id: &NodeId) -> Option<Self> {
+        *self.ids.get_mut(usize::from(self.len))? = brief(id);
+        self.len += 1;
+        (self.len < OWN_OFFERS_MAX).then_some(self)
+    }
+}
+
+fn brief(id: &NodeId) -> u32 {
+    (id.prefix_u64() >> 32) as u32
+}
+
+/// Whether an announcement of ours was offered to anybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Offered {
+    Sent,
+    /// There is somebody, but nothing can be sent now. That is no reason to spread it from here.
+    NotNow,
+    /// Nobody takes stems who has not refused it.
+    ToNobody,
+}
 
 /// A stranger's announcement of one id.
 #[derive(Debug, Clone, Copy)]
@@ -65,24 +103,41 @@ impl Handed {
 }
 
 impl<C: Crypto> LaneNode<C> {
-    /// Hands one of our ids to a stem. False if nobody takes stems.
-    pub(super) fn send_stem(&mut self, now: Now, id: &ContentId, out: &mut impl Outbox) -> bool {
-        self.pick_stem(now).is_some_and(|to| self.send_stem_to(now, id, to, false, out))
+    /// Offers one of our ids to somebody who takes stems and has not refused it.
+    pub(super) fn offer_stem(
+        &mut self,
+        now: Now,
+        id: &ContentId,
+        refusers: Refusers,
+        out: &mut impl Outbox,
+    ) -> Offered {
+        match self.pick_stem(now, &refusers) {
+            Some(to) => self.offer_stem_to(now, id, to, false, refusers, out),
+            None => Offered::ToNobody,
+        }
     }
 
-    fn send_stem_to(&mut self, now: Now, id: &ContentId, to: Contact, again: bool, out: &mut impl Outbox) -> bool {
-        let Some(addr) = self.public_addr() else { return false };
+    fn offer_stem_to(
+        &mut self,
+        now: Now,
+        id: &ContentId,
+        to: Contact,
+        again: bool,
+        refusers: Refusers,
+        out: &mut impl Outbox,
+    ) -> Offered {
+        let Some(addr) = self.public_addr() else { return Offered::NotNow };
         let (issued_secs, ttl_secs) = (now.unix_secs(), self.config.provide_ttl_secs);
         let signature = sign_provider(self.sealer.crypto(), self.sealer.network(), id, &addr, issued_secs, ttl_secs);
         let provider = Contact { key: self.own_key, addr };
         let provider = SignedProvider { provider, issued_secs, ttl_secs, signature };
         let stemmed = Stemmed { id: *id, provider, hops_left: self.config.stem_hops, handed_on: None, refusals: 0 };
-        let sent = self.hand_on(now, to, &stemmed, Purpose::Stem { id: *id, again }, out);
-        if sent {
-            // If that fails it comes back for a direct announcement.
-            self.schedule(id, now.mono_ms + self.config.tick_ms * 4, false);
+        if !self.hand_on(now, to, &stemmed, Purpose::Stem { id: *id, again, refusers }, out) {
+            return Offered::NotNow;
         }
-        sent
+        // An answer, or the silence, says before that when it is due.
+        self.schedule(id, now.mono_ms + 2 * TIMEOUT_MS_MAX, true);
+        Offered::Sent
     }
 
     fn hand_on(&mut self, now: Now, to: Contact, stemmed: &Stemmed, purpose: Purpose, out: &mut impl Outbox) -> bool {
@@ -103,15 +158,28 @@ impl<C: Crypto> LaneNode<C> {
         id: &ContentId,
         of: Contact,
         handed: Handed,
+        refusers: Refusers,
         out: &mut impl Outbox,
     ) {
-        if !self.published.contains_key(id) || handed == Handed::NotYet && self.send_stem_to(now, id, of, true, out) {
+        if !self.published.contains_key(id) {
             return;
         }
-        let is_taken = handed == Handed::Taken;
-        let half_life_ms = u64::from(self.config.provide_ttl_secs) * 500;
-        let wait_ms = if is_taken { self.rng.jittered_ms(half_life_ms.max(1000)) } else { 0 };
-        self.schedule(id, now.mono_ms + wait_ms, is_taken);
+        let offered = match handed {
+            Handed::Taken => {
+                let half_life_ms = u64::from(self.config.provide_ttl_secs) * 500;
+                let wait_ms = self.rng.jittered_ms(half_life_ms.max(1000));
+                self.schedule(id, now.mono_ms + wait_ms, true);
+                return;
+            }
+            Handed::NotYet => self.offer_stem_to(now, id, of, true, refusers, out),
+            Handed::Refused => match refusers.with(&self.sealer.node_id(&of.key)) {
+                Some(refusers) => self.offer_stem(now, id, refusers, out),
+                None => Offered::ToNobody,
+            },
+        };
+        if offered != Offered::Sent {
+            self.schedule(id, now.mono_ms, offered == Offered::NotNow);
+        }
     }
 
     /// The answer, or the silence, of the next node of a stranger's stem.
@@ -137,11 +205,11 @@ impl<C: Crypto> LaneNode<C> {
         self.stems[at] = Stemmed { handed_on: None, hops_left: 0, refusals: stemmed.refusals + 1, ..stemmed };
     }
 
-    /// Somebody who takes stems; better somebody who knows where we are.
-    fn pick_stem(&mut self, now: Now) -> Option<Contact> {
+    /// Somebody who takes stems and has not refused this one; better somebody who knows where we are.
+    fn pick_stem(&mut self, now: Now, refusers: &Refusers) -> Option<Contact> {
         let Self { table, sealer, rng, .. } = self;
-        let takes = |peer: &&crate::routing::Peer| peer.capabilities & capability::STEMS != 0;
-        let knows_us = |peer: &&crate::routing::Peer| sealer.cookie_of(now, &peer.contact.key) != NO_COOKIE;
+        let takes = |peer: &&Peer| peer.capabilities & capability::STEMS != 0 && !refusers.has(&peer.id);
+        let knows_us = |peer: &&Peer| sealer.cookie_of(now, &peer.contact.key) != NO_COOKIE;
         let knowing = table.iter_live().filter(takes).filter(knows_us).count() as u64;
         if knowing > 0 {
             let pick = rng.below(knowing) as usize;
@@ -187,7 +255,7 @@ impl<C: Crypto> LaneNode<C> {
                 continue;
             }
             if (is_own || stemmed.hops_left > 0 && self.rng.below(4) > 0)
-                && let Some(to) = self.pick_stem(now)
+                && let Some(to) = self.pick_stem(now, &Refusers::default())
             {
                 self.stems_handed_on = self.stems_handed_on.wrapping_add(1);
                 let number = self.stems_handed_on;
@@ -262,8 +330,9 @@ mod tests {
         for peer in takers {
             lane.table.get_mut(&peer.id()).unwrap().capabilities = capability::STEMS;
         }
-        let picked =
-            |lane: &mut LaneNode<_>| (0..200).map(|_| lane.pick_stem(T).unwrap().addr).collect::<BTreeSet<_>>();
+        let picked = |lane: &mut LaneNode<_>| {
+            (0..200).map(|_| lane.pick_stem(T, &Refusers::default()).unwrap().addr).collect::<BTreeSet<_>>()
+        };
         assert_eq!(picked(&mut lane), takers.iter().map(|peer| peer.addr).collect());
         let knowing = &takers[5..8];
         for peer in knowing.iter().chain(others) {

@@ -288,8 +288,51 @@ fn a_stem_is_not_handed_without_end_to_who_always_wants_a_cookie() {
     nobody_is_content_with_a_cookie(&mut net);
     net.ask(3, Command::Provide { ids: vec![ContentId::from_bytes(ID)] });
     net.run(30_000);
-    assert_eq!(sent_by_member_3(&net, kind::STEM), 2, "once with the cookie it was given");
+    assert_eq!(sent_by_member_3(&net, kind::STEM), 2 * 7, "to each once more with the cookie it was given");
     assert!(sent_by_member_3(&net, kind::ANNOUNCE) > 0, "and then it is spread from here");
+}
+
+/// Of a network of so many members, nobody but those that are `willing` takes the stem of member 3. Who was asked to.
+fn asked_to_take(count: usize, willing: &[usize]) -> (Net, Vec<usize>) {
+    let config = NodeConfig { stem_hops: 2, ..NodeConfig::default() };
+    let mut net = Net::of(count, &config);
+    net.run_quietly(90_000);
+    for n in (0..count).filter(|n| *n != 3) {
+        let takes = willing.contains(&n);
+        let answer = move |message: &Message<'_>, reply: &mut dyn FnMut(Message<'_>)| match message {
+            Message::Ping => reply(Message::Pong { observed: Addr::v4([10, 0, 3, 1], 4000) }),
+            Message::FindNode { .. } => reply(Message::Nodes { token: [255; 16], contacts: Contacts::over(&[]) }),
+            Message::Announce { .. } => reply(Message::Announced { kept: 1 }),
+            Message::Stem { .. } if takes => reply(Message::StemTaken),
+            Message::Stem { .. } => reply(Message::Error { code: ErrorCode::Busy, retry_after_ms: 0 }),
+            _ => {}
+        };
+        net.puppets.insert(n, Box::new(answer));
+    }
+    net.tap = Some(Vec::new());
+    net.ask(3, Command::Provide { ids: vec![ContentId::from_bytes(ID)] });
+    net.run(30_000);
+    let own = net.members[3].contact.addr;
+    let asked = |n: &usize| net.seen_by(*n).iter().filter(|seen| seen.kind == kind::STEM && seen.from == own).count();
+    let asked = (0..count).flat_map(|n| std::iter::repeat_n(n, asked(&n))).collect();
+    (net, asked)
+}
+
+#[test]
+fn who_refuses_a_stem_does_not_have_its_provider_spread_it_while_somebody_else_takes_it() {
+    let willing = 6;
+    let (net, asked) = asked_to_take(8, &[willing]);
+    assert!(asked.contains(&willing), "{asked:?} were asked");
+    assert_eq!(sent_by_member_3(&net, kind::ANNOUNCE), 0, "{asked:?} were asked");
+}
+
+#[test]
+fn a_stem_is_offered_to_eight_nodes_once_each_and_then_spread_by_its_provider() {
+    let (net, asked) = asked_to_take(12, &[]);
+    let mut different = asked.clone();
+    different.dedup();
+    assert_eq!((asked.len(), different.len()), (8, 8), "{asked:?} were asked");
+    assert!((0..12).flat_map(|n| net.seen_by(n)).any(|seen| seen.kind == kind::ANNOUNCE));
 }
 
 #[test]
