@@ -157,14 +157,19 @@ impl<C: Crypto> LaneNode<C> {
         self.config.public_addr.or(self.observed)
     }
 
-    /// Announces all ids of the region around `first`.
+    /// Announces all ids of the region around `first` that are spread from here.
     fn begin_sweep(&mut self, now: Now, first: &ContentId, out: &mut impl Outbox) {
         let Some(addr) = self.public_addr() else { return };
         let Some(at) = self.reserve() else { return };
         // A region is a prefix short enough that about twice K nodes share it: every id in it finds its K holders there.
         let bits = self.radius_of(self.config.lookup.k * 2).leading_zeros().min(255);
         let (low, high) = region(first, bits);
-        let ids: Vec<_> = self.published.range(low..=high).map(|(id, _)| *id).collect();
+        // One that no stem took says nothing about those beside it: spread with it, they would show whose they are. Only where nobody takes
+        // stems at all are those that are due in the same case.
+        let nobody_takes = self.published.get(first).is_some_and(|published| published.stem);
+        let is_spread = |published: &Published| !published.stem || nobody_takes && published.due_ms <= now.mono_ms;
+        let of_region = self.published.range(low..=high).filter(|(_, published)| is_spread(published));
+        let ids: Vec<_> = of_region.map(|(id, _)| *id).collect();
         let half_life_ms = u64::from(self.config.provide_ttl_secs) * 500;
         let again_ms = now.mono_ms + self.rng.jittered_ms(half_life_ms.max(1000));
         for id in &ids {

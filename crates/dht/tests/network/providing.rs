@@ -1,6 +1,7 @@
 //! Announcing and finding providers: pages, refresh, stems, lanes; and records that holders give on.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use crate::net::{Net, Stranger, identity};
@@ -333,6 +334,38 @@ fn a_stem_is_offered_to_eight_nodes_once_each_and_then_spread_by_its_provider() 
     different.dedup();
     assert_eq!((asked.len(), different.len()), (8, 8), "{asked:?} were asked");
     assert!((0..12).flat_map(|n| net.seen_by(n)).any(|seen| seen.kind == kind::ANNOUNCE));
+}
+
+#[test]
+fn an_id_that_no_stem_takes_is_spread_without_those_beside_it_that_went_by_one() {
+    let config = NodeConfig { stem_hops: 2, ..NodeConfig::default() };
+    let mut net = Net::of(8, &config);
+    net.run_quietly(90_000);
+    // Among so few everything is one region.
+    let (taken, refused) = (ContentId::from_bytes(ID), ContentId::from_bytes([0x43; 32]));
+    let spread = Rc::new(RefCell::new(BTreeSet::new()));
+    for n in (0..8).filter(|n| *n != 3) {
+        let heard = Rc::clone(&spread);
+        let answer = move |message: &Message<'_>, reply: &mut dyn FnMut(Message<'_>)| match message {
+            Message::Ping => reply(Message::Pong { observed: Addr::v4([10, 0, 3, 1], 4000) }),
+            Message::FindNode { .. } => reply(Message::Nodes { token: [255; 16], contacts: Contacts::over(&[]) }),
+            Message::Announce { announcement, .. } => {
+                heard.borrow_mut().extend(announcement.ids().map(|(id, _)| id));
+                reply(Message::Announced { kept: 1 });
+            }
+            Message::Stem { announcement, .. } => reply(match announcement.ids().any(|(id, _)| id == taken) {
+                true => Message::StemTaken,
+                false => Message::Error { code: ErrorCode::Busy, retry_after_ms: 0 },
+            }),
+            _ => {}
+        };
+        net.puppets.insert(n, Box::new(answer));
+    }
+    for id in [taken, refused] {
+        net.ask(3, Command::Provide { ids: vec![id] });
+        net.run(15_000);
+    }
+    assert_eq!(spread.take(), BTreeSet::from([refused]));
 }
 
 #[test]
