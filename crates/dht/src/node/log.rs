@@ -80,7 +80,8 @@ impl<C: Crypto> LaneNode<C> {
                 let wait_secs = due_secs.saturating_sub(now.unix_secs()).min(u64::from(self.config.provide_ttl_secs));
                 let wait_ms = wait_secs * 1000;
                 let wait_ms = wait_ms + self.rng.below(60_000);
-                self.schedule(&ContentId::from_bytes(*id), now.mono_ms + wait_ms, false);
+                // A restart, or another lane, is no reason to show whose it is.
+                self.schedule(&ContentId::from_bytes(*id), now.mono_ms + wait_ms, self.config.stem_hops > 0);
             }
             log_kind::UNPUBLISHED => {
                 if let Some(id) = payload.first_chunk() {

@@ -280,8 +280,11 @@ impl<C: Crypto> LaneNode<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::addr::Addr;
     use crate::identity::Identity;
-    use crate::node::lone_lane::{Sent, T, contact, lane};
+    use crate::node::config::NodeConfig;
+    use crate::node::log::log_kind;
+    use crate::node::lone_lane::{Sent, T, contact, lane, lane_with};
     use alloc::collections::BTreeSet;
     use alloc::vec::Vec;
 
@@ -304,6 +307,21 @@ mod tests {
             let mut lane = lane();
             take_stems(&mut lane, 1, said);
             assert_eq!(lane.stems[0].hops_left, taken);
+        }
+    }
+
+    #[test]
+    fn what_a_provider_reads_back_from_its_log_goes_by_a_stem_again() {
+        for (stem_hops, lookups) in [(2, 0), (0, 1)] {
+            let public_addr = Some(Addr::v4([10, 0, 0, 1], 1));
+            let mut lane = lane_with(NodeConfig { stem_hops, public_addr, ..NodeConfig::default() });
+            let taker = contact(10);
+            lane.table.answered(T.mono_ms, taker.id(), taker, Some(10));
+            lane.table.get_mut(&taker.id()).unwrap().capabilities = capability::STEMS;
+            lane.on_record(T, log_kind::PUBLISHED, &[[7; 32], [0; 32]].concat()[..40]);
+            let mut sent = Sent::default();
+            lane.publish_due(T.later(core::time::Duration::from_secs(60)), &mut sent);
+            assert_eq!((sent.0.len(), sent.0[0].0, lane.counters.lookups_started), (1, taker.addr, lookups));
         }
     }
 
