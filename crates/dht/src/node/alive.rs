@@ -59,21 +59,21 @@ impl<C: Crypto> LaneNode<C> {
         record: &[u8],
         out: &mut impl Outbox,
     ) -> Result<(), Answer> {
-        let due_ms = self.again_ms(now, record);
-        if !self.set_alive(id, due_ms, record) {
+        if !self.has_room_alive(id, record) {
             return Err(Answer::NoRoom);
         }
+        // First: what the log does not take must not replace what it has, and what a restart would bring back.
         if !self.log_hard(log_kind::KEPT_ALIVE, id, record, out) {
-            self.drop_alive(id);
             return Err(Answer::NotLogged);
         }
+        let due_ms = self.again_ms(now, record);
+        self.set_alive(id, due_ms, record);
         Ok(())
     }
 
     /// Has one time at which `id` is stored again, however often this is said. False if there is no room for it.
     pub(super) fn set_alive(&mut self, id: &ContentId, due_ms: u64, record: &[u8]) -> bool {
-        let before = self.kept_alive.get(id).map_or(0, |kept| kept.record.len());
-        if self.kept_alive_bytes - before + record.len() > self.config.kept_alive_bytes_max {
+        if !self.has_room_alive(id, record) {
             return false;
         }
         self.drop_alive(id);
@@ -81,6 +81,11 @@ impl<C: Crypto> LaneNode<C> {
         self.kept_alive_due.insert((due_ms, *id));
         self.kept_alive.insert(*id, KeptAlive { due_ms, record: record.to_vec() });
         true
+    }
+
+    fn has_room_alive(&self, id: &ContentId, record: &[u8]) -> bool {
+        let before = self.kept_alive.get(id).map_or(0, |kept| kept.record.len());
+        self.kept_alive_bytes - before + record.len() <= self.config.kept_alive_bytes_max
     }
 
     pub(super) fn drop_alive(&mut self, id: &ContentId) -> bool {
@@ -199,9 +204,13 @@ impl<C: Crypto> LaneNode<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::addr::Addr;
     use crate::identity::Identity;
+    use crate::node::command::{CommandId, Outcome};
     use crate::node::lone_lane::{Sent, T, contact, lane, lane_among};
+    use crate::node::outbox::{Importance, Logged, MessageClass};
     use crate::record::immutable_record;
+    use tessera_contracts::prefix_map::{LaneIndex, Slot};
 
     fn after(ms: u64) -> Now {
         Now { mono_ms: T.mono_ms + ms, unix_ms: T.unix_ms + ms }
@@ -255,6 +264,34 @@ mod tests {
             changed.on_map(lane_among(1, 0, lanes).map);
             assert_eq!(at_once(&mut changed), expected, "now {lanes} lanes");
         }
+    }
+
+    /// Who has a log that takes nothing.
+    struct Unlogging;
+
+    impl Outbox for Unlogging {
+        fn send(&mut self, _: Addr, _: &[u8]) {}
+        fn forward(&mut self, _: Slot, _: Addr, _: &[u8], _: u8) {}
+        fn message(&mut self, _: LaneIndex, _: MessageClass, _: u8, _: u64, _: &[u8]) {}
+        fn log(&mut self, _: u8, _: Slot, _: &[u8], _: Importance) -> Logged {
+            Logged::Refused
+        }
+        fn complete(&mut self, _: CommandId, _: Outcome) {}
+    }
+
+    #[test]
+    fn a_record_that_the_log_refuses_leaves_kept_alive_what_the_log_has() {
+        let mut lane = lane();
+        let (id, first) = value(1);
+        assert_eq!(lane.keep_alive(T, &id, &first, &mut Unlogging), Err(Answer::NotLogged));
+        assert!(lane.kept_alive.is_empty() && lane.kept_alive_due.is_empty());
+        assert_eq!(lane.keep_alive(T, &id, &first, &mut Sent::default()), Ok(()));
+        let (second, due) = (immutable_record(&[1], 200).unwrap(), lane.kept_alive_due.clone());
+        assert_eq!(lane.keep_alive(T, &id, &second, &mut Unlogging), Err(Answer::NotLogged));
+        assert_eq!(lane.kept_alive.get(&id).map(|kept| &kept.record), Some(&first), "a restart finds it, too");
+        assert_eq!((&lane.kept_alive_due, lane.kept_alive_bytes), (&due, first.len()));
+        assert_eq!(lane.keep_alive(T, &id, &second, &mut Sent::default()), Ok(()));
+        assert_eq!(lane.kept_alive.get(&id).map(|kept| &kept.record), Some(&second));
     }
 
     #[test]
