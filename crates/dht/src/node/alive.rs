@@ -12,7 +12,6 @@ use super::command::{Answer, Privacy};
 use super::log::log_kind;
 use super::operation::Task;
 use super::outbox::Outbox;
-use super::publish::SPARED_OPERATIONS;
 use super::upkeep::REPUBLISH_MAX;
 use crate::chunk::parts_of;
 use crate::identity::Crypto;
@@ -158,7 +157,7 @@ impl<C: Crypto> LaneNode<C> {
     pub(super) fn keep_alive_due(&mut self, now: Now, out: &mut impl Outbox) {
         while let Some((due_ms, id)) = self.kept_alive_due.first().copied()
             && due_ms <= now.mono_ms
-            && self.spare_operations() > SPARED_OPERATIONS
+            && self.may_work_unasked()
         {
             let Some(record) = self.kept_alive.get(&id).map(|kept| kept.record.clone()) else { return };
             let alive = RecordView::read(&record).is_ok_and(|view| view.check_times(now.unix_secs()).is_ok());
@@ -175,7 +174,7 @@ impl<C: Crypto> LaneNode<C> {
     /// Gives records that this lane holds for others to those who should hold them today: holders come and go while the
     /// owner may be away. Nobody's lifetime grows by it.
     pub(super) fn republish_due(&mut self, now: Now, out: &mut impl Outbox) {
-        while self.spare_operations() > SPARED_OPERATIONS
+        while self.may_work_unasked()
             && let Some(due) = self.republish.pop_front()
         {
             let Some(kept) = self.records.peek(&due.id).filter(|kept| kept.class == Class::Held) else { continue };

@@ -54,6 +54,12 @@ impl Purpose {
     fn is_our_own(&self) -> bool {
         !matches!(self, Self::Relay(_))
     }
+
+    /// Whether it may take the last requests there are. What belongs to an operation waited for its turn before it came here, as the
+    /// operation's own work allows; all else but a command's ping is work that nobody waits for.
+    fn may_use_all(&self) -> bool {
+        matches!(self, Self::Lookup { .. } | Self::Write { .. } | Self::Ping(_))
+    }
 }
 
 /// Whom to answer later: a request that is being relayed, or that waits for the log.
@@ -142,7 +148,8 @@ impl<C: Crypto> LaneNode<C> {
         purpose: Purpose,
         out: &mut impl Outbox,
     ) -> bool {
-        if self.requests.len() == self.requests.capacity() || !to.addr.is_dialable() {
+        let requests_max = if purpose.may_use_all() { self.requests.capacity() } else { self.unasked_requests_max() };
+        if self.requests.len() >= requests_max || !to.addr.is_dialable() {
             return false;
         }
         let correlation = self.rng.u64() & !0xff | u64::from(self.home_slot.0);

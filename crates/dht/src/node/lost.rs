@@ -186,6 +186,7 @@ impl<C: Crypto> LaneNode<C> {
 
     /// Tries lost contacts that are due, a few a tick.
     pub(super) fn try_lost(&mut self, now: Now, out: &mut impl Outbox) {
+        let may_look = self.may_work_unasked();
         let Self { lost, table, join, healing, own, .. } = self;
         let before = lost.len();
         lost.retain(|lost| {
@@ -201,7 +202,7 @@ impl<C: Crypto> LaneNode<C> {
         if healing.is_done(now, came_back, table.live_len()) {
             self.records.hurry(now, REGIVEN_MAX, REGIVEN_MS, &mut self.rng);
         }
-        if healing.regained >= REGAINED_TO_REJOIN && !join.is_busy() && healing.may_look(now) {
+        if healing.regained >= REGAINED_TO_REJOIN && !join.is_busy() && may_look && healing.may_look(now) {
             healing.regained = 0;
             // It was the network that was silent: the others will be back as well. Our neighbours first, whom others will ask us for.
             if healing.may_hurry(now) {

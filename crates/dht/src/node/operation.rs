@@ -182,6 +182,17 @@ impl<C: Crypto> LaneNode<C> {
         while self.operations.pop_if(|operation| operation.task == Task::Idle).is_some() {}
     }
 
+    /// Whether something may begin that no command waits for: joining, refreshing, storing again, announcing.
+    pub(super) fn may_work_unasked(&self) -> bool {
+        self.spare_operations() > spared_operations(self.config.operations_max)
+    }
+
+    /// Requests that may be in flight before another is sent that no command waits for.
+    pub(super) fn unasked_requests_max(&self) -> usize {
+        let most = self.requests.capacity();
+        most - spared_requests(most)
+    }
+
     /// Operations that are free.
     pub(super) fn spare_operations(&self) -> usize {
         let busy = self.operations.iter().filter(|op| op.task != Task::Idle).count();
@@ -257,6 +268,7 @@ impl<C: Crypto> LaneNode<C> {
     /// Sends what may be sent, and ends what has ended.
     pub(super) fn drive(&mut self, now: Now, at: u16, out: &mut impl Outbox) {
         loop {
+            let unasked_max = self.unasked_requests_max();
             let Self { operations, abuse, outstanding, config, requests, .. } = self;
             let Some(operation) = operations.get_mut(usize::from(at)) else { return };
             if operation.phase == Phase::Writing || operation.task == Task::Idle {
@@ -269,7 +281,8 @@ impl<C: Crypto> LaneNode<C> {
                 self.finish(now, at, finish, out);
                 return;
             }
-            if requests.len() == requests.capacity() {
+            let requests_max = if operation.command.is_some() { requests.capacity() } else { unasked_max };
+            if requests.len() >= requests_max {
                 break; // Nobody is to blame for that: whoever is next is asked when there is room.
             }
             let ask = operation.lookup.next(now.mono_ms, |candidate| {
@@ -509,6 +522,17 @@ impl<C: Crypto> LaneNode<C> {
             self.drop_idle_operations();
         }
     }
+}
+
+/// Of so many operations, those that background work leaves for commands: four, but of few not more than half, as a lane that never joins
+/// serves no command either.
+fn spared_operations(operations_max: usize) -> usize {
+    (operations_max / 2).min(4)
+}
+
+/// The same of requests: a quarter.
+fn spared_requests(requests_max: usize) -> usize {
+    requests_max / 4
 }
 
 /// How a lookup behaves that has a budget of its own.

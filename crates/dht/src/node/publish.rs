@@ -137,7 +137,7 @@ impl<C: Crypto> LaneNode<C> {
         self.republish_due(now, out);
         while let Some((due_ms, id)) = self.published_due.first().copied()
             && due_ms <= now.mono_ms
-            && self.spare_operations() > SPARED_OPERATIONS
+            && self.may_work_unasked()
             && self.public_addr().is_some()
         {
             if self.published.get(&id).is_some_and(|published| published.stem) {
@@ -320,9 +320,6 @@ impl<C: Crypto> LaneNode<C> {
 /// operation for itself, and such operations would soon be all there are.
 const PAUSES_MAX: u8 = 8;
 
-/// Operations that background work leaves for commands.
-pub(super) const SPARED_OPERATIONS: usize = 4;
-
 /// Whether there is more to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pace {
@@ -368,6 +365,7 @@ mod tests {
     use crate::identity::Identity;
     use crate::lookup::LookupConfig;
     use crate::node::alive::Due;
+    use crate::node::command::CommandId;
     use crate::node::config::NodeConfig;
     use crate::node::lone_lane::{Sent, T, contact, lane_with};
     use crate::record::{RecordView, immutable_record};
@@ -433,6 +431,50 @@ mod tests {
             let mut command = || lane.begin(T, Task::FindNode, None, [7; 32], Goal::Nodes, Privacy::None, &mut sent);
             let answers: [_; 5] = core::array::from_fn(|_| command());
             assert_eq!(answers, [None, None, None, None, Some(Answer::TooBusy)], "{what}");
+        }
+    }
+
+    /// A lane that knows everybody, and has something to do in the background.
+    fn busy_lane(config: NodeConfig, work: Work) -> LaneNode<Identity> {
+        let mut lane = lane_with(NodeConfig { public_addr: Some(Addr::v4([10, 0, 0, 1], 1)), ..config });
+        for contact in (100..=255).map(contact) {
+            lane.table.answered(T.mono_ms, contact.id(), contact, Some(10));
+        }
+        for n in 0..16 {
+            work(&mut lane, n);
+        }
+        lane
+    }
+
+    fn find(lane: &mut LaneNode<Identity>, command: u64) -> Option<Answer> {
+        let command = Some(CommandId(command));
+        lane.begin(T, Task::FindNode, command, [7; 32], Goal::Nodes, Privacy::None, &mut Sent::default())
+    }
+
+    #[test]
+    fn a_lane_of_few_operations_does_all_its_work_and_leaves_half_of_them_for_commands() {
+        for (operations_max, at_once) in [(1, 1), (2, 1), (3, 2), (4, 2), (8, 4), (9, 5)] {
+            let mut lane = busy_lane(NodeConfig { operations_max, ..NodeConfig::default() }, keep_alive);
+            lane.publish_due(T, &mut Sent::default());
+            assert_eq!(lane.counters.lookups_started, at_once, "of {operations_max}");
+        }
+    }
+
+    #[test]
+    fn whatever_is_asked_in_the_background_leaves_a_quarter_of_the_requests_for_commands() {
+        let works: [(&str, Work); 5] = [
+            ("kept alive", keep_alive),
+            ("given on", give_on),
+            ("announced", announce),
+            ("announced for another", spread_for_another),
+            ("asked whether it is there", |lane, n| lane.verify(T, contact(n), contact(n).id(), &mut Sent::default())),
+        ];
+        for (what, work) in works {
+            let mut lane = busy_lane(NodeConfig { requests_max: 8, ..NodeConfig::default() }, work);
+            lane.publish_due(T, &mut Sent::default());
+            assert_eq!(lane.requests.len(), 6, "{what}");
+            assert_eq!(find(&mut lane, 1), None);
+            assert_eq!(lane.requests.len(), 8, "{what}");
         }
     }
 

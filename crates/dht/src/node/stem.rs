@@ -11,7 +11,7 @@ use super::ask::{Purpose, TIMEOUT_MS_MAX};
 use super::command::Privacy;
 use super::operation::Task;
 use super::outbox::Outbox;
-use super::publish::{SPARED_OPERATIONS, Spread};
+use super::publish::Spread;
 use crate::contact::Contact;
 use crate::identity::Crypto;
 use crate::lookup::Goal;
@@ -265,7 +265,7 @@ impl<C: Crypto> LaneNode<C> {
                     continue;
                 }
             }
-            if self.spare_operations() <= SPARED_OPERATIONS {
+            if !self.may_work_unasked() {
                 self.stems.push_front(stemmed);
                 return;
             }

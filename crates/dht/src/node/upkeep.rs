@@ -185,11 +185,13 @@ impl<C: Crypto> LaneNode<C> {
             return;
         }
         self.join.pause_ms = 0;
-        if !self.join.joined && !self.join.looking && now.mono_ms >= self.join.next_ms {
+        if !self.join.joined && !self.join.looking && now.mono_ms >= self.join.next_ms && self.may_work_unasked() {
             self.join.next_ms = now.mono_ms + JOIN_PAUSE_MS_MIN;
             self.look_around(now, out);
         }
-        if let Some(bucket) = self.join.fill_from.take() {
+        if self.may_work_unasked()
+            && let Some(bucket) = self.join.fill_from.take()
+        {
             self.join.fill_from = bucket.checked_sub(1);
             self.refresh_bucket(now, bucket, out);
         }
@@ -202,6 +204,7 @@ impl<C: Crypto> LaneNode<C> {
     fn try_seed(&mut self, now: Now, out: &mut impl Outbox) {
         let is_there = |seed: &Contact| self.table.get(&self.sealer.node_id(&seed.key)).is_some();
         if !self.join.is_busy()
+            && self.may_work_unasked()
             && let Some(seed) = self.join.seed_tried.take_if(|seed| is_there(seed))
         {
             self.join.ask_first = Some(seed);
@@ -326,6 +329,7 @@ impl<C: Crypto> LaneNode<C> {
     fn refresh_idle(&mut self, now: Now, out: &mut impl Outbox) {
         if self.join.joined
             && self.join.fill_from.is_none()
+            && self.may_work_unasked()
             && let Some(bucket) = self.table.bucket_due(now.mono_ms)
         {
             // Lanes have tables of their own but hear of each other's finds: they take buckets in turn.
@@ -418,7 +422,10 @@ impl<C: Crypto> LaneNode<C> {
 mod tests {
     use super::*;
     use crate::abuse::Offence;
-    use crate::node::lone_lane::{Sent, T, contact, lane, lane_among};
+    use crate::identity::Identity;
+    use crate::node::command::Command;
+    use crate::node::config::NodeConfig;
+    use crate::node::lone_lane::{Sent, T, contact, lane, lane_among, lane_with};
     use alloc::vec;
 
     /// Where a lane asks when a contact it knows asks from elsewhere, `ms` after it last answered.
@@ -525,5 +532,44 @@ mod tests {
         lane.on_message(T, message_kind::SCORE, &payload, &mut Sent::default());
         assert!(lane.abuse.is_quarantined(T.mono_ms, &known.key));
         assert!(lane.table.get(&known.id()).is_none());
+    }
+
+    #[test]
+    fn joining_and_refreshing_begin_when_there_is_more_than_the_four_operations_for_commands() {
+        type Act = fn(&mut LaneNode<Identity>);
+        let works: [(&str, Act, Act); 5] = [
+            ("joining", |_| {}, |lane| lane.keep_joined(T, &mut Sent::default())),
+            (
+                "filling buckets",
+                |lane| (lane.join.joined, lane.join.fill_from) = (true, Some(3)),
+                |lane| lane.keep_joined(T, &mut Sent::default()),
+            ),
+            ("refreshing", |lane| lane.join.joined = true, |lane| lane.refresh_idle(T, &mut Sent::default())),
+            (
+                "looking around after a split",
+                |lane| (100..103).for_each(|n| lane.remember_lost(T, contact(n), contact(n).id())),
+                |lane| lane.try_lost(T, &mut Sent::default()),
+            ),
+            (
+                "looking around by a seed",
+                |lane| lane.join.seed_tried = Some(contact(100)),
+                |lane| lane.try_seed(T, &mut Sent::default()),
+            ),
+        ];
+        for (what, work, act) in works {
+            let mut lane = lane_with(NodeConfig { operations_max: 10, ..NodeConfig::default() });
+            for contact in (100..=255).map(contact) {
+                lane.table.answered(T.mono_ms, contact.id(), contact, Some(10));
+            }
+            work(&mut lane);
+            for n in 0..6 {
+                lane.on_command(T, CommandId(n), Command::FindNode { target: [7; 32] }, &mut Sent::default());
+            }
+            act(&mut lane);
+            assert_eq!(lane.counters.lookups_started, 6, "{what} waits");
+            assert_eq!(lane.cancel(T, CommandId(0), &mut Sent::default()), Answer::Noted);
+            act(&mut lane);
+            assert_eq!(lane.counters.lookups_started, 7, "and is not forgotten: {what}");
+        }
     }
 }

@@ -34,14 +34,13 @@ impl<C: Crypto> LaneNode<C> {
             if operation.writes_in_flight >= self.config.writes_in_flight_max {
                 return;
             }
-            // What announces in the background leaves room for lookups.
-            let requests_max = self.requests.capacity();
-            let requests_max =
-                if operation.task == Task::Spread { requests_max - requests_max / 4 } else { requests_max };
+            let is_asked = operation.command.is_some();
+            let requests_max = if is_asked { self.requests.capacity() } else { self.unasked_requests_max() };
             if self.requests.len() >= requests_max {
                 self.wake_at(at, now.mono_ms + PACE_MS);
                 return;
             }
+            let operation = &mut self.operations[usize::from(at)];
             if operation.task == Task::Spread {
                 match self.send_next_batch(now, at, out) {
                     Pace::Sent => continue,
