@@ -24,7 +24,7 @@ use crate::addr::AddrPrefix;
 use crate::contact::Contact;
 
 pub use nearest::{Closest, size_of_density};
-pub use peer::{Peer, RoundTrip};
+pub use peer::{Peer, RoundTrip, Smoothed};
 use places::Bucket;
 
 /// The largest K a table can be configured for.
@@ -197,11 +197,20 @@ impl RoutingTable {
         if !self.prefix_has_room(at, contact.addr.prefix(), None) {
             return Placed::Refused;
         }
-        let mut round_trip = RoundTrip::default();
+        let (mut round_trip, write_trip) = (Smoothed::default(), Smoothed::default());
         if let Some(ms) = rtt_ms {
             round_trip.record(ms);
         }
-        let peer = Peer { id, contact, round_trip, answered_ms: now_ms, silences: 0, capabilities: 0, live: false };
+        let peer = Peer {
+            id,
+            contact,
+            round_trip,
+            write_trip,
+            answered_ms: now_ms,
+            silences: 0,
+            capabilities: 0,
+            live: false,
+        };
         let Some(index) = self.allocate(at, peer) else { return Placed::Refused };
         if self.bucket(at).live().len() < self.limits.k {
             self.push_live(at, index);

@@ -55,6 +55,11 @@ impl Purpose {
         !matches!(self, Self::Relay(_))
     }
 
+    /// Whether it is acknowledged when the log of whom it is sent to has it.
+    fn is_write(&self) -> bool {
+        matches!(self, Self::Write { .. } | Self::Lookup { stores: true, .. })
+    }
+
     /// Whether it may take the last requests there are. What belongs to an operation waited for its turn before it came here, as the
     /// operation's own work allows; all else but a command's ping is work that nobody waits for.
     fn may_use_all(&self) -> bool {
@@ -256,10 +261,18 @@ impl<C: Crypto> LaneNode<C> {
     }
 
     fn timeout_ms(&mut self, id: &NodeId, purpose: &Purpose) -> u64 {
-        let known = self.table.get(id).and_then(|peer| peer.round_trip.srtt_ms()).map(|ms| ms * 2);
-        // A lookup goes on with somebody else if a stranger is slow. Whoever asks a stranger whether it is there wants to know.
-        let like_others = if matches!(purpose, Purpose::Ping(_)) { None } else { self.round_trip.slow_ms() };
-        let timeout = known.or(like_others).unwrap_or(TIMEOUT_MS_MAX);
+        let peer = self.table.get(id);
+        let known = peer.and_then(|peer| peer.round_trip.srtt_ms()).map(|ms| ms * 2);
+        let timeout = if purpose.is_write() {
+            // A disk may take far longer than the way to it, so nothing is made of how far the holder is but that it takes no less.
+            let written = peer.and_then(|peer| peer.write_trip.srtt_ms()).map(|ms| ms * 2);
+            let written = written.or(self.write_trip.slow_ms()).unwrap_or(TIMEOUT_MS_MAX);
+            written.max(known.unwrap_or(0))
+        } else {
+            // A lookup goes on with somebody else if a stranger is slow. Whoever asks a stranger whether it is there wants to know.
+            let like_others = if matches!(purpose, Purpose::Ping(_)) { None } else { self.round_trip.slow_ms() };
+            known.or(like_others).unwrap_or(TIMEOUT_MS_MAX)
+        };
         let timeout = timeout.clamp(TIMEOUT_MS_MIN, TIMEOUT_MS_MAX);
         timeout + self.rng.below(timeout / 8 + 1)
     }
@@ -428,12 +441,21 @@ impl<C: Crypto> LaneNode<C> {
         // A relay took as long as whom it asked, who may have been silent: that says nothing of how far it is itself.
         let is_of_another =
             matches!(answer.message, Message::Relayed { .. } | Message::Error { code: ErrorCode::RelayFailed, .. });
-        let rtt_ms = (!is_of_another).then_some(took_ms);
-        if let Some(rtt_ms) = rtt_ms {
-            self.round_trip.record(rtt_ms);
+        // Who acknowledges a write has waited for its log. That says something of the way only as long as nothing else does.
+        let is_of_log = matches!(answer.message, Message::Stored { .. } | Message::Announced { .. });
+        let is_known = self.table.get(&id).is_some_and(|peer| peer.round_trip.srtt_ms().is_some());
+        let says_how_far = !(is_of_another || is_of_log && is_known);
+        let rtt_ms = says_how_far.then_some(took_ms);
+        if is_of_log {
+            self.write_trip.record(took_ms);
+        } else if !is_of_another {
+            self.round_trip.record(took_ms);
         }
         if answer.flags & flag::CLIENT == 0 && !self.abuse.is_quarantined(now.mono_ms, &contact.key) {
             self.note_answer(now, id, contact, rtt_ms, out);
+            if is_of_log && let Some(peer) = self.table.get_mut(&id) {
+                peer.write_trip.record(took_ms);
+            }
         }
     }
 
@@ -476,7 +498,7 @@ mod tests {
     use super::*;
     use crate::identity::Identity;
     use crate::node::lone_lane::{Sent, T, contact, lane, lane_among, lane_of};
-    use crate::wire::message::kind;
+    use crate::wire::message::{Contacts, kind};
     use alloc::collections::BTreeSet;
     use alloc::vec::Vec;
 
@@ -501,6 +523,57 @@ mod tests {
             assert!(least >= timeout && most <= timeout + timeout / 8, "{rtt_ms} ms: {least} to {most}");
             assert!(drawn.len() > 3, "jitter keeps askers apart");
         }
+    }
+
+    const WRITE: Purpose = Purpose::Write { at: 0, generation: 0, target: 0, batch: 0, attempt: 1 };
+    const STORE: Purpose = Purpose::Lookup { at: 0, generation: 0, peer: NodeId::from_bytes([0; 32]), stores: true };
+
+    /// A peer answers so and takes so long.
+    fn hear(lane: &mut LaneNode<Identity>, n: u8, took_ms: u64, message: Message<'_>) {
+        let answer = Envelope { flags: 0, correlation: 0, cookie: NO_COOKIE, message };
+        lane.hear_from(T, contact(n).id(), contact(n), took_ms, &answer, &mut Sent::default());
+    }
+
+    #[test]
+    fn the_wait_for_a_holders_log_makes_its_writes_waited_for_and_not_its_lookups() {
+        let acknowledged = [Message::Stored { closer: Contacts::over(&[]) }, Message::Announced { kept: 1 }];
+        for message in acknowledged {
+            let mut lane = lane();
+            let id = known(&mut lane, 10, 10);
+            (0..50).for_each(|_| hear(&mut lane, 11, 10, Message::Pong { observed: contact(1).addr }));
+            let of_strangers = lane.round_trip;
+            (0..50).for_each(|_| hear(&mut lane, 10, 200, message));
+            let srtt_ms = |lane: &LaneNode<_>| lane.table.get(&id).and_then(|peer| peer.round_trip.srtt_ms());
+            assert_eq!((srtt_ms(&lane), lane.round_trip), (Some(10), of_strangers), "{message:?}");
+            assert!(lane.timeout_ms(&id, &LOOKUP) < 60);
+            for purpose in [WRITE, STORE] {
+                let timeout = lane.timeout_ms(&id, &purpose);
+                assert!((400..=450).contains(&timeout), "{timeout}");
+                // Another, who is as near, may have such a disk.
+                let other = known(&mut lane, 12, 10);
+                assert!(lane.timeout_ms(&other, &purpose) >= 200);
+            }
+            // A refusal waits for no log.
+            hear(&mut lane, 10, 90, Message::Error { code: ErrorCode::Full, retry_after_ms: 0 });
+            assert_eq!(srtt_ms(&lane), Some(20));
+        }
+    }
+
+    #[test]
+    fn who_is_known_by_its_writes_alone_is_as_far_as_they_took() {
+        let mut lane = lane();
+        hear(&mut lane, 10, 200, Message::Stored { closer: Contacts::over(&[]) });
+        assert_eq!(lane.table.get(&contact(10).id()).and_then(|peer| peer.round_trip.srtt_ms()), Some(200));
+    }
+
+    #[test]
+    fn a_write_is_given_the_most_time_before_any_was_acknowledged_and_never_less_than_a_question() {
+        let mut lane = lane();
+        let (near, far) = (known(&mut lane, 10, 1), known(&mut lane, 11, 250));
+        assert!(lane.timeout_ms(&near, &WRITE) >= TIMEOUT_MS_MAX);
+        (0..50).for_each(|_| hear(&mut lane, 10, 1, Message::Announced { kept: 1 }));
+        assert!(lane.timeout_ms(&near, &WRITE) < 60);
+        assert!(lane.timeout_ms(&far, &WRITE) >= 500);
     }
 
     #[test]

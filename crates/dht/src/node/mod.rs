@@ -145,6 +145,8 @@ pub struct LaneNode<C> {
     operations: Vec<Box<Operation>>,
     /// The lane's idea of a round trip, for peers it does not know.
     round_trip: RoundTrip,
+    /// The same of writes, which are acknowledged when the holder's log has them.
+    write_trip: RoundTrip,
     /// The newest in front.
     late: VecDeque<ask::Late>,
     /// Highest sequences seen, so that a reader here never goes back.
@@ -242,6 +244,7 @@ impl<C: Crypto> LaneNode<C> {
             outstanding: KeyedLru::with_room(FIRST_REQUESTS, config.requests_max, rng.u64()),
             operations: Vec::with_capacity(config.operations_max),
             round_trip: RoundTrip::default(),
+            write_trip: RoundTrip::default(),
             late: VecDeque::new(),
             sequences: KeyedLru::new(config.sequences_max, rng.u64()),
             tokens: tokens::HeldTokens::new(rng.u64()),

@@ -15,8 +15,10 @@ pub struct Peer {
     pub id: NodeId,
     /// When it last answered us.
     pub answered_ms: u64,
-    /// How fast it answers.
-    pub round_trip: RoundTrip,
+    /// How fast it answers a question.
+    pub round_trip: Smoothed,
+    /// How fast it acknowledges a write, which is when its log has it: not how far it is.
+    pub write_trip: Smoothed,
     /// What it said it can do; zero before it said so.
     pub capabilities: u64,
     /// Requests in a row it has not answered.
@@ -36,11 +38,39 @@ impl Peer {
     }
 }
 
-/// Smoothed round-trip time, as TCP keeps it: the mean and the mean deviation.
+/// Smoothed round-trip time, as TCP keeps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Smoothed {
+    /// In eighths of a millisecond; zero before the first sample.
+    srtt_8th: u32,
+}
+
+impl Smoothed {
+    /// Adds a sample.
+    pub fn record(&mut self, ms: u64) {
+        let ms = ms.min(SAMPLE_MS_MAX) as i64;
+        if self.srtt_8th == 0 {
+            self.srtt_8th = (ms as u32 * 8).max(1);
+            return;
+        }
+        let error = ms - i64::from(self.srtt_8th / 8);
+        self.srtt_8th = (i64::from(self.srtt_8th) + error).max(1) as u32;
+    }
+
+    /// The smoothed round trip in milliseconds, if there was a sample.
+    #[must_use]
+    pub fn srtt_ms(&self) -> Option<u64> {
+        (self.srtt_8th != 0).then_some(u64::from(self.srtt_8th / 8))
+    }
+}
+
+/// Samples count as at most this.
+const SAMPLE_MS_MAX: u64 = 60_000;
+
+/// Smoothed round-trip time and its mean deviation, as TCP keeps them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RoundTrip {
-    /// Smoothed round trip in eighths of a millisecond; zero before the first sample.
-    srtt_8th: u32,
+    mean: Smoothed,
     /// Smoothed deviation, in quarters of a millisecond.
     deviation_4th: u32,
 }
@@ -48,21 +78,18 @@ pub struct RoundTrip {
 impl RoundTrip {
     /// Adds a sample.
     pub fn record(&mut self, ms: u64) {
-        let ms = ms.min(60_000) as i64;
-        if self.srtt_8th == 0 {
-            self.srtt_8th = (ms as u32 * 8).max(1);
-            self.deviation_4th = ms as u32 * 2;
-            return;
-        }
-        let error = ms - i64::from(self.srtt_8th / 8);
-        self.srtt_8th = (i64::from(self.srtt_8th) + error).max(1) as u32;
-        self.deviation_4th = (i64::from(self.deviation_4th) + error.abs() - i64::from(self.deviation_4th / 4)) as u32;
+        let ms = ms.min(SAMPLE_MS_MAX);
+        self.deviation_4th = match self.mean.srtt_ms() {
+            None => ms as u32 * 2,
+            Some(mean_ms) => self.deviation_4th - self.deviation_4th / 4 + mean_ms.abs_diff(ms) as u32,
+        };
+        self.mean.record(ms);
     }
 
     /// The smoothed round trip in milliseconds, if there was a sample.
     #[must_use]
     pub fn srtt_ms(&self) -> Option<u64> {
-        (self.srtt_8th != 0).then_some(u64::from(self.srtt_8th / 8))
+        self.mean.srtt_ms()
     }
 
     /// Mean plus four deviations: what nearly every answer keeps within.
