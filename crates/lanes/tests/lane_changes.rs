@@ -182,7 +182,9 @@ fn a_lane_that_waits_for_its_disk_is_given_up_in_time_and_leaves_when_the_disk_a
 #[test]
 fn who_waits_for_a_change_is_told_at_once_when_the_runtime_stops() {
     let dir = TempDir::new();
-    let runtime = Arc::new(start(RuntimeConfig { change_patience: FOREVER, ..watchful(config(1, &dir.0)) }));
+    // Neither the change nor the end is given up: as long as the disk hangs, who is not told at once waits.
+    let config = RuntimeConfig { change_patience: FOREVER, stop_patience: FOREVER, ..watchful(config(1, &dir.0)) };
+    let runtime = Arc::new(start(config));
     let pipe = log_of(&dir.0, 1);
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let (says, said) = channel();
@@ -190,9 +192,10 @@ fn who_waits_for_a_change_is_told_at_once_when_the_runtime_stops() {
     std::thread::spawn(move || says.send(waiting.resize(2)).unwrap());
     wait_for("the new lane at its disk", || runtime.waiting_for_disk() == [LaneIndex(1)]);
     runtime.begin_stop();
-    // Well before lanes that hang are left behind.
-    assert_eq!(said.recv_timeout(Duration::from_secs(4)), Ok(Err(ChangeRefused::Stopped)));
+    let told = said.recv_timeout(PATIENCE);
+    // Before anything is judged: the end waits for it.
     drop(std::fs::File::options().write(true).open(&pipe).unwrap());
+    assert_eq!(told, Ok(Err(ChangeRefused::Stopped)));
     assert_eq!(runtime.resize(3), Err(ChangeRefused::Stopped));
 }
 

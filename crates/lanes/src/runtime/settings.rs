@@ -49,6 +49,8 @@ pub struct RuntimeConfig {
     /// How long whoever changes the lanes is kept waiting. If they are not all open by then, everything stays as it was; if slots
     /// have begun to move, they go on to, and only the waiting ends.
     pub change_patience: Duration,
+    /// How long lanes are given to stop before their threads are left behind.
+    pub stop_patience: Duration,
     /// What happens to lanes that fail.
     pub restart: RestartPolicy,
     /// Commands that may wait for a lane.
@@ -78,6 +80,7 @@ impl Default for RuntimeConfig {
             spin: Duration::from_micros(50),
             stall_bound: Duration::from_secs(2),
             change_patience: Duration::from_secs(30),
+            stop_patience: Duration::from_secs(5),
             restart: RestartPolicy::default(),
             commands_max: 1024,
             metrics: None,

@@ -12,8 +12,6 @@ use crate::runtime::ChangeRefused;
 use crate::runtime::supervisor::{Request, State, Supervisor};
 use crate::wal::log::remove_lane;
 
-/// How long lanes are given to stop before their threads are left behind.
-const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// How often it is looked whether what has been told to stop has.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
@@ -81,7 +79,7 @@ where
                 watched.pulse.stop.store(true, Ordering::Relaxed);
                 watched.bed.wake();
             }
-            Instant::now() + STOP_PATIENCE
+            Instant::now() + self.config.stop_patience
         });
         let running = self.lanes.values().filter(|watched| watched.is_up()).count();
         if running > 0 && Instant::now() < stop_by {
