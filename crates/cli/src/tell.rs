@@ -17,6 +17,11 @@ pub(crate) fn line(text: fmt::Arguments<'_>) {
     let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
+/// So many of a thing, in words: one has no `s`.
+pub(crate) fn count(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Writes to standard output; a reader that closes early is no error.
 pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), String> {
     print_to_reader(text).map(drop)

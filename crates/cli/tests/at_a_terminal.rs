@@ -91,7 +91,7 @@ fn top_follows_a_node_on_a_terminal_and_leaves_the_terminal_as_it_was() {
     // It follows: another node joins, a value is stored.
     let other = place.node(&["--lanes", "1", "--bootstrap", &node.address()]);
     place.until_knows(&other, 1);
-    until("the contact is seen", || terminal.screen().is_some_and(|lines| lines[1].contains(" 1 contacts")));
+    until("the contact is seen", || terminal.screen().is_some_and(|lines| lines[1].contains(" 1 contact ")));
     let held = |terminal: &Terminal| (0..2).filter_map(|lane| terminal.row(lane)).map(|row| row[10]).sum::<u64>();
     assert_eq!(held(&terminal), 0);
     let mut stored = 0;

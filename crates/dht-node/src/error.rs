@@ -131,7 +131,8 @@ impl fmt::Display for NodeError {
                 write!(f, "{id} was not found: this node knows nobody to ask. Is it joined to a network?")
             }
             Self::NotFound { id, explain } => {
-                write!(f, "{id} was not found: {} nodes answered and none has it", explain.stats.answers)
+                let answered = count(u64::from(explain.stats.answers), "node");
+                write!(f, "{id} was not found: {answered} answered, and nobody has it")
             }
             Self::Deleted { id, sequence } => write!(f, "{id} was deleted by its owner (version {sequence})"),
             Self::OnlyStale { seen, found } => write!(
@@ -143,7 +144,8 @@ impl fmt::Display for NodeError {
                 f.write_str("nobody took the record: no other node answered. Is this node joined to a network?")
             }
             Self::NotStored { written, .. } => {
-                write!(f, "nobody took the record: of {} nodes {} were silent", written.holders, written.silent)?;
+                let (holders, were) = (u64::from(written.holders), if written.silent == 1 { "was" } else { "were" });
+                write!(f, "nobody took the record: of {} {} {were} silent", count(holders, "node"), written.silent)?;
                 for (code, count) in &written.refused {
                     write!(f, ", {count} refused ({code:?})")?;
                 }
@@ -197,6 +199,11 @@ impl fmt::Display for NodeError {
 
 impl std::error::Error for NodeError {}
 
+/// So many of a thing, in words: one has no `s`.
+pub(crate) fn count(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,6 +218,17 @@ mod tests {
         assert_eq!((kept.cause(), why.cause()), (&why, &why));
         assert_eq!(why.clone().of_record(id, false), why);
         assert_eq!(NodeError::NoRoom.of_record(id, true), NodeError::NoRoom, "what was refused here is not kept");
+    }
+
+    #[test]
+    fn one_node_is_not_told_as_many() {
+        let refused = |holders, silent| {
+            let written = Written { holders, silent, ..Written::default() };
+            NodeError::NotStored { written, explain: Box::default() }.to_string()
+        };
+        assert_eq!(refused(1, 1), "nobody took the record: of 1 node 1 was silent");
+        assert_eq!(refused(3, 2), "nobody took the record: of 3 nodes 2 were silent");
+        assert_eq!([count(0, "node"), count(1, "node"), count(2, "node")], ["0 nodes", "1 node", "2 nodes"]);
     }
 
     #[test]

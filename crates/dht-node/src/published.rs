@@ -17,7 +17,7 @@ use tessera_dht::record::RecordView;
 use tessera_lanes::runtime::Event;
 
 use crate::clock::unix_ms;
-use crate::error::NodeError;
+use crate::error::{NodeError, count};
 use crate::handler::NodeCommand;
 use crate::inner::{Inner, ask, running};
 use crate::oneshot::{self, lock};
@@ -147,7 +147,7 @@ pub(crate) async fn give_again(inner: &Weak<Inner>, lane: LaneIndex) -> Result<(
         return Ok(());
     }
     let mut things = announced.into_iter().map(Thing::Announced).chain(records.into_iter().map(Thing::Record));
-    let (mut under_way, mut counts) = (Parts::default(), [0_usize; 2]);
+    let (mut under_way, mut counts) = (Parts::default(), [0_u64; 2]);
     loop {
         while under_way.len() < AT_ONCE
             && let Some(thing) = things.next()
@@ -165,7 +165,11 @@ pub(crate) async fn give_again(inner: &Weak<Inner>, lane: LaneIndex) -> Result<(
     let [announced, records] = counts;
     running(inner)?.tell(
         lane,
-        &format!("it came back without what it knew: it was given again {announced} announced ids and {records} records of this node's own"),
+        &format!(
+            "it came back without what it knew: it was given again {} and {} of this node's own",
+            count(announced, "announced id"),
+            count(records, "record")
+        ),
     );
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::redrawn::{self, INTERVAL};
+use crate::tell::count;
 
 /// A line on standard error that is drawn again and again.
 #[derive(Debug, Clone)]
@@ -53,6 +54,7 @@ fn words(done: usize, total: usize, elapsed: Duration) -> String {
 /// What `op` answered.
 pub(crate) fn human(op: &str, answer: &Value) -> String {
     let text = |name: &str| answer[name].as_str().unwrap_or("?");
+    let counted = |name: &str, thing: &str| count(answer[name].as_u64().unwrap_or(0), thing);
     match op {
         "put" => {
             tell_replicas(answer);
@@ -64,8 +66,8 @@ pub(crate) fn human(op: &str, answer: &Value) -> String {
         }
         "delete" if answer["sequence"].is_u64() => format!("deleted (version {})\n", answer["sequence"]),
         "delete" => "not stored again from now on; copies at other nodes run out by themselves\n".to_owned(),
-        "get" | "get-mutable" => format!("{} bytes\n", answer["bytes"]),
-        "announce" => format!("announcing {} ids while the node runs\n", answer["announced"]),
+        "get" | "get-mutable" => format!("{}\n", counted("bytes", "byte")),
+        "announce" => format!("announcing {} while the node runs\n", counted("announced", "id")),
         "unannounce" => "no longer announced; what was announced runs out by itself\n".to_owned(),
         "providers" => list(&answer["providers"], "no providers were found", |provider| {
             format!("{}  for {} s", provider["peer"].as_str().unwrap_or("?"), provider["seconds_left"])
@@ -89,14 +91,19 @@ pub(crate) fn human(op: &str, answer: &Value) -> String {
 
 /// How well something is stored, beside what is printed for programs.
 fn tell_replicas(answer: &Value) {
-    let (replicas, holders) = (answer["replicas"].as_u64().unwrap_or(0), answer["holders"].as_u64().unwrap_or(0));
-    if holders == 0 {
+    let number = |name: &str, unsaid: u64| answer[name].as_u64().unwrap_or(unsaid);
+    tell!("{}", replicas(number("records", 1), number("replicas", 0), number("holders", 0)));
+}
+
+fn replicas(records: u64, replicas: u64, holders: u64) -> String {
+    let what = if records > 1 { format!("each of its {records} parts is ") } else { String::new() };
+    match (replicas, holders) {
         // Of nodes that are gone and of nodes that never came, it knows equally little.
-        tell!("kept by this node alone: no other node answers it now; it is stored with others when they come");
-    } else {
-        let records = answer["records"].as_u64().unwrap_or(1);
-        let what = if records > 1 { format!("each of its {records} parts is ") } else { String::new() };
-        tell!("{what}stored with {replicas} of the {holders} nodes nearest to it");
+        (_, 0) => {
+            "kept by this node alone: no other node answers it now; it is stored with others when they come".into()
+        }
+        (1, 1) => format!("{what}stored with the 1 node nearest to it"),
+        _ => format!("{what}stored with {replicas} of the {} nearest to it", count(holders, "node")),
     }
 }
 
@@ -151,6 +158,17 @@ mod tests {
     fn words_beside_the_bar_are_share_rate_and_time_left() {
         assert_eq!(words(30, 120, Duration::from_secs(3)), " 25 %  30 of 120 parts  10/s  00:09 left");
         assert!(words(9, 3, Duration::ZERO).starts_with("300 %  9 of 3 parts"), "it does not overflow");
+    }
+
+    #[test]
+    fn one_is_not_told_as_many() {
+        assert_eq!(human("announce", &json!({ "announced": 1 })), "announcing 1 id while the node runs\n");
+        assert_eq!(human("announce", &json!({ "announced": 2 })), "announcing 2 ids while the node runs\n");
+        let bytes = [0, 1, 2].map(|bytes| human("get", &json!({ "bytes": bytes })));
+        assert_eq!(bytes, ["0 bytes\n", "1 byte\n", "2 bytes\n"]);
+        assert_eq!(replicas(1, 1, 1), "stored with the 1 node nearest to it");
+        assert_eq!(replicas(3, 1, 2), "each of its 3 parts is stored with 1 of the 2 nodes nearest to it");
+        assert!(replicas(3, 0, 0).starts_with("kept by this node alone"));
     }
 
     #[test]

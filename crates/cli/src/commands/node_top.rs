@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::dht::Connection;
 use super::node::At;
 use super::node_screen::Screen;
-use crate::tell::print_to_reader;
+use crate::tell::{count, print_to_reader};
 
 /// How late a key or a signal is seen while there is something else to wait for.
 const SEEN_EVERY: Duration = Duration::from_millis(20);
@@ -152,17 +152,18 @@ impl Looks {
 /// What changed between two looks.
 fn view(before: &Value, now: &Value, elapsed: Duration) -> View {
     let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+    let counted = |value: &Value, thing: &str| count(value.as_f64().unwrap_or(0.0).round() as u64, thing);
     let state = match now["trouble"].as_str() {
         None => "up".to_owned(),
         Some(trouble) => format!("NOT UP: {trouble}"),
     };
     let head = format!(
-        "node {}  {state}\nnetwork {}  {} contacts  about {} nodes  {} lanes{}{}\n",
+        "node {}  {state}\nnetwork {}  {}  about {}  {}{}{}\n",
         text(&now["id"]).chars().take(16).collect::<String>(),
         text(&now["network"]),
-        now["contacts"],
-        now["lanes"][0]["network_size"].as_f64().unwrap_or(0.0),
-        now["lanes_wanted"],
+        counted(&now["contacts"], "contact"),
+        counted(&now["lanes"][0]["network_size"], "node"),
+        counted(&now["lanes_wanted"], "lane"),
         if now["kernel_steering"] == true { "" } else { "  lanes pass datagrams on" },
         if now["log_failed"] == true { "  THE LOG CANNOT BE WRITTEN" } else { "" },
     );
@@ -228,8 +229,8 @@ impl View {
             self.alarms.iter().flat_map(|alarm| wrapped(&format!("ALARM  {alarm}"), columns)).collect();
         // The head, a blank line, the names of the columns and the last line; alarms leave room for two lines of lanes.
         let room = rows.saturating_sub(5);
-        let alarms = shortened(&alarms, room.saturating_sub(2).max(2), "lines of alarms");
-        let lanes = shortened(&self.lanes, room.saturating_sub(alarms.lines().count()), "lanes");
+        let alarms = shortened(&alarms, room.saturating_sub(2).max(2), "more alarm line");
+        let lanes = shortened(&self.lanes, room.saturating_sub(alarms.lines().count()), "more lane");
         format!("{}{alarms}\n{COLUMNS}{lanes}q ends this view\n", self.head)
     }
 }
@@ -240,7 +241,7 @@ fn shortened(lines: &[String], room: usize, what: &str) -> String {
         return lines.concat();
     }
     let shown = room.saturating_sub(1);
-    format!("{}… and {} more {what}\n", lines[..shown].concat(), lines.len() - shown)
+    format!("{}… and {}\n", lines[..shown].concat(), count((lines.len() - shown) as u64, what))
 }
 
 /// A text in lines that are no longer than `columns`, unless a word is.
@@ -287,7 +288,12 @@ mod tests {
         let row: Vec<&str> = view.lines().find(|line| line.starts_with("   0")).unwrap().split_whitespace().collect();
         assert_eq!(row[..6], ["0", "100", "0", "10", "0", "0"], "{view}");
         assert_eq!(row[6..], ["4", "0", "0", "7", "3", "0", "2"], "{view}");
-        for wanted in ["NOT UP: no live contacts", "THE LOG CANNOT BE WRITTEN", "ALARM  control messages"] {
+        for wanted in [
+            "NOT UP: no live contacts",
+            "  7 contacts  about 8 nodes  1 lane  ",
+            "THE LOG CANNOT BE WRITTEN",
+            "ALARM  control messages",
+        ] {
             assert!(view.contains(wanted), "{view}");
         }
     }
