@@ -5,7 +5,6 @@ use std::fmt;
 use tessera_contracts::point::ContentId;
 use tessera_dht::node::command::Written;
 use tessera_dht::record::{TTL_SECS_MAX, ValueTooLong};
-use tessera_dht::store::records::RecordLimits;
 use tessera_dht::wire::message::ErrorCode;
 
 use crate::explain::Explain;
@@ -150,11 +149,10 @@ impl fmt::Display for NodeError {
                     write!(f, ", {count} refused ({code:?})")?;
                 }
                 if written.refused.iter().any(|(code, _)| *code == ErrorCode::Full) {
-                    let most = RecordLimits::default().bytes_per_giver_max >> 20;
-                    write!(
-                        f,
-                        ". They are full, or have as much of this giver as they keep, {most} MB a lane for a node that anybody may join \
-                         unless it is set otherwise: store it by way of several nodes, among more of them, or among nodes of one's own \
+                    // How much that is they do not say, and each is set by itself.
+                    f.write_str(
+                        ". They are full, or have as much of this giver as each of them is set to keep (`record-bytes-max`, \
+                         `record-bytes-per-giver-max`): store it by way of several nodes, among more of them, or among nodes of one's own \
                          (`address-diversity = false`)",
                     )?;
                 }
@@ -218,6 +216,15 @@ mod tests {
         assert_eq!((kept.cause(), why.cause()), (&why, &why));
         assert_eq!(why.clone().of_record(id, false), why);
         assert_eq!(NodeError::NoRoom.of_record(id, true), NodeError::NoRoom, "what was refused here is not kept");
+    }
+
+    #[test]
+    fn who_is_full_is_not_said_to_have_a_limit_that_nobody_here_knows() {
+        let written = Written { holders: 2, refused: vec![(ErrorCode::Full, 2)], ..Written::default() };
+        let said = NodeError::NotStored { written, explain: Box::default() }.to_string();
+        let (_, why) = said.split_once("2 refused (Full). ").unwrap();
+        assert!(why.contains("as much of this giver as each of them is set to keep"), "{said}");
+        assert!(!why.contains(|c: char| c.is_ascii_digit()), "{said}");
     }
 
     #[test]
