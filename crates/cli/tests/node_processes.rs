@@ -7,9 +7,9 @@ mod node_support;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use node_support::skipped::skipped;
 use node_support::{Place, Process, exists, run, run_within, succeeded, until};
 use rustix::process::Signal;
+use test_support::skipped;
 
 #[test]
 fn a_node_without_flags_prints_the_exact_command_that_joins_it() {

@@ -8,8 +8,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 
-use node_support::skipped::skipped;
 use node_support::{Place, run};
+use test_support::skipped;
 
 /// Somebody who came first: the folder of sockets is there already, and in it a listener.
 fn trap(place: &Place, mode: u32, owner: Option<u32>) -> UnixListener {

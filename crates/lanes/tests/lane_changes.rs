@@ -1,8 +1,6 @@
 //! Changes of lanes that cannot be made, or not now: nothing moves before all lanes are open, and nobody waits for ever.
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
-#[path = "../../cli/tests/node_support/skipped.rs"]
-mod skipped;
 mod support;
 
 use std::collections::BTreeMap;
@@ -19,6 +17,7 @@ use tessera_lanes::handler::{Datagram, Message, Notice, Record, RecordSink, Walk
 use tessera_lanes::runtime::{ChangeRefused, RestartPolicy, Runtime, RuntimeConfig};
 use tessera_lanes::wal::LogConfig;
 use tessera_lanes::{Context, Handler};
+use test_support::skipped;
 
 /// So long a test waits for something that must happen; it does not measure.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -396,7 +395,7 @@ fn a_full_disk_refuses_a_new_lane_and_takes_nothing_from_the_old() {
     let dir = TempDir::new();
     let mounts = with_mounts_of_its_own().args(["mount", "-t", "tmpfs", "none"]).arg(&dir.0).output();
     if !mounts.is_ok_and(|output| output.status.success()) {
-        return skipped::skipped("it needs a small disk that it may mount for itself");
+        return skipped("it needs a small disk that it may mount for itself");
     }
     let mut child = with_mounts_of_its_own();
     child.arg(std::env::current_exe().unwrap());

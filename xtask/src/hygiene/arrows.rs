@@ -30,6 +30,7 @@ const LAYERS: &[(&str, Layer)] = &[
     ("alloc-counter", Layer::Tests),
     ("conformance", Layer::Tests),
     ("sim", Layer::Tests),
+    ("test-support", Layer::Tests),
 ];
 
 pub(super) fn problems(repo: &Repo, krate: &str, manifest: &str) -> Vec<String> {

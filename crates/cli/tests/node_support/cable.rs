@@ -3,8 +3,8 @@
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::skipped::skipped;
 use super::{Place, Process};
+use test_support::skipped;
 
 /// Two namespaces with a cable between them; removed when dropped.
 pub(crate) struct Cable {

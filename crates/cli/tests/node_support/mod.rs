@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
 pub(crate) mod cable;
-pub(crate) mod skipped;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};

@@ -12,7 +12,7 @@ const ALLOWED_BY: &str = "TESSERA_MAY_SKIP";
 ///
 /// # Panics
 /// If nobody counts it and nobody allowed it.
-pub(crate) fn skipped(why: &str) {
+pub fn skipped(why: &str) {
     let thread = std::thread::current();
     let line = format!("{}: {}\n", thread.name().unwrap_or("?"), why.split_whitespace().collect::<Vec<_>>().join(" "));
     if let Some(file) = std::env::var_os(COUNTED_IN) {

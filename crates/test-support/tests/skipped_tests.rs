@@ -2,17 +2,16 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
-#[path = "node_support/skipped.rs"]
-mod skipped;
-
 use std::process::Command;
+
+use test_support::skipped;
 
 #[test]
 fn a_test_that_cannot_run_is_counted_or_allowed_or_fails() {
     const CHILD: &str = "TESSERA_TEST_SKIPS";
     // This very test, started by itself as one that cannot run.
     if std::env::var_os(CHILD).is_some() {
-        return skipped::skipped("it needs\nwhat is not here");
+        return skipped("it needs\nwhat is not here");
     }
     let this = "a_test_that_cannot_run_is_counted_or_allowed_or_fails";
     let skips = |name: &str, value: &str| {
