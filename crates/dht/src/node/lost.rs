@@ -4,6 +4,8 @@
 //! All lanes of a node remember whom one of them lost: each has lookups that may ask them, and records to give on when they come back. Only the
 //! lane that looks after a contact tries it again. Lanes hear of each other's losses by messages that may be lost, come late or twice.
 
+use alloc::collections::VecDeque;
+
 use tessera_contracts::point::{NodeId, Point as _};
 
 use super::LaneNode;
@@ -49,6 +51,12 @@ const LOOK_PAUSE_MS_MIN: u64 = 15_000;
 const LOOK_PAUSE_MS_MAX: u64 = 10 * 60 * 1000;
 const LOOK_QUIET_MS: u64 = 2 * LOOK_PAUSE_MS_MAX;
 
+/// Whoever keeps that pause long by coming and going must not hide a split that heals meanwhile: those who come back for the first time in a
+/// quiet time are news, and as many of them have us look after this pause, however long the other is. So many are remembered; with more
+/// contacts than that to spare, one has us look once in this pause.
+const NEWS_PAUSE_MS: u64 = 2 * 60 * 1000;
+const BACK_LATELY_MAX: usize = 128;
+
 /// Whoever answered within this time is there, whatever another lane said before: what it said came late.
 const JUST_ANSWERED_MS: u64 = 2000;
 
@@ -69,10 +77,13 @@ impl Lost {
 }
 
 /// Who came back, of those who were lost.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Healing {
-    /// So many since the last look around.
+    /// So many since the last look around, and of those so many who had not come back shortly before.
     regained: usize,
+    news: usize,
+    /// Those who came back lately and when, the newest in front, by the first bytes of their ids.
+    back_lately: VecDeque<(u64, u64)>,
     /// So many since then.
     came_back: usize,
     since_ms: u64,
@@ -109,12 +120,26 @@ impl Healing {
         may
     }
 
-    /// Whether we may look around, as we may ever more seldom if others come and go all the time.
+    /// Takes one who came back.
+    fn regain(&mut self, now: Now, id: &NodeId) {
+        let is_over = |(_, at_ms): &mut (u64, u64)| now.mono_ms.saturating_sub(*at_ms) >= LOOK_QUIET_MS;
+        while self.back_lately.pop_back_if(is_over).is_some() {}
+        let known = self.back_lately.iter().position(|(known, _)| *known == id.prefix_u64());
+        let is_news = known.and_then(|at| self.back_lately.remove(at)).is_none();
+        self.back_lately.truncate(BACK_LATELY_MAX - 1);
+        self.back_lately.push_front((id.prefix_u64(), now.mono_ms));
+        self.regained += 1;
+        self.news += usize::from(is_news);
+    }
+
+    /// Whether enough came back to look around and we may, as we may ever more seldom if others come and go all the time.
     fn may_look(&mut self, now: Now) -> bool {
         let since_ms = self.looked_ms.map_or(u64::MAX, |at_ms| now.mono_ms.saturating_sub(at_ms));
-        if since_ms < self.look_pause_ms {
+        let pause_ms = if self.news >= REGAINED_TO_REJOIN { NEWS_PAUSE_MS } else { u64::MAX };
+        if self.regained < REGAINED_TO_REJOIN || since_ms < self.look_pause_ms.min(pause_ms) {
             return false;
         }
+        (self.regained, self.news) = (0, 0);
         let grown_ms = if since_ms < LOOK_QUIET_MS { self.look_pause_ms * 2 } else { 0 };
         self.look_pause_ms = grown_ms.clamp(LOOK_PAUSE_MS_MIN, LOOK_PAUSE_MS_MAX);
         self.looked_ms = Some(now.mono_ms);
@@ -191,6 +216,9 @@ impl<C: Crypto> LaneNode<C> {
         let before = lost.len();
         lost.retain(|lost| {
             let back = table.get(&lost.id);
+            if back.is_some() {
+                healing.regain(now, &lost.id);
+            }
             // Lookups begin with members only: one whose place was taken meanwhile would not be asked whom it knows.
             if back.is_some_and(|peer| !peer.is_live()) {
                 join.ask_first = Some(lost.contact);
@@ -198,12 +226,10 @@ impl<C: Crypto> LaneNode<C> {
             back.is_none()
         });
         let came_back = before - lost.len();
-        healing.regained += came_back;
         if healing.is_done(now, came_back, table.live_len()) {
             self.records.hurry(now, REGIVEN_MAX, REGIVEN_MS, &mut self.rng);
         }
-        if healing.regained >= REGAINED_TO_REJOIN && !join.is_busy() && may_look && healing.may_look(now) {
-            healing.regained = 0;
+        if !join.is_busy() && may_look && healing.may_look(now) {
             // It was the network that was silent: the others will be back as well. Our neighbours first, whom others will ask us for.
             if healing.may_hurry(now) {
                 lost.make_contiguous().sort_unstable_by_key(|lost| own.distance_to(&lost.id));
@@ -271,19 +297,24 @@ mod tests {
     #[test]
     fn pauses_between_looks_around_grow_to_ten_minutes_and_start_over_after_twenty_quiet_ones() {
         let mut healing = Healing::default();
+        // The same come back all the time, so that it is never for want of them.
+        let mut may_look = |ms| {
+            (healing.regained, healing.news) = (REGAINED_TO_REJOIN, 0);
+            healing.may_look(after(ms))
+        };
         let mut at_ms = 0;
-        assert!(healing.may_look(after(at_ms)));
+        assert!(may_look(at_ms));
         for pause_secs in [15, 30, 60, 120, 240, 480, 600, 600] {
             at_ms += pause_secs * 1000;
-            assert!(!healing.may_look(after(at_ms - 1)), "{pause_secs} s");
-            assert!(healing.may_look(after(at_ms)), "{pause_secs} s");
+            assert!(!may_look(at_ms - 1), "{pause_secs} s");
+            assert!(may_look(at_ms), "{pause_secs} s");
         }
         for (quiet_ms, pause_ms) in [(LOOK_QUIET_MS - 1, LOOK_PAUSE_MS_MAX), (LOOK_QUIET_MS, LOOK_PAUSE_MS_MIN)] {
             at_ms += quiet_ms;
-            assert!(healing.may_look(after(at_ms)));
+            assert!(may_look(at_ms));
             at_ms += pause_ms;
-            assert!(!healing.may_look(after(at_ms - 1)));
-            assert!(healing.may_look(after(at_ms)));
+            assert!(!may_look(at_ms - 1));
+            assert!(may_look(at_ms));
         }
     }
 
@@ -598,6 +629,75 @@ mod tests {
         }
         assert_eq!(looked[0], 5, "it may be a split that healed");
         assert!((6..=12).contains(&looked.len()), "{looked:?}");
+    }
+
+    /// When a lane looks around, in seconds, among those who come and go in each ten seconds; and when the network heals, if it does.
+    fn looks(seconds: u64, come_and_go: impl Fn(u64) -> Vec<Contact>, heals_at: Option<u64>) -> Vec<u64> {
+        let (mut lane, mut looked) = (lane(), Vec::new());
+        let other_side: Vec<Contact> = (500..503).map(somebody).collect();
+        for second in 0..seconds {
+            let now = after(second * 1000);
+            for other in come_and_go(second / 10) {
+                match second % 10 {
+                    0 => {
+                        lane.table.expel(&other.id());
+                        lane.remember_lost(now, other, other.id());
+                    }
+                    5 => drop(lane.table.answered(now.mono_ms, other.id(), other, Some(10))),
+                    9 => lane.table.expel(&other.id()),
+                    _ => {}
+                }
+            }
+            for other in &other_side {
+                if heals_at == Some(second + 60) {
+                    lane.remember_lost(now, *other, other.id());
+                } else if heals_at == Some(second) {
+                    lane.table.answered(now.mono_ms, other.id(), *other, Some(10));
+                }
+            }
+            let before = lane.counters.lookups_started;
+            lane.on_time(now, &mut Sent::default());
+            lane.try_lost(now, &mut Sent::default());
+            looked.extend((lane.counters.lookups_started > before).then_some(second));
+        }
+        looked
+    }
+
+    #[test]
+    fn a_split_that_heals_is_noticed_at_once_though_others_come_and_go_all_the_time() {
+        let ten = |_| (10..20).map(contact).collect();
+        let without = looks(3600, ten, None);
+        assert!((6..=12).contains(&without.len()), "{without:?}");
+        // In the middle of a pause of ten minutes.
+        let heals_at = without.iter().find(|at| **at > 1800).unwrap() + 303;
+        assert!(without.iter().all(|at| at.abs_diff(heals_at) > 200));
+        let with = looks(3600, ten, Some(heals_at));
+        assert!(with.contains(&heals_at), "{heals_at} is not among {with:?}");
+        assert!(with.len() <= without.len() + 1, "{with:?} instead of {without:?}");
+    }
+
+    #[test]
+    fn however_many_others_come_and_go_we_look_around_once_in_two_minutes_at_most() {
+        // Three who were never there before, every time.
+        let looked = looks(3600, |round| (0..3).map(|n| somebody((round * 3) as u16 + n)).collect(), None);
+        let pauses = looked.windows(2).map(|pair| pair[1] - pair[0]);
+        let seldom: Vec<u64> = pauses.skip_while(|pause| pause * 1000 < NEWS_PAUSE_MS).collect();
+        assert!(seldom.len() > 20 && seldom.iter().all(|pause| pause * 1000 >= NEWS_PAUSE_MS), "{looked:?}");
+        assert!(looked.len() <= 40, "{looked:?}");
+    }
+
+    #[test]
+    fn only_so_many_who_came_back_are_remembered_and_for_so_long() {
+        let mut healing = Healing::default();
+        for n in 0..500 {
+            healing.regain(after(0), &somebody(n).id());
+            healing.regain(after(0), &somebody(n).id());
+        }
+        assert_eq!((healing.news, healing.back_lately.len()), (500, BACK_LATELY_MAX), "each is news once");
+        healing.regain(after(LOOK_QUIET_MS - 1), &somebody(499).id());
+        assert_eq!(healing.news, 500);
+        healing.regain(after(2 * LOOK_QUIET_MS - 1), &somebody(499).id());
+        assert_eq!((healing.news, healing.back_lately.len()), (501, 1));
     }
 
     /// Somebody in one block of public addresses.
