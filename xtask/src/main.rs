@@ -114,7 +114,8 @@ fn report_one(
 ) -> Result<bool, String> {
     let progress = Progress::start(name, 1, 1);
     let result = step(repo, &progress);
-    Ok(progress.finish(result).is_ok())
+    let took = progress.elapsed();
+    Ok(progress.finish(took, result).result.is_ok())
 }
 
 fn no_arguments(verb: &str, rest: &[&str]) -> Result<(), String> {
