@@ -110,9 +110,6 @@ impl Run {
         }
         self.command.env_remove("CARGO_MANIFEST_DIR").env_remove("CARGO_MANIFEST_PATH");
         let line = self.line();
-        if progress.is_beside() {
-            self.command = with_least_priority(&self.command);
-        }
         let doing = self.doing.take().unwrap_or_else(|| line.clone());
         let mut child = self.command.stdin(Stdio::null()).stdout(file).stderr(twin).spawn().map_err(|error| {
             Failure::of(format!("cannot start {}: {error}", self.program), format!("the command was: {line}"))
@@ -160,22 +157,6 @@ impl Ended {
         };
         Failure::of(said, format!("{}\nlog: {}\nagain: {line}", self.output, self.log.display()))
     }
-}
-
-/// The same command, for the time that no other program wants. Where the priority cannot be changed, `nice` runs it as it is.
-fn with_least_priority(command: &Command) -> Command {
-    let mut nice = Command::new("nice");
-    nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => nice.env(name, value),
-            None => nice.env_remove(name),
-        };
-    }
-    if let Some(folder) = command.get_current_dir() {
-        nice.current_dir(folder);
-    }
-    nice
 }
 
 /// Ends a process and everything it started. Ending cargo alone would leave its compilers and tests running, and the build
@@ -262,15 +243,6 @@ mod tests {
         let full = ended("/usr/bin/ld: final link failed: No space left on device").failure("cargo test");
         assert_eq!(full.said, "the disk is full; make room and run again: cargo test");
         assert_eq!(ended("error[E0308]").failure("cargo test").said, "failed: cargo test");
-    }
-
-    #[test]
-    fn a_command_of_least_priority_is_the_same_in_all_else() {
-        let mut command = Command::new("sh");
-        command.args(["-c", r#"echo "$(nice) $PWD $GIVEN ${HOME-none}""#]);
-        command.env("GIVEN", "a b").env_remove("HOME").current_dir("/");
-        let output = with_least_priority(&command).output().unwrap();
-        assert_eq!(String::from_utf8(output.stdout).unwrap(), "19 / a b none\n");
     }
 
     #[test]

@@ -110,12 +110,6 @@ pub(crate) fn run(repo: &Repo, progress: &Progress, request: &Request) -> StepRe
     Ok(Proof { said, tests: chosen.len() as u64, tests_skipped: 0 })
 }
 
-/// Compiles every target, for `run` to find done.
-pub(crate) fn build_all(repo: &Repo, progress: &Progress) -> StepResult {
-    build(repo, progress)?;
-    Ok(Proof::of("every fuzz target is compiled"))
-}
-
 fn crashed(name: &str, output: &str) -> Failure {
     let input =
         output.lines().find_map(|line| line.split("Test unit written to ").nth(1)).unwrap_or("(see the output)");

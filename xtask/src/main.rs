@@ -114,8 +114,7 @@ fn report_one(
 ) -> Result<bool, String> {
     let progress = Progress::start(name, 1, 1);
     let result = step(repo, &progress);
-    let took = progress.elapsed();
-    Ok(progress.finish(took, result).result.is_ok())
+    Ok(progress.finish(result).is_ok())
 }
 
 fn no_arguments(verb: &str, rest: &[&str]) -> Result<(), String> {

@@ -55,7 +55,6 @@ pub(crate) struct Progress {
     begun: Instant,
     terminal: bool,
     drawn: AtomicU64,
-    beside: bool,
 }
 
 impl Progress {
@@ -64,17 +63,7 @@ impl Progress {
         let terminal = std::io::stdout().is_terminal();
         print!("{head}");
         let _ = std::io::stdout().flush();
-        Self { name, head, begun: Instant::now(), terminal, drawn: AtomicU64::new(0), beside: false }
-    }
-
-    /// Of a step that runs beside another: it draws nothing, and the programs it starts give way to all others.
-    pub(crate) fn beside(name: &'static str) -> Self {
-        let (head, begun) = (String::new(), Instant::now());
-        Self { name, head, begun, terminal: false, drawn: AtomicU64::new(0), beside: true }
-    }
-
-    pub(crate) fn is_beside(&self) -> bool {
-        self.beside
+        Self { name, head, begun: Instant::now(), terminal, drawn: AtomicU64::new(0) }
     }
 
     /// Redraws the elapsed seconds on a terminal, at most once a second; `doing` says what takes the time.
@@ -88,17 +77,18 @@ impl Progress {
     }
 
     /// Ends the line, and shows what went wrong where something did.
-    pub(crate) fn finish(self, took: Duration, result: StepResult) -> Row {
+    pub(crate) fn finish(self, result: StepResult) -> StepResult {
+        let seconds = self.begun.elapsed();
         let back = if self.terminal { "\r\x1b[K" } else { "" };
         let head = if self.terminal { self.head.as_str() } else { "" };
         match &result {
-            Ok(proof) => println!("{back}{head} ok     {:>7} s  {}", tenths(took), proof.said),
+            Ok(proof) => println!("{back}{head} ok     {:>7} s  {}", tenths(seconds), proof.said),
             Err(failure) => {
-                println!("{back}{head} FAILED {:>7} s  {}", tenths(took), failure.said);
+                println!("{back}{head} FAILED {:>7} s  {}", tenths(seconds), failure.said);
                 show(self.name, &failure.output);
             }
         }
-        Row { name: self.name, took, result }
+        result
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
@@ -136,9 +126,8 @@ pub(crate) struct Row {
     pub(crate) result: StepResult,
 }
 
-/// The table and the sum. A step counts as one, and every test inside it as one. Steps run beside each other, so that `total` is
-/// less than what they took together.
-pub(crate) fn summary(rows: &[Row], total: Duration) -> (String, bool) {
+/// The table and the sum. A step counts as one, and every test inside it as one.
+pub(crate) fn summary(rows: &[Row]) -> (String, bool) {
     let mut text = format!("\n{:<11} {:<6} {:>8}  what it proved\n", "step", "result", "seconds");
     let (mut passed, mut failed, mut skipped) = (0_u64, 0_u64, 0_u64);
     for row in rows {
@@ -157,6 +146,7 @@ pub(crate) fn summary(rows: &[Row], total: Duration) -> (String, bool) {
         };
         text += &format!("{:<11} {word:<6} {:>8}  {said}\n", row.name, tenths(row.took));
     }
+    let total: Duration = rows.iter().map(|row| row.took).sum();
     let skipped = if skipped == 0 { String::new() } else { format!(", {skipped} skipped") };
     text += &format!("{:<11} {:<6} {:>8}\n\n{passed} passed, {failed} failed{skipped}\n", "total", "", tenths(total));
     (text, failed == 0)
@@ -177,7 +167,7 @@ mod tests {
     #[test]
     fn the_last_line_sums_steps_and_their_tests() {
         let tests = Proof { said: "12 tests".to_string(), tests: 12, tests_skipped: 0 };
-        let (text, held) = summary(&[row(Ok(Proof::of("formatted"))), row(Ok(tests))], Duration::ZERO);
+        let (text, held) = summary(&[row(Ok(Proof::of("formatted"))), row(Ok(tests))]);
         assert!(held);
         assert_eq!(text.lines().last(), Some("14 passed, 0 failed"));
     }
@@ -186,9 +176,9 @@ mod tests {
     fn tests_that_could_not_run_stand_in_the_last_line_and_fail_nothing() {
         let tests = Proof { said: "12 tests".to_string(), tests: 12, tests_skipped: 2 };
         let failure = Failure { tests_failed: 1, tests_skipped: 3, ..Failure::of("1 tests failed", "") };
-        let (text, held) = summary(&[row(Ok(tests))], Duration::ZERO);
+        let (text, held) = summary(&[row(Ok(tests))]);
         assert_eq!((text.lines().last(), held), (Some("13 passed, 0 failed, 2 skipped"), true));
-        let (text, held) = summary(&[row(Err(failure))], Duration::ZERO);
+        let (text, held) = summary(&[row(Err(failure))]);
         assert_eq!((text.lines().last(), held), (Some("0 passed, 2 failed, 3 skipped"), false));
     }
 
@@ -204,7 +194,7 @@ mod tests {
     #[test]
     fn one_failed_test_fails_its_step_and_the_whole() {
         let failure = Failure { tests_passed: 9, tests_failed: 2, ..Failure::of("2 tests failed", "") };
-        let (text, held) = summary(&[row(Ok(Proof::default())), row(Err(failure))], Duration::ZERO);
+        let (text, held) = summary(&[row(Ok(Proof::default())), row(Err(failure))]);
         assert!(!held);
         assert_eq!(text.lines().last(), Some("10 passed, 3 failed"));
     }

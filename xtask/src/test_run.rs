@@ -11,18 +11,6 @@ use crate::repo::Repo;
 use crate::report::{Failure, Progress, Proof, StepResult};
 use crate::setup::Tools;
 
-/// Compiles every test program, for `run` to find done.
-pub(crate) fn build(repo: &Repo, progress: &Progress) -> StepResult {
-    let nextest = on_path("cargo-nextest").is_some();
-    let args: &[&str] = if nextest {
-        &["nextest", "run", "--workspace", "--locked", "--no-run"]
-    } else {
-        &["test", "--workspace", "--locked", "--lib", "--bins", "--tests", "--examples", "--no-run"]
-    };
-    Run::cargo("build", args).must(repo, progress)?;
-    Ok(Proof::of("every test program is compiled"))
-}
-
 /// Unit and integration tests.
 pub(crate) fn run(repo: &Repo, progress: &Progress, quick: bool) -> StepResult {
     let nextest = on_path("cargo-nextest").is_some();
