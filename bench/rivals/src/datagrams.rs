@@ -2,7 +2,7 @@
 //!
 //! As many sockets as there are nodes. Whoever asks sends a question to each of its holders; each of them takes it and answers, and
 //! whoever asked takes all answers. Nobody sleeps and nobody is woken, so what is left is what this host's kernel takes to carry
-//! datagrams, with one call for each end of each. Hosts of one kind differ in that by two, and the aims go with it.
+//! datagrams, with one call for each end of each. Hosts of one kind differ in that by four.
 
 use std::error::Error;
 use std::net::{SocketAddr, UdpSocket};
@@ -15,11 +15,6 @@ const ASKED: usize = 3;
 /// Bytes of a STORE of a short value, and of answers that name sixteen contacts, four, and none.
 const QUESTION_BYTES: usize = 150;
 const ANSWER_BYTES: [usize; 3] = [900, 300, 110];
-
-/// What a datagram, sent and received by one thread with a call for each, took on the machine where the aims were set.
-const US_A_DATAGRAM_WHERE_AIMS_WERE_SET: f64 = 4.47;
-pub(crate) const US_A_PUT_WHERE_AIMS_WERE_SET: f64 = US_A_DATAGRAM_WHERE_AIMS_WERE_SET * 2.0 * REPLICAS as f64;
-pub(crate) const US_A_GET_WHERE_AIMS_WERE_SET: f64 = US_A_DATAGRAM_WHERE_AIMS_WERE_SET * 2.0 * ASKED as f64;
 
 pub(crate) struct Datagrams {
     sockets: Vec<(UdpSocket, SocketAddr)>,

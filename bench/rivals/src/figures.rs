@@ -28,6 +28,11 @@ impl Moment {
         Self { cpu: cpu_of_this_process(), wall: Instant::now() }
     }
 
+    /// How long it is ago.
+    pub(crate) fn wall_time(&self) -> Duration {
+        self.wall.elapsed()
+    }
+
     /// What each of `count` operations cost since.
     pub(crate) fn cost_of_each(&self, count: usize) -> Cost {
         let now = Self::now();
@@ -49,34 +54,29 @@ pub(crate) enum Aim {
     Ours(f64),
     /// Ours is at most this many times what is named.
     Times(f64, &'static str),
-    /// Ours is at most `most` on a machine where what is named takes `there`, and in proportion elsewhere.
-    Scaled { most: f64, by: &'static str, there: f64 },
 }
 
-/// What is aimed at on this machine, as it came out.
+/// What is aimed at, as it came out.
 struct Verdict {
     /// The number that was set, and its unit.
     set: f64,
     unit: &'static str,
-    /// The same on this machine, and what ours is.
-    here: f64,
+    /// What ours is.
     is: f64,
 }
 
 impl Verdict {
     fn met(&self) -> bool {
-        self.is <= self.here
+        self.is <= self.set
     }
 }
 
 impl Question {
     /// What came of the aim if ours took `ours`, and others what `cost_of` says.
     fn verdict(&self, ours: f64, cost_of: impl Fn(&str) -> f64) -> Verdict {
-        let unit = if matches!(self.aim, Aim::Times(..)) { "times" } else { self.unit };
         match self.aim {
-            Aim::Ours(set) => Verdict { set, unit, here: set, is: ours },
-            Aim::Times(set, whom) => Verdict { set, unit, here: set, is: ours / cost_of(whom) },
-            Aim::Scaled { most, by, there } => Verdict { set: most, unit, here: most * cost_of(by) / there, is: ours },
+            Aim::Ours(set) => Verdict { set, unit: self.unit, is: ours },
+            Aim::Times(set, whom) => Verdict { set, unit: "times", is: ours / cost_of(whom) },
         }
     }
 }
@@ -92,7 +92,7 @@ impl Rounds {
 
     /// A line for ours alone, and one for ours beside each other.
     pub(crate) fn print(&self, question: &Question, json: bool) {
-        let Question { name, unit, aim } = question;
+        let Question { name, unit, .. } = question;
         let Some(ours) = self.0.get("ours").map(|rounds| Side::of(rounds)) else { return };
         let verdict =
             question.verdict(ours.cpu, |whom| self.0.get(whom).map_or(f64::NAN, |rounds| Side::of(rounds).cpu));
@@ -115,23 +115,15 @@ impl Rounds {
                 println!("  {who:<10} {cpu:>9.1} (±{spread:.1})  {wall:>10.1}   ours is {ratio:.3} of it");
             }
         }
-        let Verdict { set, unit: aim_unit, here, is } = verdict;
+        let (Verdict { set, unit: aim_unit, is }, met) = (&verdict, verdict.met());
         if json {
             println!(
                 "{{\"figure\":\"dht-node/{name}\",\"ours\":{:.3},\"unit\":\"{unit}\",\"aim\":{set},\
-                 \"aim_here\":{here:.3},\"aim_unit\":\"{aim_unit}\",\"is\":{is:.3},\"met\":{},\"met_as_set\":{}}}",
+                 \"aim_unit\":\"{aim_unit}\",\"is\":{is:.3},\"met\":{met}}}",
                 ours.cpu,
-                verdict.met(),
-                is <= set,
             );
-            return;
-        }
-        let met = |met: bool| if met { "met" } else { "NOT MET" };
-        print!("  aim: at most {set} {aim_unit}; it is {is:.2}: {}", met(is <= set));
-        if let Aim::Scaled { by, there, .. } = aim {
-            println!("\n       set where *{by}* took {there:.0}, which makes {here:.0} here: {}\n", met(verdict.met()));
         } else {
-            println!("\n");
+            println!("  aim: at most {set} {aim_unit}; it is {is:.2}: {}\n", if met { "met" } else { "NOT MET" });
         }
     }
 }

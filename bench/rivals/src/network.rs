@@ -5,7 +5,8 @@
 //! An operation is measured twice: one after the other, where nodes and processors sleep until they are called, which is what a
 //! lone user costs; and with sixteen under way all the time, which is what a busy program costs, and how the figures were taken that
 //! the aims come from. All callers are tasks of one thread. A network that is not measured is stopped, so that what it does in the
-//! background disturbs nobody.
+//! background disturbs nobody; and it works for a while before it is measured again, because others had the processor and its
+//! caches meanwhile, and what is asked for is the cost of a network that is in use.
 
 use std::error::Error;
 use std::future::Future;
@@ -20,9 +21,12 @@ use futures::stream::{FuturesUnordered, TryStreamExt as _};
 use crate::figures::{Cost, Moment};
 use crate::process::Process;
 
-/// Puts of each caller in a round, and of one that is alone; each is read three times.
-const PUTS: usize = 40;
-const PUTS_ALONE: usize = 160;
+/// How long a network puts, and then gets, before that is measured; and how long while it is.
+const WARMING: Duration = Duration::from_secs(1);
+const MEASURED: Duration = Duration::from_secs(1);
+/// Of each operation every caller does as many at least, however long they take.
+const OPERATIONS_MIN: usize = 8;
+/// Each value is read by as many at most.
 const READERS: usize = 3;
 /// Callers of a busy round, each with one operation under way.
 const CALLERS: usize = 16;
@@ -83,10 +87,9 @@ pub(crate) fn serve<N: Network>(count: usize) -> Result<(), Box<dyn Error>> {
     for (round, line) in std::io::stdin().lines().enumerate() {
         match line?.as_str() {
             "round" => {
-                // The first is not counted: others had the processor and its caches meanwhile.
-                costs_of(&network, count, round * 3, 1)?;
-                let (put, get) = costs_of(&network, count, round * 3 + 1, 1)?;
-                let (busy_put, busy_get) = costs_of(&network, count, round * 3 + 2, CALLERS)?;
+                costs_of(&network, count, round * 3, CALLERS, WARMING)?;
+                let (put, get) = costs_of(&network, count, round * 3 + 1, 1, MEASURED)?;
+                let (busy_put, busy_get) = costs_of(&network, count, round * 3 + 2, CALLERS, MEASURED)?;
                 println!("{}", Round { put, get, busy_put, busy_get }.line());
             }
             "memory" => println!("{}", (resident_kilobytes()? - before) / count),
@@ -97,30 +100,35 @@ pub(crate) fn serve<N: Network>(count: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a put and a get cost if each caller has one under way all the time.
+/// What a put and a get cost if each caller has one under way all the time, for as long as is said.
 fn costs_of<N: Network>(
     network: &N,
     count: usize,
     round: usize,
     callers: usize,
+    time: Duration,
 ) -> Result<(Cost, Cost), Box<dyn Error>> {
-    let puts = if callers == 1 { PUTS_ALONE } else { PUTS };
     let begun = Moment::now();
     let put = all_call::<N, _, _>(callers, async |caller| {
-        let mut put = Vec::with_capacity(puts);
-        for n in 0..puts {
+        let mut put = Vec::new();
+        while put.len() < OPERATIONS_MIN || begun.wall_time() < time {
+            let n = put.len();
             let writer = (round * 7 + caller * 29 + n * 13) % count;
             put.push((writer, network.put(writer, format!("value {round} {caller} {n}").into_bytes()).await?));
         }
         Ok(put)
     })?;
-    let cost_of_put = begun.cost_of_each(callers * puts);
-    let (asked, missing) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let cost_of_put = begun.cost_of_each(put.iter().map(Vec::len).sum());
+    let (asked, missing, gets) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let begun = Moment::now();
     all_call::<N, _, _>(callers, async |caller| {
         for (n, (writer, id)) in put[caller].iter().enumerate() {
+            if n >= OPERATIONS_MIN && begun.wall_time() >= time {
+                break;
+            }
             for step in 0..READERS {
                 let reader = (writer + 17 + n + step * 19) % count;
+                gets.fetch_add(1, Relaxed);
                 match network.get(reader, id).await? {
                     Got::Here => 0,
                     Got::Asked => asked.fetch_add(1, Relaxed),
@@ -131,7 +139,7 @@ fn costs_of<N: Network>(
         Ok(())
     })?;
     // Answers from the own store cost next to nothing; all CPU is put down to those that asked.
-    let (asked, missing, gets) = (asked.into_inner(), missing.into_inner(), callers * puts * READERS);
+    let (asked, missing, gets) = (asked.into_inner(), missing.into_inner(), gets.into_inner());
     let cost_of_get = begun.cost_of_each(asked);
     if missing * 20 > gets || asked * 2 < gets {
         return Err(format!("{asked} asked, {missing} found nothing, of {gets}").into());
