@@ -121,6 +121,14 @@ impl Abuse {
         }
     }
 
+    /// Takes all memory that may ever be needed.
+    pub(crate) fn reserve_all(&mut self) {
+        self.peers.reserve_all();
+        self.prefixes.reserve_all();
+        self.strangers.reserve_all();
+        self.scores.reserve_all();
+    }
+
     /// Bytes in use and bytes reserved.
     #[must_use]
     pub fn bytes(&self) -> (usize, usize) {

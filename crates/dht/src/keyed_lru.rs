@@ -3,7 +3,7 @@
 //!
 //! Memory is taken as entries come, in doublings up to the bound, and is kept: a node that meets a hundred peers pays for
 //! a hundred, whatever its bounds are, and one that has met as many as it may allocates nothing any more. What every
-//! datagram touches reserves its first few hundred entries. The index is a linear hash for the same reason: with each
+//! datagram touches reserves its first few hundred entries, and who wants no growth at all reserves everything. The index is a linear hash for the same reason: with each
 //! entry it grows by a bucket, and only one chain is sorted again.
 //!
 //! Entries are large, many and out of the cache, so nothing but what somebody asks for is looked at among them. A bucket knows the
@@ -141,6 +141,13 @@ impl<K: LruKey, V> KeyedLru<K, V> {
         buckets.push(Bucket::EMPTY);
         let (entries, nodes) = (Vec::with_capacity(first), Vec::with_capacity(first));
         Self { entries, nodes, buckets, half: 1, capacity, seed, newest: NONE, oldest: NONE }
+    }
+
+    /// Takes the memory of as many entries as there may be: from now on nothing is allocated.
+    pub fn reserve_all(&mut self) {
+        self.entries.reserve_exact(self.capacity - self.entries.len());
+        self.nodes.reserve_exact(self.capacity - self.nodes.len());
+        self.buckets.reserve_exact((self.capacity * BUCKETS_PER_ENTRY).saturating_sub(self.buckets.len()));
     }
 
     /// How many entries are held.

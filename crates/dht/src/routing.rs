@@ -112,6 +112,13 @@ impl RoutingTable {
         }
     }
 
+    /// Takes all memory that may ever be needed.
+    pub(crate) fn reserve_all(&mut self) {
+        self.peers.reserve_exact(self.limits.peers_max - self.peers.len());
+        self.free.reserve_exact(self.limits.peers_max - self.free.len());
+        self.buckets.reserve_exact(BUCKETS - self.buckets.len());
+    }
+
     /// The node this table is centred on.
     #[must_use]
     pub fn own(&self) -> NodeId {

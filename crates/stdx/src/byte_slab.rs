@@ -95,7 +95,7 @@ impl ByteSlab {
     /// With a power of two, one value may fill the slab; otherwise the longest value is the largest power of two below.
     pub fn with_capacity(capacity_bytes: u32) -> Self {
         let mut slab = Self::on_demand(capacity_bytes);
-        slab.take_memory();
+        slab.reserve_all();
         slab
     }
 
@@ -112,6 +112,13 @@ impl ByteSlab {
             len: 0,
             used_bytes: 0,
             occupied_bytes: 0,
+        }
+    }
+
+    /// Takes the slab's memory now, if it has none yet.
+    pub fn reserve_all(&mut self) {
+        if self.units.is_empty() {
+            self.take_memory();
         }
     }
 

@@ -65,9 +65,14 @@ impl<T> TimingWheel<T> {
     /// sends.
     pub fn with_capacity(capacity: u32, now: u64) -> Self {
         let mut wheel = Self::growing(capacity, now);
-        wheel.timers.reserve_exact(capacity as usize);
-        wheel.queues.resize(LEVELS * SLOTS, Queue::EMPTY);
+        wheel.reserve_all();
         wheel
+    }
+
+    /// Takes the memory of as many timers as there may be, on every level: from now on nothing is allocated.
+    pub fn reserve_all(&mut self) {
+        self.timers.reserve_exact(self.capacity as usize - self.timers.len());
+        self.queues.resize(LEVELS * SLOTS, Queue::EMPTY);
     }
 
     /// The same, but memory is taken as timers come and kept: none before the first, then for a few, then in doublings. For many

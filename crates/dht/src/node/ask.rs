@@ -127,7 +127,7 @@ const QUESTION_BYTES_MIN: usize = PREAMBLE_BYTES + NEGOTIATED_BYTES;
 
 /// Requests whose time is up and whose answers may yet come, remembered: so many, for so long. An answer that took longer than anybody ever
 /// waits says only that: taken as it is, one would have every stranger waited for long.
-const LATE_MAX: usize = 64;
+pub(super) const LATE_MAX: usize = 64;
 const LATE_MS_MAX: u64 = 5000;
 const LATE_ROUND_TRIP_MS_MAX: u64 = 2 * TIMEOUT_MS_MAX;
 

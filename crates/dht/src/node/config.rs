@@ -71,6 +71,9 @@ pub struct NodeConfig {
     pub kept_alive_bytes_max: usize,
     /// Mutable records whose highest seen sequence is remembered.
     pub sequences_max: usize,
+    /// Take the memory of every table and queue at the start, up to its bound, instead of as it fills. What this node's own program has
+    /// it announce and keep alive still takes memory as it comes.
+    pub reserve_memory: bool,
 }
 
 impl Default for NodeConfig {
@@ -104,6 +107,7 @@ impl Default for NodeConfig {
             published_max: 1_000_000,
             kept_alive_bytes_max: 32 << 20,
             sequences_max: 4096,
+            reserve_memory: false,
         }
     }
 }

@@ -97,6 +97,10 @@ pub(super) struct Healing {
 }
 
 impl Healing {
+    pub(super) fn reserve_all(&mut self) {
+        super::reserve::reserve_queue(&mut self.back_lately, BACK_LATELY_MAX);
+    }
+
     /// Takes those who came back, and says whether that is so much of the table that a split must have healed. Once for a split.
     fn is_done(&mut self, now: Now, came_back: usize, live: usize) -> bool {
         if now.mono_ms.saturating_sub(self.since_ms) >= HEALING_MS {

@@ -12,7 +12,7 @@
 //! - `alive`: records stored again
 //! - `publish`: announcing ids, alone or in sweeps; `stem`: through others
 //! - `upkeep`: joining, pinging, refreshing, hints between lanes, health; `lost`: whoever fell silent, and comes back
-//! - [`log`]: what survives a restart
+//! - [`log`]: what survives a restart; `reserve`: memory that is taken at the start
 
 // Time, what came, and where effects go are arguments everywhere: bundling them would only rename them.
 #![allow(clippy::too_many_arguments)]
@@ -34,6 +34,7 @@ pub mod outbox;
 mod privacy;
 mod publish;
 mod relay;
+mod reserve;
 mod serve;
 mod stem;
 mod tokens;
@@ -228,7 +229,7 @@ impl<C: Crypto> LaneNode<C> {
         let proofs = Proofs::new(&crypto, &network);
         let timers_max = config.requests_max + config.operations_max + 2;
         let home_slot = home_slot(&map, lane);
-        Self {
+        let mut node = Self {
             own,
             own_key,
             lane,
@@ -281,7 +282,11 @@ impl<C: Crypto> LaneNode<C> {
             config,
             map,
             rng,
+        };
+        if node.config.reserve_memory {
+            node.reserve_all();
         }
+        node
     }
 
     /// Starts the lane's upkeep.

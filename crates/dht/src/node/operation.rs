@@ -113,7 +113,7 @@ pub(super) struct Operation {
 }
 
 impl Operation {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             generation: 0,
             task: Task::Idle,
@@ -179,6 +179,9 @@ impl<C: Crypto> LaneNode<C> {
 
     /// Gives back the memory of operations that are free, but for those before one that is not.
     pub(super) fn drop_idle_operations(&mut self) {
+        if self.config.reserve_memory {
+            return;
+        }
         while self.operations.pop_if(|operation| operation.task == Task::Idle).is_some() {}
     }
 

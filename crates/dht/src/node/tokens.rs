@@ -34,6 +34,11 @@ impl HeldTokens {
         Self(KeyedLru::with_room(FIRST_ENTRIES, TOKENS_MAX, seed))
     }
 
+    /// Takes all memory that may ever be needed.
+    pub(super) fn reserve_all(&mut self) {
+        self.0.reserve_all();
+    }
+
     /// Keeps what `peer` gave when it was asked about `about`, if it may serve another write.
     pub(super) fn keep(&mut self, now_ms: u64, peer: &NodeId, about: &ContentId, token: Token) {
         let (peer, about) = (peer.prefix_u64(), about.prefix_u64());

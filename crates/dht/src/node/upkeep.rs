@@ -18,7 +18,7 @@ use crate::time::Now;
 use crate::wire::message::{CONTACT_BYTES, Message, PROVIDER_BYTES, SignedProvider};
 
 /// Configured seeds, and contacts remembered from before the last start: so many of each.
-const SEEDS_MAX: usize = 256;
+pub(super) const SEEDS_MAX: usize = 256;
 
 /// Contacts asked in one round of joining.
 const ASKED_PER_ROUND: usize = 8;

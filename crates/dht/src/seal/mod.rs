@@ -200,6 +200,13 @@ impl<C: Crypto> Sealer<C> {
         }
     }
 
+    /// Takes all memory that may ever be needed.
+    pub(crate) fn reserve_all(&mut self) {
+        self.agreements.reserve_all();
+        self.streams.reserve_all();
+        self.keys.reserve_all();
+    }
+
     /// The public-key operations of this node.
     pub fn crypto(&self) -> &C {
         &self.crypto

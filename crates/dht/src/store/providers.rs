@@ -80,6 +80,14 @@ impl ProviderStore {
         }
     }
 
+    /// Takes all memory that may ever be needed.
+    pub(crate) fn reserve_all(&mut self) {
+        self.entries.reserve_exact(self.limits.entries_max - self.entries.len());
+        self.lists.reserve_all();
+        self.by_provider.reserve_all();
+        self.expiries.reserve_all();
+    }
+
     /// How many entries there are.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -116,6 +116,14 @@ impl RecordStore {
         }
     }
 
+    /// Takes all memory that may ever be needed.
+    pub(crate) fn reserve_all(&mut self) {
+        self.values.reserve_all();
+        self.entries.reserve_all();
+        self.givers.reserve_all();
+        self.expiries.reserve_all();
+    }
+
     /// How many records there are.
     #[must_use]
     pub fn len(&self) -> usize {
