@@ -1,6 +1,6 @@
 //! The `tessera` command: flags in, words and exit codes out. Every subcommand is a file in `commands/`.
 //!
-//! Exit codes: 0 done, 2 refused or failed; `scan` adds 1 (findings) and 3 (incomplete).
+//! Exit codes: 0 done, 2 refused or failed; `scan` adds 1 (findings) and 3 (incomplete), `dht` adds 1 (not found).
 
 #![forbid(unsafe_code)]
 // They panic when the writing fails; `tell` has what does not.

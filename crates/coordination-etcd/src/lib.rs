@@ -4,10 +4,11 @@
 //!
 //! * [`sync::connect`] and [`coordinator::AsyncEtcdCoordinator`] are the backend, with all of the protocol's traits;
 //! * [`session`] ties a worker's shards to one etcd lease, [`batch`] packs many shards' operations into one request,
-//!   [`counters`] holds the shard limits, [`retry`] repeats what surely did not happen;
-//! * [`keyspace`] says where everything lies and [`codec`] how it is written;
+//!   [`counters`] holds the shard limits, [`retry`] repeats what surely did not happen, with pauses drawn by [`random`];
+//! * [`config`] is what an operator may set; [`keyspace`] says where everything lies and [`codec`] how it is written;
 //! * [`kv`] is the little of etcd that all of this needs; [`client`] is the real one and [`sim_kv`] a deterministic twin,
-//!   which answers as a real server does and is checked against one.
+//!   which answers as a real server does and is checked against one. With the feature `test-support`, `test_support` starts
+//!   real servers for tests.
 //!
 //! Deliberately absent: any protocol rule, watches, counting keys, and generated code.
 

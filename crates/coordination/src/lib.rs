@@ -54,8 +54,9 @@
 //!
 //! # Map
 //!
-//! [`record`] is what is stored of a shard, [`run`] of a run. [`validation`] has the checks in their order, [`payload`] the
-//! fingerprints that recognise a retry, [`shard_limits`] the ceilings. [`error`] says who should act, [`events`] what happened.
+//! [`backend`] has the traits and [`session`] a worker's side of them. [`record`] is what is kept of a shard, [`run`] of a run, and
+//! [`stored`] has both as bytes. [`validation`] has the checks in their order, [`payload`] the fingerprints that recognise a retry,
+//! [`shard_limits`] the ceilings. [`error`] says who should act, [`events`] what happened.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -9,9 +9,12 @@
 //! | --- | --- |
 //! | [`detector`], [`stream`] | run rules over a slice or over chunks, in constant memory |
 //! | [`probe`] | what need not be searched again |
-//! | [`finding`] | what was found; ids and redaction |
-//! | [`rule`], [`ruleset`], [`gitleaks`] | what a rule is, and the two formats it is read from |
+//! | [`finding`], [`lines`] | what was found, and where; ids and redaction |
+//! | [`rule`], [`ruleset`], [`gitleaks`], [`error`] | what a rule is, the two formats it is read from, why one is refused |
+//! | `toml_table`, `go_syntax` | how the formats are read |
 //! | [`pattern`] | expressions, their limits, and how far around a keyword they can match |
+//! | `assign` | names, and the values assigned to them |
+//! | `program`, `prefilter` | rules made ready to run, and the one pass that finds all keywords |
 //! | [`check`] | offline proof: checksums and structure |
 //! | [`allow`], [`placeholder`], [`entropy`] | what is harmless |
 //! | [`decode`] | text inside text |

@@ -119,7 +119,7 @@ impl NodeBuilder {
         self
     }
 
-    /// How many lanes: event loops that share nothing. Default: one per core.
+    /// How many lanes: event loops that share nothing. Default: one per physical core.
     #[must_use]
     pub fn lanes(mut self, lanes: usize) -> Self {
         self.lanes = Some(lanes);

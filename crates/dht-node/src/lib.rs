@@ -37,8 +37,10 @@
 //! - [`peer_addr`]: how nodes are addressed; [`data_dir`]: what survives a restart
 //! - [`status`], [`explain`], `metrics`: how it is, and why an answer is what it is
 //! - [`control`]: the socket by which other programs on this machine use a running node
-//! - `handler`, `walk`, `clock`: one lane; `inner`: the way of a command to it; `turns`: who writes next; `published`: what a lane
-//!   that dies without a log is given again
+//! - `handler`, `walk`, `clock`: one lane; `inner`, `oneshot`: the way of a command to it, and of the answer back; `turns`: who
+//!   writes next; `timer`: how long callers wait
+//! - `births`, `published`: what a lane that dies without a log is given again; `forget`, `parts_in_use`, `unfinished`: how
+//!   nothing of a large value is left behind
 //!
 //! Deliberately absent: an async runtime, a lock between lanes, and any rule of the DHT.
 

@@ -13,6 +13,7 @@
 //! - [`seal`]: sealed datagrams, cookies and tokens
 //! - [`wire`]: layouts, as drawn in `docs/WIRE.md`
 //! - [`identity`], [`contact`], [`addr`]: who and where; [`time`] and [`rng`]: what would otherwise be ambient
+//! - [`keyed_lru`]: the bounded map in which whatever strangers choose the keys of is kept
 //!
 //! Deliberately absent: sockets, steering filters and files, which belong to the node's shell; and congestion control beyond
 //! pacing, since no exchange here is longer than a few datagrams.

@@ -8,9 +8,11 @@
 //!
 //! * [`envelope`], [`class`], [`drain`]: what a message is, what becomes of it when there is no room, who is served next;
 //! * `ring`: what crosses lanes. Sharing shows in the imports: nothing else in here is touched by two lanes;
-//! * `lane`: one lane without its thread; [`context`] is its handler's view of the world;
+//! * `lane`: one lane without its thread, with `ack` (messages sent until they are acknowledged) and `handoff` (slots that move);
+//!   [`handler`] is what a user writes, [`context`] its view of the world, [`arena`] its memory, [`time`] its clock;
+//! * [`net`]: a socket a lane, datagrams in batches, steering;
 //! * [`wal`]: the log a lane is restarted from;
-//! * [`runtime`]: threads, sockets, supervision; [`simulated`]: none of these;
+//! * [`runtime`]: threads, supervision and waking (`wakes`) around it; [`simulated`]: none of these; [`config`]: every bound;
 //! * [`telemetry`]: counters that lanes write and others read.
 //!
 //! Deliberately absent: a global limiter, a shared table, a lock between lanes, an async executor, and any word of what the

@@ -16,6 +16,7 @@
 //! | [`edited`], [`distinct`], [`reach`] | text of a history that need not be searched again |
 //! | [`sink`], [`occurrence`], [`tally`] | durable findings and counts, fenced, merged when read |
 //! | [`finding`], [`receipt`], [`suppress`], [`report`] | what people and machines get to see |
+//! | [`clock`], [`op_ids`], [`error`], `wire` | times, numbers nobody else has, why a scan fails, bytes of stored formats |
 //!
 //! Left out on purpose: asking a service whether a secret is live, and following symbolic links.
 

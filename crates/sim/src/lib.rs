@@ -1,6 +1,7 @@
 //! Attacks on the protocols, in worlds where time, faults and chance are under control.
 //!
-//! [`explore`] visits every state of a small world, stepping it with the decisions that ship.
+//! [`coordination`] has workers, a network and stores that fail around the backends that ship; [`dht`] has nodes by the thousand
+//! in a virtual network; [`explore`] visits every state of a small world, stepping it with the decisions that ship.
 #![forbid(unsafe_code)]
 
 pub mod coordination;

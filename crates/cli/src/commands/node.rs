@@ -55,7 +55,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Start {
-    /// Where to listen [default: a free port of this machine only]
+    /// Where to listen [default: a free port, of this machine only unless --bootstrap names another]
     #[arg(long, value_name = "ADDR", env = "TESSERA_NODE_LISTEN", value_parser = node_config::socket_addr)]
     listen: Option<SocketAddr>,
 
@@ -63,7 +63,7 @@ pub(crate) struct Start {
     #[arg(long, value_name = "KEY@HOST:PORT", env = "TESSERA_NODE_BOOTSTRAP", value_delimiter = ',')]
     bootstrap: Vec<PeerAddr>,
 
-    /// Event loops that share nothing [default: one per core]
+    /// Event loops that share nothing [default: one per physical core]
     #[arg(long, value_name = "N", env = "TESSERA_NODE_LANES")]
     lanes: Option<usize>,
 

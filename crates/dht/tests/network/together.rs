@@ -125,7 +125,7 @@ fn providers_are_found_by_others_in_the_order_of_pages() {
     keys.sort();
     let mut expected: Vec<_> = (1..13).map(|n| identity(n).public_key()).collect();
     expected.sort();
-    assert_eq!(keys, expected, "twelve providers are more than one page");
+    assert_eq!(keys, expected, "twelve providers are more than one part of a page");
 }
 
 #[test]
