@@ -168,6 +168,7 @@ impl DhtLane {
             lane: usize::from(cx.lane().0),
             health: self.node.health(now),
             counters: *self.node.counters(),
+            lookups: *self.node.lookup_totals(),
             bounds: self.node.bounds().to_vec(),
             network_size: self.node.network_size(),
             observed: self.node.observed().map(Addr::to_socket_addr),

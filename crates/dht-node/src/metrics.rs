@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use tessera_dht::lookup::{Histogram, LookupTotals};
 use tessera_lanes::telemetry::prometheus;
 
 use crate::call::block_on;
@@ -85,6 +86,17 @@ fn dht(text: &mut String, status: &Status) -> std::fmt::Result {
             writeln!(text, "tessera_dht_{name}_total{{lane=\"{}\"}} {}", lane.lane, named(&lane.counters)[at].1)?;
         }
     }
+    writeln!(text, "# HELP tessera_dht_lookups_ended_total Lookups by how they ended.")?;
+    writeln!(text, "# TYPE tessera_dht_lookups_ended_total counter")?;
+    for lane in &status.lanes {
+        for (reason, count) in lane.lookups.ended() {
+            let (lane, reason) = (lane.lane, reason.name());
+            writeln!(text, "tessera_dht_lookups_ended_total{{lane=\"{lane}\",reason=\"{reason}\"}} {count}")?;
+        }
+    }
+    histogram(text, status, "tessera_dht_lookup_milliseconds", |lookups| &lookups.milliseconds)?;
+    histogram(text, status, "tessera_dht_lookup_hops", |lookups| &lookups.hops)?;
+    histogram(text, status, "tessera_dht_lookup_parallel_requests", |lookups| &lookups.parallel)?;
     writeln!(text, "# HELP tessera_dht_held What a lane holds.\n# TYPE tessera_dht_held gauge")?;
     for lane in &status.lanes {
         for (name, now, _) in &lane.bounds {
@@ -96,6 +108,20 @@ fn dht(text: &mut String, status: &Status) -> std::fmt::Result {
         for (name, _, most) in &lane.bounds {
             writeln!(text, "tessera_dht_held_max{{lane=\"{}\",what=\"{name}\"}} {most}", lane.lane)?;
         }
+    }
+    Ok(())
+}
+
+fn histogram(text: &mut String, status: &Status, name: &str, of: fn(&LookupTotals) -> &Histogram) -> std::fmt::Result {
+    writeln!(text, "# HELP {name} See docs/METRICS.md.\n# TYPE {name} histogram")?;
+    for lane in &status.lanes {
+        let (values, lane) = (of(&lane.lookups), lane.lane);
+        for (bound, count) in values.at_most() {
+            writeln!(text, "{name}_bucket{{lane=\"{lane}\",le=\"{bound}\"}} {count}")?;
+        }
+        writeln!(text, "{name}_bucket{{lane=\"{lane}\",le=\"+Inf\"}} {}", values.count())?;
+        writeln!(text, "{name}_sum{{lane=\"{lane}\"}} {}", values.sum())?;
+        writeln!(text, "{name}_count{{lane=\"{lane}\"}} {}", values.count())?;
     }
     Ok(())
 }

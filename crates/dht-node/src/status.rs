@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use serde_json::{Map, Value, json};
 use tessera_contracts::point::NodeId;
+use tessera_dht::lookup::{Histogram, LookupTotals};
 use tessera_dht::node::{Counters, Health};
 
 use crate::peer_addr::PeerAddr;
@@ -17,6 +18,8 @@ pub struct LaneStatus {
     pub health: Health,
     /// What it has counted since it started.
     pub counters: Counters,
+    /// How its lookups ended, how long they took, how far they led.
+    pub lookups: LookupTotals,
     /// What it holds, with the bound of each: name, now, most.
     pub bounds: Vec<(&'static str, usize, usize)>,
     /// About how many nodes the network has, as this lane sees it.
@@ -120,6 +123,7 @@ impl Status {
                     "observed": lane.observed.map(|addr| addr.to_string()),
                     "commands_waiting": lane.commands_waiting,
                     "counters": counters,
+                    "lookups": lookups(&lane.lookups),
                     "held": held,
                 })
             })
@@ -138,6 +142,22 @@ impl Status {
             "lanes": lanes,
         })
     }
+}
+
+fn lookups(totals: &LookupTotals) -> Value {
+    let ended: Map<String, Value> =
+        totals.ended().map(|(reason, count)| (reason.name().to_owned(), json!(count))).collect();
+    let histogram = |values: &Histogram| {
+        let at_most: Map<String, Value> =
+            values.at_most().map(|(bound, count)| (bound.to_string(), json!(count))).collect();
+        json!({ "at_most": at_most, "count": values.count(), "sum": values.sum() })
+    };
+    json!({
+        "ended": ended,
+        "milliseconds": histogram(&totals.milliseconds),
+        "hops": histogram(&totals.hops),
+        "parallel": histogram(&totals.parallel),
+    })
 }
 
 /// The counters of a lane by name, in the order they are documented.

@@ -15,6 +15,7 @@ mod frontier;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod totals;
 
 use alloc::vec::Vec;
 
@@ -26,6 +27,7 @@ use crate::wire::message::{ErrorCode, SignedProvider, Token};
 pub use candidate::{Ask, Candidate, Standing};
 pub use config::{Goal, LookupConfig};
 pub use stats::{Finish, LookupStats, Trajectory};
+pub use totals::{Histogram, LookupTotals};
 
 /// Candidates one lookup keeps in view.
 pub const FRONTIER_MAX: usize = 64;

@@ -17,6 +17,25 @@ pub enum Finish {
     Cancelled,
 }
 
+impl Finish {
+    /// Every reason there is.
+    pub const ALL: [Self; 6] =
+        [Self::Found, Self::Exhausted, Self::OutOfTime, Self::OutOfRequests, Self::Alone, Self::Cancelled];
+
+    /// The reason as metrics name it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Found => "found",
+            Self::Exhausted => "exhausted",
+            Self::OutOfTime => "out_of_time",
+            Self::OutOfRequests => "out_of_requests",
+            Self::Alone => "alone",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
 /// The values a small number went through: the first ones, and how many changes there were in all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Trajectory {

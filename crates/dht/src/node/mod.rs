@@ -56,6 +56,7 @@ use crate::addr::Addr;
 use crate::contact::Contact;
 use crate::identity::{Crypto, PublicKey};
 use crate::keyed_lru::{KeyedLru, sum};
+use crate::lookup::LookupTotals;
 use crate::rng::LaneRng;
 use crate::routing::{RoundTrip, RoutingTable};
 use crate::seal::cookie::Proofs;
@@ -190,6 +191,7 @@ pub struct LaneNode<C> {
     last_answer_ms: u64,
     tick_timer: Option<TimerHandle>,
     counters: Counters,
+    lookup_totals: LookupTotals,
     buffer: Box<[u8; DATAGRAM_BYTES_MAX]>,
 }
 
@@ -278,6 +280,7 @@ impl<C: Crypto> LaneNode<C> {
             last_answer_ms: 0,
             tick_timer: None,
             counters: Counters::default(),
+            lookup_totals: LookupTotals::default(),
             buffer: Box::new([0; DATAGRAM_BYTES_MAX]),
             config,
             map,
@@ -456,6 +459,12 @@ impl<C: Crypto> LaneNode<C> {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// What its lookups came to.
+    #[must_use]
+    pub fn lookup_totals(&self) -> &LookupTotals {
+        &self.lookup_totals
     }
 
     /// This lane's routing table.

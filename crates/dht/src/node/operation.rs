@@ -393,6 +393,7 @@ impl<C: Crypto> LaneNode<C> {
             self.finish_write(now, at, finish, out);
             return;
         }
+        self.lookup_totals.record(finish, &operation.lookup.stats(now.mono_ms));
         if finish == Finish::Exhausted {
             // Everybody within the K-th answer's distance was asked: a fair sample of how dense the space is there.
             let mut answered = operation.lookup.candidates().iter().filter(|c| c.standing == Standing::Answered);

@@ -5,6 +5,7 @@ use tessera_contracts::point::{ContentId, Point as _};
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
 use tessera_dht::identity::Crypto as _;
+use tessera_dht::lookup::Finish;
 use tessera_dht::node::command::{Answer, Command, CommandId, Privacy};
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht::record::{RecordView, immutable_record, mutable_id};
@@ -41,6 +42,26 @@ fn what_one_node_puts_another_gets_and_the_outcome_says_how() {
     assert_eq!(missing.answer, Answer::NoRecord);
     assert_eq!(missing.stats.answers, 11, "all who should know were asked");
     assert_eq!(missing.asked.len(), 11);
+}
+
+#[test]
+fn what_lookups_say_of_themselves_is_added_up_by_the_lane_that_did_them() {
+    let mut net = Net::of(30, &NodeConfig::default());
+    net.put(1, immutable_record(b"a value", 3600).unwrap());
+    let sums = |net: &Net| {
+        let totals = net.members[3].lanes[0].lookup_totals();
+        let of = |wanted| totals.ended().filter(|(finish, _)| *finish == wanted).map(|(_, count)| count).sum::<u64>();
+        let sums = [totals.hops, totals.milliseconds, totals.parallel].map(|histogram| histogram.sum());
+        (totals.hops.count(), of(Finish::Found), of(Finish::Exhausted), sums)
+    };
+    let before = sums(&net);
+    let missing = net.get(3, ContentId::of_immutable(b"no such value"), false);
+    assert_eq!((&missing.answer, missing.finish), (&Answer::NoRecord, Some(Finish::Exhausted)));
+    let stats = missing.stats;
+    let [hops, milliseconds, parallel] = before.3;
+    let more = [hops + u64::from(stats.hops), milliseconds + stats.elapsed_ms, parallel + u64::from(stats.alpha_peak)];
+    assert!(stats.hops > 0 && stats.elapsed_ms > 0 && stats.alpha_peak > 0, "{stats:?}");
+    assert_eq!(sums(&net), (before.0 + 1, before.1, before.2 + 1, more));
 }
 
 #[test]
