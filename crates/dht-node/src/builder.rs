@@ -217,6 +217,13 @@ impl NodeBuilder {
         self
     }
 
+    /// Whether each lane takes the memory of its tables and queues when it starts, up to their bounds, instead of as they fill. Default: no,
+    /// since most nodes meet few others and hold little.
+    #[must_use]
+    pub fn reserve_memory(self, reserve: bool) -> Self {
+        self.configure(|config| config.reserve_memory = reserve)
+    }
+
     /// Of how many events one is traced; zero traces only drops.
     #[must_use]
     pub fn trace_every(mut self, every: u32) -> Self {

@@ -245,6 +245,7 @@ fn start_node(settings: &Settings, test_hooks: bool) -> Result<Node, String> {
         .listen(listen)
         .bootstrap(settings.bootstrap.iter().copied())
         .pin(settings.pin.unwrap_or(true))
+        .reserve_memory(settings.reserve_memory.unwrap_or(false))
         .trace_every(settings.trace_every.unwrap_or(0))
         .test_hooks(test_hooks);
     if let Some(lanes) = settings.lanes {

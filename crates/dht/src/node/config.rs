@@ -72,7 +72,7 @@ pub struct NodeConfig {
     /// Mutable records whose highest seen sequence is remembered.
     pub sequences_max: usize,
     /// Take the memory of every table and queue at the start, up to its bound, instead of as it fills. What this node's own program has
-    /// it announce and keep alive still takes memory as it comes.
+    /// it announce and keep alive still takes memory as it comes, and a record or an announcement does while it is given to others.
     pub reserve_memory: bool,
 }
 

@@ -498,7 +498,7 @@ impl<C: Crypto> LaneNode<C> {
             ("record bytes", self.records.bytes(), self.config.records.bytes_max as usize),
             ("providers", self.providers.len(), self.config.providers.entries_max),
             ("requests", self.requests.len(), self.config.requests_max),
-            ("operations", self.operations.len(), self.config.operations_max),
+            ("operations", self.config.operations_max - self.spare_operations(), self.config.operations_max),
             ("published", self.published.len(), self.config.published_max),
             ("kept alive bytes", self.kept_alive_bytes, self.config.kept_alive_bytes_max),
             ("promises", self.promises.len(), self.config.promises_max),

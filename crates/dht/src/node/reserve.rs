@@ -2,10 +2,12 @@
 //!
 //! By default a node is as small as what it has met so far, and a table that fills grows in doublings up to its bound: right for an
 //! application with many nodes, or with one that is seldom used. A server may rather know from the first minute what it will take,
-//! and then nothing a stranger sends, and no lookup, makes it allocate.
+//! and then no datagram of a stranger, and no lookup, makes it allocate.
 //!
-//! Not here: what the node's own program asks it to announce and to keep alive, whose bounds are far above what most ask for.
+//! Not here: what the node's own program asks it to announce and to keep alive, whose bounds are far above what most ask for; and the
+//! record or the ids of an operation that gives something to others, which it has for as long as it lasts.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use super::LaneNode;
@@ -13,6 +15,7 @@ use super::operation::Operation;
 use crate::identity::Crypto;
 
 impl<C: Crypto> LaneNode<C> {
+    /// Takes all memory that the lane's tables and queues may ever need.
     pub(super) fn reserve_all(&mut self) {
         self.sealer.reserve_all();
         self.table.reserve_all();
@@ -24,7 +27,7 @@ impl<C: Crypto> LaneNode<C> {
         self.requests.reserve_all();
         self.outstanding.reserve_all();
         self.sequences.reserve_all();
-        self.operations.resize_with(self.config.operations_max, || alloc::boxed::Box::new(Operation::new()));
+        self.operations.resize_with(self.config.operations_max, || Box::new(Operation::new()));
         let promises_max = self.config.promises_max;
         reserve_queue(&mut self.promises, promises_max);
         reserve_queue(&mut self.unlogged, promises_max);
