@@ -7,6 +7,8 @@
 use std::fmt;
 use std::io::{self, Write as _};
 
+pub(crate) use tessera_scan::report::human::count;
+
 /// Writes a line to standard error, as `eprintln!` does, and goes on if that fails.
 macro_rules! tell {
     ($($arg:tt)*) => { $crate::tell::line(format_args!($($arg)*)) };
@@ -15,11 +17,6 @@ macro_rules! tell {
 pub(crate) fn line(text: fmt::Arguments<'_>) {
     // In one piece, since others may write to the same place.
     let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
-}
-
-/// So many of a thing, in words: one has no `s`.
-pub(crate) fn count(number: u64, thing: &str) -> String {
-    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Writes to standard output; a reader that closes early is no error.

@@ -97,7 +97,8 @@ fn rules_are_listed_explained_and_tried_on_a_file() {
     assert!(unknown.code == 2 && unknown.said.contains("no-such-rule"), "{}", unknown.said);
     let file = place.path().join("tried");
     std::fs::write(&file, format!("token: {}\n", token(7))).unwrap();
-    assert!(ask(&["rules", "test", file.to_str().unwrap()]).printed.contains("github-pat"));
+    let tried = ask(&["rules", "test", file.to_str().unwrap()]).printed;
+    assert!(tried.contains("github-pat") && tried.contains("\n1 finding; "), "{tried}");
 }
 
 #[test]

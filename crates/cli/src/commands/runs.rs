@@ -18,7 +18,7 @@ use tessera_scan::prepare::stored_targets;
 use tessera_scan::run::ScanReport;
 
 use crate::fleet::{self, Fleet};
-use crate::tell::print;
+use crate::tell::{count, print};
 use crate::{report, state_dir};
 
 /// List, show, cancel and forget runs, those of this machine or of a fleet
@@ -227,7 +227,7 @@ fn retire_fleet(backend: &mut impl RunManagement, tenant: TenantId, fleet: &Flee
         }
         forgotten += 1;
     }
-    print(format!("{forgotten} runs are forgotten\n"))
+    print(format!("{} forgotten\n", count(forgotten, "run")))
 }
 
 fn remove(folder: &Path) -> Result<(), String> {
