@@ -16,6 +16,7 @@
 //! | [`edited`], [`distinct`], [`reach`] | text of a history that need not be searched again |
 //! | [`sink`], [`occurrence`], [`tally`] | durable findings and counts, fenced, merged when read |
 //! | [`finding`], [`receipt`], [`suppress`], [`report`] | what people and machines get to see |
+//! | [`small_file`] | files beside what is scanned, which may be a stranger's |
 //!
 //! Left out on purpose: asking a service whether a secret is live, and following symbolic links.
 
@@ -48,6 +49,7 @@ pub mod request;
 pub mod rules;
 pub mod run;
 pub mod sink;
+pub mod small_file;
 pub mod source;
 pub mod suppress;
 pub mod tally;

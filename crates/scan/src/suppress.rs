@@ -10,6 +10,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::finding::{Finding, Location};
+use crate::small_file;
 
 /// Known places and secrets.
 #[derive(Debug, Default, Clone)]
@@ -42,7 +43,7 @@ pub enum SuppressError {
 impl Suppressions {
     /// Adds the lines of an ignore file, if there is one.
     pub fn add_ignore_file(&mut self, path: &Path) -> Result<(), SuppressError> {
-        match std::fs::read_to_string(path) {
+        match small_file::read_found(path) {
             Ok(text) => {
                 self.add_lines(&text);
                 Ok(())

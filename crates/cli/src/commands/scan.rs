@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use clap::builder::RangedU64ValueParser;
 use tessera_detect::Confidence;
 use tessera_scan::fleet::{Connect, Following, follow};
 use tessera_scan::request::{ScanRequest, ScanScope};
@@ -93,7 +94,7 @@ pub(crate) struct Args {
     max_time: Option<Duration>,
 
     /// Worker threads; one a core by default
-    #[arg(short, long, default_value_t = 0, hide_default_value = true, value_name = "N")]
+    #[arg(short, long, default_value_t = 0, hide_default_value = true, value_name = "N", value_parser = jobs())]
     jobs: usize,
 
     /// Begin anew, even if an interrupted scan could be continued
@@ -311,6 +312,11 @@ fn suppressions_of(args: &Args) -> Result<Suppressions, String> {
         suppressions.add_baseline(baseline).map_err(|error| error.to_string())?;
     }
     Ok(suppressions)
+}
+
+/// How many threads may be asked for. A file beside what is scanned may ask, and more than a machine can start would end the program.
+pub(crate) fn jobs() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(0..=1024)
 }
 
 fn parse_size(text: &str) -> Result<u64, String> {

@@ -8,6 +8,7 @@ use tessera_scan::fleet::{Serving, serve};
 use tessera_scan::report::human::bytes;
 use tessera_scan::worker::WorkerProgress;
 
+use super::scan::jobs;
 use crate::tell::count;
 use crate::{fleet, signals};
 
@@ -28,7 +29,7 @@ pub(crate) struct Args {
     fleet: fleet::FleetArgs,
 
     /// Worker threads; one a core by default
-    #[arg(short, long, default_value_t = 0, hide_default_value = true, value_name = "N")]
+    #[arg(short, long, default_value_t = 0, hide_default_value = true, value_name = "N", value_parser = jobs())]
     jobs: usize,
 
     /// End when no run has anything left, instead of waiting for the next
