@@ -57,6 +57,7 @@ fn a_run_and_its_shards_can_be_looked_at() {
     let ask = |args: &[&str]| tessera(state.path(), args);
     let shown = ask(&["runs", "show", &run]);
     assert!(shown.printed.contains("interrupted"), "{}", shown.printed);
+    assert!(shown.printed.contains(" unreadable\n"), "no time is told that nobody noted: {}", shown.printed);
     let shards = ask(&["shards", &run]).printed;
     let first = "0000000000000001";
     assert!(shards.starts_with("[>") && shards.contains("progress") && shards.contains(first), "{shards}");

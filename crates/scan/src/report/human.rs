@@ -65,10 +65,12 @@ fn place(written: &Written<'_>, location: &Location, paint: &Paint) -> String {
 fn write_receipt(written: &Written<'_>, paint: &Paint, out: &mut dyn Write) -> io::Result<()> {
     let report = written.report;
     let (receipt, tally) = (&report.receipt, &report.receipt.tally);
-    let seconds = report.elapsed.as_secs_f64();
+    // Nobody noted how long a run took that is looked at later.
+    let time =
+        if report.elapsed.is_zero() { String::new() } else { format!(", in {:.1} s", report.elapsed.as_secs_f64()) };
     writeln!(
         out,
-        "{}  {} = {} scanned ({}) + {} skipped + {} unreadable, in {seconds:.1} s",
+        "{}  {} = {} scanned ({}) + {} skipped + {} unreadable{time}",
         paint.bold("receipt"),
         count(tally.enumerated(), "item"),
         tally.scanned,
