@@ -463,3 +463,5 @@ fn what_is_written_wrongly_is_told_with_what_is_expected() {
         assert!(error.contains(&format!("a lifetime of {secs} s is not within 1 s and 172800 s")), "{error}");
     }
 }
+        (["--public-addr", "0.0.0.0:4242"], "nothing can be sent to 0.0.0.0:4242"),
+        (["--public-addr", "203.0.113.7:0"], "nothing can be sent to 203.0.113.7:0"),

@@ -80,7 +80,7 @@ pub(crate) struct Start {
     metrics: Option<SocketAddr>,
 
     /// The address others are told [default: the one they see]
-    #[arg(long, value_name = "ADDR", env = "TESSERA_NODE_PUBLIC_ADDR", value_parser = node_config::socket_addr)]
+    #[arg(long, value_name = "ADDR", env = "TESSERA_NODE_PUBLIC_ADDR", value_parser = node_config::public_addr)]
     public_addr: Option<SocketAddr>,
 
     /// Settings from a file, as docs/node.toml shows them; flags win, but --bootstrap adds to its nodes

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use tessera_dht::addr::Addr;
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht_node::{Durability, PeerAddr};
 use toml::Spanned;
@@ -142,7 +143,7 @@ fn parse(text: &str) -> Result<Settings, String> {
             "data" => settings.data = Some(folder(value).map_err(at)?),
             "network" => settings.network = Some(text_of(value).map_err(at)?.to_owned()),
             "metrics" => settings.metrics = Some(text_of(value).and_then(socket_addr).map_err(at)?),
-            "public-addr" => settings.public_addr = Some(text_of(value).and_then(socket_addr).map_err(at)?),
+            "public-addr" => settings.public_addr = Some(text_of(value).and_then(public_addr).map_err(at)?),
             "address-diversity" => settings.address_diversity = Some(yes_or_no(value).map_err(at)?),
             "durability" => settings.durability = Some(parsed(value).map_err(at)?),
             "pin" => settings.pin = Some(yes_or_no(value).map_err(at)?),
@@ -181,6 +182,17 @@ fn parse(text: &str) -> Result<Settings, String> {
 /// An address to listen on or to be reached by. Names are not looked up: one may have several addresses, and not always the same.
 pub(crate) fn socket_addr(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "expected IP:PORT, such as 127.0.0.1:4242, 0.0.0.0:4242 or [::1]:4242".to_owned())
+}
+
+/// An address by which others are to reach the node: one to which something can be sent.
+pub(crate) fn public_addr(text: &str) -> Result<SocketAddr, String> {
+    let addr = socket_addr(text)?;
+    if !Addr::from(addr).is_dialable() {
+        return Err(format!(
+            "nothing can be sent to {addr}: expected the address and port by which others reach this node"
+        ));
+    }
+    Ok(addr)
 }
 
 fn text_of<'v>(value: &'v Spanned<DeValue<'_>>) -> Result<&'v str, String> {
@@ -244,6 +256,9 @@ mod tests {
             ("lanes = \"two\"", "line 1: `lanes`: expected a number"),
             ("lanes = -1", "expected a number from 0"),
             ("listen = \"somewhere\"", "line 1: `listen`"),
+            ("public-addr = \"0.0.0.0:4242\"", "line 1: `public-addr`: nothing can be sent to 0.0.0.0:4242"),
+            ("public-addr = \"203.0.113.7:0\"", "line 1: `public-addr`: nothing can be sent to"),
+            ("public-addr = \"[::]:4242\"", "line 1: `public-addr`: nothing can be sent to"),
             ("bootstrap = [\"127.0.0.1:1\"]", "no `@`"),
             ("durability = \"maybe\"", "expected async, group or strict"),
             ("data = \"\"", "line 1: `data`: expected a folder"),
