@@ -153,6 +153,13 @@ fn delete_says_that_it_deleted_only_what_was_there_and_makes_no_key() {
         let socket = first.socket();
         let mut all = vec!["dht", "--socket", &socket, "delete"];
         all.extend(args);
+    assert!(error.contains("--bootstrap") && error.contains(place.path("run").to_str().unwrap()), "{error}");
+    // Commands that steer a node are none that a short-lived client could have.
+    for steers in [&["node", "top", "--once"][..], &["node", "set-lanes", "2"], &["node", "merge-back"]] {
+        let (code, error) = run_within(place.tessera(steers), Duration::from_secs(60));
+        assert!(code == Some(2) && error.contains("no node runs here"), "{steers:?}: {error}");
+        assert!(!error.contains("--bootstrap"), "{steers:?} has no such flag: {error}");
+    }
         let output = run(place.tessera(&all), b"");
         let said = String::from_utf8(output.stderr).unwrap() + &String::from_utf8(output.stdout).unwrap();
         (output.status.code(), said)

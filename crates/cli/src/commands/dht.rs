@@ -26,6 +26,9 @@ const JOIN_PATIENCE: Duration = Duration::from_secs(10);
 /// The largest value, as the library cuts them.
 const VALUE_BYTES_MAX: u64 = 64 << 20;
 
+/// What can be done without a node that runs here.
+const AS_CLIENT: &str = ", or be a short-lived client of others with --bootstrap KEY@HOST:PORT";
+
 /// Use a DHT: by the node that runs here, or with --bootstrap as a short-lived client
 #[derive(Debug, clap::Args)]
 #[command(after_help = "EXAMPLES
@@ -220,7 +223,7 @@ fn act(args: &Args) -> Result<Found, Refused> {
     let key = owner_key(&args.command)?;
     request["explain"] = json!(args.explain);
     let mut connection = if args.bootstrap.is_empty() {
-        Connection::local(args.socket.as_deref()).map_err(failed)?
+        Connection::local(args.socket.as_deref(), AS_CLIENT).map_err(failed)?
     } else {
         request["keep_alive"] = json!(false);
         Connection::client(&args.bootstrap, args.network.as_deref())?
@@ -375,8 +378,8 @@ pub(crate) enum Connection {
 }
 
 impl Connection {
-    /// To a node that runs here.
-    pub(crate) fn local(socket: Option<&Path>) -> Result<Self, String> {
+    /// To a node that runs here. If there is none, `or_else` is what can be done besides starting one.
+    pub(crate) fn local(socket: Option<&Path>, or_else: &str) -> Result<Self, String> {
         if let Some(path) = socket {
             return Client::connect(path).map(Self::Socket).map_err(|error| match error {
                 CallError::Io(error) => format!("no node answers at {}: {error}", path.display()),
@@ -401,9 +404,14 @@ impl Connection {
             }
         }
         let Some(last) = alive.pop() else {
-            let none = "no node runs here: start one with `tessera node`, or be a short-lived client of others with \
-                        --bootstrap KEY@HOST:PORT";
-            return Err(unusable.unwrap_or_else(|| none.to_owned()));
+            let none = || {
+                let folder = runtime_dir();
+                format!(
+                    "no node runs here: none listens in {}. Start one with `tessera node`{or_else}",
+                    folder.display()
+                )
+            };
+            return Err(unusable.unwrap_or_else(none));
         };
         if !alive.is_empty() {
             let path = last.path().display();

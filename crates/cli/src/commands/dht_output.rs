@@ -120,7 +120,11 @@ fn list(items: &Value, none: &str, line: impl Fn(&Value) -> String) -> String {
 
 fn status(answer: &Value) -> String {
     let text = |name: &str| answer[name].as_str().unwrap_or("?");
-    let state = answer["trouble"].as_str().map_or_else(|| "up".to_owned(), |trouble| format!("not up: {trouble}"));
+    let state = match answer["trouble"].as_str() {
+        _ if answer["client"] == true => "a short-lived client: it has joined, and is gone in a moment".to_owned(),
+        None => "up".to_owned(),
+        Some(trouble) => format!("not up: {trouble}"),
+    };
     let held = |name: &str| -> u64 {
         let lanes = answer["lanes"].as_array().into_iter().flatten();
         lanes.map(|lane| lane["held"][name]["now"].as_u64().unwrap_or(0)).sum()

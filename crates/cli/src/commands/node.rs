@@ -169,7 +169,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn steer(at: &At, request: &serde_json::Value) -> Result<(), String> {
-    let mut connection = Connection::local(at.socket.as_deref())?;
+    let mut connection = Connection::local(at.socket.as_deref(), "")?;
     connection.call(request, &[], None).map_err(|refused| refused.to_string())?;
     print("done\n")
 }
