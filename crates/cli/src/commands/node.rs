@@ -12,7 +12,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tessera_dht_node::control::runtime_dir;
 use tessera_dht_node::control::server::Server;
-use tessera_dht_node::{Node, PeerAddr, StartError};
+use tessera_dht_node::{Node, PeerAddr};
 
 use super::dht::{self, Connection};
 use super::node_config::{self, Durable, Settings};
@@ -272,13 +272,7 @@ fn start_node(settings: &Settings, test_hooks: bool) -> Result<Node, String> {
         builder = builder.durability(Durable::of(durability));
     }
     builder = builder.configure(|config| settings.limits.apply(config));
-    builder.start().map_err(|error| match &error {
-        StartError::Metrics { error: why, .. } if why.kind() == std::io::ErrorKind::AddrInUse => format!(
-            "{error}. Another program serves there, perhaps another node: choose another port with --metrics, or port 0 for \
-             any that is free"
-        ),
-        _ => error.to_string(),
-    })
+    builder.start().map_err(|error| error.to_string())
 }
 
 /// Where to listen when nobody said: on this machine only, unless the network is elsewhere.
