@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -207,8 +207,7 @@ fn serve(start: &Start) -> Result<(), String> {
     let short: String = node.id().to_string().chars().take(16).collect();
     let path = runtime_dir().join(format!("node-{short}.sock"));
     remove_dead_sockets();
-    let server = Server::start(&node, &path)
-        .map_err(|error| format!("cannot serve the control socket {}: {error}", path.display()))?;
+    let server = Server::start(&node, &path).map_err(|error| socket_failed(&path, &error))?;
     // A node that nobody listens to is a node all the same.
     let _ = print(greeting(&node, &settings, &path.display().to_string()));
     let mut log =
@@ -229,6 +228,15 @@ fn serve(start: &Start) -> Result<(), String> {
     }
     log.line("info", None, if settings.data.is_some() { "stopped, state is saved" } else { "stopped" });
     Ok(())
+}
+
+fn socket_failed(path: &Path, error: &std::io::Error) -> String {
+    let advice = match error.kind() {
+        // A path that is no longer than the system allows for files is still too long for a socket.
+        std::io::ErrorKind::InvalidFilename => ": set TESSERA_RUNTIME_DIR to a folder with a shorter path",
+        _ => "",
+    };
+    format!("cannot serve the control socket {}: {error}{advice}", path.display())
 }
 
 /// Whether whoever started us has this signal ignored.
