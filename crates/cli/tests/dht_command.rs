@@ -49,7 +49,12 @@ fn every_command_works_over_the_socket_and_as_a_client() {
     until("the provider is found", || {
         client(&["providers", &film], &[]).is_ok_and(|found| found.contains(&node.listen()))
     });
-    place.ask(&node, &["announce", &film, "--stop"], &[]);
+    let stopped = place.json(&node, &["announce", &film, "--stop"]);
+    assert_eq!(stopped, serde_json::json!({ "no_longer_announced": 1 }));
+    // `-` is standard output, as it is standard input for `put`.
+    let id = client(&["put", "-"], b"through pipes").unwrap();
+    let piped = place.dht(&node, &["get", &id, "--output", "-"], &[]).unwrap();
+    assert_eq!(piped, b"through pipes");
     // Looking around.
     assert!(client(&["find-node", &node.id()], &[]).unwrap().starts_with(&node.id()));
     assert!(client(&["ping", &node.address()], &[]).unwrap().starts_with("it is there"));

@@ -142,11 +142,12 @@ pub(super) async fn answer(
                 .collect::<Result<_, _>>()?;
             let count = ids.len();
             if request["op"] == "announce" {
-                node.announce(ids).await?
+                node.announce(ids).await?;
+                json!({ "announced": count })
             } else {
-                node.unannounce(ids).await?
+                node.unannounce(ids).await?;
+                json!({ "no_longer_announced": count })
             }
-            json!({ "announced": count })
         }
         "providers" => {
             let limit = whole(request, "limit")?.unwrap_or(20) as usize;
