@@ -86,7 +86,7 @@ enum Command {
     Get {
         /// Its id
         id: ContentId,
-        /// Where to write it [default: standard output]
+        /// Where to write it; `-` for standard output [default: -]
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
         /// What the lookup hides: none, blind or relay
@@ -111,7 +111,7 @@ enum Command {
         /// Which of the owner's values
         #[arg(long, default_value = "")]
         name: String,
-        /// Where to write it [default: standard output]
+        /// Where to write it; `-` for standard output [default: -]
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
     },
@@ -274,7 +274,7 @@ fn request(args: &Args) -> Result<(Value, Vec<u8>, Option<PathBuf>), Refused> {
             (json!({ "op": "put", "ttl_secs": lifetime.ttl, "keep_alive": !once }), read_value(file)?)
         }
         Command::Get { id, output: to, privacy } => {
-            output = to.clone();
+            output = to.clone().filter(|to| to != Path::new("-"));
             (json!({ "op": "get", "id": id.to_string(), "privacy": privacy }), Vec::new())
         }
         Command::PutMutable { file, name, version } => {
@@ -292,7 +292,7 @@ fn request(args: &Args) -> Result<(Value, Vec<u8>, Option<PathBuf>), Refused> {
             if client && owner.is_none() {
                 return Err(failed("a short-lived client has no values of its own: give the owner's key"));
             }
-            output = to.clone();
+            output = to.clone().filter(|to| to != Path::new("-"));
             (json!({ "op": "get-mutable", "owner": owner.map(|key| key.to_string()), "name": name }), Vec::new())
         }
         Command::Delete { id: Some(id), .. } => (json!({ "op": "delete", "id": id.to_string() }), Vec::new()),
