@@ -60,6 +60,11 @@ fn every_command_works_over_the_socket_and_as_a_client() {
     assert!(client(&["ping", &node.address()], &[]).unwrap().starts_with("it is there"));
     assert!(place.ask(&first, &["peers"], &[]).contains(&node.id()));
     assert!(place.ask(&node, &["status"], &[]).contains("contacts   1"));
+    let status = client(&["status"], &[]).unwrap();
+    assert!(status.contains("a short-lived client") && !status.contains("not up"), "{status}");
+    let both = format!("{},{}", first.address(), node.address());
+    let peers = succeeded(run(place.tessera(&["dht", "--bootstrap", &both, "peers"]), b"")).unwrap();
+    assert!(String::from_utf8(peers).unwrap().contains("127.0.0.1:"));
     // What a client cannot do is refused in words.
     for (args, why) in [
         (vec!["announce", &film], "running node"),
@@ -148,6 +153,13 @@ fn exit_codes_tell_not_found_from_failed() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(error.contains("no node runs here") && error.contains("tessera node"), "{error}");
+    assert!(error.contains("--bootstrap") && error.contains(place.path("run").to_str().unwrap()), "{error}");
+    // Commands that steer a node are none that a short-lived client could have.
+    for steers in [&["node", "top", "--once"][..], &["node", "set-lanes", "2"], &["node", "merge-back"]] {
+        let (code, error) = run_within(place.tessera(steers), Duration::from_secs(60));
+        assert!(code == Some(2) && error.contains("no node runs here"), "{steers:?}: {error}");
+        assert!(!error.contains("--bootstrap"), "{steers:?} has no such flag: {error}");
+    }
 }
 
 #[test]
@@ -158,13 +170,6 @@ fn delete_says_that_it_deleted_only_what_was_there_and_makes_no_key() {
         let socket = first.socket();
         let mut all = vec!["dht", "--socket", &socket, "delete"];
         all.extend(args);
-    assert!(error.contains("--bootstrap") && error.contains(place.path("run").to_str().unwrap()), "{error}");
-    // Commands that steer a node are none that a short-lived client could have.
-    for steers in [&["node", "top", "--once"][..], &["node", "set-lanes", "2"], &["node", "merge-back"]] {
-        let (code, error) = run_within(place.tessera(steers), Duration::from_secs(60));
-        assert!(code == Some(2) && error.contains("no node runs here"), "{steers:?}: {error}");
-        assert!(!error.contains("--bootstrap"), "{steers:?} has no such flag: {error}");
-    }
         let output = run(place.tessera(&all), b"");
         let said = String::from_utf8(output.stderr).unwrap() + &String::from_utf8(output.stdout).unwrap();
         (output.status.code(), said)

@@ -32,13 +32,13 @@ const AS_CLIENT: &str = ", or be a short-lived client of others with --bootstrap
 /// Use a DHT: by the node that runs here, or with --bootstrap as a short-lived client
 #[derive(Debug, clap::Args)]
 #[command(after_help = "EXAMPLES
-  tessera dht put notes.txt                     store a file; prints its id
-  tessera dht get ID > notes.txt                read it, on any node of the network
+  tessera dht put notes.txt                      store a file; prints its id
+  tessera dht get ID > notes.txt                 read it, on any node of the network
   echo v2 | tessera dht put-mutable --name motd  a value that only you can change
-  tessera dht announce ID                       say that this node offers it
-  tessera dht providers ID                      who offers it?
-  tessera dht get ID --explain                  who was asked, who answered, and when
-  tessera dht status --bootstrap KEY@HOST:PORT  without a node of your own
+  tessera dht announce ID                        say that this node offers it
+  tessera dht providers ID                       who offers it?
+  tessera dht get ID --explain                   who was asked, who answered, and when
+  tessera dht get ID --bootstrap KEY@HOST:PORT   without a node of your own
 
 Exit codes: 0 done (`put` on a node that never met another too: it then says that this node alone keeps the value), 1 not found (no value, nothing to delete, no provider, no node, or no answer to a ping), 2 refused or failed.
 No file says anything about these commands: which node they use is said by flags, or found by its socket.
@@ -49,8 +49,8 @@ pub(crate) struct Args {
     #[arg(long, global = true, value_name = "PATH", conflicts_with = "bootstrap")]
     socket: Option<PathBuf>,
 
-    /// Be a short-lived client of these nodes
-    #[arg(long, global = true, value_name = "KEY@HOST:PORT")]
+    /// Be a short-lived client of these nodes; may be given several times or with commas between them
+    #[arg(long, global = true, value_name = "KEY@HOST:PORT", value_delimiter = ',')]
     bootstrap: Vec<PeerAddr>,
 
     /// The network of the bootstrap nodes [default: tessera]
@@ -250,12 +250,16 @@ fn act(args: &Args) -> Result<Found, Refused> {
     if let Some(tree) = explain["tree"].as_str().filter(|_| args.explain && !args.json) {
         tell!("{}", tree.trim_end());
     }
-    let (answer, value) = answer?;
+    let (mut answer, value) = answer?;
     let op = request["op"].as_str().unwrap_or_default();
     if let Some(path) = &output {
         std::fs::write(path, &value).map_err(|error| failed(format!("cannot write {}: {error}", path.display())))?;
     }
     let written = if args.json {
+    if op == "status" {
+        // It is nobody's contact and never will be: that it is not up says nothing about the network.
+        answer["client"] = json!(!args.bootstrap.is_empty());
+    }
         print(format!("{answer}\n"))
     } else if matches!(op, "get" | "get-mutable") && output.is_none() {
         print(value)

@@ -184,5 +184,7 @@ mod tests {
         let peer = json!({ "id": "ab", "peer": "cd@127.0.0.1:7", "rtt_ms": 4 });
         assert_eq!(human("peers", &json!({ "peers": [peer] })), "ab  127.0.0.1:7  4 ms\n");
         assert!(human("status", &json!({ "trouble": "no live contacts" })).contains("not up: no live contacts"));
+        let client = human("status", &json!({ "trouble": "joining", "client": true }));
+        assert!(client.contains("a short-lived client") && !client.contains("not up"), "{client}");
     }
 }
