@@ -470,8 +470,18 @@ fn what_is_written_wrongly_is_told_with_what_is_expected() {
         (["--metrics", "4242"], "expected IP:PORT, such as 127.0.0.1:4242"),
         (["--config", &config], "line 1: `listen`: expected IP:PORT"),
         (["--config", &missing], "cannot read the settings "),
+        (["--public-addr", "0.0.0.0:4242"], "nothing can be sent to 0.0.0.0:4242"),
+        (["--public-addr", "203.0.113.7:0"], "nothing can be sent to 203.0.113.7:0"),
     ] {
         let (code, error) = run_within(place.tessera(&[&["node"], &args[..]].concat()), Duration::from_secs(60));
+        assert!(code == Some(2) && error.contains(words), "{args:?}: {error}");
+    }
+    for (args, words) in [
+        (["providers", "--limit", "0"], "0 is not in 1.."),
+        (["get", "--privacy", "some"], "possible values: none, blind, relay"),
+    ] {
+        let id = "cd".repeat(32);
+        let (code, error) = run_within(place.tessera(&[&["dht"], &args[..], &[&id]].concat()), Duration::from_secs(60));
         assert!(code == Some(2) && error.contains(words), "{args:?}: {error}");
     }
     let node = place.node(&["--lanes", "1"]);
@@ -480,5 +490,3 @@ fn what_is_written_wrongly_is_told_with_what_is_expected() {
         assert!(error.contains(&format!("a lifetime of {secs} s is not within 1 s and 172800 s")), "{error}");
     }
 }
-        (["--public-addr", "0.0.0.0:4242"], "nothing can be sent to 0.0.0.0:4242"),
-        (["--public-addr", "203.0.113.7:0"], "nothing can be sent to 203.0.113.7:0"),

@@ -1,12 +1,12 @@
 //! `tessera dht`: store, find, announce and look around, by a node that runs here or as a short-lived client.
 
 use std::io::{IsTerminal as _, Read as _};
-use std::num::NonZeroUsize;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
 use tessera_dht::identity::{Crypto as _, Identity};
 use tessera_dht::wire::VALUE_BYTES_MAX as MUTABLE_BYTES_MAX;
@@ -42,8 +42,7 @@ const AS_CLIENT: &str = ", or be a short-lived client of others with --bootstrap
 
 Exit codes: 0 done (`put` on a node that never met another too: it then says that this node alone keeps the value), 1 not found (no value, nothing to delete, no provider, no node, or no answer to a ping), 2 refused or failed.
 No file says anything about these commands: which node they use is said by flags, or found by its socket.
-A running node has its socket in $TESSERA_RUNTIME_DIR [default: $XDG_RUNTIME_DIR/tessera, or tessera-UID in the folder for
-temporary files].")]
+A running node has its socket in $TESSERA_RUNTIME_DIR [default: $XDG_RUNTIME_DIR/tessera, or tessera-UID in the folder for temporary files].")]
 pub(crate) struct Args {
     /// The socket of a running node [default: that of the node started last]
     #[arg(long, global = true, value_name = "PATH", conflicts_with = "bootstrap")]
@@ -89,8 +88,8 @@ enum Command {
         /// Where to write it; `-` for standard output [default: -]
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// What the lookup hides: none, blind or relay
-        #[arg(long, default_value = "none")]
+        /// What the lookup hides: nothing, the id from nodes on the way (blind), or who asks from the first of them (relay)
+        #[arg(long, default_value = "none", value_parser = ["none", "blind", "relay"])]
         privacy: String,
     },
     /// Write a new version of a value that only its owner can change
@@ -129,6 +128,7 @@ enum Command {
     },
     /// Tell the network that this node offers what these ids name
     Announce {
+        /// What it offers
         #[arg(required = true)]
         ids: Vec<ContentId>,
         /// Stop telling it
@@ -137,13 +137,17 @@ enum Command {
     },
     /// Find nodes that offer what an id names
     Providers {
+        /// What they are to offer
         id: ContentId,
         /// How many are enough
-        #[arg(long, default_value = "20")]
-        limit: NonZeroUsize,
+        #[arg(long, default_value = "20", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+        limit: usize,
     },
     /// Find the nodes nearest to a point
-    FindNode { id: NodeId },
+    FindNode {
+        /// The point, as 64 hex digits: the id of a node, or any other
+        id: NodeId,
+    },
     /// Ask a node whether it is there
     Ping {
         /// As it prints itself
@@ -252,14 +256,14 @@ fn act(args: &Args) -> Result<Found, Refused> {
     }
     let (mut answer, value) = answer?;
     let op = request["op"].as_str().unwrap_or_default();
-    if let Some(path) = &output {
-        std::fs::write(path, &value).map_err(|error| failed(format!("cannot write {}: {error}", path.display())))?;
-    }
-    let written = if args.json {
     if op == "status" {
         // It is nobody's contact and never will be: that it is not up says nothing about the network.
         answer["client"] = json!(!args.bootstrap.is_empty());
     }
+    if let Some(path) = &output {
+        std::fs::write(path, &value).map_err(|error| failed(format!("cannot write {}: {error}", path.display())))?;
+    }
+    let written = if args.json {
         print(format!("{answer}\n"))
     } else if matches!(op, "get" | "get-mutable") && output.is_none() {
         print(value)

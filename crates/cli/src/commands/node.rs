@@ -40,7 +40,7 @@ EXAMPLES
   tessera node top                 watch a running node
   tessera node set-lanes 4         change its number of lanes while it runs
 
-Flags win over the environment, and the environment over the file that --config names. A tessera.toml in the current directory
+Flags win over the environment, and the environment over the file that --config names. A tessera.toml in the current directory \
 says nothing about nodes: it may be a stranger's, and where a node listens and keeps its data is not a stranger's to say.
 Its socket is in $TESSERA_RUNTIME_DIR [default: $XDG_RUNTIME_DIR/tessera, or tessera-UID in the folder for temporary files].
 SIGINT, SIGTERM and SIGHUP end it in good order."
