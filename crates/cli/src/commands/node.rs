@@ -231,9 +231,15 @@ fn serve(start: &Start) -> Result<(), String> {
 }
 
 fn socket_failed(path: &Path, error: &std::io::Error) -> String {
+    use std::io::ErrorKind::{InvalidFilename, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
     let advice = match error.kind() {
+        // Other errors than the system's own bring their advice with them.
+        _ if error.raw_os_error().is_none() => "",
         // A path that is no longer than the system allows for files is still too long for a socket.
-        std::io::ErrorKind::InvalidFilename => ": set TESSERA_RUNTIME_DIR to a folder with a shorter path",
+        InvalidFilename => ": set TESSERA_RUNTIME_DIR to a folder with a shorter path",
+        NotADirectory | NotFound | PermissionDenied | ReadOnlyFilesystem => {
+            ": set TESSERA_RUNTIME_DIR to a folder that this user may write"
+        }
         _ => "",
     };
     format!("cannot serve the control socket {}: {error}{advice}", path.display())
