@@ -35,6 +35,8 @@ fn every_command_works_over_the_socket_and_as_a_client() {
     place.ask(&node, &["put-mutable", "--name", "motd"], b"one");
     let owner = node.address().split_once('@').unwrap().0.to_owned();
     assert_eq!(client(&["get-mutable", &owner, "--name", "motd"], &[]).unwrap(), "one");
+    let read = place.json(&node, &["get-mutable", &owner, "--name", "motd"]);
+    assert!(read["sequence"] == 1 && read.get("replicas").is_none(), "who keeps it was not counted: {read}");
     let key = place.path("key").display().to_string();
     let written = client(&["put-mutable", "--name", "mine", "--key", &key], b"by file").unwrap();
     let owner = written.split_whitespace().nth(1).unwrap().to_owned();
