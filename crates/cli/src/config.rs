@@ -26,10 +26,12 @@ use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
+use serde_json::json;
 use tessera_scan::small_file;
 use toml::de::{DeTable, DeValue};
 
 use crate::Cli;
+use crate::tell::print;
 
 /// The file that is looked for where none is named.
 const FILE: &str = "tessera.toml";
@@ -85,7 +87,19 @@ fn exit(error: &clap::Error, args: &[OsString]) -> ! {
     if let Some(variable) = variable_of(error, args).filter(|variable| std::env::var_os(variable).is_some()) {
         tell!("Unless it was typed, it stands in the environment, as {}.", variable.display());
     }
+    if error.use_stderr() && wants_json(args) {
+        let text = error.render().to_string();
+        let why = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ").trim_end();
+        let answer = json!({ "error": why, "kind": "bad_request", "explain": null });
+        let _ = print(format!("{answer}\n"));
+    }
     std::process::exit(error.exit_code());
+}
+
+/// Whether it is a program that reads the answer, and so the refusal.
+fn wants_json(args: &[OsString]) -> bool {
+    let flags = args.iter().take_while(|arg| *arg != "--");
+    args.get(1).is_some_and(|verb| verb == "dht") && flags.into_iter().any(|arg| arg == "--json")
 }
 
 /// The variable that says the same as the flag whose value is wrong.

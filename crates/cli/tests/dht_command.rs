@@ -165,6 +165,25 @@ fn exit_codes_tell_not_found_from_failed() {
 }
 
 #[test]
+fn whoever_asks_for_json_is_told_in_json_what_was_typed_wrongly() {
+    let place = Place::new();
+    for args in [&["get", "no-id", "--json"][..], &["--json", "put", "--ttl", "soon"], &["get", "--json"]] {
+        let output = run(place.tessera(&[&["dht"], args].concat()), b"");
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let error = answer["error"].as_str().unwrap();
+        assert!(answer["kind"] == "bad_request" && !error.is_empty() && !error.starts_with("error"), "{answer}");
+        assert!(String::from_utf8(output.stderr).unwrap().contains(error), "the same words: {answer}");
+    }
+    // What is not an answer stays what it is: help is for people, and without the flag there is nothing to parse.
+    let help = run(place.tessera(&["dht", "get", "--json", "--help"]), b"");
+    assert!(help.status.success() && String::from_utf8(help.stdout).unwrap().contains("Usage"));
+    assert!(run(place.tessera(&["dht", "get", "no-id"]), b"").stdout.is_empty());
+    let named = run(place.tessera(&["dht", "get", "--", "--json"]), b"");
+    assert!(named.status.code() == Some(2) && named.stdout.is_empty(), "an id is no flag");
+}
+
+#[test]
 fn delete_says_that_it_deleted_only_what_was_there_and_makes_no_key() {
     let place = Place::new();
     let first = place.node(&["--lanes", "1"]);
