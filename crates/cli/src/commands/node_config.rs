@@ -59,7 +59,7 @@ pub(crate) struct Limits {
     requests_per_peer_per_sec: Option<u32>,
     requests_per_prefix_per_sec: Option<u32>,
     relays_max: Option<u32>,
-    stem_hops: Option<u32>,
+    stem_hops: Option<u8>,
 }
 
 impl Limits {
@@ -73,7 +73,7 @@ impl Limits {
             config.relays_max = relays_max as usize;
         }
         if let Some(hops) = self.stem_hops {
-            config.stem_hops = u8::try_from(hops).unwrap_or(u8::MAX);
+            config.stem_hops = hops;
         }
     }
 }
@@ -161,16 +161,22 @@ fn parse(text: &str) -> Result<Settings, String> {
                 for (key, value) in table {
                     let (line, name) = (line_of(key.span().start), key.get_ref().as_ref());
                     let limits = &mut settings.limits;
+                    let at = |why: String| format!("line {line}: `{name}`: {why}");
                     let limit = match name {
+                        "stem-hops" => {
+                            let hops = number(value).ok().and_then(|hops| u8::try_from(hops).ok());
+                            limits.stem_hops =
+                                Some(hops.ok_or_else(|| at("expected a number from 0 to 255".to_owned()))?);
+                            continue;
+                        }
                         "record-bytes-max" => &mut limits.record_bytes_max,
                         "record-bytes-per-giver-max" => &mut limits.record_bytes_per_giver_max,
                         "requests-per-peer-per-sec" => &mut limits.requests_per_peer_per_sec,
                         "requests-per-prefix-per-sec" => &mut limits.requests_per_prefix_per_sec,
                         "relays-max" => &mut limits.relays_max,
-                        "stem-hops" => &mut limits.stem_hops,
                         _ => return Err(format!("line {line}: there is no limit `{name}`")),
                     };
-                    *limit = Some(number(value).map_err(|why| format!("line {line}: `{name}`: {why}"))?);
+                    *limit = Some(number(value).map_err(at)?);
                 }
             }
             _ => return Err(format!("line {line}: there is no setting `{name}`")),
@@ -253,6 +259,7 @@ mod tests {
         for (text, why) in [
             ("lanes = 2\nlisen = \"127.0.0.1:1\"", "line 2: there is no setting `lisen`"),
             ("[limits]\nrelay-max = 1", "line 2: there is no limit `relay-max`"),
+            ("[limits]\nstem-hops = 256", "line 2: `stem-hops`: expected a number from 0 to 255"),
             ("lanes = \"two\"", "line 1: `lanes`: expected a number"),
             ("lanes = -1", "expected a number from 0"),
             ("listen = \"somewhere\"", "line 1: `listen`"),
