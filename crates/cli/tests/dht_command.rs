@@ -486,11 +486,14 @@ fn what_is_written_wrongly_is_told_with_what_is_expected() {
     let config = place.path("node.toml").display().to_string();
     fs::write(&config, "listen = \"localhost:4242\"").unwrap();
     let missing = place.path("missing.toml").display().to_string();
+    let traces = place.path("traces.toml").display().to_string();
+    fs::write(&traces, format!("trace-every = 1\ntrace-dir = {config:?}\n")).unwrap();
     for (args, words) in [
         (["--listen", "localhost:4242"], "expected IP:PORT, such as 127.0.0.1:4242"),
         (["--metrics", "4242"], "expected IP:PORT, such as 127.0.0.1:4242"),
         (["--config", &config], "line 1: `listen`: expected IP:PORT"),
         (["--config", &missing], "cannot read the settings "),
+        (["--config", &traces], &format!("cannot make the folder for traces {config}")),
         (["--public-addr", "0.0.0.0:4242"], "nothing can be sent to 0.0.0.0:4242"),
         (["--public-addr", "203.0.113.7:0"], "nothing can be sent to 203.0.113.7:0"),
     ] {

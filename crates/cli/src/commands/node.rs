@@ -280,6 +280,10 @@ fn start_node(settings: &Settings, test_hooks: bool) -> Result<Node, String> {
         builder = builder.address_diversity(diversity);
     }
     if let Some(folder) = &settings.trace_dir {
+        // Made here, where it has a name: what comes from the lanes says only that a folder is in the way.
+        std::fs::create_dir_all(folder).map_err(|error| {
+            format!("cannot make the folder for traces {}: {error}: choose another as `trace-dir`", folder.display())
+        })?;
         builder = builder.trace_files(folder, TRACE_BYTES_MAX);
     }
     if let Some(durability) = settings.durability {
