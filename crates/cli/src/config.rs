@@ -31,7 +31,7 @@ use tessera_scan::small_file;
 use toml::de::{DeTable, DeValue};
 
 use crate::Cli;
-use crate::tell::print;
+use crate::tell::{clean, print};
 
 /// The file that is looked for where none is named.
 const FILE: &str = "tessera.toml";
@@ -63,7 +63,8 @@ pub(crate) fn parse() -> Cli {
         None => Ok(args.clone()),
     });
     let args = completed.unwrap_or_else(|error| {
-        tell!("error: {error}");
+        // It may have keys of a stranger's file in it.
+        tell!("error: {}", clean(&error));
         std::process::exit(2);
     });
     let matches = Cli::command().get_matches_from(&args);

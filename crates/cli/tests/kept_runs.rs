@@ -89,6 +89,17 @@ fn a_cancelled_run_is_not_continued_and_a_retired_one_is_forgotten() {
 }
 
 #[test]
+fn a_run_is_one_line_of_the_list_whatever_the_folder_is_called() {
+    let (place, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let tree = place.path().join("a\x1b[2J\nb");
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("x"), "nothing").unwrap();
+    assert_eq!(tessera(state.path(), &["scan", tree.to_str().unwrap()]).code, 0);
+    let list = tessera(state.path(), &["runs"]).printed;
+    assert!(list.lines().count() == 1 && !list.contains('\x1b'), "{list:?}");
+}
+
+#[test]
 fn rules_are_listed_explained_and_tried_on_a_file() {
     let place = tempfile::tempdir().unwrap();
     let ask = |args: &[&str]| tessera(place.path(), args);

@@ -61,6 +61,16 @@ fn files_of_a_stranger_that_never_end_are_refused_and_not_read() {
 }
 
 #[test]
+fn keys_of_a_stranger_do_not_steer_the_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("tessera.toml"), "\"\\u001b[2J\\nclean\" = 1\n").unwrap();
+    let output = scan(dir.path(), &[]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    let said = said(&output);
+    assert!(said.contains("is no subcommand") && !said.contains('\x1b') && said.lines().count() == 1, "{said:?}");
+}
+
+#[test]
 fn more_threads_than_a_machine_can_start_are_refused_wherever_they_are_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(scan(dir.path(), &["--jobs", "1024"]).status.code(), Some(0));

@@ -130,8 +130,8 @@ fn write_receipt(written: &Written<'_>, paint: &Paint, out: &mut dyn Write) -> i
     }
 }
 
-/// What comes from outside must not reach a terminal as anything but text.
-fn clean(text: &str) -> String {
+/// What comes from outside must not reach a terminal as anything but text, and not as more than one line of it.
+pub fn clean(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
 }
 
