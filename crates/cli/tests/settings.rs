@@ -61,6 +61,21 @@ fn files_of_a_stranger_that_never_end_are_refused_and_not_read() {
 }
 
 #[test]
+fn a_pipe_or_device_that_is_named_is_refused_and_never_called_clean() {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
+    for named in ["/dev/zero", "socket"] {
+        let output = scan(dir.path(), &[named]);
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(said(&output).contains(&format!("cannot scan {named}: a device, pipe or socket")), "{}", said(&output));
+    }
+    let tree = scan(dir.path(), &["."]);
+    assert!(tree.status.code() == Some(0) && said(&tree).contains("1 skipped"), "{}", said(&tree));
+    let key = scan(dir.path(), &["--id-key", "/dev/zero"]);
+    assert!(key.status.code() == Some(2) && said(&key).contains("too many"), "{}", said(&key));
+}
+
+#[test]
 fn keys_of_a_stranger_do_not_steer_the_terminal() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("tessera.toml"), "\"\\u001b[2J\\nclean\" = 1\n").unwrap();

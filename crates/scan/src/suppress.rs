@@ -5,6 +5,7 @@
 //! valid when code moves, and the same works in an ignore file: a line with a secret's id.
 
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use serde_json::Value;
@@ -48,7 +49,8 @@ impl Suppressions {
                 self.add_lines(&text);
                 Ok(())
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            // What is no folder has none in it.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
             Err(source) => Err(SuppressError::Io { path: path.display().to_string(), source }),
         }
     }

@@ -12,6 +12,7 @@ use tessera_scan::fleet::{Connect, Following, follow};
 use tessera_scan::request::{ScanRequest, ScanScope};
 use tessera_scan::rules::Rules;
 use tessera_scan::run::{Control, ExitStatus, Keeping, Progress, ScanReport, scan};
+use tessera_scan::small_file;
 use tessera_scan::suppress::Suppressions;
 use tessera_scan::target::ReadOptions;
 
@@ -251,7 +252,7 @@ fn request_of(args: &Args, rules: Rules) -> Result<ScanRequest, String> {
 }
 
 fn read_id_key(path: &Path) -> Result<[u8; 32], String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let text = small_file::read_named(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     parse_id_key(text.trim())
         .ok_or_else(|| format!("{} must hold 64 hex digits, such as `openssl rand -hex 32` writes", path.display()))
 }
@@ -303,10 +304,7 @@ fn suppressions_of(args: &Args) -> Result<Suppressions, String> {
     let here = [PathBuf::from(".")];
     let paths = if args.paths.is_empty() { &here[..] } else { &args.paths };
     for path in paths {
-        suppressions.add_ignore_file(&path.join(".gitleaksignore")).or_else(|error| {
-            // A single file has no ignore file below it.
-            if path.is_file() { Ok(()) } else { Err(error.to_string()) }
-        })?;
+        suppressions.add_ignore_file(&path.join(".gitleaksignore")).map_err(|error| error.to_string())?;
     }
     for baseline in &args.baseline {
         suppressions.add_baseline(baseline).map_err(|error| error.to_string())?;
