@@ -15,7 +15,8 @@
 //! misspelt one would silently do nothing.
 //!
 //! The file is `--config FILE`, or `tessera.toml` in the current directory. The latter may come with a repository of
-//! strangers, so it says what is scanned and looked for, but not where anything is written or sent to. For the same reason it
+//! strangers, so it says what is scanned and looked for, but neither where anything is written or sent to nor that secrets are
+//! shown. For the same reason it
 //! says nothing about nodes: all of their settings are of that kind, and stand in a file that `tessera node --config` names.
 
 use std::ffi::OsString;
@@ -25,15 +26,29 @@ use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
+use serde_json::json;
+use tessera_scan::small_file;
 use toml::de::{DeTable, DeValue};
 
 use crate::Cli;
+use crate::tell::{clean, print};
 
 /// The file that is looked for where none is named.
 const FILE: &str = "tessera.toml";
 
-/// Flags that only a file the user names may set.
-const PLACES: [&str; 7] = ["output", "state-dir", "id-key", "coordinator", "findings", "coordinator-ca", "config"];
+/// Flags that only a file the user names may set: places, and what would put secrets into a log that others read.
+const NAMED_ONLY: [&str; 10] = [
+    "output",
+    "state-dir",
+    "id-key",
+    "coordinator",
+    "findings",
+    "coordinator-ca",
+    "coordinator-cert",
+    "coordinator-key",
+    "config",
+    "show-secrets",
+];
 
 /// Reads the command line, completed by the file. Ends the program if either is wrong, as clap does.
 pub(crate) fn parse() -> Cli {
@@ -48,7 +63,8 @@ pub(crate) fn parse() -> Cli {
         None => Ok(args.clone()),
     });
     let args = completed.unwrap_or_else(|error| {
-        tell!("error: {error}");
+        // It may have keys of a stranger's file in it.
+        tell!("error: {}", clean(&error));
         std::process::exit(2);
     });
     let matches = Cli::command().get_matches_from(&args);
@@ -72,7 +88,19 @@ fn exit(error: &clap::Error, args: &[OsString]) -> ! {
     if let Some(variable) = variable_of(error, args).filter(|variable| std::env::var_os(variable).is_some()) {
         tell!("Unless it was typed, it stands in the environment, as {}.", variable.display());
     }
+    if error.use_stderr() && wants_json(args) {
+        let text = error.render().to_string();
+        let why = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ").trim_end();
+        let answer = json!({ "error": why, "kind": "bad_request", "explain": null });
+        let _ = print(format!("{answer}\n"));
+    }
     std::process::exit(error.exit_code());
+}
+
+/// Whether it is a program that reads the answer, and so the refusal.
+fn wants_json(args: &[OsString]) -> bool {
+    let flags = args.iter().take_while(|arg| *arg != "--");
+    args.get(1).is_some_and(|verb| verb == "dht") && flags.into_iter().any(|arg| arg == "--json")
 }
 
 /// The variable that says the same as the flag whose value is wrong.
@@ -97,7 +125,8 @@ fn file_of(typed: &ArgMatches) -> Result<Option<File>, String> {
     }
     let named = typed.try_get_one::<PathBuf>("config").ok().flatten();
     let path = named.cloned().unwrap_or_else(|| FILE.into());
-    match std::fs::read_to_string(&path) {
+    let text = if named.is_some() { small_file::read_named(&path) } else { small_file::read_found(&path) };
+    match text {
         Ok(text) => Ok(Some(File { path, text, is_named: named.is_some() })),
         Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(format!("cannot read {}: {error}", path.display())),
@@ -115,6 +144,7 @@ impl File {
         })?;
         let (verb, typed) = typed.subcommand().map_or(("", typed), |(verb, typed)| (verb, typed));
         let cli = Cli::command();
+        let mut added = Vec::new();
         for (name, value) in table.get_ref() {
             let at = |what: String| format!("{path}:{}: {what}", line_of(name.span().start));
             let name = name.get_ref().as_ref();
@@ -127,7 +157,9 @@ impl File {
                     "[{name}] does nothing here; the settings of a node stand in a file of their own, which `tessera node --config` names"
                 )));
             }
-            let Some(keys) = value.get_ref().as_table() else { continue };
+            let Some(keys) = value.get_ref().as_table() else {
+                return Err(at(format!("{name} is no flag but a subcommand; write its flags below [{name}]")));
+            };
             for (key, value) in keys {
                 let at = |what: String| format!("{path}:{}: {what}", line_of(key.span().start));
                 let key = key.get_ref().as_ref();
@@ -136,17 +168,20 @@ impl File {
                         "{key} is no flag of `tessera {owner}`; `tessera {owner} --help` names them"
                     )));
                 };
-                if !self.is_named && PLACES.contains(&key) {
+                if !self.is_named && NAMED_ONLY.contains(&key) {
                     return Err(at(format!(
                         "{key} is set only by a file that --config names, since this one may be a stranger's"
                     )));
                 }
                 let applies = name == verb || (name == "fleet" && has_long_flag(&cli, verb, key));
                 if applies && !is_set(typed, arg) {
-                    args.extend(flags_of(key, value.get_ref()).map_err(at)?);
+                    added.extend(flags_of(key, value.get_ref()).map_err(at)?);
                 }
             }
         }
+        // What stands behind `--` is a path, whatever it looks like.
+        let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
+        args.splice(end..end, added);
         Ok(args)
     }
 }
@@ -171,7 +206,11 @@ fn is_set(typed: &ArgMatches, arg: &clap::Arg) -> bool {
 fn flags_of(key: &str, value: &DeValue<'_>) -> Result<Vec<OsString>, String> {
     let one = |value: &DeValue<'_>| match value {
         DeValue::String(text) => Ok(OsString::from(format!("--{key}={text}"))),
-        DeValue::Integer(number) => Ok(OsString::from(format!("--{key}={}", number.as_str()))),
+        // As a number and not as it is written, which may be `0x10`.
+        DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
+            Ok(number) => Ok(OsString::from(format!("--{key}={number}"))),
+            Err(_) => Err(format!("{key} is too large a number")),
+        },
         _ => Err(format!("{key} must be a text, a number, true or false, or an array of texts")),
     };
     match value {
@@ -210,6 +249,17 @@ mod tests {
             assert_eq!(complete(fleet, false, verb).unwrap(), ["--tenant=x"], "{verb:?}");
         }
         assert!(complete(fleet, false, &["tessera", "rules", "list"]).unwrap().is_empty());
+        let numbers = "[scan]\njobs = 0x10\n";
+        assert_eq!(complete(numbers, false, &["tessera", "scan"]).unwrap(), ["--jobs=16"], "however it is written");
+    }
+
+    #[test]
+    fn what_the_file_adds_is_no_path_though_the_command_line_ends_with_paths() {
+        let typed = ["tessera", "scan", "--", "--odd"].map(OsString::from);
+        let matches = Cli::command().get_matches_from(&typed);
+        let file = File { path: "t.toml".into(), text: "[scan]\nbinary = true\n".into(), is_named: false };
+        let args = file.complete(&matches, typed.to_vec()).unwrap();
+        assert_eq!(args, ["tessera", "scan", "--binary", "--", "--odd"]);
     }
 
     #[test]
@@ -222,6 +272,8 @@ mod tests {
         );
         assert!(wrong("[scna]\n").starts_with("t.toml:1: [scna] is no subcommand"));
         assert!(wrong("jobs = 3\n").contains("[jobs] is no subcommand"));
+        assert!(wrong("scan = 3\n").starts_with("t.toml:1: scan is no flag but a subcommand"));
+        assert!(wrong("[scan]\njobs = 99999999999999999999\n").contains("too large"));
         assert!(wrong("[scan\n").starts_with("t.toml:1: "));
         assert!(wrong("[scan]\njobs = 1.5\n").contains("must be"));
         assert!(wrong("[node]\nlanes = 1\n").starts_with("t.toml:1: [node] does nothing here"));
@@ -230,8 +282,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_not_named_says_nothing_about_places() {
-        for text in ["[scan]\noutput = 'x'\n", "[fleet]\ncoordinator = 'etcd://h:1'\n", "[scan]\nid-key = 'x'\n"] {
+    fn a_file_that_was_not_named_says_nothing_about_places_and_shows_no_secrets() {
+        let show = "[scan]\nshow-secrets = true\n";
+        for text in [show, "[scan]\noutput = 'x'\n", "[fleet]\ncoordinator = 'etcd://h:1'\n", "[scan]\nid-key = 'x'\n"]
+        {
             assert!(complete(text, false, &["tessera", "scan"]).unwrap_err().contains("stranger"), "{text}");
             assert_eq!(complete(text, true, &["tessera", "scan"]).unwrap().len(), 1, "{text}");
         }

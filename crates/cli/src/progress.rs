@@ -6,6 +6,7 @@ use tessera_scan::report::human::bytes;
 use tessera_scan::run::Progress;
 
 use crate::redrawn::{self, INTERVAL};
+use crate::tell::count;
 
 /// A line on standard error that is drawn again and again.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ fn line(progress: &Progress) -> (String, String) {
     } else if progress.is_resumed {
         line.push_str("continued  ");
     }
-    line.push_str(&format!("{} files  {}  {}/s", progress.items, bytes(progress.bytes), bytes(rate)));
+    line.push_str(&format!("{}  {}  {}/s", count(progress.items, "file"), bytes(progress.bytes), bytes(rate)));
     if progress.findings > 0 {
         line.push_str(&format!("  {} found", progress.findings));
     }
@@ -77,6 +78,8 @@ mod tests {
         };
         let drawn = |progress: &Progress| line(progress).0 + &line(progress).1;
         assert_eq!(drawn(&progress), "[######..................]  25 %  10 files  50.0 MB  25.0 MB/s  00:06 left");
+        let one = Progress { items: 1, ..progress };
+        assert!(drawn(&one).contains("  1 file  "), "one is not told as many");
         // Files that grew since they were counted do not overflow the bar.
         let grown = Progress { bytes: 300_000_000, ..progress };
         assert!(drawn(&grown).starts_with("[########################] 100 %"));

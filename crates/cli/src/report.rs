@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tessera_detect::RuleSet;
 use tessera_scan::report::{Format, Written};
@@ -15,7 +15,7 @@ pub(crate) struct ReportArgs {
     #[arg(long, value_enum, default_value_t = FormatName::Human)]
     pub(crate) format: FormatName,
 
-    /// Write the report to a file instead of standard output
+    /// Write the report to a file instead of standard output; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
@@ -57,18 +57,19 @@ impl FormatName {
 }
 
 pub(crate) fn write(args: &ReportArgs, rules: &RuleSet, report: &ScanReport, suppressed: u64) -> Result<(), String> {
+    let output = args.output.as_deref().filter(|path| *path != Path::new("-"));
     let colours = match args.color {
         Colour::Always => true,
         Colour::Never => false,
         Colour::Auto => {
-            args.output.is_none()
+            output.is_none()
                 && io::stdout().is_terminal()
                 && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         }
     };
     let written = Written { report, rules, suppressed, colours };
     let format = args.format.format();
-    let result = match &args.output {
+    let result = match output {
         Some(path) => File::create(path).and_then(|file| {
             let mut out = BufWriter::new(file);
             written.write(format, &mut out)?;
@@ -83,7 +84,7 @@ pub(crate) fn write(args: &ReportArgs, rules: &RuleSet, report: &ScanReport, sup
         // A reader that closes early (`| head`) has seen what it wanted.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) => {
-            let place = args.output.as_ref().map_or("standard output".into(), |path| path.display().to_string());
+            let place = output.map_or("standard output".into(), |path| path.display().to_string());
             Err(format!("cannot write the report to {place}: {error}"))
         }
         Ok(()) => Ok(()),

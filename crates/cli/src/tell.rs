@@ -7,6 +7,8 @@
 use std::fmt;
 use std::io::{self, Write as _};
 
+pub(crate) use tessera_scan::report::human::{clean, count};
+
 /// Writes a line to standard error, as `eprintln!` does, and goes on if that fails.
 macro_rules! tell {
     ($($arg:tt)*) => { $crate::tell::line(format_args!($($arg)*)) };
@@ -14,12 +16,13 @@ macro_rules! tell {
 
 pub(crate) fn line(text: fmt::Arguments<'_>) {
     // In one piece, since others may write to the same place.
-    let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
+    let _ = io::stderr().write_all(format!("{}\n", harmless(&text.to_string())).as_bytes());
 }
 
-/// So many of a thing, in words: one has no `s`.
-pub(crate) fn count(number: u64, thing: &str) -> String {
-    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+/// Names in an error may be a stranger's: none of them is to steer the terminal. Words may have several lines.
+fn harmless(text: &str) -> String {
+    let is_harmful = |char: char| char.is_control() && char != '\n' && char != '\t';
+    text.chars().map(|char| if is_harmful(char) { '\u{fffd}' } else { char }).collect()
 }
 
 /// Writes to standard output; a reader that closes early is no error.
@@ -34,5 +37,16 @@ pub(crate) fn print_to_reader(text: impl AsRef<[u8]>) -> Result<bool, String> {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(format!("cannot write to standard output: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_have_lines_and_columns_but_do_not_steer_the_terminal() {
+        assert_eq!(harmless("a\tb\nc"), "a\tb\nc");
+        assert_eq!(harmless("\x1b[2Jx\r\u{9b}"), "\u{fffd}[2Jx\u{fffd}\u{fffd}");
     }
 }

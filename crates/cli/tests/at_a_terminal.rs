@@ -122,7 +122,8 @@ fn top_follows_a_node_on_a_terminal_and_leaves_the_terminal_as_it_was() {
         // What is said about the end comes after the screen, and a terminal may be read late.
         until("the first screen is back, and why it ended is said there", || {
             let shown = terminal.shown();
-            let said = shown.split_once("\x1b[?25h\x1b[?1049l").map(|(_, said)| said.contains("error:"));
+            let said =
+                shown.split_once("\x1b[?25h\x1b[?1049l").map(|(_, said)| said.contains("error: the node went away"));
             said == Some(ends_with_the_node)
         });
         assert!(!terminal.reads_keys());
@@ -150,6 +151,30 @@ fn a_view_of_a_node_that_hangs_can_be_left_at_once() {
         assert!(!terminal.reads_keys());
         node.signal(Signal::CONT);
     }
+}
+
+#[test]
+fn a_view_that_is_suspended_leaves_the_terminal_to_the_shell_and_comes_back() {
+    let place = Place::new();
+    let node = place.node(&["--lanes", "1"]);
+    let mut terminal = Terminal::new(30, 120);
+    // It comes back at once, and not only when it looks again.
+    let mut top = terminal.run(place.tessera(&["node", "top", "--every", "3600", "--socket", &node.socket()]));
+    until("the view is there", || terminal.row(0).is_some());
+    let seen = terminal.screen();
+    kill_process(Pid::from_child(&top), Signal::TSTP).unwrap();
+    let state = || std::fs::read_to_string(format!("/proc/{}/status", top.id())).unwrap();
+    until("it is stopped", || state().lines().any(|line| line.starts_with("State:\tT")));
+    until("the first screen is back", || terminal.shown().ends_with("\x1b[?25h\x1b[?1049l"));
+    assert!(!terminal.reads_keys());
+    kill_process(Pid::from_child(&top), Signal::CONT).unwrap();
+    until("the view is there again", || {
+        let shown = terminal.shown();
+        shown.matches("\x1b[?1049h").count() == 2 && shown.ends_with("\x1b[J") && terminal.screen() == seen
+    });
+    assert!(terminal.reads_keys());
+    terminal.press("q");
+    assert_eq!(ends_within(&mut top, Duration::from_secs(60)), Some(0));
 }
 
 #[test]

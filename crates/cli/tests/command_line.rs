@@ -55,7 +55,7 @@ fn scan_keeps_clean_found_failed_and_incomplete_apart() {
     std::fs::write(dir.path().join("x"), "plain").unwrap();
     let clean = scan(path);
     assert_eq!(clean.status.code(), Some(0));
-    assert!(stdout(&clean).contains("1 items = 1 scanned (5 B) + 0 skipped + 0 unreadable"), "{}", stdout(&clean));
+    assert!(stdout(&clean).contains("1 item = 1 scanned (5 B) + 0 skipped + 0 unreadable"), "{}", stdout(&clean));
     let recipe = "token = \"ghp_<<github 30>>\"\n";
     let token = tessera_detect::template::expand(recipe, &mut tessera_detect::template::Seed::new(3)).unwrap();
     std::fs::write(dir.path().join("secret"), &token).unwrap();

@@ -35,6 +35,8 @@ fn every_command_works_over_the_socket_and_as_a_client() {
     place.ask(&node, &["put-mutable", "--name", "motd"], b"one");
     let owner = node.address().split_once('@').unwrap().0.to_owned();
     assert_eq!(client(&["get-mutable", &owner, "--name", "motd"], &[]).unwrap(), "one");
+    let read = place.json(&node, &["get-mutable", &owner, "--name", "motd"]);
+    assert!(read["sequence"] == 1 && read.get("replicas").is_none(), "who keeps it was not counted: {read}");
     let key = place.path("key").display().to_string();
     let written = client(&["put-mutable", "--name", "mine", "--key", &key], b"by file").unwrap();
     let owner = written.split_whitespace().nth(1).unwrap().to_owned();
@@ -49,12 +51,22 @@ fn every_command_works_over_the_socket_and_as_a_client() {
     until("the provider is found", || {
         client(&["providers", &film], &[]).is_ok_and(|found| found.contains(&node.listen()))
     });
-    place.ask(&node, &["announce", &film, "--stop"], &[]);
+    let stopped = place.json(&node, &["announce", &film, "--stop"]);
+    assert_eq!(stopped, serde_json::json!({ "no_longer_announced": 1 }));
+    // `-` is standard output, as it is standard input for `put`.
+    let id = client(&["put", "-"], b"through pipes").unwrap();
+    let piped = place.dht(&node, &["get", &id, "--output", "-"], &[]).unwrap();
+    assert_eq!(piped, b"through pipes");
     // Looking around.
     assert!(client(&["find-node", &node.id()], &[]).unwrap().starts_with(&node.id()));
     assert!(client(&["ping", &node.address()], &[]).unwrap().starts_with("it is there"));
     assert!(place.ask(&first, &["peers"], &[]).contains(&node.id()));
     assert!(place.ask(&node, &["status"], &[]).contains("contacts   1"));
+    let status = client(&["status"], &[]).unwrap();
+    assert!(status.contains("a short-lived client") && !status.contains("not up"), "{status}");
+    let both = format!("{},{}", first.address(), node.address());
+    let peers = succeeded(run(place.tessera(&["dht", "--bootstrap", &both, "peers"]), b"")).unwrap();
+    assert!(String::from_utf8(peers).unwrap().contains("127.0.0.1:"));
     // What a client cannot do is refused in words.
     for (args, why) in [
         (vec!["announce", &film], "running node"),
@@ -143,6 +155,32 @@ fn exit_codes_tell_not_found_from_failed() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(error.contains("no node runs here") && error.contains("tessera node"), "{error}");
+    assert!(error.contains("--bootstrap") && error.contains(place.path("run").to_str().unwrap()), "{error}");
+    // Commands that steer a node are none that a short-lived client could have.
+    for steers in [&["node", "top", "--once"][..], &["node", "set-lanes", "2"], &["node", "merge-back"]] {
+        let (code, error) = run_within(place.tessera(steers), Duration::from_secs(60));
+        assert!(code == Some(2) && error.contains("no node runs here"), "{steers:?}: {error}");
+        assert!(!error.contains("--bootstrap"), "{steers:?} has no such flag: {error}");
+    }
+}
+
+#[test]
+fn whoever_asks_for_json_is_told_in_json_what_was_typed_wrongly() {
+    let place = Place::new();
+    for args in [&["get", "no-id", "--json"][..], &["--json", "put", "--ttl", "soon"], &["get", "--json"]] {
+        let output = run(place.tessera(&[&["dht"], args].concat()), b"");
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let error = answer["error"].as_str().unwrap();
+        assert!(answer["kind"] == "bad_request" && !error.is_empty() && !error.starts_with("error"), "{answer}");
+        assert!(String::from_utf8(output.stderr).unwrap().contains(error), "the same words: {answer}");
+    }
+    // What is not an answer stays what it is: help is for people, and without the flag there is nothing to parse.
+    let help = run(place.tessera(&["dht", "get", "--json", "--help"]), b"");
+    assert!(help.status.success() && String::from_utf8(help.stdout).unwrap().contains("Usage"));
+    assert!(run(place.tessera(&["dht", "get", "no-id"]), b"").stdout.is_empty());
+    let named = run(place.tessera(&["dht", "get", "--", "--json"]), b"");
+    assert!(named.status.code() == Some(2) && named.stdout.is_empty(), "an id is no flag");
 }
 
 #[test]
@@ -448,13 +486,26 @@ fn what_is_written_wrongly_is_told_with_what_is_expected() {
     let config = place.path("node.toml").display().to_string();
     fs::write(&config, "listen = \"localhost:4242\"").unwrap();
     let missing = place.path("missing.toml").display().to_string();
+    let traces = place.path("traces.toml").display().to_string();
+    fs::write(&traces, format!("trace-every = 1\ntrace-dir = {config:?}\n")).unwrap();
     for (args, words) in [
         (["--listen", "localhost:4242"], "expected IP:PORT, such as 127.0.0.1:4242"),
         (["--metrics", "4242"], "expected IP:PORT, such as 127.0.0.1:4242"),
         (["--config", &config], "line 1: `listen`: expected IP:PORT"),
         (["--config", &missing], "cannot read the settings "),
+        (["--config", &traces], &format!("cannot make the folder for traces {config}")),
+        (["--public-addr", "0.0.0.0:4242"], "nothing can be sent to 0.0.0.0:4242"),
+        (["--public-addr", "203.0.113.7:0"], "nothing can be sent to 203.0.113.7:0"),
     ] {
         let (code, error) = run_within(place.tessera(&[&["node"], &args[..]].concat()), Duration::from_secs(60));
+        assert!(code == Some(2) && error.contains(words), "{args:?}: {error}");
+    }
+    for (args, words) in [
+        (["providers", "--limit", "0"], "0 is not in 1.."),
+        (["get", "--privacy", "some"], "possible values: none, blind, relay"),
+    ] {
+        let id = "cd".repeat(32);
+        let (code, error) = run_within(place.tessera(&[&["dht"], &args[..], &[&id]].concat()), Duration::from_secs(60));
         assert!(code == Some(2) && error.contains(words), "{args:?}: {error}");
     }
     let node = place.node(&["--lanes", "1"]);

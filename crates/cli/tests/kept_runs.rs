@@ -57,6 +57,7 @@ fn a_run_and_its_shards_can_be_looked_at() {
     let ask = |args: &[&str]| tessera(state.path(), args);
     let shown = ask(&["runs", "show", &run]);
     assert!(shown.printed.contains("interrupted"), "{}", shown.printed);
+    assert!(shown.printed.contains(" unreadable\n"), "no time is told that nobody noted: {}", shown.printed);
     let shards = ask(&["shards", &run]).printed;
     let first = "0000000000000001";
     assert!(shards.starts_with("[>") && shards.contains("progress") && shards.contains(first), "{shards}");
@@ -88,6 +89,17 @@ fn a_cancelled_run_is_not_continued_and_a_retired_one_is_forgotten() {
 }
 
 #[test]
+fn a_run_is_one_line_of_the_list_whatever_the_folder_is_called() {
+    let (place, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let tree = place.path().join("a\x1b[2J\nb");
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("x"), "nothing").unwrap();
+    assert_eq!(tessera(state.path(), &["scan", tree.to_str().unwrap()]).code, 0);
+    let list = tessera(state.path(), &["runs"]).printed;
+    assert!(list.lines().count() == 1 && !list.contains('\x1b'), "{list:?}");
+}
+
+#[test]
 fn rules_are_listed_explained_and_tried_on_a_file() {
     let place = tempfile::tempdir().unwrap();
     let ask = |args: &[&str]| tessera(place.path(), args);
@@ -97,7 +109,8 @@ fn rules_are_listed_explained_and_tried_on_a_file() {
     assert!(unknown.code == 2 && unknown.said.contains("no-such-rule"), "{}", unknown.said);
     let file = place.path().join("tried");
     std::fs::write(&file, format!("token: {}\n", token(7))).unwrap();
-    assert!(ask(&["rules", "test", file.to_str().unwrap()]).printed.contains("github-pat"));
+    let tried = ask(&["rules", "test", file.to_str().unwrap()]).printed;
+    assert!(tried.contains("github-pat") && tried.contains("\n1 finding; "), "{tried}");
 }
 
 #[test]

@@ -117,5 +117,6 @@ fn a_port_that_is_taken_is_told_with_a_way_out() {
     let (code, error) =
         run_within(place.tessera(&["node", "--lanes", "1", "--metrics", &addr]), Duration::from_secs(60));
     assert_eq!(code, Some(2), "{error}");
-    assert!(error.contains(&addr) && error.contains("choose another port with --metrics"), "{error}");
+    assert!(error.contains(&addr) && error.contains("choose another address with --metrics"), "{error}");
+    assert_eq!(error.matches("--metrics").count(), 1, "it is told once: {error}");
 }

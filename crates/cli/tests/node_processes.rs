@@ -80,6 +80,22 @@ fn a_socket_is_for_its_owner_and_a_folder_that_others_can_write_is_refused() {
 }
 
 #[test]
+fn a_folder_of_sockets_that_cannot_be_used_is_told_with_a_way_out() {
+    let place = Place::new();
+    std::fs::write(place.path("file"), "").unwrap();
+    for (folder, advice) in [
+        (place.path(&"long".repeat(30)), "set TESSERA_RUNTIME_DIR to a folder with a shorter path"),
+        (place.path("file/run"), "set TESSERA_RUNTIME_DIR to a folder that this user may write"),
+    ] {
+        let mut node = place.tessera(&["node", "--lanes", "1"]);
+        node.env("TESSERA_RUNTIME_DIR", folder);
+        let (code, error) = run_within(node, std::time::Duration::from_secs(60));
+        assert_eq!(code, Some(2), "{error}");
+        assert!(error.contains(advice), "{error}");
+    }
+}
+
+#[test]
 fn a_folder_of_sockets_that_belongs_to_somebody_else_is_refused() {
     let place = Place::new();
     drop(place.node(&["--lanes", "1"]));

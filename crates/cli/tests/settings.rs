@@ -44,6 +44,69 @@ fn settings_are_read_flags_win_and_a_misspelt_key_is_refused() {
 }
 
 #[test]
+fn files_of_a_stranger_that_never_end_are_refused_and_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let rules = "title = 'x'\n[extend]\npath = '/dev/zero'\n";
+    for (name, why) in [("tessera.toml", "no regular file"), (".gitleaksignore", "no regular file")] {
+        std::os::unix::fs::symlink("/dev/zero", dir.path().join(name)).unwrap();
+        let output = scan(dir.path(), &[]);
+        assert_eq!(output.status.code(), Some(2), "{name}: {}", said(&output));
+        assert!(said(&output).contains(name) && said(&output).contains(why), "{}", said(&output));
+        std::fs::remove_file(dir.path().join(name)).unwrap();
+    }
+    std::fs::write(dir.path().join(".gitleaks.toml"), rules).unwrap();
+    let output = scan(dir.path(), &[]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("too many"), "{}", said(&output));
+}
+
+#[test]
+fn a_pipe_or_device_that_is_named_is_refused_and_never_called_clean() {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
+    for named in ["/dev/zero", "socket"] {
+        let output = scan(dir.path(), &[named]);
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(said(&output).contains(&format!("cannot scan {named}: a device, pipe or socket")), "{}", said(&output));
+    }
+    let tree = scan(dir.path(), &["."]);
+    assert!(tree.status.code() == Some(0) && said(&tree).contains("1 skipped"), "{}", said(&tree));
+    let key = scan(dir.path(), &["--id-key", "/dev/zero"]);
+    assert!(key.status.code() == Some(2) && said(&key).contains("too many"), "{}", said(&key));
+}
+
+#[test]
+fn keys_of_a_stranger_do_not_steer_the_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("tessera.toml"), "\"\\u001b[2J\\nclean\" = 1\n").unwrap();
+    let output = scan(dir.path(), &[]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    let said = said(&output);
+    assert!(said.contains("is no subcommand") && !said.contains('\x1b') && said.lines().count() == 1, "{said:?}");
+}
+
+#[test]
+fn more_threads_than_a_machine_can_start_are_refused_wherever_they_are_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(scan(dir.path(), &["--jobs", "1024"]).status.code(), Some(0));
+    let typed = scan(dir.path(), &["--jobs", "1025"]);
+    std::fs::write(dir.path().join("tessera.toml"), "[scan]\njobs = 4000000\n").unwrap();
+    for refused in [typed, scan(dir.path(), &[])] {
+        assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+        assert!(said(&refused).contains("1024"), "{}", said(&refused));
+    }
+}
+
+#[test]
+fn settings_are_no_paths_where_the_command_line_ends_with_paths() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("x.env"), format!("TOKEN={}\n", token(1))).unwrap();
+    std::fs::write(dir.path().join("tessera.toml"), "[scan]\nexclude = [\"*.env\"]\n").unwrap();
+    let output = scan(dir.path(), &["--", "."]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+}
+
+#[test]
 fn rules_that_come_with_a_repository_are_used_and_said() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("x"), "key = acme_abcdefghijklmnopqrst\n").unwrap();

@@ -17,6 +17,7 @@
 //! | [`sink`], [`occurrence`], [`tally`] | durable findings and counts, fenced, merged when read |
 //! | [`finding`], [`receipt`], [`suppress`], [`report`] | what people and machines get to see |
 //! | [`clock`], [`op_ids`], [`error`], `wire` | times, numbers nobody else has, why a scan fails, bytes of stored formats |
+//! | [`small_file`] | files beside what is scanned, which may be a stranger's |
 //!
 //! Left out on purpose: asking a service whether a secret is live, and following symbolic links.
 
@@ -49,6 +50,7 @@ pub mod request;
 pub mod rules;
 pub mod run;
 pub mod sink;
+pub mod small_file;
 pub mod source;
 pub mod suppress;
 pub mod tally;

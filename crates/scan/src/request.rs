@@ -81,7 +81,14 @@ impl ScanRequest {
         let paths = if self.paths.is_empty() { &here[..] } else { &self.paths };
         let mut canonical = Vec::new();
         for path in paths {
-            let found = path.canonicalize().map_err(|source| ScanError::Path { path: path.clone(), source })?;
+            let failed = |source| ScanError::Path { path: path.clone(), source };
+            let found = path.canonicalize().map_err(failed)?;
+            let kind = std::fs::metadata(&found).map_err(failed)?;
+            if !kind.is_file() && !kind.is_dir() {
+                // Inside a tree it is skipped; whoever names one wants it searched, and must not be told that all is clean.
+                let why = "a device, pipe or socket is not read; write what it has to say to a file, and scan that";
+                return Err(failed(std::io::Error::other(why)));
+            }
             if !canonical.contains(&found) {
                 canonical.push(found);
             }

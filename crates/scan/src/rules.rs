@@ -8,6 +8,7 @@ use std::path::Path;
 
 use tessera_detect::{RuleFileError, RuleSet, gitleaks};
 
+use crate::small_file;
 use crate::wire::{Malformed, Reader, Writer};
 
 /// Rules, and where they come from.
@@ -47,7 +48,7 @@ impl Rules {
     /// Rules of a file in gitleaks' format; what it extends is looked for beside it.
     pub fn from_gitleaks_file(path: &Path) -> Result<Self, String> {
         let read = |path: &Path| {
-            std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+            small_file::read_named(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
         };
         let folder = path.parent().unwrap_or(Path::new(""));
         Self::from_gitleaks(&read(path)?, &mut |extended| read(&folder.join(extended)))

@@ -5,11 +5,13 @@
 //! valid when code moves, and the same works in an ignore file: a line with a secret's id.
 
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use serde_json::Value;
 
 use crate::finding::{Finding, Location};
+use crate::small_file;
 
 /// Known places and secrets.
 #[derive(Debug, Default, Clone)]
@@ -42,12 +44,13 @@ pub enum SuppressError {
 impl Suppressions {
     /// Adds the lines of an ignore file, if there is one.
     pub fn add_ignore_file(&mut self, path: &Path) -> Result<(), SuppressError> {
-        match std::fs::read_to_string(path) {
+        match small_file::read_found(path) {
             Ok(text) => {
                 self.add_lines(&text);
                 Ok(())
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            // What is no folder has none in it.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
             Err(source) => Err(SuppressError::Io { path: path.display().to_string(), source }),
         }
     }

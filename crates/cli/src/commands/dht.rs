@@ -1,12 +1,12 @@
 //! `tessera dht`: store, find, announce and look around, by a node that runs here or as a short-lived client.
 
 use std::io::{IsTerminal as _, Read as _};
-use std::num::NonZeroUsize;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
 use tessera_dht::identity::{Crypto as _, Identity};
 use tessera_dht::wire::VALUE_BYTES_MAX as MUTABLE_BYTES_MAX;
@@ -26,28 +26,30 @@ const JOIN_PATIENCE: Duration = Duration::from_secs(10);
 /// The largest value, as the library cuts them.
 const VALUE_BYTES_MAX: u64 = 64 << 20;
 
+/// What can be done without a node that runs here.
+const AS_CLIENT: &str = ", or be a short-lived client of others with --bootstrap KEY@HOST:PORT";
+
 /// Use a DHT: by the node that runs here, or with --bootstrap as a short-lived client
 #[derive(Debug, clap::Args)]
 #[command(after_help = "EXAMPLES
-  tessera dht put notes.txt                     store a file; prints its id
-  tessera dht get ID > notes.txt                read it, on any node of the network
+  tessera dht put notes.txt                      store a file; prints its id
+  tessera dht get ID > notes.txt                 read it, on any node of the network
   echo v2 | tessera dht put-mutable --name motd  a value that only you can change
-  tessera dht announce ID                       say that this node offers it
-  tessera dht providers ID                      who offers it?
-  tessera dht get ID --explain                  who was asked, who answered, and when
-  tessera dht status --bootstrap KEY@HOST:PORT  without a node of your own
+  tessera dht announce ID                        say that this node offers it
+  tessera dht providers ID                       who offers it?
+  tessera dht get ID --explain                   who was asked, who answered, and when
+  tessera dht get ID --bootstrap KEY@HOST:PORT   without a node of your own
 
 Exit codes: 0 done (`put` on a node that never met another too: it then says that this node alone keeps the value), 1 not found (no value, nothing to delete, no provider, no node, or no answer to a ping), 2 refused or failed.
 No file says anything about these commands: which node they use is said by flags, or found by its socket.
-A running node has its socket in $TESSERA_RUNTIME_DIR [default: $XDG_RUNTIME_DIR/tessera, or tessera-UID in the folder for
-temporary files].")]
+A running node has its socket in $TESSERA_RUNTIME_DIR [default: $XDG_RUNTIME_DIR/tessera, or tessera-UID in the folder for temporary files].")]
 pub(crate) struct Args {
     /// The socket of a running node [default: that of the node started last]
     #[arg(long, global = true, value_name = "PATH", conflicts_with = "bootstrap")]
     socket: Option<PathBuf>,
 
-    /// Be a short-lived client of these nodes
-    #[arg(long, global = true, value_name = "KEY@HOST:PORT")]
+    /// Be a short-lived client of these nodes; may be given several times or with commas between them
+    #[arg(long, global = true, value_name = "KEY@HOST:PORT", value_delimiter = ',')]
     bootstrap: Vec<PeerAddr>,
 
     /// The network of the bootstrap nodes [default: tessera]
@@ -83,11 +85,11 @@ enum Command {
     Get {
         /// Its id
         id: ContentId,
-        /// Where to write it [default: standard output]
+        /// Where to write it; `-` for standard output [default: -]
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// What the lookup hides: none, blind or relay
-        #[arg(long, default_value = "none")]
+        /// What the lookup hides: nothing, the id from nodes on the way (blind), or who asks from the first of them (relay)
+        #[arg(long, default_value = "none", value_parser = ["none", "blind", "relay"])]
         privacy: String,
     },
     /// Write a new version of a value that only its owner can change
@@ -108,7 +110,7 @@ enum Command {
         /// Which of the owner's values
         #[arg(long, default_value = "")]
         name: String,
-        /// Where to write it [default: standard output]
+        /// Where to write it; `-` for standard output [default: -]
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
     },
@@ -126,6 +128,7 @@ enum Command {
     },
     /// Tell the network that this node offers what these ids name
     Announce {
+        /// What it offers
         #[arg(required = true)]
         ids: Vec<ContentId>,
         /// Stop telling it
@@ -134,13 +137,17 @@ enum Command {
     },
     /// Find nodes that offer what an id names
     Providers {
+        /// What they are to offer
         id: ContentId,
         /// How many are enough
-        #[arg(long, default_value = "20")]
-        limit: NonZeroUsize,
+        #[arg(long, default_value = "20", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+        limit: usize,
     },
     /// Find the nodes nearest to a point
-    FindNode { id: NodeId },
+    FindNode {
+        /// The point, as 64 hex digits: the id of a node, or any other
+        id: NodeId,
+    },
     /// Ask a node whether it is there
     Ping {
         /// As it prints itself
@@ -220,7 +227,7 @@ fn act(args: &Args) -> Result<Found, Refused> {
     let key = owner_key(&args.command)?;
     request["explain"] = json!(args.explain);
     let mut connection = if args.bootstrap.is_empty() {
-        Connection::local(args.socket.as_deref()).map_err(failed)?
+        Connection::local(args.socket.as_deref(), AS_CLIENT).map_err(failed)?
     } else {
         request["keep_alive"] = json!(false);
         Connection::client(&args.bootstrap, args.network.as_deref())?
@@ -247,8 +254,12 @@ fn act(args: &Args) -> Result<Found, Refused> {
     if let Some(tree) = explain["tree"].as_str().filter(|_| args.explain && !args.json) {
         tell!("{}", tree.trim_end());
     }
-    let (answer, value) = answer?;
+    let (mut answer, value) = answer?;
     let op = request["op"].as_str().unwrap_or_default();
+    if op == "status" {
+        // It is nobody's contact and never will be: that it is not up says nothing about the network.
+        answer["client"] = json!(!args.bootstrap.is_empty());
+    }
     if let Some(path) = &output {
         std::fs::write(path, &value).map_err(|error| failed(format!("cannot write {}: {error}", path.display())))?;
     }
@@ -271,7 +282,7 @@ fn request(args: &Args) -> Result<(Value, Vec<u8>, Option<PathBuf>), Refused> {
             (json!({ "op": "put", "ttl_secs": lifetime.ttl, "keep_alive": !once }), read_value(file)?)
         }
         Command::Get { id, output: to, privacy } => {
-            output = to.clone();
+            output = to.clone().filter(|to| to != Path::new("-"));
             (json!({ "op": "get", "id": id.to_string(), "privacy": privacy }), Vec::new())
         }
         Command::PutMutable { file, name, version } => {
@@ -289,7 +300,7 @@ fn request(args: &Args) -> Result<(Value, Vec<u8>, Option<PathBuf>), Refused> {
             if client && owner.is_none() {
                 return Err(failed("a short-lived client has no values of its own: give the owner's key"));
             }
-            output = to.clone();
+            output = to.clone().filter(|to| to != Path::new("-"));
             (json!({ "op": "get-mutable", "owner": owner.map(|key| key.to_string()), "name": name }), Vec::new())
         }
         Command::Delete { id: Some(id), .. } => (json!({ "op": "delete", "id": id.to_string() }), Vec::new()),
@@ -375,8 +386,8 @@ pub(crate) enum Connection {
 }
 
 impl Connection {
-    /// To a node that runs here.
-    pub(crate) fn local(socket: Option<&Path>) -> Result<Self, String> {
+    /// To a node that runs here. If there is none, `or_else` is what can be done besides starting one.
+    pub(crate) fn local(socket: Option<&Path>, or_else: &str) -> Result<Self, String> {
         if let Some(path) = socket {
             return Client::connect(path).map(Self::Socket).map_err(|error| match error {
                 CallError::Io(error) => format!("no node answers at {}: {error}", path.display()),
@@ -401,9 +412,14 @@ impl Connection {
             }
         }
         let Some(last) = alive.pop() else {
-            let none = "no node runs here: start one with `tessera node`, or be a short-lived client of others with \
-                        --bootstrap KEY@HOST:PORT";
-            return Err(unusable.unwrap_or_else(|| none.to_owned()));
+            let none = || {
+                let folder = runtime_dir();
+                format!(
+                    "no node runs here: none listens in {}. Start one with `tessera node`{or_else}",
+                    folder.display()
+                )
+            };
+            return Err(unusable.unwrap_or_else(none));
         };
         if !alive.is_empty() {
             let path = last.path().display();

@@ -120,7 +120,11 @@ fn list(items: &Value, none: &str, line: impl Fn(&Value) -> String) -> String {
 
 fn status(answer: &Value) -> String {
     let text = |name: &str| answer[name].as_str().unwrap_or("?");
-    let state = answer["trouble"].as_str().map_or_else(|| "up".to_owned(), |trouble| format!("not up: {trouble}"));
+    let state = match answer["trouble"].as_str() {
+        _ if answer["client"] == true => "a short-lived client: it has joined, and is gone in a moment".to_owned(),
+        None => "up".to_owned(),
+        Some(trouble) => format!("not up: {trouble}"),
+    };
     let held = |name: &str| -> u64 {
         let lanes = answer["lanes"].as_array().into_iter().flatten();
         lanes.map(|lane| lane["held"][name]["now"].as_u64().unwrap_or(0)).sum()
@@ -180,5 +184,7 @@ mod tests {
         let peer = json!({ "id": "ab", "peer": "cd@127.0.0.1:7", "rtt_ms": 4 });
         assert_eq!(human("peers", &json!({ "peers": [peer] })), "ab  127.0.0.1:7  4 ms\n");
         assert!(human("status", &json!({ "trouble": "no live contacts" })).contains("not up: no live contacts"));
+        let client = human("status", &json!({ "trouble": "joining", "client": true }));
+        assert!(client.contains("a short-lived client") && !client.contains("not up"), "{client}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tessera_dht_node::control::runtime_dir;
 use tessera_dht_node::control::server::Server;
-use tessera_dht_node::{Node, PeerAddr, StartError};
+use tessera_dht_node::{Node, PeerAddr};
 
 use super::dht::{self, Connection};
 use super::node_config::{self, Durable, Settings};
@@ -40,7 +40,7 @@ EXAMPLES
   tessera node top                 watch a running node
   tessera node set-lanes 4         change its number of lanes while it runs
 
-Flags win over the environment, and the environment over the file that --config names. A tessera.toml in the current directory
+Flags win over the environment, and the environment over the file that --config names. A tessera.toml in the current directory \
 says nothing about nodes: it may be a stranger's, and where a node listens and keeps its data is not a stranger's to say.
 Its socket is in $TESSERA_RUNTIME_DIR [default: $XDG_RUNTIME_DIR/tessera, or tessera-UID in the folder for temporary files].
 SIGINT, SIGTERM and SIGHUP end it in good order."
@@ -80,7 +80,7 @@ pub(crate) struct Start {
     metrics: Option<SocketAddr>,
 
     /// The address others are told [default: the one they see]
-    #[arg(long, value_name = "ADDR", env = "TESSERA_NODE_PUBLIC_ADDR", value_parser = node_config::socket_addr)]
+    #[arg(long, value_name = "ADDR", env = "TESSERA_NODE_PUBLIC_ADDR", value_parser = node_config::public_addr)]
     public_addr: Option<SocketAddr>,
 
     /// Settings from a file, as docs/node.toml shows them; flags win, but --bootstrap adds to its nodes
@@ -169,7 +169,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn steer(at: &At, request: &serde_json::Value) -> Result<(), String> {
-    let mut connection = Connection::local(at.socket.as_deref())?;
+    let mut connection = Connection::local(at.socket.as_deref(), "")?;
     connection.call(request, &[], None).map_err(|refused| refused.to_string())?;
     print("done\n")
 }
@@ -207,8 +207,7 @@ fn serve(start: &Start) -> Result<(), String> {
     let short: String = node.id().to_string().chars().take(16).collect();
     let path = runtime_dir().join(format!("node-{short}.sock"));
     remove_dead_sockets();
-    let server = Server::start(&node, &path)
-        .map_err(|error| format!("cannot serve the control socket {}: {error}", path.display()))?;
+    let server = Server::start(&node, &path).map_err(|error| socket_failed(&path, &error))?;
     // A node that nobody listens to is a node all the same.
     let _ = print(greeting(&node, &settings, &path.display().to_string()));
     let mut log =
@@ -231,8 +230,23 @@ fn serve(start: &Start) -> Result<(), String> {
     Ok(())
 }
 
+fn socket_failed(path: &Path, error: &std::io::Error) -> String {
+    use std::io::ErrorKind::{InvalidFilename, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
+    let advice = match error.kind() {
+        // Other errors than the system's own bring their advice with them.
+        _ if error.raw_os_error().is_none() => "",
+        // A path that is no longer than the system allows for files is still too long for a socket.
+        InvalidFilename => ": set TESSERA_RUNTIME_DIR to a folder with a shorter path",
+        NotADirectory | NotFound | PermissionDenied | ReadOnlyFilesystem => {
+            ": set TESSERA_RUNTIME_DIR to a folder that this user may write"
+        }
+        _ => "",
+    };
+    format!("cannot serve the control socket {}: {error}{advice}", path.display())
+}
+
 /// Whether whoever started us has this signal ignored.
-fn is_ignored(signal: i32) -> bool {
+pub(crate) fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
@@ -267,19 +281,17 @@ fn start_node(settings: &Settings, test_hooks: bool) -> Result<Node, String> {
         builder = builder.address_diversity(diversity);
     }
     if let Some(folder) = &settings.trace_dir {
+        // Made here, where it has a name: what comes from the lanes says only that a folder is in the way.
+        std::fs::create_dir_all(folder).map_err(|error| {
+            format!("cannot make the folder for traces {}: {error}: choose another as `trace-dir`", folder.display())
+        })?;
         builder = builder.trace_files(folder, TRACE_BYTES_MAX);
     }
     if let Some(durability) = settings.durability {
         builder = builder.durability(Durable::of(durability));
     }
     builder = builder.configure(|config| settings.limits.apply(config));
-    builder.start().map_err(|error| match &error {
-        StartError::Metrics { error: why, .. } if why.kind() == std::io::ErrorKind::AddrInUse => format!(
-            "{error}. Another program serves there, perhaps another node: choose another port with --metrics, or port 0 for \
-             any that is free"
-        ),
-        _ => error.to_string(),
-    })
+    builder.start().map_err(|error| error.to_string())
 }
 
 /// Where to listen when nobody said: on this machine only, unless the network is elsewhere.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use tessera_dht::addr::Addr;
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht_node::{Durability, PeerAddr};
 use toml::Spanned;
@@ -59,7 +60,7 @@ pub(crate) struct Limits {
     requests_per_peer_per_sec: Option<u32>,
     requests_per_prefix_per_sec: Option<u32>,
     relays_max: Option<u32>,
-    stem_hops: Option<u32>,
+    stem_hops: Option<u8>,
 }
 
 impl Limits {
@@ -73,7 +74,7 @@ impl Limits {
             config.relays_max = relays_max as usize;
         }
         if let Some(hops) = self.stem_hops {
-            config.stem_hops = u8::try_from(hops).unwrap_or(u8::MAX);
+            config.stem_hops = hops;
         }
     }
 }
@@ -143,7 +144,7 @@ fn parse(text: &str) -> Result<Settings, String> {
             "data" => settings.data = Some(folder(value).map_err(at)?),
             "network" => settings.network = Some(text_of(value).map_err(at)?.to_owned()),
             "metrics" => settings.metrics = Some(text_of(value).and_then(socket_addr).map_err(at)?),
-            "public-addr" => settings.public_addr = Some(text_of(value).and_then(socket_addr).map_err(at)?),
+            "public-addr" => settings.public_addr = Some(text_of(value).and_then(public_addr).map_err(at)?),
             "address-diversity" => settings.address_diversity = Some(yes_or_no(value).map_err(at)?),
             "durability" => settings.durability = Some(parsed(value).map_err(at)?),
             "pin" => settings.pin = Some(yes_or_no(value).map_err(at)?),
@@ -162,16 +163,22 @@ fn parse(text: &str) -> Result<Settings, String> {
                 for (key, value) in table {
                     let (line, name) = (line_of(key.span().start), key.get_ref().as_ref());
                     let limits = &mut settings.limits;
+                    let at = |why: String| format!("line {line}: `{name}`: {why}");
                     let limit = match name {
+                        "stem-hops" => {
+                            let hops = number(value).ok().and_then(|hops| u8::try_from(hops).ok());
+                            limits.stem_hops =
+                                Some(hops.ok_or_else(|| at("expected a number from 0 to 255".to_owned()))?);
+                            continue;
+                        }
                         "record-bytes-max" => &mut limits.record_bytes_max,
                         "record-bytes-per-giver-max" => &mut limits.record_bytes_per_giver_max,
                         "requests-per-peer-per-sec" => &mut limits.requests_per_peer_per_sec,
                         "requests-per-prefix-per-sec" => &mut limits.requests_per_prefix_per_sec,
                         "relays-max" => &mut limits.relays_max,
-                        "stem-hops" => &mut limits.stem_hops,
                         _ => return Err(format!("line {line}: there is no limit `{name}`")),
                     };
-                    *limit = Some(number(value).map_err(|why| format!("line {line}: `{name}`: {why}"))?);
+                    *limit = Some(number(value).map_err(at)?);
                 }
             }
             _ => return Err(format!("line {line}: there is no setting `{name}`")),
@@ -183,6 +190,17 @@ fn parse(text: &str) -> Result<Settings, String> {
 /// An address to listen on or to be reached by. Names are not looked up: one may have several addresses, and not always the same.
 pub(crate) fn socket_addr(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "expected IP:PORT, such as 127.0.0.1:4242, 0.0.0.0:4242 or [::1]:4242".to_owned())
+}
+
+/// An address by which others are to reach the node: one to which something can be sent.
+pub(crate) fn public_addr(text: &str) -> Result<SocketAddr, String> {
+    let addr = socket_addr(text)?;
+    if !Addr::from(addr).is_dialable() {
+        return Err(format!(
+            "nothing can be sent to {addr}: expected the address and port by which others reach this node"
+        ));
+    }
+    Ok(addr)
 }
 
 fn text_of<'v>(value: &'v Spanned<DeValue<'_>>) -> Result<&'v str, String> {
@@ -243,9 +261,13 @@ mod tests {
         for (text, why) in [
             ("lanes = 2\nlisen = \"127.0.0.1:1\"", "line 2: there is no setting `lisen`"),
             ("[limits]\nrelay-max = 1", "line 2: there is no limit `relay-max`"),
+            ("[limits]\nstem-hops = 256", "line 2: `stem-hops`: expected a number from 0 to 255"),
             ("lanes = \"two\"", "line 1: `lanes`: expected a number"),
             ("lanes = -1", "expected a number from 0"),
             ("listen = \"somewhere\"", "line 1: `listen`"),
+            ("public-addr = \"0.0.0.0:4242\"", "line 1: `public-addr`: nothing can be sent to 0.0.0.0:4242"),
+            ("public-addr = \"203.0.113.7:0\"", "line 1: `public-addr`: nothing can be sent to"),
+            ("public-addr = \"[::]:4242\"", "line 1: `public-addr`: nothing can be sent to"),
             ("bootstrap = [\"127.0.0.1:1\"]", "no `@`"),
             ("durability = \"maybe\"", "expected async, group or strict"),
             ("data = \"\"", "line 1: `data`: expected a folder"),

@@ -1,20 +1,29 @@
 //! A terminal that is drawn again and again, and is as it was before when it is done with.
 
+use std::cell::RefCell;
 use std::io::{IsTerminal as _, Write as _};
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use signal_hook::consts::SIGTSTP;
+
+use super::node::is_ignored;
 
 /// How late a signal is seen.
 const SIGNAL_SEEN_EVERY: Duration = Duration::from_millis(50);
 
-/// The second screen of the terminal, without a cursor. The first is back when this is dropped.
+/// The second screen of the terminal, without a cursor. The first is back when this is dropped, and while the program is suspended.
 pub(crate) struct Screen {
     /// How keys were read before; `None` if they do not come from a terminal.
     keys: Option<Termios>,
+    /// Ctrl-Z was pressed.
+    suspend: Arc<AtomicBool>,
+    /// What was drawn last.
+    drawn: RefCell<String>,
 }
 
 impl Screen {
@@ -23,28 +32,55 @@ impl Screen {
         if !std::io::stdout().is_terminal() {
             return None;
         }
-        let keys = tcgetattr(std::io::stdin()).ok();
-        if let Some(before) = &keys {
+        let suspend = Arc::<AtomicBool>::default();
+        // A shell without jobs has it ignored: nobody could wake us again.
+        if !is_ignored(SIGTSTP) {
+            let _ = signal_hook::flag::register(SIGTSTP, suspend.clone());
+        }
+        let screen = Self { keys: tcgetattr(std::io::stdin()).ok(), suspend, drawn: RefCell::default() };
+        screen.enter().then_some(screen)
+    }
+
+    fn enter(&self) -> bool {
+        if let Some(before) = &self.keys {
             // Keys come one by one and are not shown. Ctrl-C stays what it is.
             let mut now = before.clone();
             now.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
             let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &now);
         }
-        let screen = Self { keys };
-        screen.write("\x1b[?1049h\x1b[?25l").then_some(screen)
+        self.write("\x1b[?1049h\x1b[?25l")
+    }
+
+    fn leave(&self) {
+        self.write("\x1b[?25h\x1b[?1049l");
+        if let Some(before) = &self.keys {
+            let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, before);
+        }
+    }
+
+    /// Gives the terminal to the shell until it is given back.
+    fn suspend(&self) {
+        self.leave();
+        let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
+        self.enter();
+        self.write(&self.drawn.borrow());
     }
 
     /// Shows what `text` makes of so many rows and columns, as much as there is room for. False if the terminal is gone.
     pub(crate) fn draw(&self, text: impl FnOnce(usize, usize) -> String) -> bool {
         let size = tcgetwinsize(std::io::stdout()).ok().filter(|size| size.ws_row > 0 && size.ws_col > 0);
         let (rows, columns) = size.map_or((24, 80), |size| (usize::from(size.ws_row), usize::from(size.ws_col)));
-        self.write(&frame(&text(rows, columns), rows, columns))
+        self.drawn.replace(frame(&text(rows, columns), rows, columns));
+        self.write(&self.drawn.borrow())
     }
 
     /// Waits `time`; false as soon as `q` is pressed or `stop` is raised.
     pub(crate) fn wait(&self, time: Duration, stop: &AtomicBool) -> bool {
         let end = Instant::now() + time;
         loop {
+            if self.suspend.swap(false, Ordering::Relaxed) {
+                self.suspend();
+            }
             let left = end.saturating_duration_since(Instant::now());
             if stop.load(Ordering::Relaxed) || left.is_zero() {
                 return !stop.load(Ordering::Relaxed);
@@ -66,10 +102,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        self.write("\x1b[?25h\x1b[?1049l");
-        if let Some(before) = &self.keys {
-            let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, before);
-        }
+        self.leave();
     }
 }
 

@@ -57,7 +57,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), String> {
-    let connection = Connection::local(args.at.socket.as_deref())?;
+    let connection = Connection::local(args.at.socket.as_deref(), "")?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, stop.clone()).map_err(|error| format!("cannot catch signals: {error}"))?;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use tessera_detect::{Confidence, Detector, Options, RuleSet, Source};
 
 use super::scan::rules_of;
-use crate::tell::print;
+use crate::tell::{count, print};
 
 /// List, explain and try detection rules
 #[derive(Debug, clap::Args)]
@@ -109,8 +109,11 @@ fn test(rules: &RuleSet, file: &PathBuf) -> Result<(), String> {
         ));
     });
     text.push_str(&format!(
-        "{} findings; {} expressions matched, {} were allowed, {} failed their check\n",
-        summary.findings, summary.matches, summary.allowed, summary.failed_checks
+        "{}; expressions that matched: {}, allowed: {}, failed their check: {}\n",
+        count(summary.findings, "finding"),
+        summary.matches,
+        summary.allowed,
+        summary.failed_checks
     ));
     print(&text)
 }

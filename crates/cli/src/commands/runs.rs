@@ -18,7 +18,7 @@ use tessera_scan::prepare::stored_targets;
 use tessera_scan::run::ScanReport;
 
 use crate::fleet::{self, Fleet};
-use crate::tell::print;
+use crate::tell::{clean, count, print};
 use crate::{report, state_dir};
 
 /// List, show, cancel and forget runs, those of this machine or of a fleet
@@ -174,7 +174,7 @@ fn line_of(backend: &mut impl CoordinationFacade, tenant: TenantId, run: RunId) 
     let record = backend.get_run(tenant, run).map_err(|error| error.to_string())?;
     let progress = backend.get_run_progress(wall_clock(), tenant, run).map_err(|error| error.to_string())?;
     let targets = stored_targets(backend, tenant, run).map_err(|error| error.to_string())?;
-    let paths: Vec<String> = targets.iter().map(|target| target.path.display().to_string()).collect();
+    let paths: Vec<String> = targets.iter().map(|target| clean(&target.path.display().to_string())).collect();
     let counts = progress.counts;
     let settled = counts.done + counts.split;
     let parked = if counts.parked > 0 { format!(", {} parked", counts.parked) } else { String::new() };
@@ -227,7 +227,7 @@ fn retire_fleet(backend: &mut impl RunManagement, tenant: TenantId, fleet: &Flee
         }
         forgotten += 1;
     }
-    print(format!("{forgotten} runs are forgotten\n"))
+    print(format!("{} forgotten\n", count(forgotten, "run")))
 }
 
 fn remove(folder: &Path) -> Result<(), String> {

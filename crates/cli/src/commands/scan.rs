@@ -6,11 +6,13 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use clap::builder::RangedU64ValueParser;
 use tessera_detect::Confidence;
 use tessera_scan::fleet::{Connect, Following, follow};
 use tessera_scan::request::{ScanRequest, ScanScope};
 use tessera_scan::rules::Rules;
 use tessera_scan::run::{Control, ExitStatus, Keeping, Progress, ScanReport, scan};
+use tessera_scan::small_file;
 use tessera_scan::suppress::Suppressions;
 use tessera_scan::target::ReadOptions;
 
@@ -93,7 +95,7 @@ pub(crate) struct Args {
     max_time: Option<Duration>,
 
     /// Worker threads; one a core by default
-    #[arg(short, long, default_value_t = 0, hide_default_value = true, value_name = "N")]
+    #[arg(short, long, default_value_t = 0, hide_default_value = true, value_name = "N", value_parser = jobs())]
     jobs: usize,
 
     /// Begin anew, even if an interrupted scan could be continued
@@ -250,7 +252,7 @@ fn request_of(args: &Args, rules: Rules) -> Result<ScanRequest, String> {
 }
 
 fn read_id_key(path: &Path) -> Result<[u8; 32], String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let text = small_file::read_named(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     parse_id_key(text.trim())
         .ok_or_else(|| format!("{} must hold 64 hex digits, such as `openssl rand -hex 32` writes", path.display()))
 }
@@ -302,15 +304,17 @@ fn suppressions_of(args: &Args) -> Result<Suppressions, String> {
     let here = [PathBuf::from(".")];
     let paths = if args.paths.is_empty() { &here[..] } else { &args.paths };
     for path in paths {
-        suppressions.add_ignore_file(&path.join(".gitleaksignore")).or_else(|error| {
-            // A single file has no ignore file below it.
-            if path.is_file() { Ok(()) } else { Err(error.to_string()) }
-        })?;
+        suppressions.add_ignore_file(&path.join(".gitleaksignore")).map_err(|error| error.to_string())?;
     }
     for baseline in &args.baseline {
         suppressions.add_baseline(baseline).map_err(|error| error.to_string())?;
     }
     Ok(suppressions)
+}
+
+/// How many threads may be asked for. A file beside what is scanned may ask, and more than a machine can start would end the program.
+pub(crate) fn jobs() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(0..=1024)
 }
 
 fn parse_size(text: &str) -> Result<u64, String> {

@@ -2,12 +2,14 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tessera_scan::fleet::{Serving, serve};
 use tessera_scan::report::human::bytes;
 use tessera_scan::worker::WorkerProgress;
 
+use super::scan::jobs;
+use crate::tell::count;
 use crate::{fleet, signals};
 
 /// Take part in the runs of a fleet until told to stop
@@ -27,7 +29,7 @@ pub(crate) struct Args {
     fleet: fleet::FleetArgs,
 
     /// Worker threads; one a core by default
-    #[arg(short, long, default_value_t = 0, hide_default_value = true, value_name = "N")]
+    #[arg(short, long, default_value_t = 0, hide_default_value = true, value_name = "N", value_parser = jobs())]
     jobs: usize,
 
     /// End when no run has anything left, instead of waiting for the next
@@ -69,17 +71,40 @@ fn work(args: &Args) -> Result<(), String> {
             tell!("{text}");
         }
     };
-    say(&format!(
-        "{threads} workers take part in the runs of {}; SIGTERM hands back what they hold",
-        args.fleet.tenant
-    ));
+    say(&welcome(threads, &args.fleet.tenant));
     let end = serve(&serving, &fleet, &stop, &progress, &|text| tell!("warning: {text}"));
-    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-    say(&format!(
-        "searched {} items, {}, and finished {} shards",
-        count(&progress.items),
-        bytes(count(&progress.bytes)),
-        count(&progress.shards)
-    ));
+    say(&searched(&progress));
     end.map_err(|error| error.to_string())
+}
+
+fn welcome(threads: usize, tenant: &str) -> String {
+    let (workers, take, they) = (
+        count(threads as u64, "worker"),
+        if threads == 1 { "takes" } else { "take" },
+        if threads == 1 { "it holds" } else { "they hold" },
+    );
+    format!("{workers} {take} part in the runs of {tenant}; SIGTERM hands back what {they}")
+}
+
+fn searched(progress: &WorkerProgress) -> String {
+    let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let (items, shards) = (count(of(&progress.items), "item"), count(of(&progress.shards), "shard"));
+    format!("searched {items}, {}, and finished {shards}", bytes(of(&progress.bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_not_told_as_many() {
+        assert_eq!(welcome(1, "me"), "1 worker takes part in the runs of me; SIGTERM hands back what it holds");
+        assert_eq!(welcome(2, "me"), "2 workers take part in the runs of me; SIGTERM hands back what they hold");
+        let progress = WorkerProgress::default();
+        assert_eq!(searched(&progress), "searched 0 items, 0 B, and finished 0 shards");
+        for counter in [&progress.items, &progress.bytes, &progress.shards] {
+            counter.store(1, Ordering::Relaxed);
+        }
+        assert_eq!(searched(&progress), "searched 1 item, 1 B, and finished 1 shard");
+    }
 }

@@ -58,6 +58,9 @@ impl std::fmt::Display for CallError {
                 "the node went away before it had answered: it was stopped or killed, and what was asked of it may not be done. \
                  Look into its log",
             ),
+            Self::Io(error) if is_deserted(error) => f.write_str(
+                "the node went away: nobody listens at its socket any more. It was stopped or killed; look into its log",
+            ),
             Self::Io(error) => write!(f, "the connection to the node broke: {error}"),
         }
     }
@@ -69,6 +72,11 @@ impl std::error::Error for CallError {}
 fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+/// Whether there is nobody to talk to: a socket that was left behind, or none.
+fn is_deserted(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }
 
 impl Client {
@@ -168,6 +176,16 @@ mod tests {
             let error = client.call(&serde_json::json!({ "op": "put" }), &vec![0; 1 << 20], |_, _| {}).unwrap_err();
             ends.join().unwrap();
             assert!(error.to_string().contains("went away before it had answered"), "{reads} {answer:?}: {error:?}");
+        }
+        // Between two calls, by a signal that lets it remove its socket and by one that does not.
+        let mut client = Client { stream: None, path: path.clone() };
+        drop(listener);
+        for removes in [false, true] {
+            if removes {
+                std::fs::remove_file(&path).unwrap();
+            }
+            let error = client.call(&serde_json::json!({ "op": "top" }), &[], |_, _| {}).unwrap_err();
+            assert!(error.to_string().contains("the node went away: nobody listens"), "{removes}: {error:?}");
         }
     }
 }

@@ -131,7 +131,12 @@ pub(super) async fn answer(
         "delete" => mutable(request, &node.delete(put_mutable(request)?).await?),
         "get-mutable" => {
             let found = node.get_mutable(mutable_key(node, request)?).await?;
-            return Ok((mutable(request, &found), found.value));
+            let mut answer = mutable(request, &found);
+            // Whoever reads does not count who keeps it: two zeros would say that nobody does.
+            for unknown in ["replicas", "holders"] {
+                answer.as_object_mut().and_then(|answer| answer.remove(unknown));
+            }
+            return Ok((answer, found.value));
         }
         "announce" | "unannounce" => {
             let ids = request["ids"].as_array().ok_or_else(|| Refused::bad("`ids` is missing"))?;
@@ -142,11 +147,12 @@ pub(super) async fn answer(
                 .collect::<Result<_, _>>()?;
             let count = ids.len();
             if request["op"] == "announce" {
-                node.announce(ids).await?
+                node.announce(ids).await?;
+                json!({ "announced": count })
             } else {
-                node.unannounce(ids).await?
+                node.unannounce(ids).await?;
+                json!({ "no_longer_announced": count })
             }
-            json!({ "announced": count })
         }
         "providers" => {
             let limit = whole(request, "limit")?.unwrap_or(20) as usize;

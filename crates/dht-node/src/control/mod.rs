@@ -103,10 +103,11 @@ pub fn runtime_dir() -> PathBuf {
     choose_runtime_dir(|name| std::env::var_os(name))
 }
 
-/// A variable that is empty says nothing.
+/// A variable that is empty says nothing, nor does a folder of the session that is not absolute, as the XDG base directories have
+/// it: it would be another one wherever a command is typed.
 fn choose_runtime_dir(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let said = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let of_session = || said("XDG_RUNTIME_DIR").map(|dir| dir.join("tessera"));
+    let of_session = || said("XDG_RUNTIME_DIR").filter(|dir| dir.is_absolute()).map(|dir| dir.join("tessera"));
     said("TESSERA_RUNTIME_DIR")
         .or_else(of_session)
         .unwrap_or_else(|| std::env::temp_dir().join(format!("tessera-{}", rustix::process::getuid().as_raw())))
@@ -119,11 +120,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_variable_that_is_empty_says_nothing_about_where_sockets_are() {
+    fn a_variable_that_is_empty_and_a_session_that_is_nowhere_say_nothing_about_where_sockets_are() {
         let chosen = |own: Option<&str>, session: Option<&str>| {
             choose_runtime_dir(|name| if name == "TESSERA_RUNTIME_DIR" { own } else { session }.map(OsString::from))
         };
         assert_eq!(chosen(Some("/own"), Some("/session")), Path::new("/own"));
+        assert!(
+            chosen(None, Some("session")).starts_with(std::env::temp_dir()),
+            "which folder that is depends on where one is"
+        );
         for nothing in [None, Some("")] {
             assert_eq!(chosen(nothing, Some("/session")), Path::new("/session/tessera"));
             assert!(chosen(None, nothing).starts_with(std::env::temp_dir()));

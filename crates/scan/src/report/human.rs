@@ -35,7 +35,8 @@ fn write_finding(written: &Written<'_>, finding: &Finding, paint: &Paint, out: &
         writeln!(out, "  {}", place(written, location, paint))?;
     }
     if finding.locations.len() > PLACES_SHOWN {
-        writeln!(out, "  ... and {} more places", finding.locations.len() - PLACES_SHOWN)?;
+        let more = (finding.locations.len() - PLACES_SHOWN) as u64;
+        writeln!(out, "  ... and {}", count(more, "more place"))?;
     }
     writeln!(out)
 }
@@ -64,22 +65,24 @@ fn place(written: &Written<'_>, location: &Location, paint: &Paint) -> String {
 fn write_receipt(written: &Written<'_>, paint: &Paint, out: &mut dyn Write) -> io::Result<()> {
     let report = written.report;
     let (receipt, tally) = (&report.receipt, &report.receipt.tally);
-    let seconds = report.elapsed.as_secs_f64();
+    // Nobody noted how long a run took that is looked at later.
+    let time =
+        if report.elapsed.is_zero() { String::new() } else { format!(", in {:.1} s", report.elapsed.as_secs_f64()) };
     writeln!(
         out,
-        "{}  {} items = {} scanned ({}) + {} skipped + {} unreadable, in {seconds:.1} s",
+        "{}  {} = {} scanned ({}) + {} skipped + {} unreadable{time}",
         paint.bold("receipt"),
-        tally.enumerated(),
+        count(tally.enumerated(), "item"),
         tally.scanned,
         bytes(tally.scanned_bytes),
         tally.skipped_total(),
         tally.unreadable_total(),
     )?;
-    for (reason, count) in &tally.skipped {
-        writeln!(out, "  skipped     {count:>8}  {reason}")?;
+    for (reason, items) in &tally.skipped {
+        writeln!(out, "  skipped     {items:>8}  {reason}")?;
     }
-    for (reason, count) in &tally.unreadable {
-        writeln!(out, "  {}  {count:>8}  {reason}", paint.yellow("unreadable"))?;
+    for (reason, items) in &tally.unreadable {
+        writeln!(out, "  {}  {items:>8}  {reason}", paint.yellow("unreadable"))?;
     }
     for note in receipt.notes.iter().take(NOTES_SHOWN) {
         writeln!(out, "    {}: {}", clean(&String::from_utf8_lossy(&note.path)), note.reason)?;
@@ -88,16 +91,19 @@ fn write_receipt(written: &Written<'_>, paint: &Paint, out: &mut dyn Write) -> i
         writeln!(out, "    ... (all in --format json)")?;
     }
     if written.suppressed > 0 {
-        writeln!(out, "  known       {:>8}  places named by a baseline or ignore file", written.suppressed)?;
+        let places = plural(written.suppressed, "place");
+        writeln!(out, "  known       {:>8}  {places} named by a baseline or ignore file", written.suppressed)?;
     }
     if tally.findings_cut > 0 {
-        writeln!(out, "  cut         {:>8}  findings of items with too many", tally.findings_cut)?;
+        let findings = plural(tally.findings_cut, "finding");
+        writeln!(out, "  cut         {:>8}  {findings} of items with too many", tally.findings_cut)?;
     }
     for line in &receipt.parked {
         writeln!(out, "  {}      {line}", paint.yellow("parked"))?;
     }
     if receipt.shards_short > 0 {
-        writeln!(out, "  {}        findings of {} shards are missing", paint.red("lost"), receipt.shards_short)?;
+        let shards = count(receipt.shards_short, "shard");
+        writeln!(out, "  {}        findings of {shards} are missing", paint.red("lost"))?;
     }
     for damage in receipt.damage.iter().filter(|damage| Damage::loses_findings(damage)) {
         writeln!(out, "  {}     {damage}", paint.red("damaged"))?;
@@ -118,14 +124,24 @@ fn write_receipt(written: &Written<'_>, paint: &Paint, out: &mut dyn Write) -> i
             writeln!(out, "{}", paint.yellow("incomplete: no secrets found, but not everything was read"))
         }
         ExitStatus::Findings | ExitStatus::Error => {
-            writeln!(out, "{}", paint.red(&format!("{secrets} secrets in {places} places{open}")))
+            let (secrets, places) = (count(secrets as u64, "secret"), count(places as u64, "place"));
+            writeln!(out, "{}", paint.red(&format!("{secrets} in {places}{open}")))
         }
     }
 }
 
-/// What comes from outside must not reach a terminal as anything but text.
-fn clean(text: &str) -> String {
+/// What comes from outside must not reach a terminal as anything but text, and not as more than one line of it.
+pub fn clean(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
+}
+
+/// So many of a thing, in words: one has no `s`.
+pub fn count(number: u64, thing: &str) -> String {
+    format!("{number} {}", plural(number, thing))
+}
+
+fn plural(number: u64, thing: &str) -> String {
+    format!("{thing}{}", if number == 1 { "" } else { "s" })
 }
 
 /// A count of bytes for people.
@@ -172,9 +188,14 @@ impl Paint {
 
 #[cfg(test)]
 mod tests {
+    use tessera_coordination::run::progress::ShardCounts;
+    use tessera_detect::RuleSet;
+
     use super::*;
+    use crate::receipt::Receipt;
     use crate::report::Format;
-    use crate::report::tests::written;
+    use crate::report::tests::{report, written};
+    use crate::sink::Merged;
 
     #[test]
     fn a_person_sees_places_receipt_and_what_was_not_read() {
@@ -182,6 +203,34 @@ mod tests {
         assert!(text.contains("a.env:2:7") && text.contains("4 items = 1 scanned (1.2 MB) + 2 skipped + 1 unreadable"));
         assert!(text.contains("locked: permission denied") && text.contains("not everything was read"), "{text}");
         assert!(!text.contains('\x1b'), "plain when colours are off");
+    }
+
+    #[test]
+    fn one_is_not_told_as_many() {
+        let told = |places: usize, items: u64, suppressed: u64, cut: u64| {
+            let mut report = report();
+            report.findings[0].locations.truncate(places);
+            let mut merged = Merged::default();
+            (0..items).for_each(|_| merged.tally.add_scanned(1));
+            merged.tally.findings_cut = cut;
+            report.receipt = Receipt::new(&merged, ShardCounts::default(), Vec::new(), cut);
+            let written = Written { report: &report, rules: &RuleSet::builtin(), suppressed, colours: false };
+            let mut out = Vec::new();
+            written.write(Format::Human, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let (one, two) = (told(1, 1, 1, 1), told(2, 2, 2, 2));
+        for (of_one, of_two) in [
+            ("receipt  1 item = 1 scanned", "receipt  2 items = 2 scanned"),
+            ("1  place named by a baseline", "2  places named by a baseline"),
+            ("1  finding of items with too many", "2  findings of items with too many"),
+            ("findings of 1 shard are missing", "findings of 2 shards are missing"),
+            ("\n1 secret in 1 place;", "\n1 secret in 2 places;"),
+        ] {
+            assert!(one.contains(of_one), "{of_one}: {one}");
+            assert!(two.contains(of_two), "{of_two}: {two}");
+        }
+        assert_eq!(count(0, "place"), "0 places");
     }
 
     #[test]
