@@ -10,7 +10,7 @@ use super::outbox::Outbox;
 use crate::abuse::Offence;
 use crate::identity::Crypto;
 use crate::lookup::Standing;
-use crate::record::{RecordRefused, RecordView, check_provider};
+use crate::record::{RecordRefused, RecordView, check_provider, check_provider_times};
 use crate::store::records::Class;
 use crate::time::Now;
 use crate::wire::message::{ErrorCode, Message, Token};
@@ -176,8 +176,8 @@ impl<C: Crypto> LaneNode<C> {
             }
             Message::Providers { providers, next, .. } => {
                 for provider in providers.iter() {
-                    let expires = provider.issued_secs.saturating_add(u64::from(provider.ttl_secs));
-                    if expires > secs {
+                    // Whose time is over, or has yet to come, is passed over above without a look at its signature.
+                    if check_provider_times(&provider, secs).is_ok() {
                         let known = operation.lookup.providers().len();
                         operation.lookup.found_provider(peer, &provider);
                         if let Some(command) = operation.command

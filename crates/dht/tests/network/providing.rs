@@ -16,9 +16,38 @@ use tessera_dht::node::outbox::message_kind;
 use tessera_dht::record::{immutable_record, sign_provider};
 use tessera_dht::seal::keys::NetworkKey;
 use tessera_dht::store::records::{Class, RecordLimits};
-use tessera_dht::wire::message::{Announcement, Contacts, ErrorCode, Message, SignedProvider, kind};
+use tessera_dht::wire::message::{Announcement, Contacts, ErrorCode, Message, Providers, SignedProvider, kind};
 
 const ID: [u8; 32] = [0x42; 32];
+
+/// What somebody says who answers in the place of a provider: `key` is at `addr`, as of `issued_secs`, and nobody signed that.
+fn unsigned(key: tessera_dht::identity::PublicKey, addr: Addr, issued_secs: u64) -> SignedProvider {
+    let provider = tessera_dht::contact::Contact { key, addr };
+    SignedProvider { provider, issued_secs, ttl_secs: 3600, signature: [7; 64] }
+}
+
+#[test]
+fn a_provider_that_nobody_signed_is_not_found_whenever_it_says_it_was_issued() {
+    // Beyond what is accepted at all the signature is not looked at: neither may what it signs be.
+    for ahead_secs in [0, 900, 901, 3000] {
+        let mut net = Net::of(6, &NodeConfig::default());
+        let (id, honest) = (ContentId::from_bytes(ID), net.members[3].contact);
+        net.ask(3, Command::Provide { ids: vec![id] });
+        net.run(8000);
+        let (elsewhere, issued_secs) = (Addr::v4([203, 0, 113, 9], 9), net.now.unix_secs() + ahead_secs);
+        let forged = [honest.key, identity(99).public_key()].map(|key| unsigned(key, elsewhere, issued_secs).to_wire());
+        let answer = move |message: &Message<'_>, reply: &mut dyn FnMut(Message<'_>)| {
+            if let Message::GetProviders { .. } = message {
+                let (providers, closer) = (Providers::over(forged.as_flattened()), Contacts::over(&[]));
+                reply(Message::Providers { token: [1; 16], total: 2, next: 0, part: 0, parts: 1, providers, closer });
+            }
+        };
+        net.puppets.insert(2, Box::new(answer));
+        let Answer::Providers(found) = net.ask(5, Command::FindProviders { id, limit: 8 }).answer else { panic!() };
+        let found: Vec<_> = found.iter().map(|found| found.provider).collect();
+        assert_eq!(found, [honest], "issued {ahead_secs} s ahead");
+    }
+}
 
 /// Gives a member forty providers of one id, as forty announcements would have.
 fn with_forty_providers(net: &mut Net, to: usize) {
