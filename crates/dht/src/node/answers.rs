@@ -120,17 +120,19 @@ impl<C: Crypto> LaneNode<C> {
             }
         };
         // What it returns must hold before anything it says is used.
-        let mut sequence = 0;
+        let mut valid_sequence = None;
         if let Message::Value { record: Some(record), .. } = message {
             let known = self.operations[usize::from(at)].lookup.record() == Some(record);
             let judged = RecordView::read(record).map_err(|_| RecordRefused::Signature).and_then(|view| {
-                sequence = view.sequence();
                 // Byte for byte what was verified already needs no second signature check.
-                if known { Ok(()) } else { view.check(&target, self.sealer.crypto(), self.sealer.network(), secs) }
+                if !known {
+                    view.check(&target, self.sealer.crypto(), self.sealer.network(), secs)?;
+                }
+                Ok(view.sequence())
             });
             match judged {
-                Ok(()) => {}
-                Err(RecordRefused::Expired | RecordRefused::NotYetIssued) => sequence = u64::MAX,
+                Ok(sequence) => valid_sequence = Some(sequence),
+                Err(RecordRefused::Expired | RecordRefused::NotYetIssued) => {}
                 Err(_) => {
                     self.counters.records_invalid += 1;
                     self.liar(now, at, peer, direct, Offence::InvalidRecord, out);
@@ -171,8 +173,10 @@ impl<C: Crypto> LaneNode<C> {
         }
         match message {
             Message::Stored { .. } => operation.lookup.took_record(peer),
-            Message::Value { record: Some(record), .. } if sequence != u64::MAX => {
-                operation.lookup.found_record(peer, record, sequence);
+            Message::Value { record: Some(record), .. } => {
+                if let Some(sequence) = valid_sequence {
+                    operation.lookup.found_record(peer, record, sequence);
+                }
             }
             Message::Providers { providers, next, .. } => {
                 for provider in providers.iter() {

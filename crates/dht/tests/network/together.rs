@@ -62,6 +62,21 @@ fn a_newer_mutable_record_replaces_an_older_one_and_a_tombstone_ends_it() {
 }
 
 #[test]
+fn the_highest_sequence_there_is_can_be_read() {
+    let id = mutable_id(&identity(1).public_key(), &[0; 32]);
+    for value in [Some(&b"last"[..]), None] {
+        let mut net = Net::of(6, &NodeConfig::default());
+        net.put(1, mutable(1, u64::MAX - 1, Some(b"last but one"), net.now));
+        let last = mutable(1, u64::MAX, value, net.now);
+        net.put(1, last.clone());
+        // One that holds nothing learns it from the others alone.
+        net.ask(4, Command::Forget { id });
+        assert!(net.members[4].lanes[0].records().peek(&id).is_none());
+        assert_eq!(net.get(4, id, true).answer, Answer::Record(last));
+    }
+}
+
+#[test]
 fn a_reader_does_not_go_back_to_what_others_still_say() {
     let mut net = Net::of(1, &NodeConfig::default());
     let (older, newer) = (mutable(7, 1, Some(b"older"), net.now), mutable(7, 2, Some(b"newer"), net.now));
