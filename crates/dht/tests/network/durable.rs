@@ -2,14 +2,16 @@
 
 use crate::net::{self, Disk, Net, Stranger};
 use tessera_contracts::point::{ContentId, Point as _};
-use tessera_dht::identity::{Crypto as _, Identity};
+use tessera_dht::contact::Contact;
+use tessera_dht::identity::{Crypto as _, Identity, PublicKey};
 use tessera_dht::node::command::{Answer, Command};
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht::node::log::log_kind;
-use tessera_dht::record::{MutableDraft, RecordView, immutable_record, mutable_record};
+use tessera_dht::record::{MutableDraft, RecordView, immutable_record, mutable_record, sign_provider};
 use tessera_dht::seal::cookie::Scope;
 use tessera_dht::seal::keys::NetworkKey;
-use tessera_dht::wire::message::{Contacts, ErrorCode, Message, Token, kind};
+use tessera_dht::store::records::{Class, RecordLimits};
+use tessera_dht::wire::message::{Announcement, Contacts, ErrorCode, Message, Token, kind};
 
 /// A token of member 1 for `id`, as anybody gets one.
 fn token_for(stranger: &mut Stranger, net: &mut Net, id: &ContentId) -> Token {
@@ -81,6 +83,85 @@ fn a_log_that_takes_nothing_makes_a_busy_node_that_holds_nothing() {
     assert_eq!(store(&mut stranger, &mut net, token, &record), busy, "a repeat is not taken for known");
     net.members[1].disk = Disk::Instant;
     assert_eq!(store(&mut stranger, &mut net, token, &record), [(kind::STORED, None)]);
+}
+
+/// What member 1 keeps of `id`: sequence, class, when it goes, and who gave it.
+fn kept(net: &Net, id: &ContentId) -> Option<(u64, Class, u64, PublicKey)> {
+    let kept = net.members[1].lanes[0].records().peek(id)?;
+    Some((RecordView::read(kept.bytes).unwrap().sequence(), kept.class, kept.expires_secs, kept.giver))
+}
+
+#[test]
+fn a_version_that_the_log_refuses_leaves_the_one_before_it_held() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let (mut first, mut second) = (Stranger::new(200, net.now), Stranger::new(201, net.now));
+    let versions = [5, 6].map(|sequence| net::mutable(7, sequence, Some(b"value"), net.now));
+    let id = RecordView::read(&versions[0]).unwrap().id();
+    let token = token_for(&mut first, &mut net, &id);
+    store(&mut first, &mut net, token, &versions[0]);
+    let before = kept(&net, &id);
+    let expires_secs = net.now.unix_secs() + 3600;
+    assert_eq!(before, Some((5, Class::Held, expires_secs, Identity::from_seed(&[200; 32]).public_key())));
+    net.members[1].disk = Disk::Full;
+    let token = token_for(&mut second, &mut net, &id);
+    assert_eq!(store(&mut second, &mut net, token, &versions[1]), [(kind::ERROR, Some(ErrorCode::Busy))]);
+    assert_eq!(kept(&net, &id), before, "the log has it");
+    // As for a version that the node puts itself.
+    net.put(1, versions[1].clone());
+    assert_eq!(kept(&net, &id), before);
+    net.members[1].disk = Disk::Instant;
+    assert_eq!(store(&mut second, &mut net, token, &versions[1]), [(kind::STORED, None)]);
+    assert_eq!(kept(&net, &id).map(|(sequence, ..)| sequence), Some(6));
+}
+
+#[test]
+fn a_record_that_the_log_refuses_takes_the_place_of_nothing() {
+    let records = RecordLimits { records_max: 1, ..RecordLimits::default() };
+    let mut net = Net::of(3, &NodeConfig { records, ..NodeConfig::default() });
+    let mut stranger = Stranger::new(200, net.now);
+    let own = net.members[1].contact.id();
+    let mut values: Vec<[u8; 1]> = (0..8).map(|n| [n]).collect();
+    values.sort_by_key(|value| own.distance_to(&ContentId::of_immutable(value)));
+    let (near, far) = (ContentId::of_immutable(&values[0]), ContentId::of_immutable(&values[7]));
+    let [near_token, far_token] = [&near, &far].map(|id| token_for(&mut stranger, &mut net, id));
+    let [near_record, far_record] = [values[0], values[7]].map(|value| immutable_record(&value, 3600).unwrap());
+    assert_eq!(store(&mut stranger, &mut net, far_token, &far_record), [(kind::STORED, None)]);
+    net.members[1].disk = Disk::Full;
+    let busy = [(kind::ERROR, Some(ErrorCode::Busy))];
+    assert_eq!(store(&mut stranger, &mut net, near_token, &near_record), busy);
+    assert_eq!((kept(&net, &near), kept(&net, &far).is_some()), (None, true));
+    net.members[1].disk = Disk::Instant;
+    assert_eq!(store(&mut stranger, &mut net, near_token, &near_record), [(kind::STORED, None)]);
+    assert_eq!((kept(&net, &near).is_some(), kept(&net, &far)), (true, None), "the farther one makes way");
+}
+
+#[test]
+fn an_announcement_that_the_log_refuses_leaves_the_one_before_it_held() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    let (id, provider) = (ContentId::from_bytes([0x42; 32]), Identity::from_seed(&[200; 32]));
+    let token = token_for(&mut stranger, &mut net, &id);
+    let mut announce = |net: &mut Net, issued_secs: u64| {
+        let contact = Contact { key: provider.public_key(), addr: stranger.addr };
+        let network = NetworkKey::of_name("tessera");
+        let mut entry = id.as_bytes().to_vec();
+        entry.extend(sign_provider(&provider, &network, &id, &contact.addr, issued_secs, 600));
+        let announcement = Announcement::over(contact, issued_secs, 600, &entry);
+        let mut bits = None;
+        stranger.say(net, 1, Message::Announce { token, announcement }, |reply| {
+            if let Message::Announced { kept } = reply {
+                bits = Some(*kept);
+            }
+        });
+        let held: Vec<_> = net.members[1].lanes[0].providers().of(&id).map(|held| held.issued_secs).collect();
+        (bits, held)
+    };
+    let secs = net.now.unix_secs();
+    assert_eq!(announce(&mut net, secs), (Some(1), vec![secs]));
+    net.members[1].disk = Disk::Full;
+    assert_eq!(announce(&mut net, secs + 1), (Some(0), vec![secs]));
+    net.members[1].disk = Disk::Instant;
+    assert_eq!(announce(&mut net, secs + 1), (Some(1), vec![secs + 1]));
 }
 
 #[test]
