@@ -253,8 +253,7 @@ impl<C: Crypto> LaneNode<C> {
             self.record_here(now, &id).and_then(|bytes| RecordView::read(bytes).ok()).map(|view| view.sequence());
         let seen = self.sequences.get(id.as_bytes()).copied().max(here).filter(|_| mutable);
         if let Some(view) = view.filter(|view| seen.is_none_or(|seen| view.sequence() >= seen)) {
-            let ttl = self.config.cache_ttl_secs;
-            let _ = self.records.keep(now, &id, &view, Class::Cached, ttl, self.own_key, &mut self.rng);
+            let _ = self.keep_logged(now, &id, &view, Class::Cached, self.own_key, out);
             self.hint_cache(now, at, view.bytes, out);
         }
         if !mutable {

@@ -242,7 +242,7 @@ impl<C: Crypto> LaneNode<C> {
             return Err(ErrorCode::TooFar);
         }
         // A signature is the dearest check: what is old or known is told apart first.
-        match self.records.judge_sequence(&id, &view) {
+        match self.records.judge_sequence(&id, &view, class) {
             // It may still be on its way to the disk: whatever was logged last is the latest it can be.
             Ok(Keeping::AlreadyHeld) => {
                 self.records.put_off(now, &id, record, class, &mut self.rng);

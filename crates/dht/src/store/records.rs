@@ -9,7 +9,7 @@ use tessera_stdx::{ByteSlab, ByteSlot, TimerHandle, TimingWheel};
 use super::{EVICTION_SAMPLE, NotKept};
 use crate::identity::PublicKey;
 use crate::keyed_lru::{KeyedLru, sum};
-use crate::record::RecordView;
+use crate::record::{RecordView, TTL_SECS_MAX};
 use crate::rng::LaneRng;
 use crate::time::Now;
 
@@ -165,16 +165,21 @@ impl RecordStore {
     }
 
     /// What [`RecordStore::keep`] would say about the sequence number, before anybody verifies a signature.
-    pub fn judge_sequence(&self, id: &ContentId, record: &RecordView<'_>) -> Result<Keeping, NotKept> {
-        self.entries.peek(id.as_bytes()).map_or(Ok(Keeping::Changed), |entry| self.judge(entry, record))
+    pub fn judge_sequence(&self, id: &ContentId, record: &RecordView<'_>, class: Class) -> Result<Keeping, NotKept> {
+        self.entries.peek(id.as_bytes()).map_or(Ok(Keeping::Changed), |entry| self.judge(entry, record, class))
     }
 
-    fn judge(&self, entry: &Entry, record: &RecordView<'_>) -> Result<Keeping, NotKept> {
+    fn judge(&self, entry: &Entry, record: &RecordView<'_>, class: Class) -> Result<Keeping, NotKept> {
         let here = self.values.get(entry.slot).and_then(|bytes| RecordView::read(bytes).ok());
-        here.map_or(Ok(Keeping::Changed), |here| judge_versions(&here, record))
+        match here.map_or(Ok(Keeping::Changed), |here| judge_versions(&here, record))? {
+            // A copy goes soon, and no log has it: whoever gives the same to be held is promised more than that.
+            Keeping::AlreadyHeld if (entry.class, class) == (Class::Cached, Class::Held) => Ok(Keeping::Changed),
+            judged => Ok(judged),
+        }
     }
 
-    /// Keeps a valid record under `id` until it expires, but not longer than `ttl_secs_max` from now.
+    /// Keeps a valid record under `id` until it expires, but not longer than `ttl_secs_max` from now. A newer version of what is held is
+    /// held as well, even if it comes as a copy, and then for as long as it says.
     #[allow(clippy::too_many_arguments)] // Each is a different thing about the record, and none has a default.
     pub fn keep(
         &mut self,
@@ -210,9 +215,11 @@ impl RecordStore {
         };
         let bytes = record.bytes;
         if let Some(entry) = self.entries.peek(id.as_bytes()) {
-            let known = self.judge(entry, record)? == Keeping::AlreadyHeld;
-            let (expires_secs, expires_ms) = until(ttl_secs_max);
-            let improves = !known
+            let known = self.judge(entry, record, class)? == Keeping::AlreadyHeld;
+            let is_copy_of_held = (entry.class, class) == (Class::Held, Class::Cached);
+            let (expires_secs, expires_ms) = until(if is_copy_of_held { TTL_SECS_MAX } else { ttl_secs_max });
+            // How long an immutable record is to be held is for those to say who give it to be held.
+            let improves = !(known || is_copy_of_held && record.mutable.is_none())
                 && (entry.sequence < record.sequence()
                     || entry.class == Class::Cached && class == Class::Held
                     || entry.expires_secs < expires_secs);

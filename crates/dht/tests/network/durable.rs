@@ -91,6 +91,15 @@ fn kept(net: &Net, id: &ContentId) -> Option<(u64, Class, u64, PublicKey)> {
     Some((RecordView::read(kept.bytes).unwrap().sequence(), kept.class, kept.expires_secs, kept.giver))
 }
 
+/// What member 1 finds in its log after it has started again.
+fn restart(net: &mut Net) {
+    let now = net.now;
+    net.members[1].lanes[0] = net::lane_again(1, now);
+    for (kind, payload) in net.members[1].log.clone() {
+        net.call(1, |lane, _| lane.on_record(now, kind, &payload));
+    }
+}
+
 #[test]
 fn a_version_that_the_log_refuses_leaves_the_one_before_it_held() {
     let mut net = Net::of(3, &NodeConfig::default());
@@ -162,6 +171,69 @@ fn an_announcement_that_the_log_refuses_leaves_the_one_before_it_held() {
     assert_eq!(announce(&mut net, secs + 1), (Some(0), vec![secs]));
     net.members[1].disk = Disk::Instant;
     assert_eq!(announce(&mut net, secs + 1), (Some(1), vec![secs + 1]));
+}
+
+#[test]
+fn what_was_only_a_copy_is_held_once_it_is_given_to_be_held() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    let giver = Identity::from_seed(&[200; 32]).public_key();
+    for record in [net::mutable(7, 5, Some(b"five"), net.now), immutable_record(b"value", 3600).unwrap()] {
+        let view = RecordView::read(&record).unwrap();
+        let (id, sequence) = (view.id(), view.sequence());
+        let token = token_for(&mut stranger, &mut net, &id);
+        stranger.say(&mut net, 1, Message::CacheHint { token, record: &record }, |_| ());
+        assert_eq!(kept(&net, &id), Some((sequence, Class::Cached, net.now.unix_secs() + 600, giver)));
+        assert_eq!(store(&mut stranger, &mut net, token, &record), [(kind::STORED, None)]);
+        assert_eq!(kept(&net, &id), Some((sequence, Class::Held, net.now.unix_secs() + 3600, giver)));
+        restart(&mut net);
+        assert!(kept(&net, &id).is_some(), "that was promised");
+    }
+}
+
+#[test]
+fn a_newer_version_that_comes_as_a_copy_is_held_like_the_one_that_it_replaces() {
+    // By a hint, and by a lookup of the holder's own.
+    for by_hint in [true, false] {
+        let mut net = Net::of(6, &NodeConfig::default());
+        let [older, newer] = [5, 6].map(|sequence| net::mutable(7, sequence, Some(b"value"), net.now));
+        let ends_secs = net.now.unix_secs() + 3600;
+        let id = RecordView::read(&older).unwrap().id();
+        let mut stranger = Stranger::new(200, net.now);
+        let token = token_for(&mut stranger, &mut net, &id);
+        store(&mut stranger, &mut net, token, &older);
+        if by_hint {
+            stranger.say(&mut net, 1, Message::CacheHint { token, record: &newer }, |_| ());
+        } else {
+            let answer = move |message: &Message<'_>, reply: &mut dyn FnMut(Message<'_>)| {
+                if let Message::FindValue { .. } = message {
+                    reply(Message::Value { token: [1; 16], record: Some(&newer), closer: Contacts::over(&[]) });
+                }
+            };
+            net.puppets.insert(3, Box::new(answer));
+            net.get(1, id, true);
+        }
+        let (sequence, class, expires_secs, _) = kept(&net, &id).unwrap();
+        assert_eq!((sequence, class, expires_secs), (6, Class::Held, ends_secs), "by a hint: {by_hint}");
+        restart(&mut net);
+        assert_eq!(kept(&net, &id).map(|(sequence, ..)| sequence), Some(6), "by a hint: {by_hint}");
+    }
+}
+
+#[test]
+fn a_copy_of_what_is_held_does_not_prolong_it() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    let id = ContentId::of_immutable(b"short");
+    let token = token_for(&mut stranger, &mut net, &id);
+    store(&mut stranger, &mut net, token, &immutable_record(b"short", 60).unwrap());
+    let record = immutable_record(b"short", 172_800).unwrap();
+    stranger.say(&mut net, 1, Message::CacheHint { token, record: &record }, |_| ());
+    let ends_secs = net.now.unix_secs() + 60;
+    assert_eq!(
+        kept(&net, &id).map(|(_, class, expires_secs, _)| (class, expires_secs)),
+        Some((Class::Held, ends_secs))
+    );
 }
 
 #[test]
