@@ -210,6 +210,15 @@ impl<C: Crypto> LaneNode<C> {
         ErrorCode::BadToken
     }
 
+    /// A record does not hold. Clocks disagree, and lifetimes end on the way: that is no offence.
+    fn invalid_record(&mut self, now: Now, asker: &Asker, refused: RecordRefused, out: &mut impl Outbox) -> ErrorCode {
+        if !matches!(refused, RecordRefused::Expired | RecordRefused::NotYetIssued) {
+            self.counters.records_invalid += 1;
+            self.offence(now, &asker.key, Offence::InvalidRecord, out);
+        }
+        ErrorCode::Invalid
+    }
+
     fn token_holds(&self, now: Now, asker: &Asker, token: &Token, id: &ContentId) -> bool {
         self.proofs.token_holds(token, &asker.addr, &asker.id, id, now.unix_secs())
     }
@@ -252,28 +261,22 @@ impl<C: Crypto> LaneNode<C> {
             // Only a second value that the owner really signed is an equivocation, and only the owner is to blame for it: whoever
             // else brings one holds it in good faith, as both sides of a network that fell apart do.
             Err(NotKept::Equivocation) => {
-                let signed =
-                    view.check_under_own_id(self.sealer.crypto(), self.sealer.network(), now.unix_secs()).is_ok();
-                if !signed {
-                    self.counters.records_invalid += 1;
-                    self.offence(now, &asker.key, Offence::InvalidRecord, out);
-                } else if view.mutable.is_some_and(|mutable| mutable.owner == asker.key) {
-                    self.offence(now, &asker.key, Offence::Equivocation, out);
-                }
-                return Err(if signed { ErrorCode::Equivocation } else { ErrorCode::Invalid });
+                let checked = view.check_under_own_id(self.sealer.crypto(), self.sealer.network(), now.unix_secs());
+                return Err(match checked {
+                    Ok(()) => {
+                        if view.mutable.is_some_and(|mutable| mutable.owner == asker.key) {
+                            self.offence(now, &asker.key, Offence::Equivocation, out);
+                        }
+                        ErrorCode::Equivocation
+                    }
+                    Err(refused) => self.invalid_record(now, asker, refused, out),
+                });
             }
             Err(NotKept::Stale { .. }) => return Err(ErrorCode::StaleSequence),
             Err(NotKept::GiverFull | NotKept::Full | NotKept::NotLogged) => return Err(ErrorCode::Full),
         }
-        match view.check_under_own_id(self.sealer.crypto(), self.sealer.network(), now.unix_secs()) {
-            Ok(()) => {}
-            // Clocks disagree, and lifetimes end on the way: no offence.
-            Err(RecordRefused::Expired | RecordRefused::NotYetIssued) => return Err(ErrorCode::Invalid),
-            Err(_) => {
-                self.counters.records_invalid += 1;
-                self.offence(now, &asker.key, Offence::InvalidRecord, out);
-                return Err(ErrorCode::Invalid);
-            }
+        if let Err(refused) = view.check_under_own_id(self.sealer.crypto(), self.sealer.network(), now.unix_secs()) {
+            return Err(self.invalid_record(now, asker, refused, out));
         }
         match self.keep_logged(now, &id, &view, class, asker.key, out) {
             Ok(kept) => {

@@ -439,6 +439,27 @@ fn two_forged_second_values_are_quarantine_and_two_signed_ones_are_not() {
 }
 
 #[test]
+fn nobody_is_to_blame_for_a_second_value_whose_time_is_over_or_has_yet_to_come() {
+    // Both sides of a network that fell apart hold one in good faith, and clocks disagree.
+    for issued_secs in [|secs: u64| secs - 3600, |secs| secs + 901] {
+        let mut net = Net::of(3, &NodeConfig::default());
+        let mut stranger = Stranger::new(200, net.now);
+        let first = net::mutable(7, 5, Some(b"first"), net.now);
+        let token = token_for(&mut stranger, &mut net, &RecordView::read(&first).unwrap().id());
+        store(&mut stranger, &mut net, token, &first);
+        for value in [b"one", b"two", b"thr"] {
+            let (issued_secs, value) = (issued_secs(net.now.unix_secs()), Some(&value[..]));
+            let draft = MutableDraft { salt: [0; 32], sequence: 5, issued_secs, ttl_secs: 3600, value };
+            let second = mutable_record(&draft, &net::identity(7), &NetworkKey::of_name("tessera")).unwrap();
+            let invalid = [(kind::ERROR, Some(ErrorCode::Invalid))];
+            assert_eq!(store(&mut stranger, &mut net, token, &second), invalid);
+        }
+        assert_eq!(store(&mut stranger, &mut net, token, &first), [(kind::STORED, None)], "it is not in quarantine");
+        assert_eq!(net.members[1].lanes[0].counters().records_invalid, 0);
+    }
+}
+
+#[test]
 fn an_owner_that_signs_many_second_values_is_quarantined_and_whoever_else_brings_them_is_not() {
     for brings_its_own in [false, true] {
         let mut net = Net::of(3, &NodeConfig::default());
