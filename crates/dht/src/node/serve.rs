@@ -10,7 +10,7 @@ use super::LaneNode;
 use super::ask::ReplyTo;
 use super::keep::TOO_FAR_FACTOR;
 use super::outbox::{MessageClass, Outbox, message_kind};
-use crate::abuse::{Offence, WRITE_COST};
+use crate::abuse::{Limited, Offence, WRITE_COST};
 use crate::addr::Addr;
 use crate::contact::Contact;
 use crate::identity::{Crypto, PublicKey};
@@ -98,9 +98,11 @@ impl<C: Crypto> LaneNode<C> {
             }
             _ => 1,
         };
-        if let Err(retry_after_ms) = self.abuse.admit(now.mono_ms, &sender, from.prefix(), cost) {
+        if let Err(Limited { retry_after_ms, by_peer }) = self.abuse.admit(now.mono_ms, &sender, from.prefix(), cost) {
             self.counters.requests_limited += 1;
-            self.offence(now, &sender, Offence::Flood, out);
+            if by_peer {
+                self.offence(now, &sender, Offence::Flood, out);
+            }
             self.answer(now, &asker, &Message::Error { code: ErrorCode::RateLimited, retry_after_ms }, out);
             return;
         }

@@ -2,6 +2,7 @@
 
 use crate::net::{self, Net, Stranger, identity, lane, map, mutable};
 use tessera_contracts::point::{ContentId, Point as _};
+use tessera_dht::abuse::AbuseLimits;
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
 use tessera_dht::identity::Crypto as _;
@@ -261,6 +262,35 @@ fn a_stem_of_who_has_not_shown_its_address_costs_no_signature_check() {
     assert_eq!((answers(&mut stranger, &mut net, stem), waiting(&net)), (refused.to_vec(), 0));
     let taken = [(kind::STEM_TAKEN, None)];
     assert_eq!((answers(&mut stranger, &mut net, stem), waiting(&net)), (taken.to_vec(), 2), "to be checked");
+}
+
+#[test]
+fn whose_neighbours_ask_too_much_is_told_to_wait_and_not_to_blame() {
+    let abuse = AbuseLimits { per_prefix_per_sec: 10, burst_secs: 1, ..AbuseLimits::default() };
+    let mut net = Net::of(3, &NodeConfig { abuse, ..NodeConfig::default() });
+    // Anybody can seem to be a neighbour: an address that was never shown to be its own is enough to spend the limit of its network.
+    let (mut honest, mut neighbour) = (Stranger::new(200, net.now), Stranger::new(201, net.now));
+    neighbour.addr = Addr { port: 10, ..honest.addr };
+    for _ in 0..10 {
+        assert_eq!(answers(&mut neighbour, &mut net, Message::Ping), [(kind::PONG, None)]);
+    }
+    let limited = [(kind::ERROR, Some(ErrorCode::RateLimited))];
+    for _ in 0..300 {
+        assert_eq!(answers(&mut honest, &mut net, Message::Ping), limited);
+    }
+    net.run(1000);
+    assert_eq!(answers(&mut honest, &mut net, Message::Ping), [(kind::PONG, None)], "it is not in quarantine");
+}
+
+#[test]
+fn who_goes_on_asking_above_its_own_limit_is_to_blame() {
+    let abuse = AbuseLimits { per_peer_per_sec: 10, burst_secs: 1, ..AbuseLimits::default() };
+    let mut net = Net::of(3, &NodeConfig { abuse, ..NodeConfig::default() });
+    let mut stranger = Stranger::new(200, net.now);
+    for _ in 0..300 {
+        answers(&mut stranger, &mut net, Message::Ping);
+    }
+    assert_eq!(answers(&mut stranger, &mut net, Message::Ping), [], "not even a refusal");
 }
 
 /// A request to ask `to` about a point.
