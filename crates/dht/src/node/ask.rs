@@ -452,6 +452,12 @@ impl<C: Crypto> LaneNode<C> {
             self.round_trip.record(took_ms);
         }
         if answer.flags & flag::CLIENT == 0 && !self.abuse.is_quarantined(now.mono_ms, &contact.key) {
+            // Where it was asked is what somebody said, and whoever hands datagrams on unopened can say so for any contact: it would be
+            // known to us by that one alone, and gone when that one likes. As long as it is not silent where it is known, it stays there.
+            if self.table.get(&id).is_some_and(|peer| peer.silences == 0 && peer.contact.addr != contact.addr) {
+                self.introduce(now, contact, id, out);
+                return;
+            }
             self.note_answer(now, id, contact, rtt_ms, out);
             if is_of_log && let Some(peer) = self.table.get_mut(&id) {
                 peer.write_trip.record(took_ms);

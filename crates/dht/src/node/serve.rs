@@ -9,7 +9,7 @@ use tessera_contracts::point::{ContentId, NodeId, Point as _};
 use super::LaneNode;
 use super::ask::ReplyTo;
 use super::keep::TOO_FAR_FACTOR;
-use super::outbox::{MessageClass, Outbox, message_kind};
+use super::outbox::{Outbox, message_kind};
 use crate::abuse::{Limited, Offence, WRITE_COST};
 use crate::addr::Addr;
 use crate::contact::Contact;
@@ -143,15 +143,7 @@ impl<C: Crypto> LaneNode<C> {
         // A stranger that asks may be worth knowing, and whoever asks from elsewhere may have moved. Not before it has proved its
         // address: our question would be longer than what came.
         if asker.proven && envelope.flags & flag::CLIENT == 0 && self.is_news(&asker.id, &from) {
-            let contact = Contact { key: sender, addr: from };
-            let owner = self.map.lane(&self.own, &asker.id);
-            if owner == self.lane {
-                self.meet(now, contact, asker.id, out);
-            } else {
-                let payload = contact.to_wire();
-                let prefix = asker.id.prefix_u64();
-                out.message(owner, MessageClass::Hint, message_kind::CANDIDATE, prefix, &payload);
-            }
+            self.introduce(now, Contact { key: sender, addr: from }, asker.id, out);
         }
     }
 

@@ -8,7 +8,7 @@ use super::LaneNode;
 use super::ask::{Purpose, Timer};
 use super::command::{Answer, CommandId, Privacy};
 use super::operation::Task;
-use super::outbox::{Outbox, message_kind};
+use super::outbox::{MessageClass, Outbox, message_kind};
 use crate::addr::Addr;
 use crate::contact::Contact;
 use crate::identity::{Crypto, PublicKey};
@@ -256,7 +256,17 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
-    /// Somebody asks from where it is not known, and this lane owns contacts like it.
+    /// Somebody asks or answers where it is not known: for the lane that owns contacts like it to look into.
+    pub(super) fn introduce(&mut self, now: Now, contact: Contact, id: NodeId, out: &mut impl Outbox) {
+        let owner = self.map.lane(&self.own, &id);
+        if owner == self.lane {
+            self.meet(now, contact, id, out);
+        } else {
+            out.message(owner, MessageClass::Hint, message_kind::CANDIDATE, id.prefix_u64(), &contact.to_wire());
+        }
+    }
+
+    /// Somebody is where it is not known, and this lane owns contacts like it.
     pub(super) fn meet(&mut self, now: Now, contact: Contact, id: NodeId, out: &mut impl Outbox) {
         let Some(peer) = self.table.get(&id) else {
             if self.table.would_take(&id, contact.addr.prefix()) {

@@ -315,6 +315,44 @@ fn nobody_loses_its_place_because_a_stranger_had_it_asked_where_it_is_not() {
     assert_eq!(bounds.iter().find(|(name, _, _)| *name == "lost contacts").unwrap().1, 0);
 }
 
+/// What passes through this address reaches member 5, as long as its owner lets it.
+const BY_WAY: Addr = Addr::v4([203, 0, 113, 9], 9);
+
+/// Where member 1 knows member 5 to be.
+fn known_at(net: &Net) -> Vec<Addr> {
+    let id = net.members[5].contact.id();
+    net.members[1].lanes.iter().filter_map(|lane| lane.table().get(&id)).map(|peer| peer.contact.addr).collect()
+}
+
+#[test]
+fn whoever_hands_on_what_is_sent_to_a_contact_does_not_come_between_it_and_those_who_know_it() {
+    // Asked there for a stranger, and because somebody names it there.
+    for by_relay in [true, false] {
+        let mut net = Net::of_lanes(8, 2, &NodeConfig::default());
+        let honest = net.members[5].contact;
+        assert_eq!(known_at(&net), [honest.addr; 2]);
+        net.by_addr.insert(BY_WAY, 5);
+        let by_way = Contact { addr: BY_WAY, ..honest };
+        if by_relay {
+            let mut stranger = Stranger::new(200, net.now);
+            answers(&mut stranger, &mut net, Message::Ping);
+            assert_eq!(answers(&mut stranger, &mut net, relay_to(by_way)), [], "it is being asked");
+        } else {
+            net.ask(1, Command::Ping { contact: by_way });
+        }
+        net.run(2000);
+        assert_eq!(known_at(&net), [honest.addr; 2], "by a relay: {by_relay}");
+        // Should it fall silent where it is known, it is known where it answers.
+        net.by_addr.remove(&honest.addr);
+        for _ in 0..3 {
+            net.run(1500);
+            net.ask(1, Command::Ping { contact: by_way });
+        }
+        net.run(2000);
+        assert_eq!(known_at(&net), [BY_WAY; 2], "by a relay: {by_relay}");
+    }
+}
+
 #[test]
 fn nobody_is_kept_from_being_asked_because_a_stranger_has_it_asked_all_the_time() {
     let mut net = Net::of(3, &NodeConfig::default());
