@@ -159,6 +159,8 @@ pub struct LaneNode<C> {
     kept_alive_bytes: usize,
     stems: VecDeque<stem::Stemmed>,
     stems_handed_on: u32,
+    /// Until when announcements of ours wait for somebody who takes stems.
+    takers_awaited_ms: Option<u64>,
     /// Held records due to be given to their holders again.
     republish: VecDeque<alive::Due>,
     republish_pace: TokenBucket,
@@ -255,6 +257,7 @@ impl<C: Crypto> LaneNode<C> {
             kept_alive_bytes: 0,
             stems: VecDeque::new(),
             stems_handed_on: 0,
+            takers_awaited_ms: None,
             republish: VecDeque::new(),
             republish_pace: alive::republish_pace(&map, now.mono_ms),
             announce_pace: announce_pace(&config, &map, now.mono_ms),

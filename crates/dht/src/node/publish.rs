@@ -144,6 +144,8 @@ impl<C: Crypto> LaneNode<C> {
                 match self.offer_stem(now, &id, Refusers::default(), out) {
                     Offered::Sent => continue,
                     Offered::NotNow => break,
+                    // All that are due now are in the same case.
+                    Offered::ToNobody if self.awaits_takers(now, out) => break,
                     Offered::ToNobody => {}
                 }
             }

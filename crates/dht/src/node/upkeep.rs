@@ -53,7 +53,7 @@ pub(super) struct Join {
     next_remembered: usize,
     next_seed: usize,
     /// A lookup for our own id has run since the table was last empty.
-    joined: bool,
+    pub(super) joined: bool,
     looking: bool,
     /// After joining, buckets from this one down to zero are filled, one a tick.
     fill_from: Option<u32>,

@@ -184,6 +184,33 @@ fn with_a_stem_the_holders_do_not_hear_it_from_the_provider() {
 }
 
 #[test]
+fn a_provider_that_has_just_joined_asks_who_takes_stems_rather_than_spread_by_itself() {
+    // Also where the first that is asked takes none: that is the one it joined by, and the others have yet to say.
+    for (lanes, first_takes) in [(1, true), (4, true), (1, false), (4, false)] {
+        let mut net = Net::of(12, &NodeConfig::default());
+        if !first_takes {
+            net.lose_at = Some((0, kind::STEM));
+        }
+        let provider = net.join(lanes, &NodeConfig { stem_hops: 2, ..NodeConfig::default() });
+        net.run(1000);
+        net.tap = Some(Vec::new());
+        let ids: Vec<_> = (0..8).map(|n| ContentId::from_bytes([n * 31; 32])).collect();
+        for id in &ids {
+            net.ask(provider, Command::Provide { ids: vec![*id] });
+        }
+        net.run(15_000);
+        let own = net.members[provider].contact.addr;
+        let spread =
+            (0..12).flat_map(|n| net.seen_by(n)).filter(|seen| seen.kind == kind::ANNOUNCE && seen.from == own);
+        assert_eq!(spread.count(), 0, "{lanes} lanes, the first takes stems: {first_takes}");
+        for id in ids {
+            let Answer::Providers(found) = net.ask(5, Command::FindProviders { id, limit: 8 }).answer else { panic!() };
+            assert_eq!(found.len(), 1, "{lanes} lanes, the first takes stems: {first_takes}");
+        }
+    }
+}
+
+#[test]
 fn a_stem_returns_at_half_the_lifetime_and_not_before() {
     let config = NodeConfig { stem_hops: 2, provide_ttl_secs: 1200, ..NodeConfig::default() };
     let mut net = Net::of(10, &config);
