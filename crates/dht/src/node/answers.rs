@@ -83,7 +83,7 @@ impl<C: Crypto> LaneNode<C> {
         let target = ContentId::from_bytes(*self.operations[usize::from(at)].lookup.target());
         let (token, closer) = match message {
             Message::Nodes { token, contacts } => {
-                if self.operations[usize::from(at)].task != Task::Spread {
+                if direct.is_some() && self.operations[usize::from(at)].task != Task::Spread {
                     self.tokens.keep(now.mono_ms, peer, &target, *token);
                 }
                 (*token, *contacts)
@@ -295,6 +295,42 @@ impl<C: Crypto> LaneNode<C> {
         if let Some((id, contact, token)) = missed {
             let target = operation.target;
             self.notify(now, contact, &id, &target, &Message::CacheHint { token, record }, out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lookup::Goal;
+    use crate::node::lone_lane::{Sent, T, contact, lane};
+    use crate::seal::cookie::Scope;
+    use crate::wire::message::kind;
+
+    #[test]
+    fn a_token_that_came_through_a_relay_is_not_kept() {
+        // Who answers itself, and whom a relay speaks for. A token names whom it was given to, and that was the relay; or the relay made it
+        // up, and whoever is shown it blames us.
+        for (through_relay, is_kept) in [(false, true), (true, false)] {
+            let (mut lane, mut sent) = (lane(), Sent::default());
+            let (asked, peer) = (contact(10), contact(11));
+            lane.table.answered(T.mono_ms, peer.id(), peer, Some(10));
+            let (target, goal) = (*contact(12).id().as_bytes(), Goal::Immutable);
+            lane.begin(T, Task::Get { mutable: false }, None, target, goal, Privacy::None, &mut sent);
+            let generation = lane.operations[0].generation;
+            let to = if through_relay { asked } else { peer };
+            let purpose = Purpose::Lookup { at: 0, generation, peer: peer.id(), stores: false };
+            assert!(lane.request(T, to, to.id(), &target, &Message::Ping, purpose, &mut sent));
+            let request = *lane.requests.iter().next().map(|(_, request)| request).unwrap();
+            assert_eq!(request.id, to.id());
+            let mut payload = [Scope::WIDEST.to_wire(); 17];
+            payload[16] = 0;
+            let nodes = Message::read_payload(kind::NODES, &payload).unwrap();
+            let relayed = Message::Relayed { kind: kind::NODES, payload: &payload };
+            let message = if through_relay { relayed } else { nodes };
+            lane.on_lookup_reply(T, 0, generation, &peer.id(), &request, &message, true, &mut sent);
+            let token = lane.tokens.of(T.mono_ms, &peer.id(), &ContentId::from_bytes(target));
+            assert_eq!(token.is_some(), is_kept, "through a relay: {through_relay}");
         }
     }
 }
