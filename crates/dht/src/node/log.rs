@@ -11,7 +11,7 @@ use super::LaneNode;
 use super::outbox::{Importance, Logged, Outbox};
 use crate::contact::Contact;
 use crate::identity::{Crypto, PublicKey};
-use crate::record::{RecordView, TTL_SECS_MAX};
+use crate::record::{RecordRefused, RecordView, TTL_SECS_MAX};
 use crate::store::records::Class;
 use crate::time::Now;
 use crate::wire::message::{CONTACT_BYTES, PROVIDER_BYTES, SignedProvider};
@@ -93,7 +93,7 @@ impl<C: Crypto> LaneNode<C> {
             }
             log_kind::KEPT_ALIVE => {
                 if let Ok(view) = RecordView::read(payload)
-                    && view.check_times(now.unix_secs()).is_ok()
+                    && matches!(view.check_times(now.unix_secs()), Ok(()) | Err(RecordRefused::NotYetIssued))
                 {
                     let due_ms = self.again_ms(now, payload);
                     self.set_alive(&view.id(), due_ms, payload);
