@@ -310,9 +310,9 @@ impl<C: Crypto> LaneNode<C> {
         let rtt_ms = now.mono_ms.saturating_sub(request.sent_ms);
         self.hear_from(now, request.id, request.to, rtt_ms, envelope, out);
         match &envelope.message {
-            Message::Pong { observed } => self.note_observed(observed, out),
+            Message::Pong { observed } => self.note_observed(&request, observed, out),
             Message::Negotiated { capabilities, observed } => {
-                self.note_observed(observed, out);
+                self.note_observed(&request, observed, out);
                 if let Some(peer) = self.table.get_mut(&request.id) {
                     peer.capabilities = capabilities.bits;
                 }
@@ -490,11 +490,14 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
-    /// Peers say where they see us. The latest word is believed only where nobody configured an address.
-    fn note_observed(&mut self, observed: &Addr, out: &mut impl Outbox) {
-        if observed.is_dialable() && self.observed.replace(*observed) != Some(*observed) {
+    /// A peer says where it sees us.
+    fn note_observed(&mut self, request: &Request, observed: &Addr, out: &mut impl Outbox) {
+        if observed.is_dialable()
+            && self.seen_at.say(&request.to, &request.id, *observed)
+            && let Some(believed) = self.seen_at.believed()
+        {
             // Every lane announces ids of its own, and not every lane has asked somebody who says.
-            self.tell_lanes(message_kind::OBSERVED, 0, &observed.to_wire(), out);
+            self.tell_lanes(message_kind::OBSERVED, 0, &believed.to_wire(), out);
         }
     }
 }

@@ -21,7 +21,7 @@ pub struct NodeConfig {
     pub suite: Suite,
     /// Serve nobody: for nodes that cannot be reached from outside, or that will soon be gone.
     pub client: bool,
-    /// The address announced to others as ours; without it, the one that peers say they see.
+    /// The address announced to others as ours; without it, the one at which most of the peers that were asked last say they see us.
     pub public_addr: Option<Addr>,
     /// Hide which lane asks, at the price of a forward between lanes.
     pub any_slot: bool,

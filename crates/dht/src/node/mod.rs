@@ -11,6 +11,7 @@
 //!   `writes`: telling the holders that it found; `tokens`: what spares it asking them first
 //! - `alive`: records stored again
 //! - `publish`: announcing ids, alone or in sweeps; `stem`: through others
+//! - `seen_at`: where others see this node
 //! - `upkeep`: joining, pinging, refreshing, hints between lanes, health; `lost`: whoever fell silent, and comes back
 //! - [`log`]: what survives a restart
 
@@ -34,6 +35,7 @@ pub mod outbox;
 mod privacy;
 mod publish;
 mod relay;
+mod seen_at;
 mod serve;
 mod stem;
 mod tokens;
@@ -179,7 +181,7 @@ pub struct LaneNode<C> {
     size_samples_len: usize,
     /// The estimate that came of them, and what it was made from.
     size_estimate: Cell<Option<SizeEstimate>>,
-    observed: Option<Addr>,
+    seen_at: seen_at::SeenAt,
     relays: usize,
     /// Acknowledgements that wait for the log, in its order.
     promises: VecDeque<keep::Promise>,
@@ -270,7 +272,7 @@ impl<C: Crypto> LaneNode<C> {
             size_samples: [(0, 0.0); SIZE_SAMPLES],
             size_samples_len: 0,
             size_estimate: Cell::new(None),
-            observed: None,
+            seen_at: seen_at::SeenAt::default(),
             relays: 0,
             promises: VecDeque::with_capacity(config.promises_max.min(PROMISES_RESERVED_MAX)),
             unlogged: VecDeque::new(),
@@ -438,10 +440,10 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
-    /// Where others see this node, if any said so.
+    /// Where most of the others see this node, if any said so.
     #[must_use]
     pub fn observed(&self) -> Option<Addr> {
-        self.observed
+        self.seen_at.believed()
     }
 
     /// This node's id.

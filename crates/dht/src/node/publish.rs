@@ -156,7 +156,7 @@ impl<C: Crypto> LaneNode<C> {
 
     /// Where others reach us: as configured, or as they see us.
     pub(super) fn public_addr(&self) -> Option<Addr> {
-        self.config.public_addr.or(self.observed)
+        self.config.public_addr.or(self.seen_at.believed())
     }
 
     /// Announces all ids of the region around `first` that are spread from here.

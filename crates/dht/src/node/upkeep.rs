@@ -402,7 +402,7 @@ impl<C: Crypto> LaneNode<C> {
             }
             message_kind::OBSERVED => {
                 if let Some(addr) = payload.first_chunk() {
-                    self.observed = Some(Addr::from_wire(addr));
+                    self.seen_at.believe(Addr::from_wire(addr));
                 }
             }
             message_kind::SCORE => {
