@@ -90,9 +90,9 @@ impl<C: Crypto> LaneNode<C> {
             proven,
         };
         let cost = match envelope.message {
-            Message::Store { .. } | Message::Announce { .. } | Message::Stem { .. } | Message::CacheHint { .. } => {
-                WRITE_COST
-            }
+            Message::Store { .. } | Message::Announce { .. } | Message::CacheHint { .. } => WRITE_COST,
+            // Each of its ids may cost a signature check and a lookup. Whoever hands on an announcement hands on one.
+            Message::Stem { announcement, .. } => WRITE_COST * announcement.ids().len().max(1) as u32,
             Message::GetProviders { parts_max, .. } if proven => {
                 u32::from(parts_max).clamp(1, PROVIDER_PARTS_MAX as u32)
             }

@@ -254,6 +254,10 @@ impl<C: Crypto> LaneNode<C> {
 
     /// Takes a stranger's stem to hand on or spread at the next tick.
     pub(super) fn take_stem(&mut self, hops_left: u8, announcement: &Announcement<'_>) -> Result<(), ErrorCode> {
+        // No holder would keep it.
+        if !announcement.provider.addr.is_dialable() {
+            return Err(ErrorCode::Invalid);
+        }
         for (id, signature) in announcement.ids() {
             if self.stems.len() >= STEMS_MAX {
                 return Err(ErrorCode::Busy);
@@ -334,6 +338,14 @@ mod tests {
             let announcement = Announcement::over(provider, T.unix_secs(), ttl_secs, &entry);
             assert_eq!(lane.take_stem(hops_left, &announcement), Ok(()));
         }
+    }
+
+    #[test]
+    fn what_no_holder_would_keep_is_not_taken() {
+        let mut lane = lane();
+        let provider = Contact { addr: Addr::v4([224, 0, 0, 1], 1), ..contact(200) };
+        let announcement = Announcement::over(provider, T.unix_secs(), 600, &[7; ANNOUNCED_BYTES]);
+        assert_eq!((lane.take_stem(2, &announcement), lane.stems.len()), (Err(ErrorCode::Invalid), 0));
     }
 
     #[test]

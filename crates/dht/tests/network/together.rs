@@ -2,7 +2,7 @@
 
 use crate::net::{self, Net, Stranger, identity, lane, map, mutable};
 use tessera_contracts::point::{ContentId, Point as _};
-use tessera_dht::abuse::AbuseLimits;
+use tessera_dht::abuse::{AbuseLimits, WRITE_COST};
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
 use tessera_dht::identity::Crypto as _;
@@ -291,6 +291,22 @@ fn who_goes_on_asking_above_its_own_limit_is_to_blame() {
         answers(&mut stranger, &mut net, Message::Ping);
     }
     assert_eq!(answers(&mut stranger, &mut net, Message::Ping), [], "not even a refusal");
+}
+
+#[test]
+fn a_stem_costs_as_much_as_all_its_ids() {
+    // Eight units are two ids.
+    let abuse = AbuseLimits { per_peer_per_sec: 1 + 2 * WRITE_COST, burst_secs: 1, ..AbuseLimits::default() };
+    for (ids, taken) in [(1, 2), (2, 1), (3, 0)] {
+        let mut net = Net::of(3, &NodeConfig { abuse, ..NodeConfig::default() });
+        let mut stranger = Stranger::new(200, net.now);
+        answers(&mut stranger, &mut net, Message::Ping);
+        let provider = Contact { key: identity(9).public_key(), addr: stranger.addr };
+        let entries = vec![7; ids * ANNOUNCED_BYTES];
+        let announcement = Announcement::over(provider, net.now.unix_secs(), 600, &entries);
+        let said = (0..4).flat_map(|_| answers(&mut stranger, &mut net, Message::Stem { hops_left: 2, announcement }));
+        assert_eq!(said.filter(|(answer, _)| *answer == kind::STEM_TAKEN).count(), taken, "of {ids} ids");
+    }
 }
 
 /// A request to ask `to` about a point.
