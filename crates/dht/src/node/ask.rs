@@ -625,6 +625,43 @@ mod tests {
         assert_eq!(near.counters.replies_unexpected + near.counters.refused_replay, 1);
     }
 
+    #[test]
+    fn nothing_is_sent_to_nobody_or_to_everybody_whoever_names_it() {
+        for addr in
+            [Addr::v4([224, 0, 0, 1], 1), Addr::v4([255; 4], 1), Addr::v4([0; 4], 1), Addr::v4([10, 0, 0, 1], 0)]
+        {
+            let (mut lane, mut sent) = (lane(), Sent::default());
+            let to = Contact { addr, ..contact(10) };
+            assert!(!lane.request(T, to, to.id(), &[0; 32], &Message::Ping, Purpose::Verify, &mut sent), "{addr}");
+            assert_eq!((sent.0.len(), lane.requests.len()), (0, 0), "{addr}");
+        }
+    }
+
+    #[test]
+    fn an_answer_counts_only_from_the_key_and_the_address_that_were_asked() {
+        let (here, there) = (Addr::v4([10, 0, 0, 1], 1), Addr::v4([10, 0, 9, 1], 1));
+        // In time, and late.
+        for ms in [10, 700] {
+            for (by, from, counts) in
+                [(2, there, true), (3, there, false), (2, Addr { port: 2, ..there }, false), (3, here, false)]
+            {
+                let (mut near, far, mut answerer) = (lane_of(1), lane_of(2), lane_of(by));
+                let contact = Contact { key: far.own_key, addr: there };
+                let (purpose, mut sent) = (Purpose::Verify, Sent::default());
+                assert!(near.request(T, contact, far.own, far.own.as_bytes(), &Message::Ping, purpose, &mut sent));
+                let correlation = *near.requests.iter().next().map(|(correlation, _)| correlation).unwrap();
+                near.on_time(after(ms), &mut sent);
+                let (asker, pong) = (Contact { key: near.own_key, addr: here }, Message::Pong { observed: here });
+                let mut answer = Sent::default();
+                answerer.send_sealed(T, &asker, correlation as u8, correlation, &pong, &mut answer);
+                near.on_datagram(after(ms + 1), from, &mut answer.0[0].1, 0, &mut sent);
+                let taken = near.table.len() == 1 && near.counters.replies_unexpected == 0;
+                assert_eq!(taken, counts, "by {by} from {from} after {ms} ms");
+                assert_eq!(near.table.is_empty(), !counts);
+            }
+        }
+    }
+
     /// A lane has asked another one, and its time is up; then the answer that comes is handed to `judge`.
     fn late_answer(
         far: impl FnOnce(&mut LaneNode<Identity>),

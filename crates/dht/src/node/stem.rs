@@ -341,11 +341,33 @@ mod tests {
     }
 
     #[test]
+    fn what_its_provider_did_not_sign_is_neither_handed_on_nor_spread() {
+        for hops_left in [0, 3] {
+            let (mut lane, taker) = (lane(), contact(10));
+            lane.table.answered(T.mono_ms, taker.id(), taker, Some(10));
+            lane.table.get_mut(&taker.id()).unwrap().capabilities = capability::STEMS;
+            let announcement = Announcement::over(contact(200), T.unix_secs(), 600, &[7; ANNOUNCED_BYTES]);
+            assert_eq!(lane.take_stem(hops_left, &announcement), Ok(()));
+            let mut sent = Sent::default();
+            lane.serve_stems(T, &mut sent);
+            assert_eq!((sent.0.len(), lane.stems.len(), lane.counters.lookups_started), (0, 0, 0));
+        }
+    }
+
+    #[test]
     fn what_no_holder_would_keep_is_not_taken() {
         let mut lane = lane();
         let provider = Contact { addr: Addr::v4([224, 0, 0, 1], 1), ..contact(200) };
         let announcement = Announcement::over(provider, T.unix_secs(), 600, &[7; ANNOUNCED_BYTES]);
         assert_eq!((lane.take_stem(2, &announcement), lane.stems.len()), (Err(ErrorCode::Invalid), 0));
+    }
+
+    #[test]
+    fn so_many_stems_wait_and_no_more_are_taken() {
+        let mut lane = lane();
+        let announcement = Announcement::over(contact(200), T.unix_secs(), 600, &[7; ANNOUNCED_BYTES]);
+        assert!((0..STEMS_MAX).all(|_| lane.take_stem(3, &announcement).is_ok()));
+        assert_eq!((lane.take_stem(3, &announcement), lane.stems.len()), (Err(ErrorCode::Busy), STEMS_MAX));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::net::{self, Disk, Net, Stranger};
 use tessera_contracts::point::{ContentId, Point as _};
+use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
 use tessera_dht::identity::{Crypto as _, Identity, PublicKey};
 use tessera_dht::node::command::{Answer, Command};
@@ -400,6 +401,52 @@ fn a_store_for_an_id_that_many_are_nearer_to_is_refused() {
     }
 }
 
+/// What member 1 says to somebody who announces that it provides `ids` at `addr`.
+fn announce(stranger: &mut Stranger, net: &mut Net, token: Token, addr: Addr, ids: &[ContentId]) -> Vec<String> {
+    let (provider, network) = (Identity::from_seed(&[200; 32]), NetworkKey::of_name("tessera"));
+    let (issued_secs, ttl_secs) = (net.now.unix_secs(), 600);
+    let signed = |id: &ContentId| sign_provider(&provider, &network, id, &addr, issued_secs, ttl_secs);
+    let entries: Vec<u8> = ids.iter().flat_map(|id| [&id.as_bytes()[..], &signed(id)].concat()).collect();
+    let contact = Contact { key: provider.public_key(), addr };
+    let announcement = Announcement::over(contact, issued_secs, ttl_secs, &entries);
+    let mut said = Vec::new();
+    stranger.say(net, 1, Message::Announce { token, announcement }, |reply| {
+        said.push(match reply {
+            Message::Announced { kept } => format!("kept {kept:b}"),
+            Message::Error { code, .. } => format!("{code:?}"),
+            _ => String::from("something else"),
+        });
+    });
+    said
+}
+
+#[test]
+fn ids_are_announced_with_a_token_for_each_of_them_by_who_can_be_dialled() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    let [one, other] = [7, 9].map(|n| ContentId::from_bytes([n; 32]));
+    let token = token_for(&mut stranger, &mut net, &one);
+    let addr = stranger.addr;
+    assert_eq!(announce(&mut stranger, &mut net, token, addr, &[one, other]), ["BadToken"]);
+    assert_eq!(announce(&mut stranger, &mut net, token, Addr::v4([224, 0, 0, 1], 9), &[one]), ["Invalid"]);
+    assert!(net.members[1].lanes[0].providers().is_empty());
+    assert_eq!(announce(&mut stranger, &mut net, token, addr, &[one]), ["kept 1"]);
+}
+
+#[test]
+fn an_id_that_many_are_nearer_to_is_not_kept_for_its_provider() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    crowd(&mut net);
+    let mut stranger = Stranger::new(200, net.now);
+    let own = net.members[1].contact.id();
+    let addr = stranger.addr;
+    let far = ContentId::from_bytes(own.as_bytes().map(|byte| !byte));
+    for (id, kept) in [(far, "kept 0"), (ContentId::from_bytes(*own.as_bytes()), "kept 1")] {
+        let token = token_for(&mut stranger, &mut net, &id);
+        assert_eq!(announce(&mut stranger, &mut net, token, addr, &[id]), [kept]);
+    }
+}
+
 #[test]
 fn only_a_second_value_that_the_owner_signed_is_equivocation() {
     let mut net = Net::of(3, &NodeConfig::default());
@@ -527,6 +574,40 @@ fn an_acknowledgement_that_waited_for_the_log_names_as_many_contacts_as_one_that
         stranger.hear(&mut net, at, &mut read);
         assert_eq!(named, [11], "{disk:?}");
     }
+}
+
+#[test]
+fn an_acknowledgement_that_waited_for_the_log_is_no_longer_than_the_write_of_who_has_not_shown_its_address() {
+    let mut net = Net::of(12, &NodeConfig::default());
+    net.members[1].disk = Disk::Waits;
+    let mut stranger = Stranger::new(200, net.now);
+    let record = immutable_record(b"written", 3600).unwrap();
+    let token = token_for(&mut stranger, &mut net, &ContentId::of_immutable(b"written"));
+    stranger.cookies.clear();
+    stranger.body_bytes = Some(120);
+    stranger.say(&mut net, 1, Message::Store { token, closer_max: 16, record: &record }, |_| ());
+    net.sync(1);
+    let sent = 64 + 120 + 16;
+    let answer: Vec<_> =
+        net.flying.iter().filter(|(_, to, _)| *to == stranger.addr).map(|(.., bytes)| bytes.len()).collect();
+    assert!(matches!(answer[..], [len] if len <= sent && len > sent - 50), "{answer:?} of {sent}");
+}
+
+#[test]
+fn an_announcement_that_its_provider_did_not_sign_is_to_blame_on_who_brings_it() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    let id = ContentId::from_bytes([7; 32]);
+    let token = token_for(&mut stranger, &mut net, &id);
+    let provider = Contact { key: net::identity(9).public_key(), addr: stranger.addr };
+    let entry = [&id.as_bytes()[..], &[7; 64]].concat();
+    let mut said = Vec::new();
+    for _ in 0..4 {
+        let announcement = Announcement::over(provider, net.now.unix_secs(), 600, &entry);
+        stranger.say(&mut net, 1, Message::Announce { token, announcement }, |reply| said.push(reply.kind()));
+    }
+    assert_eq!(said, [kind::ERROR; 2], "two are quarantine");
+    assert!(net.members[1].lanes[0].providers().is_empty());
 }
 
 #[test]

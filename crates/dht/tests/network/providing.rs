@@ -96,6 +96,23 @@ fn a_page_is_32_providers_for_who_has_shown_its_address_and_one_datagram_for_oth
 }
 
 #[test]
+fn a_relay_asks_for_the_one_part_that_it_hands_back() {
+    let mut net = Net::of(6, &NodeConfig::default());
+    with_forty_providers(&mut net, 3);
+    let to = net.members[3].contact;
+    net.ask(1, Command::Ping { contact: to });
+    let mut stranger = Stranger::new(200, net.now);
+    stranger.say(&mut net, 1, Message::Ping, |_| ());
+    net.flying.clear();
+    net.tap = Some(Vec::new());
+    let payload = [&ID[..], &0_u32.to_le_bytes(), &[5]].concat();
+    stranger.say(&mut net, 1, Message::Relay { to, kind: kind::GET_PROVIDERS, payload: &payload }, |_| ());
+    net.run(100);
+    let parts = net.seen_by(1).iter().filter(|seen| seen.kind == kind::PROVIDERS).count();
+    assert_eq!(parts, 1);
+}
+
+#[test]
 fn parts_that_are_lost_are_asked_for_again() {
     for lost in [1, 3] {
         let mut net = Net::of(2, &NodeConfig::default());

@@ -9,6 +9,8 @@ use tessera_dht::identity::Crypto as _;
 use tessera_dht::node::command::{Answer, Command, CommandId, Privacy};
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht::record::{RecordView, immutable_record, mutable_id};
+use tessera_dht::wire::DATAGRAM_BYTES_MAX;
+use tessera_dht::wire::header::HEADER_BYTES;
 use tessera_dht::wire::message::{ANNOUNCED_BYTES, Announcement, Contacts, ErrorCode, Message, kind};
 
 #[test]
@@ -309,6 +311,57 @@ fn a_stem_costs_as_much_as_all_its_ids() {
     }
 }
 
+#[test]
+fn a_page_of_providers_costs_as_much_as_the_parts_it_may_have() {
+    let abuse = AbuseLimits { per_peer_per_sec: 11, burst_secs: 1, ..AbuseLimits::default() };
+    for (parts_max, served) in [(0, 10), (1, 10), (5, 2), (255, 2)] {
+        let mut net = Net::of(3, &NodeConfig { abuse, ..NodeConfig::default() });
+        let mut stranger = Stranger::new(200, net.now);
+        answers(&mut stranger, &mut net, Message::Ping);
+        let question = Message::GetProviders { id: ContentId::from_bytes([7; 32]), page: 0, parts_max };
+        let said = (0..20).flat_map(|_| answers(&mut stranger, &mut net, question));
+        assert_eq!(said.filter(|(answer, _)| *answer == kind::PROVIDERS).count(), served, "{parts_max} parts");
+    }
+}
+
+#[test]
+fn strangers_of_one_network_cost_few_agreements() {
+    let abuse = AbuseLimits { strangers_per_prefix_per_sec: 4, ..AbuseLimits::default() };
+    let mut net = Net::of(3, &NodeConfig { abuse, ..NodeConfig::default() });
+    let mut answered = |seed: u8, addr: Addr| {
+        let mut stranger = Stranger { addr, ..Stranger::new(seed, net.now) };
+        answers(&mut stranger, &mut net, Message::Ping).len()
+    };
+    assert_eq!((100..120).map(|n| answered(n, Addr::v4([192, 0, 2, n], 9))).sum::<usize>(), 4);
+    assert_eq!(answered(120, Addr::v4([192, 0, 3, 1], 9)), 1, "another network has its own");
+}
+
+#[test]
+fn who_goes_on_writing_with_tokens_that_nobody_gave_it_is_to_blame() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    let record = immutable_record(b"uninvited", 3600).unwrap();
+    let store = Message::Store { token: [0; 16], closer_max: 0, record: &record };
+    let said: Vec<_> = (0..30).map(|_| answers(&mut stranger, &mut net, store).len()).collect();
+    assert_eq!(said.iter().sum::<usize>(), 20, "{said:?}");
+}
+
+#[test]
+fn a_client_keeps_nothing_for_others() {
+    let mut net = Net::of(3, &NodeConfig { client: true, ..NodeConfig::default() });
+    let mut stranger = Stranger::new(200, net.now);
+    let (record, id) = (immutable_record(b"value", 3600).unwrap(), ContentId::of_immutable(b"value"));
+    let mut token = [0; 16];
+    stranger.say(&mut net, 1, Message::FindValue { id, sequence_min: 0 }, |reply| {
+        if let Message::Value { token: given, .. } = reply {
+            token = *given;
+        }
+    });
+    let unsupported = [(kind::ERROR, Some(ErrorCode::Unsupported))];
+    assert_eq!(answers(&mut stranger, &mut net, Message::Store { token, closer_max: 0, record: &record }), unsupported);
+    assert!(net.members[1].lanes[0].records().is_empty());
+}
+
 /// A request to ask `to` about a point.
 fn relay_to(to: Contact) -> Message<'static> {
     Message::Relay { to, kind: kind::FIND_NODE, payload: &[0xff; 33] }
@@ -395,6 +448,52 @@ fn who_does_not_answer_what_it_is_asked_for_a_stranger_keeps_its_standing() {
         assert_eq!(answers(&mut stranger, &mut net, relay_to(honest)), [], "it is being asked");
         net.run(700);
         assert_eq!(net.members[1].lanes[0].table().get(&honest.id()).map(|peer| peer.silences), Some(0));
+    }
+}
+
+#[test]
+fn only_lookups_of_others_are_relayed_and_only_for_who_sends_as_much_as_that_may_cost() {
+    let room = DATAGRAM_BYTES_MAX - HEADER_BYTES - 16;
+    let mut net = Net::of(4, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    answers(&mut stranger, &mut net, Message::Ping);
+    let [relay, to] = [1, 3].map(|n| net.members[n].contact);
+    let lookup = |to| Message::Relay { to, kind: kind::FIND_NODE, payload: &[0xff; 33] };
+    let nested = [&to.to_wire()[..], &[kind::FIND_NODE], &[0xff; 33]].concat();
+    let stem = [&[3][..], &to.to_wire(), &[0; 13]].concat();
+    let other = |kind, payload| Message::Relay { to, kind, payload };
+    let unsupported = vec![(kind::ERROR, Some(ErrorCode::Unsupported))];
+    for (message, body_bytes, answered) in [
+        (lookup(to), room, vec![]),
+        (lookup(to), room - 1, vec![(kind::ERROR, Some(ErrorCode::Malformed))]),
+        (lookup(relay), room, unsupported.clone()),
+        (other(kind::PING, &[]), room, unsupported.clone()),
+        (other(kind::STORE, &[0; 19]), room, unsupported.clone()),
+        (other(kind::RELAY, &nested), room, unsupported.clone()),
+        (other(kind::STEM, &stem), room, unsupported.clone()),
+        (other(kind::LEAVING, &[]), room, unsupported),
+    ] {
+        net.flying.clear();
+        stranger.body_bytes = Some(body_bytes);
+        let is_asked = answered.is_empty();
+        assert_eq!(answers(&mut stranger, &mut net, message), answered, "{message:?} of {body_bytes} bytes");
+        assert_eq!(net.flying.iter().any(|(from, ..)| *from == relay.addr), is_asked, "{message:?}");
+    }
+}
+
+#[test]
+fn no_more_is_relayed_at_once_than_is_configured() {
+    let mut net = Net::of(4, &NodeConfig { relays_max: 2, ..NodeConfig::default() });
+    let mut stranger = Stranger::new(200, net.now);
+    answers(&mut stranger, &mut net, Message::Ping);
+    let nowhere = Contact { addr: Addr::v4([203, 0, 113, 9], 9), ..net.members[3].contact };
+    let busy = vec![(kind::ERROR, Some(ErrorCode::Busy))];
+    for _ in 0..2 {
+        let said: Vec<_> = (0..3).map(|_| answers(&mut stranger, &mut net, relay_to(nowhere))).collect();
+        assert_eq!(said, [vec![], vec![], busy.clone()]);
+        net.run(2000);
+        let (from, mut heard) = (net.members[1].contact.addr, Vec::new());
+        stranger.hear(&mut net, from, &mut |reply: &Message<'_>| heard.push(reply.kind()));
     }
 }
 
