@@ -434,6 +434,19 @@ fn ids_are_announced_with_a_token_for_each_of_them_by_who_can_be_dialled() {
 }
 
 #[test]
+fn announcements_wait_for_the_log_in_the_same_bounded_queue_as_records() {
+    let mut net = Net::of(3, &NodeConfig { promises_max: 2, ..NodeConfig::default() });
+    net.members[1].disk = Disk::Waits;
+    let mut stranger = Stranger::new(200, net.now);
+    let addr = stranger.addr;
+    for (n, expected) in [(0, vec![]), (1, vec![]), (2, vec!["Busy"])] {
+        let id = ContentId::from_bytes([n; 32]);
+        let token = token_for(&mut stranger, &mut net, &id);
+        assert_eq!(announce(&mut stranger, &mut net, token, addr, &[id]), expected, "the {n}-th");
+    }
+}
+
+#[test]
 fn an_id_that_many_are_nearer_to_is_not_kept_for_its_provider() {
     let mut net = Net::of(3, &NodeConfig::default());
     crowd(&mut net);

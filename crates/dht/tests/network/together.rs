@@ -347,6 +347,22 @@ fn who_goes_on_writing_with_tokens_that_nobody_gave_it_is_to_blame() {
 }
 
 #[test]
+fn what_is_sealed_well_and_shaped_badly_is_not_answered_and_costs_its_sender() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    let (now, contact, from) = (net.now, net.members[1].contact, stranger.addr);
+    for before in 0..5 {
+        assert_eq!(answers(&mut stranger, &mut net, Message::Ping), [(kind::PONG, None)], "after {before}");
+        let mut datagram = [99; DATAGRAM_BYTES_MAX];
+        let len = stranger.sealer.seal(now, &contact.key, 0, &mut datagram, 50).unwrap();
+        net.flying.clear();
+        net.call(1, |lane, out| lane.on_datagram(now, from, &mut datagram[..len], 0, out));
+        assert!(net.flying.is_empty());
+    }
+    assert_eq!(answers(&mut stranger, &mut net, Message::Ping), [], "five are quarantine");
+}
+
+#[test]
 fn a_client_keeps_nothing_for_others() {
     let mut net = Net::of(3, &NodeConfig { client: true, ..NodeConfig::default() });
     let mut stranger = Stranger::new(200, net.now);
