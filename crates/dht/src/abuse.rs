@@ -86,6 +86,15 @@ impl Offence {
     }
 }
 
+/// Why a request does not pass now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limited {
+    /// After how many milliseconds to ask again.
+    pub retry_after_ms: u32,
+    /// Whether the peer itself has asked too much. Else all of its address prefix together have, and anybody can seem to be one of them.
+    pub by_peer: bool,
+}
+
 #[derive(Debug)]
 struct Score {
     own: Ewma,
@@ -140,17 +149,18 @@ impl Abuse {
         self.lanes = (lanes as u32).max(1);
     }
 
-    /// Lets a request pass, or says after how many milliseconds to ask again.
-    pub fn admit(&mut self, now_ms: u64, peer: &PublicKey, prefix: AddrPrefix, cost: u32) -> Result<(), u32> {
+    /// Lets a request pass, or says when to ask again.
+    pub fn admit(&mut self, now_ms: u64, peer: &PublicKey, prefix: AddrPrefix, cost: u32) -> Result<(), Limited> {
         let (per_peer, per_prefix) =
             (self.share(self.limits.per_peer_per_sec), self.share(self.limits.per_prefix_per_sec));
         let burst_of = |per_sec: u32| per_sec.saturating_mul(self.limits.burst_secs.max(1));
         let (rate, burst) = (per_second(per_peer), burst_of(per_peer).max(WRITE_COST));
         let peer = Mark::of(&self.peer_seeds, peer);
         let level = self.peers.get_or_insert_with(peer, || TokenLevel::full(rate, burst, now_ms));
-        level.take(rate, burst, now_ms, cost).map_err(retry_after)?;
+        let limited = |by_peer| move |refused| Limited { retry_after_ms: retry_after(refused), by_peer };
+        level.take(rate, burst, now_ms, cost).map_err(limited(true))?;
         let by_prefix = || bucket(per_prefix, burst_of(per_prefix), now_ms);
-        self.prefixes.get_or_insert_with(prefix.0, by_prefix).take(now_ms, cost).map_err(retry_after)
+        self.prefixes.get_or_insert_with(prefix.0, by_prefix).take(now_ms, cost).map_err(limited(false))
     }
 
     /// Lets an unknown key of `prefix` cost us an agreement, or not.
@@ -240,7 +250,9 @@ mod tests {
         assert_eq!(admitted(&mut abuse, 2, NET), 10);
         assert_eq!(admitted(&mut abuse, 3, NET), 0, "the prefix is spent");
         assert_eq!(admitted(&mut abuse, 4, AddrPrefix(2)), 10, "another prefix is not");
-        assert_eq!(abuse.admit(0, &PublicKey([1; 32]), NET, 1), Err(100));
+        let limited = |by_peer, retry_after_ms| Err(Limited { retry_after_ms, by_peer });
+        assert_eq!(abuse.admit(0, &PublicKey([1; 32]), NET, 1), limited(true, 100));
+        assert_eq!(abuse.admit(0, &PublicKey([5; 32]), NET, 1), limited(false, 50));
         assert_eq!(abuse.admit(100, &PublicKey([1; 32]), NET, 1), Ok(()));
     }
 

@@ -184,6 +184,14 @@ mod tests {
     }
 
     #[test]
+    fn nobody_signs_for_a_key_of_small_order() {
+        // With the neutral point as key and as commitment, and zero as response, the equation holds for every message.
+        let (mut key, mut signature) = ([0; 32], [0; 64]);
+        (key[0], signature[0]) = (1, 1);
+        assert!(!Identity::from_seed(&[1; 32]).verify(&PublicKey(key), b"anything", &signature));
+    }
+
+    #[test]
     fn debug_shows_no_secret() {
         let identity = Identity::from_seed(&[0xab; 32]);
         let shown = alloc::format!("{identity:?} {:?}", identity.agree(&Identity::from_seed(&[1; 32]).public_key()));

@@ -120,7 +120,7 @@ impl Lookup {
         self.in_flight = 0;
         self.silent_writes = 0;
         self.started_ms = now_ms;
-        self.deadline_ms = now_ms + config.budget_ms;
+        self.deadline_ms = now_ms.saturating_add(config.budget_ms);
         self.radius = if config.widen { radius } else { Distance::ZERO };
         self.stats = LookupStats { alpha_peak: self.alpha as u8, ..LookupStats::default() };
         self.stats.alpha.note(self.alpha);

@@ -327,6 +327,11 @@ pub fn sign_provider(
     crypto.sign(&provider_message(network, id, addr, issued_secs, ttl_secs))
 }
 
+/// Judges everything about a provider but its signature.
+pub fn check_provider_times(provider: &SignedProvider, now_secs: u64) -> Result<(), RecordRefused> {
+    check_times(provider.ttl_secs, provider.issued_secs, now_secs)
+}
+
 /// Judges a provider of `id`, from the cheap to the dear.
 pub fn check_provider(
     provider: &SignedProvider,
@@ -335,7 +340,7 @@ pub fn check_provider(
     network: &NetworkKey,
     now_secs: u64,
 ) -> Result<(), RecordRefused> {
-    check_times(provider.ttl_secs, provider.issued_secs, now_secs)?;
+    check_provider_times(provider, now_secs)?;
     let SignedProvider { provider: contact, issued_secs, ttl_secs, signature } = provider;
     let message = provider_message(network, id, &contact.addr, *issued_secs, *ttl_secs);
     if crypto.verify(&contact.key, &message, signature) { Ok(()) } else { Err(RecordRefused::Signature) }

@@ -16,7 +16,7 @@ use super::upkeep::REPUBLISH_MAX;
 use crate::chunk::parts_of;
 use crate::identity::Crypto;
 use crate::lookup::Goal;
-use crate::record::{RecordView, with_lifetime_left};
+use crate::record::{RecordRefused, RecordView, TTL_SECS_MAX, with_lifetime_left};
 use crate::store::records::Class;
 use crate::time::Now;
 
@@ -40,6 +40,15 @@ pub(super) fn republish_pace(map: &PrefixMap, now_ms: u64) -> TokenBucket {
     let ticks = const { NonZeroU32::new(1000).expect("a thousand is not zero") };
     let tokens = (REPUBLISHED_PER_SEC / map.lanes() as u32).max(1);
     TokenBucket::full(Rate { tokens, ticks }, tokens, now_ms)
+}
+
+/// A record that is kept alive was issued before that, so one whose time has yet to come says that it is the clock that is behind, as on a
+/// machine that has just started. After this it is looked at again.
+const CLOCK_MS: u64 = 60_000;
+
+/// Whether a record is within its time.
+fn times_of(now: Now, record: &[u8]) -> Result<(), RecordRefused> {
+    RecordView::read(record).map_err(|_| RecordRefused::Signature)?.check_times(now.unix_secs())
 }
 
 /// A record that this node stores again and again.
@@ -146,11 +155,14 @@ impl<C: Crypto> LaneNode<C> {
         self.alive_at(id, due_ms);
     }
 
-    /// Half of what is left of a record's life, jittered.
+    /// Half of what is left of a record's life, jittered; of one whose time has yet to come, a little.
     pub(super) fn again_ms(&mut self, now: Now, record: &[u8]) -> u64 {
         let now_secs = now.unix_secs();
-        let left = RecordView::read(record).map_or(0, |view| view.expires_secs(now_secs).saturating_sub(now_secs));
-        now.mono_ms + self.rng.jittered_ms((left * 500).max(1000))
+        let wait_ms = RecordView::read(record).map_or(0, |view| match view.check_times(now_secs) {
+            Err(RecordRefused::NotYetIssued) => CLOCK_MS,
+            _ => view.expires_secs(now_secs).saturating_sub(now_secs).min(u64::from(TTL_SECS_MAX)) * 500,
+        });
+        now.mono_ms + self.rng.jittered_ms(wait_ms.max(1000))
     }
 
     /// Stores again what is due, as far as operations allow.
@@ -160,13 +172,16 @@ impl<C: Crypto> LaneNode<C> {
             && self.may_work_unasked()
         {
             let Some(record) = self.kept_alive.get(&id).map(|kept| kept.record.clone()) else { return };
-            let alive = RecordView::read(&record).is_ok_and(|view| view.check_times(now.unix_secs()).is_ok());
-            if alive {
-                let due_ms = self.again_ms(now, &record);
-                self.alive_at(&id, due_ms);
-                self.begin_put(now, None, &id, record, out);
-            } else {
-                self.drop_alive(&id); // Its owner has to sign it again.
+            let due_ms = self.again_ms(now, &record);
+            match times_of(now, &record) {
+                Ok(()) => {
+                    self.alive_at(&id, due_ms);
+                    self.begin_put(now, None, &id, record, out);
+                }
+                Err(RecordRefused::NotYetIssued) => self.alive_at(&id, due_ms),
+                Err(_) => {
+                    self.drop_alive(&id); // Its owner has to sign it again.
+                }
             }
         }
     }
@@ -208,7 +223,7 @@ mod tests {
     use crate::node::command::{CommandId, Outcome};
     use crate::node::lone_lane::{Sent, T, contact, lane, lane_among};
     use crate::node::outbox::{Importance, Logged, MessageClass};
-    use crate::record::immutable_record;
+    use crate::record::{MutableDraft, immutable_record, mutable_record};
     use tessera_contracts::prefix_map::{LaneIndex, Slot};
 
     fn after(ms: u64) -> Now {
@@ -291,6 +306,42 @@ mod tests {
         assert_eq!((&lane.kept_alive_due, lane.kept_alive_bytes), (&due, first.len()));
         assert_eq!(lane.keep_alive(T, &id, &second, &mut Sent::default()), Ok(()));
         assert_eq!(lane.kept_alive.get(&id).map(|kept| &kept.record), Some(&second));
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_for_a_while_costs_nothing_that_is_kept_alive() {
+        let owner = Identity::from_seed(&[7; 32]);
+        for in_log in [false, true] {
+            let mut lane = lane();
+            let draft = MutableDraft {
+                salt: [0; 32],
+                sequence: 1,
+                issued_secs: T.unix_secs(),
+                ttl_secs: TTL_SECS_MAX,
+                value: Some(b"value"),
+            };
+            let record = mutable_record(&draft, &owner, lane.sealer.network()).unwrap();
+            let id = RecordView::read(&record).unwrap().id();
+            let peer = contact(10);
+            lane.table.answered(T.mono_ms, peer.id(), peer, Some(10));
+            // As on a machine that has yet to be told the time.
+            let behind = |ms: u64| Now { mono_ms: T.mono_ms + ms, unix_ms: ms };
+            if in_log {
+                lane.on_record(behind(0), log_kind::KEPT_ALIVE, &record);
+            } else {
+                assert!(lane.set_alive(&id, T.mono_ms, &record));
+            }
+            for ms in (0..600_000).step_by(1000) {
+                lane.keep_alive_due(behind(ms), &mut Sent::default());
+            }
+            assert_eq!((lane.kept_alive.len(), lane.counters.lookups_started), (1, 0), "in the log: {in_log}");
+            let mut ms = 600_000;
+            while lane.counters.lookups_started == 0 {
+                ms += 1000;
+                lane.keep_alive_due(after(ms), &mut Sent::default());
+                assert!(ms <= 700_000, "it is stored again soon after: {in_log}");
+            }
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::outbox::Outbox;
 use crate::abuse::Offence;
 use crate::identity::Crypto;
 use crate::lookup::Standing;
-use crate::record::{RecordRefused, RecordView, check_provider};
+use crate::record::{RecordRefused, RecordView, check_provider, check_provider_times};
 use crate::store::records::Class;
 use crate::time::Now;
 use crate::wire::message::{ErrorCode, Message, Token};
@@ -83,7 +83,7 @@ impl<C: Crypto> LaneNode<C> {
         let target = ContentId::from_bytes(*self.operations[usize::from(at)].lookup.target());
         let (token, closer) = match message {
             Message::Nodes { token, contacts } => {
-                if self.operations[usize::from(at)].task != Task::Spread {
+                if direct.is_some() && self.operations[usize::from(at)].task != Task::Spread {
                     self.tokens.keep(now.mono_ms, peer, &target, *token);
                 }
                 (*token, *contacts)
@@ -120,17 +120,19 @@ impl<C: Crypto> LaneNode<C> {
             }
         };
         // What it returns must hold before anything it says is used.
-        let mut sequence = 0;
+        let mut valid_sequence = None;
         if let Message::Value { record: Some(record), .. } = message {
             let known = self.operations[usize::from(at)].lookup.record() == Some(record);
             let judged = RecordView::read(record).map_err(|_| RecordRefused::Signature).and_then(|view| {
-                sequence = view.sequence();
                 // Byte for byte what was verified already needs no second signature check.
-                if known { Ok(()) } else { view.check(&target, self.sealer.crypto(), self.sealer.network(), secs) }
+                if !known {
+                    view.check(&target, self.sealer.crypto(), self.sealer.network(), secs)?;
+                }
+                Ok(view.sequence())
             });
             match judged {
-                Ok(()) => {}
-                Err(RecordRefused::Expired | RecordRefused::NotYetIssued) => sequence = u64::MAX,
+                Ok(sequence) => valid_sequence = Some(sequence),
+                Err(RecordRefused::Expired | RecordRefused::NotYetIssued) => {}
                 Err(_) => {
                     self.counters.records_invalid += 1;
                     self.liar(now, at, peer, direct, Offence::InvalidRecord, out);
@@ -171,13 +173,15 @@ impl<C: Crypto> LaneNode<C> {
         }
         match message {
             Message::Stored { .. } => operation.lookup.took_record(peer),
-            Message::Value { record: Some(record), .. } if sequence != u64::MAX => {
-                operation.lookup.found_record(peer, record, sequence);
+            Message::Value { record: Some(record), .. } => {
+                if let Some(sequence) = valid_sequence {
+                    operation.lookup.found_record(peer, record, sequence);
+                }
             }
             Message::Providers { providers, next, .. } => {
                 for provider in providers.iter() {
-                    let expires = provider.issued_secs.saturating_add(u64::from(provider.ttl_secs));
-                    if expires > secs {
+                    // Whose time is over, or has yet to come, is passed over above without a look at its signature.
+                    if check_provider_times(&provider, secs).is_ok() {
                         let known = operation.lookup.providers().len();
                         operation.lookup.found_provider(peer, &provider);
                         if let Some(command) = operation.command
@@ -249,8 +253,7 @@ impl<C: Crypto> LaneNode<C> {
             self.record_here(now, &id).and_then(|bytes| RecordView::read(bytes).ok()).map(|view| view.sequence());
         let seen = self.sequences.get(id.as_bytes()).copied().max(here).filter(|_| mutable);
         if let Some(view) = view.filter(|view| seen.is_none_or(|seen| view.sequence() >= seen)) {
-            let ttl = self.config.cache_ttl_secs;
-            let _ = self.records.keep(now, &id, &view, Class::Cached, ttl, self.own_key, &mut self.rng);
+            let _ = self.keep_logged(now, &id, &view, Class::Cached, self.own_key, out);
             self.hint_cache(now, at, view.bytes, out);
         }
         if !mutable {
@@ -292,6 +295,42 @@ impl<C: Crypto> LaneNode<C> {
         if let Some((id, contact, token)) = missed {
             let target = operation.target;
             self.notify(now, contact, &id, &target, &Message::CacheHint { token, record }, out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lookup::Goal;
+    use crate::node::lone_lane::{Sent, T, contact, lane};
+    use crate::seal::cookie::Scope;
+    use crate::wire::message::kind;
+
+    #[test]
+    fn a_token_that_came_through_a_relay_is_not_kept() {
+        // Who answers itself, and whom a relay speaks for. A token names whom it was given to, and that was the relay; or the relay made it
+        // up, and whoever is shown it blames us.
+        for (through_relay, is_kept) in [(false, true), (true, false)] {
+            let (mut lane, mut sent) = (lane(), Sent::default());
+            let (asked, peer) = (contact(10), contact(11));
+            lane.table.answered(T.mono_ms, peer.id(), peer, Some(10));
+            let (target, goal) = (*contact(12).id().as_bytes(), Goal::Immutable);
+            lane.begin(T, Task::Get { mutable: false }, None, target, goal, Privacy::None, &mut sent);
+            let generation = lane.operations[0].generation;
+            let to = if through_relay { asked } else { peer };
+            let purpose = Purpose::Lookup { at: 0, generation, peer: peer.id(), stores: false };
+            assert!(lane.request(T, to, to.id(), &target, &Message::Ping, purpose, &mut sent));
+            let request = *lane.requests.iter().next().map(|(_, request)| request).unwrap();
+            assert_eq!(request.id, to.id());
+            let mut payload = [Scope::WIDEST.to_wire(); 17];
+            payload[16] = 0;
+            let nodes = Message::read_payload(kind::NODES, &payload).unwrap();
+            let relayed = Message::Relayed { kind: kind::NODES, payload: &payload };
+            let message = if through_relay { relayed } else { nodes };
+            lane.on_lookup_reply(T, 0, generation, &peer.id(), &request, &message, true, &mut sent);
+            let token = lane.tokens.of(T.mono_ms, &peer.id(), &ContentId::from_bytes(target));
+            assert_eq!(token.is_some(), is_kept, "through a relay: {through_relay}");
         }
     }
 }

@@ -310,9 +310,9 @@ impl<C: Crypto> LaneNode<C> {
         let rtt_ms = now.mono_ms.saturating_sub(request.sent_ms);
         self.hear_from(now, request.id, request.to, rtt_ms, envelope, out);
         match &envelope.message {
-            Message::Pong { observed } => self.note_observed(observed, out),
+            Message::Pong { observed } => self.note_observed(&request, observed, out),
             Message::Negotiated { capabilities, observed } => {
-                self.note_observed(observed, out);
+                self.note_observed(&request, observed, out);
                 if let Some(peer) = self.table.get_mut(&request.id) {
                     peer.capabilities = capabilities.bits;
                 }
@@ -452,6 +452,12 @@ impl<C: Crypto> LaneNode<C> {
             self.round_trip.record(took_ms);
         }
         if answer.flags & flag::CLIENT == 0 && !self.abuse.is_quarantined(now.mono_ms, &contact.key) {
+            // Where it was asked is what somebody said, and whoever hands datagrams on unopened can say so for any contact: it would be
+            // known to us by that one alone, and gone when that one likes. As long as it is not silent where it is known, it stays there.
+            if self.table.get(&id).is_some_and(|peer| peer.silences == 0 && peer.contact.addr != contact.addr) {
+                self.introduce(now, contact, id, out);
+                return;
+            }
             self.note_answer(now, id, contact, rtt_ms, out);
             if is_of_log && let Some(peer) = self.table.get_mut(&id) {
                 peer.write_trip.record(took_ms);
@@ -484,11 +490,14 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
-    /// Peers say where they see us. The latest word is believed only where nobody configured an address.
-    fn note_observed(&mut self, observed: &Addr, out: &mut impl Outbox) {
-        if observed.is_dialable() && self.observed.replace(*observed) != Some(*observed) {
+    /// A peer says where it sees us.
+    fn note_observed(&mut self, request: &Request, observed: &Addr, out: &mut impl Outbox) {
+        if observed.is_dialable()
+            && self.seen_at.say(&request.to, &request.id, *observed)
+            && let Some(believed) = self.seen_at.believed()
+        {
             // Every lane announces ids of its own, and not every lane has asked somebody who says.
-            self.tell_lanes(message_kind::OBSERVED, 0, &observed.to_wire(), out);
+            self.tell_lanes(message_kind::OBSERVED, 0, &believed.to_wire(), out);
         }
     }
 }
@@ -614,6 +623,43 @@ mod tests {
         // Nobody is believed to be there twice for one question.
         near.on_datagram(at(201), there, &mut again, 0, &mut out);
         assert_eq!(near.counters.replies_unexpected + near.counters.refused_replay, 1);
+    }
+
+    #[test]
+    fn nothing_is_sent_to_nobody_or_to_everybody_whoever_names_it() {
+        for addr in
+            [Addr::v4([224, 0, 0, 1], 1), Addr::v4([255; 4], 1), Addr::v4([0; 4], 1), Addr::v4([10, 0, 0, 1], 0)]
+        {
+            let (mut lane, mut sent) = (lane(), Sent::default());
+            let to = Contact { addr, ..contact(10) };
+            assert!(!lane.request(T, to, to.id(), &[0; 32], &Message::Ping, Purpose::Verify, &mut sent), "{addr}");
+            assert_eq!((sent.0.len(), lane.requests.len()), (0, 0), "{addr}");
+        }
+    }
+
+    #[test]
+    fn an_answer_counts_only_from_the_key_and_the_address_that_were_asked() {
+        let (here, there) = (Addr::v4([10, 0, 0, 1], 1), Addr::v4([10, 0, 9, 1], 1));
+        // In time, and late.
+        for ms in [10, 700] {
+            for (by, from, counts) in
+                [(2, there, true), (3, there, false), (2, Addr { port: 2, ..there }, false), (3, here, false)]
+            {
+                let (mut near, far, mut answerer) = (lane_of(1), lane_of(2), lane_of(by));
+                let contact = Contact { key: far.own_key, addr: there };
+                let (purpose, mut sent) = (Purpose::Verify, Sent::default());
+                assert!(near.request(T, contact, far.own, far.own.as_bytes(), &Message::Ping, purpose, &mut sent));
+                let correlation = *near.requests.iter().next().map(|(correlation, _)| correlation).unwrap();
+                near.on_time(after(ms), &mut sent);
+                let (asker, pong) = (Contact { key: near.own_key, addr: here }, Message::Pong { observed: here });
+                let mut answer = Sent::default();
+                answerer.send_sealed(T, &asker, correlation as u8, correlation, &pong, &mut answer);
+                near.on_datagram(after(ms + 1), from, &mut answer.0[0].1, 0, &mut sent);
+                let taken = near.table.len() == 1 && near.counters.replies_unexpected == 0;
+                assert_eq!(taken, counts, "by {by} from {from} after {ms} ms");
+                assert_eq!(near.table.is_empty(), !counts);
+            }
+        }
     }
 
     /// A lane has asked another one, and its time is up; then the answer that comes is handed to `judge`.

@@ -21,7 +21,7 @@ pub struct NodeConfig {
     pub suite: Suite,
     /// Serve nobody: for nodes that cannot be reached from outside, or that will soon be gone.
     pub client: bool,
-    /// The address announced to others as ours; without it, the one that peers say they see.
+    /// The address announced to others as ours; without it, the one at which most of the peers that were asked last say they see us.
     pub public_addr: Option<Addr>,
     /// Hide which lane asks, at the price of a forward between lanes.
     pub any_slot: bool,
@@ -59,7 +59,8 @@ pub struct NodeConfig {
     pub cache_ttl_secs: u32,
     /// Tell the nearest node that did not have a record what was found.
     pub cache_hints: bool,
-    /// Nodes an announcement passes before it is spread; zero spreads it from here. So it is if nobody takes it: eight are asked at most.
+    /// Nodes an announcement passes before it is spread; zero spreads it from here. So it is if nobody takes it: eight are asked at most, and
+    /// for a few seconds those who have yet to say whether they would.
     pub stem_hops: u8,
     /// Relay requests of others, at most so many at once; zero for never.
     pub relays_max: usize,

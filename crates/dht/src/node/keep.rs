@@ -9,13 +9,14 @@
 
 use tessera_contracts::point::{ContentId, Point as _};
 
+use super::LaneNode;
 use super::ask::ReplyTo;
 use super::command::{Answer, CommandId, Outcome};
+use super::log::{log_kind, log_record};
 use super::outbox::{Importance, Logged, MessageClass, Outbox, message_kind};
 use super::serve::{Asker, refusal};
-use super::{LaneNode, log::log_kind};
 use crate::abuse::Offence;
-use crate::identity::Crypto;
+use crate::identity::{Crypto, PublicKey};
 use crate::record::{RecordRefused, RecordView, TTL_SECS_MAX, check_provider};
 use crate::store::NotKept;
 use crate::store::records::{Class, Keeping};
@@ -152,21 +153,30 @@ impl<C: Crypto> LaneNode<C> {
     /// Keeps a record that this node itself puts. With fewer than K others it is one of those the record belongs to, and
     /// holds it like theirs; else it keeps a copy for a while. False if there is no room for it.
     pub(super) fn keep_own(&mut self, now: Now, id: &ContentId, view: &RecordView<'_>, out: &mut impl Outbox) -> bool {
-        let holds = self.holds_its_own();
-        let (class, ttl_max) =
-            if holds { (Class::Held, TTL_SECS_MAX) } else { (Class::Cached, self.config.cache_ttl_secs) };
-        let kept = self.records.keep(now, id, view, class, ttl_max, self.own_key, &mut self.rng);
-        if holds && kept == Ok(Keeping::Changed) {
-            match self.log_record(now, id, view, self.own_key, out) {
-                // What was not logged is not held.
-                Logged::Refused => {
-                    self.records.remove(id);
-                    return false;
-                }
-                logged => self.last_logged = logged,
+        let class = if self.holds_its_own() { Class::Held } else { Class::Cached };
+        self.keep_logged(now, id, view, class, self.own_key, out).is_ok()
+    }
+
+    /// Keeps a valid record, and logs it if it is to be held: what was not logged is not held, and a repeat must find it missing.
+    pub(super) fn keep_logged(
+        &mut self,
+        now: Now,
+        id: &ContentId,
+        view: &RecordView<'_>,
+        class: Class,
+        giver: PublicKey,
+        out: &mut impl Outbox,
+    ) -> Result<Keeping, NotKept> {
+        let ttl_max = if class == Class::Cached { self.config.cache_ttl_secs } else { TTL_SECS_MAX };
+        let slot = self.map.slot(&self.own, id);
+        let Self { records, rng, last_logged, .. } = self;
+        records.keep_if_logged(now, id, view, class, ttl_max, giver, rng, || {
+            let logged = log_record(now, slot, view, giver, out);
+            if logged != Logged::Refused {
+                *last_logged = logged;
             }
-        }
-        kept.is_ok()
+            logged != Logged::Refused
+        })
     }
 
     pub(super) fn serve_cache_hint(
@@ -198,6 +208,15 @@ impl<C: Crypto> LaneNode<C> {
     fn bad_token(&mut self, now: Now, asker: &Asker, out: &mut impl Outbox) -> ErrorCode {
         self.offence(now, &asker.key, Offence::BadToken, out);
         ErrorCode::BadToken
+    }
+
+    /// A record does not hold. Clocks disagree, and lifetimes end on the way: that is no offence.
+    fn invalid_record(&mut self, now: Now, asker: &Asker, refused: RecordRefused, out: &mut impl Outbox) -> ErrorCode {
+        if !matches!(refused, RecordRefused::Expired | RecordRefused::NotYetIssued) {
+            self.counters.records_invalid += 1;
+            self.offence(now, &asker.key, Offence::InvalidRecord, out);
+        }
+        ErrorCode::Invalid
     }
 
     fn token_holds(&self, now: Now, asker: &Asker, token: &Token, id: &ContentId) -> bool {
@@ -232,7 +251,7 @@ impl<C: Crypto> LaneNode<C> {
             return Err(ErrorCode::TooFar);
         }
         // A signature is the dearest check: what is old or known is told apart first.
-        match self.records.judge_sequence(&id, &view) {
+        match self.records.judge_sequence(&id, &view, class) {
             // It may still be on its way to the disk: whatever was logged last is the latest it can be.
             Ok(Keeping::AlreadyHeld) => {
                 self.records.put_off(now, &id, record, class, &mut self.rng);
@@ -242,43 +261,29 @@ impl<C: Crypto> LaneNode<C> {
             // Only a second value that the owner really signed is an equivocation, and only the owner is to blame for it: whoever
             // else brings one holds it in good faith, as both sides of a network that fell apart do.
             Err(NotKept::Equivocation) => {
-                let signed =
-                    view.check_under_own_id(self.sealer.crypto(), self.sealer.network(), now.unix_secs()).is_ok();
-                if !signed {
-                    self.counters.records_invalid += 1;
-                    self.offence(now, &asker.key, Offence::InvalidRecord, out);
-                } else if view.mutable.is_some_and(|mutable| mutable.owner == asker.key) {
-                    self.offence(now, &asker.key, Offence::Equivocation, out);
-                }
-                return Err(if signed { ErrorCode::Equivocation } else { ErrorCode::Invalid });
+                let checked = view.check_under_own_id(self.sealer.crypto(), self.sealer.network(), now.unix_secs());
+                return Err(match checked {
+                    Ok(()) => {
+                        if view.mutable.is_some_and(|mutable| mutable.owner == asker.key) {
+                            self.offence(now, &asker.key, Offence::Equivocation, out);
+                        }
+                        ErrorCode::Equivocation
+                    }
+                    Err(refused) => self.invalid_record(now, asker, refused, out),
+                });
             }
             Err(NotKept::Stale { .. }) => return Err(ErrorCode::StaleSequence),
-            Err(NotKept::GiverFull | NotKept::Full) => return Err(ErrorCode::Full),
+            Err(NotKept::GiverFull | NotKept::Full | NotKept::NotLogged) => return Err(ErrorCode::Full),
         }
-        match view.check_under_own_id(self.sealer.crypto(), self.sealer.network(), now.unix_secs()) {
-            Ok(()) => {}
-            // Clocks disagree, and lifetimes end on the way: no offence.
-            Err(RecordRefused::Expired | RecordRefused::NotYetIssued) => return Err(ErrorCode::Invalid),
-            Err(_) => {
-                self.counters.records_invalid += 1;
-                self.offence(now, &asker.key, Offence::InvalidRecord, out);
-                return Err(ErrorCode::Invalid);
-            }
+        if let Err(refused) = view.check_under_own_id(self.sealer.crypto(), self.sealer.network(), now.unix_secs()) {
+            return Err(self.invalid_record(now, asker, refused, out));
         }
-        let ttl_max = if class == Class::Cached { self.config.cache_ttl_secs } else { TTL_SECS_MAX };
-        match self.records.keep(now, &id, &view, class, ttl_max, asker.key, &mut self.rng) {
-            Ok(Keeping::Changed) if class == Class::Held => {
-                self.counters.records_stored += 1;
-                let logged = self.log_record(now, &id, &view, asker.key, out);
-                if logged == Logged::Refused {
-                    // What was not logged is not held: a repeat must find it missing and log it.
-                    self.records.remove(&id);
-                } else {
-                    self.last_logged = logged;
-                }
-                Ok((id, logged))
+        match self.keep_logged(now, &id, &view, class, asker.key, out) {
+            Ok(kept) => {
+                self.counters.records_stored += u64::from(kept == Keeping::Changed && class == Class::Held);
+                Ok((id, self.last_logged()))
             }
-            Ok(_) => Ok((id, self.last_logged())),
+            Err(NotKept::NotLogged) => Err(ErrorCode::Busy),
             Err(_) => Err(ErrorCode::Full),
         }
     }
@@ -364,15 +369,17 @@ impl<C: Crypto> LaneNode<C> {
         if self.providers.holds_newer(id, provider) {
             return true;
         }
-        if self.providers.keep(now, id, provider, &mut self.rng).is_err() {
-            return false;
-        }
-        if !self.log_hard(log_kind::PROVIDER, id, &entry, out) {
-            self.providers.remove_one(id, &provider.provider.key);
-            return false;
-        }
-        self.counters.providers_stored += 1;
-        true
+        let slot = self.map.slot(&self.own, id);
+        let Self { providers, rng, last_logged, .. } = self;
+        let kept = providers.keep_if_logged(now, id, provider, rng, || {
+            let logged = out.log(log_kind::PROVIDER, slot, &entry, Importance::Hard);
+            if logged != Logged::Refused {
+                *last_logged = logged;
+            }
+            logged != Logged::Refused
+        });
+        self.counters.providers_stored += u64::from(kept.is_ok());
+        kept.is_ok()
     }
 
     /// Whether so many are nearer to `id` that nobody would look for it here.

@@ -11,7 +11,7 @@ use super::LaneNode;
 use super::outbox::{Importance, Logged, Outbox};
 use crate::contact::Contact;
 use crate::identity::{Crypto, PublicKey};
-use crate::record::{RecordView, TTL_SECS_MAX};
+use crate::record::{RecordRefused, RecordView, TTL_SECS_MAX};
 use crate::store::records::Class;
 use crate::time::Now;
 use crate::wire::message::{CONTACT_BYTES, PROVIDER_BYTES, SignedProvider};
@@ -93,7 +93,7 @@ impl<C: Crypto> LaneNode<C> {
             }
             log_kind::KEPT_ALIVE => {
                 if let Ok(view) = RecordView::read(payload)
-                    && view.check_times(now.unix_secs()).is_ok()
+                    && matches!(view.check_times(now.unix_secs()), Ok(()) | Err(RecordRefused::NotYetIssued))
                 {
                     let due_ms = self.again_ms(now, payload);
                     self.set_alive(&view.id(), due_ms, payload);
@@ -223,25 +223,25 @@ impl<C: Crypto> LaneNode<C> {
         out.log(log_kind::CONTACT, slot, &contact.to_wire(), Importance::Soft);
     }
 
-    pub(super) fn log_record(
-        &mut self,
-        now: Now,
-        id: &ContentId,
-        view: &RecordView<'_>,
-        giver: PublicKey,
-        out: &mut impl Outbox,
-    ) -> Logged {
-        let mut buffer = [0; 40 + crate::record::RECORD_BYTES_MAX];
-        let len = write_record(&mut buffer, &giver, view.expires_secs(now.unix_secs()), view.bytes);
-        out.log(log_kind::RECORD, self.map.slot(&self.own, id), &buffer[..len], Importance::Hard)
-    }
-
     pub(super) fn log_published(&mut self, now: Now, id: &ContentId, out: &mut impl Outbox) -> bool {
         let mut payload = [0; 40];
         payload[..32].copy_from_slice(id.as_bytes());
         payload[32..].copy_from_slice(&now.unix_secs().to_le_bytes());
         self.log_hard(log_kind::PUBLISHED, id, &payload, out)
     }
+}
+
+/// Logs a record that is to be held, of an id that belongs to `slot`.
+pub(super) fn log_record(
+    now: Now,
+    slot: Slot,
+    view: &RecordView<'_>,
+    giver: PublicKey,
+    out: &mut impl Outbox,
+) -> Logged {
+    let mut buffer = [0; 40 + crate::record::RECORD_BYTES_MAX];
+    let len = write_record(&mut buffer, &giver, view.expires_secs(now.unix_secs()), view.bytes);
+    out.log(log_kind::RECORD, slot, &buffer[..len], Importance::Hard)
 }
 
 fn write_record(buffer: &mut [u8], giver: &PublicKey, expires_secs: u64, record: &[u8]) -> usize {

@@ -11,6 +11,7 @@
 //!   `writes`: telling the holders that it found; `tokens`: what spares it asking them first
 //! - `alive`: records stored again
 //! - `publish`: announcing ids, alone or in sweeps; `stem`: through others
+//! - `seen_at`: where others see this node
 //! - `upkeep`: joining, pinging, refreshing, hints between lanes, health; `lost`: whoever fell silent, and comes back
 //! - [`log`]: what survives a restart; `reserve`: memory that is taken at the start
 
@@ -35,6 +36,7 @@ mod privacy;
 mod publish;
 mod relay;
 mod reserve;
+mod seen_at;
 mod serve;
 mod stem;
 mod tokens;
@@ -161,6 +163,8 @@ pub struct LaneNode<C> {
     kept_alive_bytes: usize,
     stems: VecDeque<stem::Stemmed>,
     stems_handed_on: u32,
+    /// Until when announcements of ours wait for somebody who takes stems.
+    takers_awaited_ms: Option<u64>,
     /// Held records due to be given to their holders again.
     republish: VecDeque<alive::Due>,
     republish_pace: TokenBucket,
@@ -179,7 +183,7 @@ pub struct LaneNode<C> {
     size_samples_len: usize,
     /// The estimate that came of them, and what it was made from.
     size_estimate: Cell<Option<SizeEstimate>>,
-    observed: Option<Addr>,
+    seen_at: seen_at::SeenAt,
     relays: usize,
     /// Acknowledgements that wait for the log, in its order.
     promises: VecDeque<keep::Promise>,
@@ -258,6 +262,7 @@ impl<C: Crypto> LaneNode<C> {
             kept_alive_bytes: 0,
             stems: VecDeque::new(),
             stems_handed_on: 0,
+            takers_awaited_ms: None,
             republish: VecDeque::new(),
             republish_pace: alive::republish_pace(&map, now.mono_ms),
             announce_pace: announce_pace(&config, &map, now.mono_ms),
@@ -270,7 +275,7 @@ impl<C: Crypto> LaneNode<C> {
             size_samples: [(0, 0.0); SIZE_SAMPLES],
             size_samples_len: 0,
             size_estimate: Cell::new(None),
-            observed: None,
+            seen_at: seen_at::SeenAt::default(),
             relays: 0,
             promises: VecDeque::with_capacity(config.promises_max.min(PROMISES_RESERVED_MAX)),
             unlogged: VecDeque::new(),
@@ -443,10 +448,10 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
-    /// Where others see this node, if any said so.
+    /// Where most of the others see this node, if any said so.
     #[must_use]
     pub fn observed(&self) -> Option<Addr> {
-        self.observed
+        self.seen_at.believed()
     }
 
     /// This node's id.

@@ -144,6 +144,8 @@ impl<C: Crypto> LaneNode<C> {
                 match self.offer_stem(now, &id, Refusers::default(), out) {
                     Offered::Sent => continue,
                     Offered::NotNow => break,
+                    // All that are due now are in the same case.
+                    Offered::ToNobody if self.awaits_takers(now, out) => break,
                     Offered::ToNobody => {}
                 }
             }
@@ -154,7 +156,7 @@ impl<C: Crypto> LaneNode<C> {
 
     /// Where others reach us: as configured, or as they see us.
     pub(super) fn public_addr(&self) -> Option<Addr> {
-        self.config.public_addr.or(self.observed)
+        self.config.public_addr.or(self.seen_at.believed())
     }
 
     /// Announces all ids of the region around `first` that are spread from here.

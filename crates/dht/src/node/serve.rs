@@ -9,8 +9,8 @@ use tessera_contracts::point::{ContentId, NodeId, Point as _};
 use super::LaneNode;
 use super::ask::ReplyTo;
 use super::keep::TOO_FAR_FACTOR;
-use super::outbox::{MessageClass, Outbox, message_kind};
-use crate::abuse::{Offence, WRITE_COST};
+use super::outbox::{Outbox, message_kind};
+use crate::abuse::{Limited, Offence, WRITE_COST};
 use crate::addr::Addr;
 use crate::contact::Contact;
 use crate::identity::{Crypto, PublicKey};
@@ -90,17 +90,19 @@ impl<C: Crypto> LaneNode<C> {
             proven,
         };
         let cost = match envelope.message {
-            Message::Store { .. } | Message::Announce { .. } | Message::Stem { .. } | Message::CacheHint { .. } => {
-                WRITE_COST
-            }
+            Message::Store { .. } | Message::Announce { .. } | Message::CacheHint { .. } => WRITE_COST,
+            // Each of its ids may cost a signature check and a lookup. Whoever hands on an announcement hands on one.
+            Message::Stem { announcement, .. } => WRITE_COST * announcement.ids().len().max(1) as u32,
             Message::GetProviders { parts_max, .. } if proven => {
                 u32::from(parts_max).clamp(1, PROVIDER_PARTS_MAX as u32)
             }
             _ => 1,
         };
-        if let Err(retry_after_ms) = self.abuse.admit(now.mono_ms, &sender, from.prefix(), cost) {
+        if let Err(Limited { retry_after_ms, by_peer }) = self.abuse.admit(now.mono_ms, &sender, from.prefix(), cost) {
             self.counters.requests_limited += 1;
-            self.offence(now, &sender, Offence::Flood, out);
+            if by_peer {
+                self.offence(now, &sender, Offence::Flood, out);
+            }
             self.answer(now, &asker, &Message::Error { code: ErrorCode::RateLimited, retry_after_ms }, out);
             return;
         }
@@ -141,15 +143,7 @@ impl<C: Crypto> LaneNode<C> {
         // A stranger that asks may be worth knowing, and whoever asks from elsewhere may have moved. Not before it has proved its
         // address: our question would be longer than what came.
         if asker.proven && envelope.flags & flag::CLIENT == 0 && self.is_news(&asker.id, &from) {
-            let contact = Contact { key: sender, addr: from };
-            let owner = self.map.lane(&self.own, &asker.id);
-            if owner == self.lane {
-                self.meet(now, contact, asker.id, out);
-            } else {
-                let payload = contact.to_wire();
-                let prefix = asker.id.prefix_u64();
-                out.message(owner, MessageClass::Hint, message_kind::CANDIDATE, prefix, &payload);
-            }
+            self.introduce(now, Contact { key: sender, addr: from }, asker.id, out);
         }
     }
 

@@ -2,7 +2,10 @@
 //!
 //! Those who hold the announcement do not see where it came from. A stem that is not taken is spread by whoever has it; one
 //! that comes around to its provider is handed on again. Its provider offers it to one node after the other, eight at most, before
-//! it spreads it itself: a refusal of one would else be enough to have it show whose the announcement is.
+//! it spreads it itself: a refusal of one would else be enough to have it show whose the announcement is. For the same reason it asks
+//! those who have not said yet whether they take stems, as most have not in its first minute, and waits a little for what they say.
+
+use alloc::vec::Vec;
 
 use tessera_contracts::point::{ContentId, NodeId, Point as _};
 
@@ -28,6 +31,11 @@ pub(super) const STEMS_MAX: usize = 256;
 /// one that came around is left until it is due again. They are drawn from all who take stems: whoever wants to see it spread from here
 /// has to be every one of them, which half of all are once in 256 times.
 const OWN_OFFERS_MAX: u8 = 8;
+
+/// How long an announcement of ours waits for somebody to turn out to take stems, and how many are asked at a time. It is not put off
+/// again before one was taken: else whoever never says what it can do would put off all of them for ever.
+const TAKERS_AWAITED_MS: u64 = 15_000;
+const ASKED_AT_ONCE: usize = 8;
 
 /// Who did not take an announcement of ours, by the first bytes of their ids, which tell so few apart.
 #[derive(Debug, Clone, Copy, Default)]
@@ -166,6 +174,7 @@ impl<C: Crypto> LaneNode<C> {
         }
         let offered = match handed {
             Handed::Taken => {
+                self.takers_awaited_ms = None;
                 let half_life_ms = u64::from(self.config.provide_ttl_secs) * 500;
                 let wait_ms = self.rng.jittered_ms(half_life_ms.max(1000));
                 self.schedule(id, now.mono_ms + wait_ms, true);
@@ -173,13 +182,37 @@ impl<C: Crypto> LaneNode<C> {
             }
             Handed::NotYet => self.offer_stem_to(now, id, of, true, refusers, out),
             Handed::Refused => match refusers.with(&self.sealer.node_id(&of.key)) {
-                Some(refusers) => self.offer_stem(now, id, refusers, out),
+                Some(refusers) => match self.offer_stem(now, id, refusers, out) {
+                    Offered::ToNobody if self.awaits_takers(now, out) => {
+                        self.schedule(id, now.mono_ms + self.config.tick_ms, true);
+                        return;
+                    }
+                    offered => offered,
+                },
                 None => Offered::ToNobody,
             },
         };
         if offered != Offered::Sent {
             self.schedule(id, now.mono_ms, offered == Offered::NotNow);
         }
+    }
+
+    /// Whether somebody may yet turn out to take stems, if it is worth waiting for: those who have not said what they can do are asked, and
+    /// who has just joined has yet to meet most.
+    pub(super) fn awaits_takers(&mut self, now: Now, out: &mut impl Outbox) -> bool {
+        let has_not_said = |peer: &&Peer| peer.capabilities == 0;
+        if self.join.joined && !self.table.iter_live().any(|peer| has_not_said(&peer)) {
+            return false;
+        }
+        if now.mono_ms >= *self.takers_awaited_ms.get_or_insert(now.mono_ms + TAKERS_AWAITED_MS) {
+            return false;
+        }
+        let unasked = self.table.iter_live().filter(has_not_said).filter(|peer| self.in_flight_to(&peer.id) == 0);
+        let asked: Vec<_> = unasked.take(ASKED_AT_ONCE).map(|peer| (peer.contact, peer.id)).collect();
+        for (contact, id) in asked {
+            self.verify(now, contact, id, out);
+        }
+        true
     }
 
     /// The answer, or the silence, of the next node of a stranger's stem.
@@ -221,6 +254,10 @@ impl<C: Crypto> LaneNode<C> {
 
     /// Takes a stranger's stem to hand on or spread at the next tick.
     pub(super) fn take_stem(&mut self, hops_left: u8, announcement: &Announcement<'_>) -> Result<(), ErrorCode> {
+        // No holder would keep it.
+        if !announcement.provider.addr.is_dialable() {
+            return Err(ErrorCode::Invalid);
+        }
         for (id, signature) in announcement.ids() {
             if self.stems.len() >= STEMS_MAX {
                 return Err(ErrorCode::Busy);
@@ -265,6 +302,9 @@ impl<C: Crypto> LaneNode<C> {
                     continue;
                 }
             }
+            if is_own {
+                continue; // It is announced again at half its lifetime.
+            }
             if !self.may_work_unasked() {
                 self.stems.push_front(stemmed);
                 return;
@@ -286,7 +326,6 @@ mod tests {
     use crate::node::log::log_kind;
     use crate::node::lone_lane::{Sent, T, contact, lane, lane_with};
     use alloc::collections::BTreeSet;
-    use alloc::vec::Vec;
 
     /// Hands a lane so many announcements of strangers, each with so many hops left.
     fn take_stems(lane: &mut LaneNode<Identity>, count: u8, hops_left: u8) {
@@ -299,6 +338,36 @@ mod tests {
             let announcement = Announcement::over(provider, T.unix_secs(), ttl_secs, &entry);
             assert_eq!(lane.take_stem(hops_left, &announcement), Ok(()));
         }
+    }
+
+    #[test]
+    fn what_its_provider_did_not_sign_is_neither_handed_on_nor_spread() {
+        for hops_left in [0, 3] {
+            let (mut lane, taker) = (lane(), contact(10));
+            lane.table.answered(T.mono_ms, taker.id(), taker, Some(10));
+            lane.table.get_mut(&taker.id()).unwrap().capabilities = capability::STEMS;
+            let announcement = Announcement::over(contact(200), T.unix_secs(), 600, &[7; ANNOUNCED_BYTES]);
+            assert_eq!(lane.take_stem(hops_left, &announcement), Ok(()));
+            let mut sent = Sent::default();
+            lane.serve_stems(T, &mut sent);
+            assert_eq!((sent.0.len(), lane.stems.len(), lane.counters.lookups_started), (0, 0, 0));
+        }
+    }
+
+    #[test]
+    fn what_no_holder_would_keep_is_not_taken() {
+        let mut lane = lane();
+        let provider = Contact { addr: Addr::v4([224, 0, 0, 1], 1), ..contact(200) };
+        let announcement = Announcement::over(provider, T.unix_secs(), 600, &[7; ANNOUNCED_BYTES]);
+        assert_eq!((lane.take_stem(2, &announcement), lane.stems.len()), (Err(ErrorCode::Invalid), 0));
+    }
+
+    #[test]
+    fn so_many_stems_wait_and_no_more_are_taken() {
+        let mut lane = lane();
+        let announcement = Announcement::over(contact(200), T.unix_secs(), 600, &[7; ANNOUNCED_BYTES]);
+        assert!((0..STEMS_MAX).all(|_| lane.take_stem(3, &announcement).is_ok()));
+        assert_eq!((lane.take_stem(3, &announcement), lane.stems.len()), (Err(ErrorCode::Busy), STEMS_MAX));
     }
 
     #[test]
@@ -323,6 +392,67 @@ mod tests {
             lane.publish_due(T.later(core::time::Duration::from_secs(60)), &mut sent);
             assert_eq!((sent.0.len(), sent.0[0].0, lane.counters.lookups_started), (1, taker.addr, lookups));
         }
+    }
+
+    #[test]
+    fn who_never_says_whether_it_takes_stems_is_waited_for_once_and_not_for_long() {
+        let public_addr = Some(Addr::v4([10, 0, 0, 1], 1));
+        let mut lane = lane_with(NodeConfig { stem_hops: 2, public_addr, ..NodeConfig::default() });
+        lane.join.joined = true;
+        for peer in (10..30).map(contact) {
+            lane.table.answered(T.mono_ms, peer.id(), peer, Some(10));
+        }
+        let after = |ms: u64| T.later(core::time::Duration::from_millis(ms));
+        let spread = |lane: &mut LaneNode<_>, ms| {
+            let mut sent = Sent::default();
+            lane.publish_due(after(ms), &mut sent);
+            (sent.0.len(), lane.counters.lookups_for_sweeps)
+        };
+        lane.provide(T, &[ContentId::from_bytes([7; 32])], &mut Sent::default());
+        assert_eq!(spread(&mut lane, 0), (ASKED_AT_ONCE, 0), "they are asked");
+        assert_eq!(spread(&mut lane, TAKERS_AWAITED_MS - 1).1, 0);
+        assert_eq!(spread(&mut lane, TAKERS_AWAITED_MS).1, 1);
+        // What comes later is not put off again, unless somebody has taken one meanwhile.
+        for (id, waits) in [([77; 32], false), ([177; 32], true)] {
+            let id = ContentId::from_bytes(id);
+            let before = lane.counters.lookups_for_sweeps;
+            lane.provide(T, &[id], &mut Sent::default());
+            if waits {
+                let (taker, refusers) = (contact(10), Refusers::default());
+                lane.on_stem_answer(T, &id, taker, Handed::Taken, refusers, &mut Sent::default());
+                lane.schedule(&id, T.mono_ms, true);
+            }
+            assert_eq!(spread(&mut lane, 20_000).1, before + u64::from(!waits));
+        }
+    }
+
+    #[test]
+    fn where_all_have_said_that_they_take_no_stems_nothing_is_waited_for() {
+        let public_addr = Some(Addr::v4([10, 0, 0, 1], 1));
+        let mut lane = lane_with(NodeConfig { stem_hops: 2, public_addr, ..NodeConfig::default() });
+        lane.join.joined = true;
+        for peer in (10..30).map(contact) {
+            lane.table.answered(T.mono_ms, peer.id(), peer, Some(10));
+            lane.table.get_mut(&peer.id()).unwrap().capabilities = capability::STORES;
+        }
+        lane.provide(T, &[ContentId::from_bytes([7; 32])], &mut Sent::default());
+        lane.publish_due(T, &mut Sent::default());
+        assert_eq!(lane.counters.lookups_for_sweeps, 1);
+    }
+
+    #[test]
+    fn what_came_around_is_not_spread_by_its_provider_though_nobody_takes_it() {
+        let (mut lane, own) = (lane(), Identity::from_seed(&[1; 32]));
+        assert_eq!(lane.own_key, own.public_key());
+        let (id, provider) = (ContentId::from_bytes([7; 32]), Contact { key: lane.own_key, ..contact(1) });
+        let signature = sign_provider(&own, lane.sealer.network(), &id, &provider.addr, T.unix_secs(), 600);
+        let entry = [&id.as_bytes()[..], &signature[..]].concat();
+        let peer = contact(10);
+        lane.table.answered(T.mono_ms, peer.id(), peer, Some(10));
+        lane.take_stem(2, &Announcement::over(provider, T.unix_secs(), 600, &entry)).unwrap();
+        let mut sent = Sent::default();
+        lane.serve_stems(T, &mut sent);
+        assert_eq!((sent.0.len(), lane.stems.len(), lane.counters.lookups_started), (0, 0, 0));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::LaneNode;
 use super::ask::{Purpose, Timer};
 use super::command::{Answer, CommandId, Privacy};
 use super::operation::Task;
-use super::outbox::{Outbox, message_kind};
+use super::outbox::{MessageClass, Outbox, message_kind};
 use crate::addr::Addr;
 use crate::contact::Contact;
 use crate::identity::{Crypto, PublicKey};
@@ -53,7 +53,7 @@ pub(super) struct Join {
     next_remembered: usize,
     next_seed: usize,
     /// A lookup for our own id has run since the table was last empty.
-    joined: bool,
+    pub(super) joined: bool,
     looking: bool,
     /// After joining, buckets from this one down to zero are filled, one a tick.
     fill_from: Option<u32>,
@@ -256,7 +256,17 @@ impl<C: Crypto> LaneNode<C> {
         }
     }
 
-    /// Somebody asks from where it is not known, and this lane owns contacts like it.
+    /// Somebody asks or answers where it is not known: for the lane that owns contacts like it to look into.
+    pub(super) fn introduce(&mut self, now: Now, contact: Contact, id: NodeId, out: &mut impl Outbox) {
+        let owner = self.map.lane(&self.own, &id);
+        if owner == self.lane {
+            self.meet(now, contact, id, out);
+        } else {
+            out.message(owner, MessageClass::Hint, message_kind::CANDIDATE, id.prefix_u64(), &contact.to_wire());
+        }
+    }
+
+    /// Somebody is where it is not known, and this lane owns contacts like it.
     pub(super) fn meet(&mut self, now: Now, contact: Contact, id: NodeId, out: &mut impl Outbox) {
         let Some(peer) = self.table.get(&id) else {
             if self.table.would_take(&id, contact.addr.prefix()) {
@@ -392,7 +402,7 @@ impl<C: Crypto> LaneNode<C> {
             }
             message_kind::OBSERVED => {
                 if let Some(addr) = payload.first_chunk() {
-                    self.observed = Some(Addr::from_wire(addr));
+                    self.seen_at.believe(Addr::from_wire(addr));
                 }
             }
             message_kind::SCORE => {

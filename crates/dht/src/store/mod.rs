@@ -30,4 +30,6 @@ pub enum NotKept {
     GiverFull,
     /// The store is full of nearer things.
     Full,
+    /// The log did not take it.
+    NotLogged,
 }

@@ -143,6 +143,18 @@ impl ProviderStore {
         provider: &SignedProvider,
         rng: &mut LaneRng,
     ) -> Result<(), NotKept> {
+        self.keep_if_logged(now, id, provider, rng, || true)
+    }
+
+    /// The same, but it is first given to `log`. Nothing is changed if that says no.
+    pub fn keep_if_logged(
+        &mut self,
+        now: Now,
+        id: &ContentId,
+        provider: &SignedProvider,
+        rng: &mut LaneRng,
+        log: impl FnOnce() -> bool,
+    ) -> Result<(), NotKept> {
         let expires_secs = expires_secs_of(provider);
         // A log may say anything; what was checked ends within days.
         let left_secs = expires_secs.saturating_sub(now.unix_secs()).min(u64::from(TTL_SECS_MAX));
@@ -151,6 +163,9 @@ impl ProviderStore {
         while let Some(entry) = self.entries.get_mut(at as usize) {
             if entry.provider.provider.key == provider.provider.key {
                 if provider.issued_secs > entry.provider.issued_secs {
+                    if !log() {
+                        return Err(NotKept::NotLogged);
+                    }
                     entry.provider = *provider;
                     self.expiries.cancel(entry.timer);
                     entry.timer =
@@ -163,17 +178,23 @@ impl ProviderStore {
         if self.by_provider.peek(&provider.provider.key).is_some_and(|n| *n as usize >= self.limits.per_provider_max) {
             return Err(NotKept::GiverFull);
         }
-        if self.count(id) == self.limits.per_id_max {
+        let makes_way = if self.count(id) == self.limits.per_id_max {
             // Many provide it already: whoever would leave first makes way, if the newcomer stays longer.
             let soonest = self.of(id).map(expires_secs_of).min();
             if soonest.is_none_or(|soonest| soonest >= expires_secs) {
                 return Err(NotKept::Full);
             }
-            let leaving = self.position(id, |held| Some(expires_secs_of(held)) == soonest);
-            self.remove_entry(leaving.expect("the soonest was found above"));
+            self.position(id, |held| Some(expires_secs_of(held)) == soonest)
+        } else if self.len == self.limits.entries_max {
+            Some(self.farthest(self.own.distance_to(id), rng)?)
+        } else {
+            None
+        };
+        if !log() {
+            return Err(NotKept::NotLogged);
         }
-        if self.len == self.limits.entries_max {
-            self.make_room(self.own.distance_to(id), rng)?;
+        if let Some(at) = makes_way {
+            self.remove_entry(at);
         }
         self.insert(id, provider, expires_ms);
         Ok(())
@@ -183,13 +204,6 @@ impl ProviderStore {
     pub fn remove(&mut self, id: &ContentId) {
         while let Some(list) = self.lists.peek(id.as_bytes()) {
             self.remove_entry(list.first);
-        }
-    }
-
-    /// Drops what one provider said about `id`.
-    pub fn remove_one(&mut self, id: &ContentId, provider: &PublicKey) {
-        if let Some(at) = self.position(id, |held| held.provider.key == *provider) {
-            self.remove_entry(at);
         }
     }
 
@@ -244,15 +258,12 @@ impl ProviderStore {
         None
     }
 
-    fn make_room(&mut self, distance: Distance, rng: &mut LaneRng) -> Result<(), NotKept> {
+    /// An entry that is farther from us than `distance`.
+    fn farthest(&self, distance: Distance, rng: &mut LaneRng) -> Result<u32, NotKept> {
         let sample = self.lists.sample(rng.u64(), EVICTION_SAMPLE);
         let farthest = sample.map(|(_, list)| list).max_by_key(|list| list.distance);
         match farthest {
-            Some(list) if distance < list.distance => {
-                let first = list.first;
-                self.remove_entry(first);
-                Ok(())
-            }
+            Some(list) if distance < list.distance => Ok(list.first),
             _ => Err(NotKept::Full),
         }
     }

@@ -9,7 +9,7 @@ use tessera_stdx::{ByteSlab, ByteSlot, TimerHandle, TimingWheel};
 use super::{EVICTION_SAMPLE, NotKept};
 use crate::identity::PublicKey;
 use crate::keyed_lru::{KeyedLru, sum};
-use crate::record::RecordView;
+use crate::record::{RecordView, TTL_SECS_MAX};
 use crate::rng::LaneRng;
 use crate::time::Now;
 
@@ -173,16 +173,21 @@ impl RecordStore {
     }
 
     /// What [`RecordStore::keep`] would say about the sequence number, before anybody verifies a signature.
-    pub fn judge_sequence(&self, id: &ContentId, record: &RecordView<'_>) -> Result<Keeping, NotKept> {
-        self.entries.peek(id.as_bytes()).map_or(Ok(Keeping::Changed), |entry| self.judge(entry, record))
+    pub fn judge_sequence(&self, id: &ContentId, record: &RecordView<'_>, class: Class) -> Result<Keeping, NotKept> {
+        self.entries.peek(id.as_bytes()).map_or(Ok(Keeping::Changed), |entry| self.judge(entry, record, class))
     }
 
-    fn judge(&self, entry: &Entry, record: &RecordView<'_>) -> Result<Keeping, NotKept> {
-        let held = self.values.get(entry.slot).and_then(|bytes| RecordView::read(bytes).ok());
-        held.map_or(Ok(Keeping::Changed), |held| judge_versions(&held, record))
+    fn judge(&self, entry: &Entry, record: &RecordView<'_>, class: Class) -> Result<Keeping, NotKept> {
+        let here = self.values.get(entry.slot).and_then(|bytes| RecordView::read(bytes).ok());
+        match here.map_or(Ok(Keeping::Changed), |here| judge_versions(&here, record))? {
+            // A copy goes soon, and no log has it: whoever gives the same to be held is promised more than that.
+            Keeping::AlreadyHeld if (entry.class, class) == (Class::Cached, Class::Held) => Ok(Keeping::Changed),
+            judged => Ok(judged),
+        }
     }
 
-    /// Keeps a valid record under `id` until it expires, but not longer than `ttl_secs_max` from now.
+    /// Keeps a valid record under `id` until it expires, but not longer than `ttl_secs_max` from now. A newer version of what is held is
+    /// held as well, even if it comes as a copy, and then for as long as it says.
     #[allow(clippy::too_many_arguments)] // Each is a different thing about the record, and none has a default.
     pub fn keep(
         &mut self,
@@ -194,13 +199,35 @@ impl RecordStore {
         giver: PublicKey,
         rng: &mut LaneRng,
     ) -> Result<Keeping, NotKept> {
+        self.keep_if_logged(now, id, record, class, ttl_secs_max, giver, rng, || true)
+    }
+
+    /// The same, but what is to be held is first given to `log`. Nothing is changed if that says no: neither is an older version replaced,
+    /// which the log has and a restart would find, nor does anything else make room.
+    #[allow(clippy::too_many_arguments)] // As above.
+    pub fn keep_if_logged(
+        &mut self,
+        now: Now,
+        id: &ContentId,
+        record: &RecordView<'_>,
+        class: Class,
+        ttl_secs_max: u32,
+        giver: PublicKey,
+        rng: &mut LaneRng,
+        log: impl FnOnce() -> bool,
+    ) -> Result<Keeping, NotKept> {
         let now_secs = now.unix_secs();
-        let expires_secs = record.expires_secs(now_secs).min(now_secs + u64::from(ttl_secs_max));
-        let expires_ms = now.mono_ms + (expires_secs.saturating_sub(now_secs)) * 1000;
+        let until = |ttl_secs_max: u32| {
+            let expires_secs = record.expires_secs(now_secs).min(now_secs + u64::from(ttl_secs_max));
+            (expires_secs, now.mono_ms + (expires_secs.saturating_sub(now_secs)) * 1000)
+        };
         let bytes = record.bytes;
         if let Some(entry) = self.entries.peek(id.as_bytes()) {
-            let held = self.judge(entry, record)? == Keeping::AlreadyHeld;
-            let improves = !held
+            let known = self.judge(entry, record, class)? == Keeping::AlreadyHeld;
+            let is_copy_of_held = (entry.class, class) == (Class::Held, Class::Cached);
+            let (expires_secs, expires_ms) = until(if is_copy_of_held { TTL_SECS_MAX } else { ttl_secs_max });
+            // How long an immutable record is to be held is for those to say who give it to be held.
+            let improves = !(known || is_copy_of_held && record.mutable.is_none())
                 && (entry.sequence < record.sequence()
                     || entry.class == Class::Cached && class == Class::Held
                     || entry.expires_secs < expires_secs);
@@ -217,6 +244,9 @@ impl RecordStore {
                 return Err(NotKept::GiverFull);
             }
             let slot = entry.slot;
+            if class == Class::Held && !log() {
+                return Err(NotKept::NotLogged);
+            }
             let slot = self.values.replace(slot, bytes).map_err(|_| NotKept::Full)?;
             self.count_giver(&old_giver, -i64::from(old_len));
             self.count_giver(&giver, bytes.len() as i64);
@@ -238,13 +268,20 @@ impl RecordStore {
             return Err(NotKept::GiverFull);
         }
         let distance = self.own.distance_to(id);
+        let (expires_secs, expires_ms) = until(ttl_secs_max);
+        let mut slot = self.insert_value(bytes);
+        let mut makes_way = if slot.is_none() { Some(self.makes_way(distance, class, rng)?) } else { None };
+        if class == Class::Held && !log() {
+            slot.map(|slot| self.values.remove(slot));
+            return Err(NotKept::NotLogged);
+        }
         let slot = loop {
-            if self.entries.len() < self.limits.records_max
-                && let Ok(slot) = self.values.insert(bytes)
-            {
+            if let Some(slot) = slot {
                 break slot;
             }
-            self.make_room(distance, class, rng)?;
+            let gone = makes_way.take().map_or_else(|| self.makes_way(distance, class, rng), Ok)?;
+            self.remove(&gone);
+            slot = self.insert_value(bytes);
         };
         let again_ms = again_ms(&self.limits, now, class, rng);
         let again_latest_ms = again_latest_ms(&self.limits, now, rng);
@@ -324,15 +361,18 @@ impl RecordStore {
         self.expiries.next_wake()
     }
 
-    fn make_room(&mut self, distance: Distance, class: Class, rng: &mut LaneRng) -> Result<(), NotKept> {
+    /// Room for a value, if there is.
+    fn insert_value(&mut self, bytes: &[u8]) -> Option<ByteSlot> {
+        if self.entries.len() < self.limits.records_max { self.values.insert(bytes).ok() } else { None }
+    }
+
+    /// The record that goes next to make room for one that is so far from us.
+    fn makes_way(&self, distance: Distance, class: Class, rng: &mut LaneRng) -> Result<ContentId, NotKept> {
         if self.cached > 0 {
             // Copies are not touched by writes, so they sink: only the least recently used few are looked at.
             let mut oldest = self.entries.iter_oldest().take(CACHED_SEARCH);
-            let copy = oldest.find(|(_, entry)| entry.class == Class::Cached).map(|(id, _)| *id);
-            drop(oldest);
-            if let Some(id) = copy {
-                self.remove(&ContentId::from_bytes(id));
-                return Ok(());
+            if let Some((id, _)) = oldest.find(|(_, entry)| entry.class == Class::Cached) {
+                return Ok(ContentId::from_bytes(*id));
             }
         }
         if class == Class::Cached {
@@ -344,10 +384,7 @@ impl RecordStore {
             .max_by_key(|(_, entry)| entry.distance)
             .map(|(id, entry)| (*id, entry.distance));
         match farthest {
-            Some((id, farthest)) if distance < farthest => {
-                self.remove(&ContentId::from_bytes(id));
-                Ok(())
-            }
+            Some((id, farthest)) if distance < farthest => Ok(ContentId::from_bytes(id)),
             _ => Err(NotKept::Full),
         }
     }

@@ -2,14 +2,17 @@
 
 use crate::net::{self, Disk, Net, Stranger};
 use tessera_contracts::point::{ContentId, Point as _};
-use tessera_dht::identity::{Crypto as _, Identity};
+use tessera_dht::addr::Addr;
+use tessera_dht::contact::Contact;
+use tessera_dht::identity::{Crypto as _, Identity, PublicKey};
 use tessera_dht::node::command::{Answer, Command};
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht::node::log::log_kind;
-use tessera_dht::record::{MutableDraft, RecordView, immutable_record, mutable_record};
+use tessera_dht::record::{MutableDraft, RecordView, immutable_record, mutable_record, sign_provider};
 use tessera_dht::seal::cookie::Scope;
 use tessera_dht::seal::keys::NetworkKey;
-use tessera_dht::wire::message::{Contacts, ErrorCode, Message, Token, kind};
+use tessera_dht::store::records::{Class, RecordLimits};
+use tessera_dht::wire::message::{Announcement, Contacts, ErrorCode, Message, Token, kind};
 
 /// A token of member 1 for `id`, as anybody gets one.
 fn token_for(stranger: &mut Stranger, net: &mut Net, id: &ContentId) -> Token {
@@ -81,6 +84,157 @@ fn a_log_that_takes_nothing_makes_a_busy_node_that_holds_nothing() {
     assert_eq!(store(&mut stranger, &mut net, token, &record), busy, "a repeat is not taken for known");
     net.members[1].disk = Disk::Instant;
     assert_eq!(store(&mut stranger, &mut net, token, &record), [(kind::STORED, None)]);
+}
+
+/// What member 1 keeps of `id`: sequence, class, when it goes, and who gave it.
+fn kept(net: &Net, id: &ContentId) -> Option<(u64, Class, u64, PublicKey)> {
+    let kept = net.members[1].lanes[0].records().peek(id)?;
+    Some((RecordView::read(kept.bytes).unwrap().sequence(), kept.class, kept.expires_secs, kept.giver))
+}
+
+/// What member 1 finds in its log after it has started again.
+fn restart(net: &mut Net) {
+    let now = net.now;
+    net.members[1].lanes[0] = net::lane_again(1, now);
+    for (kind, payload) in net.members[1].log.clone() {
+        net.call(1, |lane, _| lane.on_record(now, kind, &payload));
+    }
+}
+
+#[test]
+fn a_version_that_the_log_refuses_leaves_the_one_before_it_held() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let (mut first, mut second) = (Stranger::new(200, net.now), Stranger::new(201, net.now));
+    let versions = [5, 6].map(|sequence| net::mutable(7, sequence, Some(b"value"), net.now));
+    let id = RecordView::read(&versions[0]).unwrap().id();
+    let token = token_for(&mut first, &mut net, &id);
+    store(&mut first, &mut net, token, &versions[0]);
+    let before = kept(&net, &id);
+    let expires_secs = net.now.unix_secs() + 3600;
+    assert_eq!(before, Some((5, Class::Held, expires_secs, Identity::from_seed(&[200; 32]).public_key())));
+    net.members[1].disk = Disk::Full;
+    let token = token_for(&mut second, &mut net, &id);
+    assert_eq!(store(&mut second, &mut net, token, &versions[1]), [(kind::ERROR, Some(ErrorCode::Busy))]);
+    assert_eq!(kept(&net, &id), before, "the log has it");
+    // As for a version that the node puts itself.
+    net.put(1, versions[1].clone());
+    assert_eq!(kept(&net, &id), before);
+    net.members[1].disk = Disk::Instant;
+    assert_eq!(store(&mut second, &mut net, token, &versions[1]), [(kind::STORED, None)]);
+    assert_eq!(kept(&net, &id).map(|(sequence, ..)| sequence), Some(6));
+}
+
+#[test]
+fn a_record_that_the_log_refuses_takes_the_place_of_nothing() {
+    let records = RecordLimits { records_max: 1, ..RecordLimits::default() };
+    let mut net = Net::of(3, &NodeConfig { records, ..NodeConfig::default() });
+    let mut stranger = Stranger::new(200, net.now);
+    let own = net.members[1].contact.id();
+    let mut values: Vec<[u8; 1]> = (0..8).map(|n| [n]).collect();
+    values.sort_by_key(|value| own.distance_to(&ContentId::of_immutable(value)));
+    let (near, far) = (ContentId::of_immutable(&values[0]), ContentId::of_immutable(&values[7]));
+    let [near_token, far_token] = [&near, &far].map(|id| token_for(&mut stranger, &mut net, id));
+    let [near_record, far_record] = [values[0], values[7]].map(|value| immutable_record(&value, 3600).unwrap());
+    assert_eq!(store(&mut stranger, &mut net, far_token, &far_record), [(kind::STORED, None)]);
+    net.members[1].disk = Disk::Full;
+    let busy = [(kind::ERROR, Some(ErrorCode::Busy))];
+    assert_eq!(store(&mut stranger, &mut net, near_token, &near_record), busy);
+    assert_eq!((kept(&net, &near), kept(&net, &far).is_some()), (None, true));
+    net.members[1].disk = Disk::Instant;
+    assert_eq!(store(&mut stranger, &mut net, near_token, &near_record), [(kind::STORED, None)]);
+    assert_eq!((kept(&net, &near).is_some(), kept(&net, &far)), (true, None), "the farther one makes way");
+}
+
+#[test]
+fn an_announcement_that_the_log_refuses_leaves_the_one_before_it_held() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    let (id, provider) = (ContentId::from_bytes([0x42; 32]), Identity::from_seed(&[200; 32]));
+    let token = token_for(&mut stranger, &mut net, &id);
+    let mut announce = |net: &mut Net, issued_secs: u64| {
+        let contact = Contact { key: provider.public_key(), addr: stranger.addr };
+        let network = NetworkKey::of_name("tessera");
+        let mut entry = id.as_bytes().to_vec();
+        entry.extend(sign_provider(&provider, &network, &id, &contact.addr, issued_secs, 600));
+        let announcement = Announcement::over(contact, issued_secs, 600, &entry);
+        let mut bits = None;
+        stranger.say(net, 1, Message::Announce { token, announcement }, |reply| {
+            if let Message::Announced { kept } = reply {
+                bits = Some(*kept);
+            }
+        });
+        let held: Vec<_> = net.members[1].lanes[0].providers().of(&id).map(|held| held.issued_secs).collect();
+        (bits, held)
+    };
+    let secs = net.now.unix_secs();
+    assert_eq!(announce(&mut net, secs), (Some(1), vec![secs]));
+    net.members[1].disk = Disk::Full;
+    assert_eq!(announce(&mut net, secs + 1), (Some(0), vec![secs]));
+    net.members[1].disk = Disk::Instant;
+    assert_eq!(announce(&mut net, secs + 1), (Some(1), vec![secs + 1]));
+}
+
+#[test]
+fn what_was_only_a_copy_is_held_once_it_is_given_to_be_held() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    let giver = Identity::from_seed(&[200; 32]).public_key();
+    for record in [net::mutable(7, 5, Some(b"five"), net.now), immutable_record(b"value", 3600).unwrap()] {
+        let view = RecordView::read(&record).unwrap();
+        let (id, sequence) = (view.id(), view.sequence());
+        let token = token_for(&mut stranger, &mut net, &id);
+        stranger.say(&mut net, 1, Message::CacheHint { token, record: &record }, |_| ());
+        assert_eq!(kept(&net, &id), Some((sequence, Class::Cached, net.now.unix_secs() + 600, giver)));
+        assert_eq!(store(&mut stranger, &mut net, token, &record), [(kind::STORED, None)]);
+        assert_eq!(kept(&net, &id), Some((sequence, Class::Held, net.now.unix_secs() + 3600, giver)));
+        restart(&mut net);
+        assert!(kept(&net, &id).is_some(), "that was promised");
+    }
+}
+
+#[test]
+fn a_newer_version_that_comes_as_a_copy_is_held_like_the_one_that_it_replaces() {
+    // By a hint, and by a lookup of the holder's own.
+    for by_hint in [true, false] {
+        let mut net = Net::of(6, &NodeConfig::default());
+        let [older, newer] = [5, 6].map(|sequence| net::mutable(7, sequence, Some(b"value"), net.now));
+        let ends_secs = net.now.unix_secs() + 3600;
+        let id = RecordView::read(&older).unwrap().id();
+        let mut stranger = Stranger::new(200, net.now);
+        let token = token_for(&mut stranger, &mut net, &id);
+        store(&mut stranger, &mut net, token, &older);
+        if by_hint {
+            stranger.say(&mut net, 1, Message::CacheHint { token, record: &newer }, |_| ());
+        } else {
+            let answer = move |message: &Message<'_>, reply: &mut dyn FnMut(Message<'_>)| {
+                if let Message::FindValue { .. } = message {
+                    reply(Message::Value { token: [1; 16], record: Some(&newer), closer: Contacts::over(&[]) });
+                }
+            };
+            net.puppets.insert(3, Box::new(answer));
+            net.get(1, id, true);
+        }
+        let (sequence, class, expires_secs, _) = kept(&net, &id).unwrap();
+        assert_eq!((sequence, class, expires_secs), (6, Class::Held, ends_secs), "by a hint: {by_hint}");
+        restart(&mut net);
+        assert_eq!(kept(&net, &id).map(|(sequence, ..)| sequence), Some(6), "by a hint: {by_hint}");
+    }
+}
+
+#[test]
+fn a_copy_of_what_is_held_does_not_prolong_it() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    let id = ContentId::of_immutable(b"short");
+    let token = token_for(&mut stranger, &mut net, &id);
+    store(&mut stranger, &mut net, token, &immutable_record(b"short", 60).unwrap());
+    let record = immutable_record(b"short", 172_800).unwrap();
+    stranger.say(&mut net, 1, Message::CacheHint { token, record: &record }, |_| ());
+    let ends_secs = net.now.unix_secs() + 60;
+    assert_eq!(
+        kept(&net, &id).map(|(_, class, expires_secs, _)| (class, expires_secs)),
+        Some((Class::Held, ends_secs))
+    );
 }
 
 #[test]
@@ -247,6 +401,65 @@ fn a_store_for_an_id_that_many_are_nearer_to_is_refused() {
     }
 }
 
+/// What member 1 says to somebody who announces that it provides `ids` at `addr`.
+fn announce(stranger: &mut Stranger, net: &mut Net, token: Token, addr: Addr, ids: &[ContentId]) -> Vec<String> {
+    let (provider, network) = (Identity::from_seed(&[200; 32]), NetworkKey::of_name("tessera"));
+    let (issued_secs, ttl_secs) = (net.now.unix_secs(), 600);
+    let signed = |id: &ContentId| sign_provider(&provider, &network, id, &addr, issued_secs, ttl_secs);
+    let entries: Vec<u8> = ids.iter().flat_map(|id| [&id.as_bytes()[..], &signed(id)].concat()).collect();
+    let contact = Contact { key: provider.public_key(), addr };
+    let announcement = Announcement::over(contact, issued_secs, ttl_secs, &entries);
+    let mut said = Vec::new();
+    stranger.say(net, 1, Message::Announce { token, announcement }, |reply| {
+        said.push(match reply {
+            Message::Announced { kept } => format!("kept {kept:b}"),
+            Message::Error { code, .. } => format!("{code:?}"),
+            _ => String::from("something else"),
+        });
+    });
+    said
+}
+
+#[test]
+fn ids_are_announced_with_a_token_for_each_of_them_by_who_can_be_dialled() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    let [one, other] = [7, 9].map(|n| ContentId::from_bytes([n; 32]));
+    let token = token_for(&mut stranger, &mut net, &one);
+    let addr = stranger.addr;
+    assert_eq!(announce(&mut stranger, &mut net, token, addr, &[one, other]), ["BadToken"]);
+    assert_eq!(announce(&mut stranger, &mut net, token, Addr::v4([224, 0, 0, 1], 9), &[one]), ["Invalid"]);
+    assert!(net.members[1].lanes[0].providers().is_empty());
+    assert_eq!(announce(&mut stranger, &mut net, token, addr, &[one]), ["kept 1"]);
+}
+
+#[test]
+fn announcements_wait_for_the_log_in_the_same_bounded_queue_as_records() {
+    let mut net = Net::of(3, &NodeConfig { promises_max: 2, ..NodeConfig::default() });
+    net.members[1].disk = Disk::Waits;
+    let mut stranger = Stranger::new(200, net.now);
+    let addr = stranger.addr;
+    for (n, expected) in [(0, vec![]), (1, vec![]), (2, vec!["Busy"])] {
+        let id = ContentId::from_bytes([n; 32]);
+        let token = token_for(&mut stranger, &mut net, &id);
+        assert_eq!(announce(&mut stranger, &mut net, token, addr, &[id]), expected, "the {n}-th");
+    }
+}
+
+#[test]
+fn an_id_that_many_are_nearer_to_is_not_kept_for_its_provider() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    crowd(&mut net);
+    let mut stranger = Stranger::new(200, net.now);
+    let own = net.members[1].contact.id();
+    let addr = stranger.addr;
+    let far = ContentId::from_bytes(own.as_bytes().map(|byte| !byte));
+    for (id, kept) in [(far, "kept 0"), (ContentId::from_bytes(*own.as_bytes()), "kept 1")] {
+        let token = token_for(&mut stranger, &mut net, &id);
+        assert_eq!(announce(&mut stranger, &mut net, token, addr, &[id]), [kept]);
+    }
+}
+
 #[test]
 fn only_a_second_value_that_the_owner_signed_is_equivocation() {
     let mut net = Net::of(3, &NodeConfig::default());
@@ -282,6 +495,27 @@ fn two_forged_second_values_are_quarantine_and_two_signed_ones_are_not() {
         assert_eq!(store(&mut stranger, &mut net, token, &first), expected, "forged: {forge}");
         let invalid = net.members[1].lanes[0].counters().records_invalid;
         assert_eq!(invalid, if forge { 2 } else { 0 });
+    }
+}
+
+#[test]
+fn nobody_is_to_blame_for_a_second_value_whose_time_is_over_or_has_yet_to_come() {
+    // Both sides of a network that fell apart hold one in good faith, and clocks disagree.
+    for issued_secs in [|secs: u64| secs - 3600, |secs| secs + 901] {
+        let mut net = Net::of(3, &NodeConfig::default());
+        let mut stranger = Stranger::new(200, net.now);
+        let first = net::mutable(7, 5, Some(b"first"), net.now);
+        let token = token_for(&mut stranger, &mut net, &RecordView::read(&first).unwrap().id());
+        store(&mut stranger, &mut net, token, &first);
+        for value in [b"one", b"two", b"thr"] {
+            let (issued_secs, value) = (issued_secs(net.now.unix_secs()), Some(&value[..]));
+            let draft = MutableDraft { salt: [0; 32], sequence: 5, issued_secs, ttl_secs: 3600, value };
+            let second = mutable_record(&draft, &net::identity(7), &NetworkKey::of_name("tessera")).unwrap();
+            let invalid = [(kind::ERROR, Some(ErrorCode::Invalid))];
+            assert_eq!(store(&mut stranger, &mut net, token, &second), invalid);
+        }
+        assert_eq!(store(&mut stranger, &mut net, token, &first), [(kind::STORED, None)], "it is not in quarantine");
+        assert_eq!(net.members[1].lanes[0].counters().records_invalid, 0);
     }
 }
 
@@ -353,6 +587,40 @@ fn an_acknowledgement_that_waited_for_the_log_names_as_many_contacts_as_one_that
         stranger.hear(&mut net, at, &mut read);
         assert_eq!(named, [11], "{disk:?}");
     }
+}
+
+#[test]
+fn an_acknowledgement_that_waited_for_the_log_is_no_longer_than_the_write_of_who_has_not_shown_its_address() {
+    let mut net = Net::of(12, &NodeConfig::default());
+    net.members[1].disk = Disk::Waits;
+    let mut stranger = Stranger::new(200, net.now);
+    let record = immutable_record(b"written", 3600).unwrap();
+    let token = token_for(&mut stranger, &mut net, &ContentId::of_immutable(b"written"));
+    stranger.cookies.clear();
+    stranger.body_bytes = Some(120);
+    stranger.say(&mut net, 1, Message::Store { token, closer_max: 16, record: &record }, |_| ());
+    net.sync(1);
+    let sent = 64 + 120 + 16;
+    let answer: Vec<_> =
+        net.flying.iter().filter(|(_, to, _)| *to == stranger.addr).map(|(.., bytes)| bytes.len()).collect();
+    assert!(matches!(answer[..], [len] if len <= sent && len > sent - 50), "{answer:?} of {sent}");
+}
+
+#[test]
+fn an_announcement_that_its_provider_did_not_sign_is_to_blame_on_who_brings_it() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    let id = ContentId::from_bytes([7; 32]);
+    let token = token_for(&mut stranger, &mut net, &id);
+    let provider = Contact { key: net::identity(9).public_key(), addr: stranger.addr };
+    let entry = [&id.as_bytes()[..], &[7; 64]].concat();
+    let mut said = Vec::new();
+    for _ in 0..4 {
+        let announcement = Announcement::over(provider, net.now.unix_secs(), 600, &entry);
+        stranger.say(&mut net, 1, Message::Announce { token, announcement }, |reply| said.push(reply.kind()));
+    }
+    assert_eq!(said, [kind::ERROR; 2], "two are quarantine");
+    assert!(net.members[1].lanes[0].providers().is_empty());
 }
 
 #[test]

@@ -306,6 +306,24 @@ fn whoever_answers_where_it_is_known_stays_there_though_it_asks_from_elsewhere()
 }
 
 #[test]
+fn one_that_lies_about_where_it_sees_a_node_is_not_believed() {
+    let mut net = Net::of_lanes(8, 2, &NodeConfig::default());
+    let elsewhere = Addr::v4([203, 0, 113, 9], 9);
+    let lie = move |message: &Message<'_>, reply: &mut dyn FnMut(Message<'_>)| {
+        if matches!(message, Message::Ping) {
+            reply(Message::Pong { observed: elsewhere });
+        }
+    };
+    net.puppets.insert(2, Box::new(lie));
+    let (contact, own) = (net.members[2].contact, net.members[1].contact.addr);
+    for _ in 0..10 {
+        assert!(matches!(net.ask(1, Command::Ping { contact }).answer, Answer::Pong { .. }));
+        let observed: Vec<_> = net.members[1].lanes.iter().map(|lane| lane.observed()).collect();
+        assert_eq!(observed, [Some(own); 2]);
+    }
+}
+
+#[test]
 fn a_peer_with_a_new_cookie_in_every_answer_is_asked_once_more_and_not_without_end() {
     let mut net = Net::of(2, &NodeConfig::default());
     let observed = net.members[1].contact.addr;

@@ -288,6 +288,15 @@ fn a_command_within_a_budget_keeps_to_it() {
 }
 
 #[test]
+fn a_command_may_be_given_all_the_time_there_is() {
+    let mut net = Net::of(6, &NodeConfig::default());
+    let budget = Budget { time_ms: Some(u64::MAX), ..Budget::default() };
+    let command = Box::new(Command::FindNode { target: [7; 32] });
+    let outcome = net.ask(1, Command::Within { budget, command });
+    assert!(matches!(&outcome.answer, Answer::Nodes(nodes) if nodes.len() == 5), "{outcome:?}");
+}
+
+#[test]
 fn a_lookup_that_is_over_leaves_nothing_in_flight() {
     let mut net = Net::of(12, &NodeConfig::default());
     let requests = |net: &Net| {

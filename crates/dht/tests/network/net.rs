@@ -110,6 +110,8 @@ pub(crate) struct Net {
     pub(crate) cookies: Option<Box<dyn FnMut() -> [u8; 8]>>,
     /// Which datagrams are lost.
     pub(crate) lose: Option<fn(&Seen) -> bool>,
+    /// Of which kind those to one member are lost.
+    pub(crate) lose_at: Option<(usize, u8)>,
 }
 
 /// Answers a request, as often as it likes.
@@ -168,6 +170,7 @@ impl Net {
             puppets: BTreeMap::new(),
             cookies: None,
             lose: None,
+            lose_at: None,
         }
     }
 
@@ -298,8 +301,13 @@ impl Net {
     }
 
     fn is_lost(&self, n: usize, from: Addr, bytes: &[u8]) -> bool {
-        let Some(lose) = self.lose else { return false };
-        read_as(&mut sealer(identity(n), self.now), self.now, from, bytes).is_some_and(|seen| lose(&seen))
+        let at = self.lose_at.filter(|(at, _)| *at == n);
+        if self.lose.is_none() && at.is_none() {
+            return false;
+        }
+        let is_lost =
+            |seen: Seen| self.lose.is_some_and(|lose| lose(&seen)) || at.is_some_and(|(_, kind)| kind == seen.kind);
+        read_as(&mut sealer(identity(n), self.now), self.now, from, bytes).is_some_and(is_lost)
     }
 
     /// Lets the test answer for a member.

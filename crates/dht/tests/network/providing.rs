@@ -16,9 +16,38 @@ use tessera_dht::node::outbox::message_kind;
 use tessera_dht::record::{immutable_record, sign_provider};
 use tessera_dht::seal::keys::NetworkKey;
 use tessera_dht::store::records::{Class, RecordLimits};
-use tessera_dht::wire::message::{Announcement, Contacts, ErrorCode, Message, SignedProvider, kind};
+use tessera_dht::wire::message::{Announcement, Contacts, ErrorCode, Message, Providers, SignedProvider, kind};
 
 const ID: [u8; 32] = [0x42; 32];
+
+/// What somebody says who answers in the place of a provider: `key` is at `addr`, as of `issued_secs`, and nobody signed that.
+fn unsigned(key: tessera_dht::identity::PublicKey, addr: Addr, issued_secs: u64) -> SignedProvider {
+    let provider = tessera_dht::contact::Contact { key, addr };
+    SignedProvider { provider, issued_secs, ttl_secs: 3600, signature: [7; 64] }
+}
+
+#[test]
+fn a_provider_that_nobody_signed_is_not_found_whenever_it_says_it_was_issued() {
+    // Beyond what is accepted at all the signature is not looked at: neither may what it signs be.
+    for ahead_secs in [0, 900, 901, 3000] {
+        let mut net = Net::of(6, &NodeConfig::default());
+        let (id, honest) = (ContentId::from_bytes(ID), net.members[3].contact);
+        net.ask(3, Command::Provide { ids: vec![id] });
+        net.run(8000);
+        let (elsewhere, issued_secs) = (Addr::v4([203, 0, 113, 9], 9), net.now.unix_secs() + ahead_secs);
+        let forged = [honest.key, identity(99).public_key()].map(|key| unsigned(key, elsewhere, issued_secs).to_wire());
+        let answer = move |message: &Message<'_>, reply: &mut dyn FnMut(Message<'_>)| {
+            if let Message::GetProviders { .. } = message {
+                let (providers, closer) = (Providers::over(forged.as_flattened()), Contacts::over(&[]));
+                reply(Message::Providers { token: [1; 16], total: 2, next: 0, part: 0, parts: 1, providers, closer });
+            }
+        };
+        net.puppets.insert(2, Box::new(answer));
+        let Answer::Providers(found) = net.ask(5, Command::FindProviders { id, limit: 8 }).answer else { panic!() };
+        let found: Vec<_> = found.iter().map(|found| found.provider).collect();
+        assert_eq!(found, [honest], "issued {ahead_secs} s ahead");
+    }
+}
 
 /// Gives a member forty providers of one id, as forty announcements would have.
 fn with_forty_providers(net: &mut Net, to: usize) {
@@ -64,6 +93,23 @@ fn a_page_is_32_providers_for_who_has_shown_its_address_and_one_datagram_for_oth
     assert_eq!(page(&mut stranger, &mut net, 0, 2), (vec![6, 8], 14), "no more parts than were asked for");
     assert_eq!(page(&mut stranger, &mut net, 0, 0), (vec![6], 6));
     assert_eq!(page(&mut stranger, &mut net, 40, 5), (vec![0], 0));
+}
+
+#[test]
+fn a_relay_asks_for_the_one_part_that_it_hands_back() {
+    let mut net = Net::of(6, &NodeConfig::default());
+    with_forty_providers(&mut net, 3);
+    let to = net.members[3].contact;
+    net.ask(1, Command::Ping { contact: to });
+    let mut stranger = Stranger::new(200, net.now);
+    stranger.say(&mut net, 1, Message::Ping, |_| ());
+    net.flying.clear();
+    net.tap = Some(Vec::new());
+    let payload = [&ID[..], &0_u32.to_le_bytes(), &[5]].concat();
+    stranger.say(&mut net, 1, Message::Relay { to, kind: kind::GET_PROVIDERS, payload: &payload }, |_| ());
+    net.run(100);
+    let parts = net.seen_by(1).iter().filter(|seen| seen.kind == kind::PROVIDERS).count();
+    assert_eq!(parts, 1);
 }
 
 #[test]
@@ -152,6 +198,33 @@ fn with_a_stem_the_holders_do_not_hear_it_from_the_provider() {
     assert!(announced.iter().all(|seen| seen.from != provider.addr), "it is spread by somebody else");
     let Answer::Providers(found) = net.ask(5, Command::FindProviders { id, limit: 8 }).answer else { panic!() };
     assert_eq!(found.iter().map(|found| found.provider).collect::<Vec<_>>(), [provider]);
+}
+
+#[test]
+fn a_provider_that_has_just_joined_asks_who_takes_stems_rather_than_spread_by_itself() {
+    // Also where the first that is asked takes none: that is the one it joined by, and the others have yet to say.
+    for (lanes, first_takes) in [(1, true), (4, true), (1, false), (4, false)] {
+        let mut net = Net::of(12, &NodeConfig::default());
+        if !first_takes {
+            net.lose_at = Some((0, kind::STEM));
+        }
+        let provider = net.join(lanes, &NodeConfig { stem_hops: 2, ..NodeConfig::default() });
+        net.run(1000);
+        net.tap = Some(Vec::new());
+        let ids: Vec<_> = (0..8).map(|n| ContentId::from_bytes([n * 31; 32])).collect();
+        for id in &ids {
+            net.ask(provider, Command::Provide { ids: vec![*id] });
+        }
+        net.run(15_000);
+        let own = net.members[provider].contact.addr;
+        let spread =
+            (0..12).flat_map(|n| net.seen_by(n)).filter(|seen| seen.kind == kind::ANNOUNCE && seen.from == own);
+        assert_eq!(spread.count(), 0, "{lanes} lanes, the first takes stems: {first_takes}");
+        for id in ids {
+            let Answer::Providers(found) = net.ask(5, Command::FindProviders { id, limit: 8 }).answer else { panic!() };
+            assert_eq!(found.len(), 1, "{lanes} lanes, the first takes stems: {first_takes}");
+        }
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::net::{self, Net, Stranger, identity, lane, map, mutable};
 use tessera_contracts::point::{ContentId, Point as _};
+use tessera_dht::abuse::{AbuseLimits, WRITE_COST};
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
 use tessera_dht::identity::Crypto as _;
@@ -9,6 +10,8 @@ use tessera_dht::lookup::Finish;
 use tessera_dht::node::command::{Answer, Command, CommandId, Privacy};
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht::record::{RecordView, immutable_record, mutable_id};
+use tessera_dht::wire::DATAGRAM_BYTES_MAX;
+use tessera_dht::wire::header::HEADER_BYTES;
 use tessera_dht::wire::message::{ANNOUNCED_BYTES, Announcement, Contacts, ErrorCode, Message, kind};
 
 #[test]
@@ -80,6 +83,21 @@ fn a_newer_mutable_record_replaces_an_older_one_and_a_tombstone_ends_it() {
     let Answer::Written(written) = stale.answer else { panic!() };
     assert_eq!(written.acknowledged, 0, "nobody goes back");
     assert_eq!(written.refused.len(), 1, "{:?}", written.refused);
+}
+
+#[test]
+fn the_highest_sequence_there_is_can_be_read() {
+    let id = mutable_id(&identity(1).public_key(), &[0; 32]);
+    for value in [Some(&b"last"[..]), None] {
+        let mut net = Net::of(6, &NodeConfig::default());
+        net.put(1, mutable(1, u64::MAX - 1, Some(b"last but one"), net.now));
+        let last = mutable(1, u64::MAX, value, net.now);
+        net.put(1, last.clone());
+        // One that holds nothing learns it from the others alone.
+        net.ask(4, Command::Forget { id });
+        assert!(net.members[4].lanes[0].records().peek(&id).is_none());
+        assert_eq!(net.get(4, id, true).answer, Answer::Record(last));
+    }
 }
 
 #[test]
@@ -269,6 +287,118 @@ fn a_stem_of_who_has_not_shown_its_address_costs_no_signature_check() {
     assert_eq!((answers(&mut stranger, &mut net, stem), waiting(&net)), (taken.to_vec(), 2), "to be checked");
 }
 
+#[test]
+fn whose_neighbours_ask_too_much_is_told_to_wait_and_not_to_blame() {
+    let abuse = AbuseLimits { per_prefix_per_sec: 10, burst_secs: 1, ..AbuseLimits::default() };
+    let mut net = Net::of(3, &NodeConfig { abuse, ..NodeConfig::default() });
+    // Anybody can seem to be a neighbour: an address that was never shown to be its own is enough to spend the limit of its network.
+    let (mut honest, mut neighbour) = (Stranger::new(200, net.now), Stranger::new(201, net.now));
+    neighbour.addr = Addr { port: 10, ..honest.addr };
+    for _ in 0..10 {
+        assert_eq!(answers(&mut neighbour, &mut net, Message::Ping), [(kind::PONG, None)]);
+    }
+    let limited = [(kind::ERROR, Some(ErrorCode::RateLimited))];
+    for _ in 0..300 {
+        assert_eq!(answers(&mut honest, &mut net, Message::Ping), limited);
+    }
+    net.run(1000);
+    assert_eq!(answers(&mut honest, &mut net, Message::Ping), [(kind::PONG, None)], "it is not in quarantine");
+}
+
+#[test]
+fn who_goes_on_asking_above_its_own_limit_is_to_blame() {
+    let abuse = AbuseLimits { per_peer_per_sec: 10, burst_secs: 1, ..AbuseLimits::default() };
+    let mut net = Net::of(3, &NodeConfig { abuse, ..NodeConfig::default() });
+    let mut stranger = Stranger::new(200, net.now);
+    for _ in 0..300 {
+        answers(&mut stranger, &mut net, Message::Ping);
+    }
+    assert_eq!(answers(&mut stranger, &mut net, Message::Ping), [], "not even a refusal");
+}
+
+#[test]
+fn a_stem_costs_as_much_as_all_its_ids() {
+    // Eight units are two ids.
+    let abuse = AbuseLimits { per_peer_per_sec: 1 + 2 * WRITE_COST, burst_secs: 1, ..AbuseLimits::default() };
+    for (ids, taken) in [(1, 2), (2, 1), (3, 0)] {
+        let mut net = Net::of(3, &NodeConfig { abuse, ..NodeConfig::default() });
+        let mut stranger = Stranger::new(200, net.now);
+        answers(&mut stranger, &mut net, Message::Ping);
+        let provider = Contact { key: identity(9).public_key(), addr: stranger.addr };
+        let entries = vec![7; ids * ANNOUNCED_BYTES];
+        let announcement = Announcement::over(provider, net.now.unix_secs(), 600, &entries);
+        let said = (0..4).flat_map(|_| answers(&mut stranger, &mut net, Message::Stem { hops_left: 2, announcement }));
+        assert_eq!(said.filter(|(answer, _)| *answer == kind::STEM_TAKEN).count(), taken, "of {ids} ids");
+    }
+}
+
+#[test]
+fn a_page_of_providers_costs_as_much_as_the_parts_it_may_have() {
+    let abuse = AbuseLimits { per_peer_per_sec: 11, burst_secs: 1, ..AbuseLimits::default() };
+    for (parts_max, served) in [(0, 10), (1, 10), (5, 2), (255, 2)] {
+        let mut net = Net::of(3, &NodeConfig { abuse, ..NodeConfig::default() });
+        let mut stranger = Stranger::new(200, net.now);
+        answers(&mut stranger, &mut net, Message::Ping);
+        let question = Message::GetProviders { id: ContentId::from_bytes([7; 32]), page: 0, parts_max };
+        let said = (0..20).flat_map(|_| answers(&mut stranger, &mut net, question));
+        assert_eq!(said.filter(|(answer, _)| *answer == kind::PROVIDERS).count(), served, "{parts_max} parts");
+    }
+}
+
+#[test]
+fn strangers_of_one_network_cost_few_agreements() {
+    let abuse = AbuseLimits { strangers_per_prefix_per_sec: 4, ..AbuseLimits::default() };
+    let mut net = Net::of(3, &NodeConfig { abuse, ..NodeConfig::default() });
+    let mut answered = |seed: u8, addr: Addr| {
+        let mut stranger = Stranger { addr, ..Stranger::new(seed, net.now) };
+        answers(&mut stranger, &mut net, Message::Ping).len()
+    };
+    assert_eq!((100..120).map(|n| answered(n, Addr::v4([192, 0, 2, n], 9))).sum::<usize>(), 4);
+    assert_eq!(answered(120, Addr::v4([192, 0, 3, 1], 9)), 1, "another network has its own");
+}
+
+#[test]
+fn who_goes_on_writing_with_tokens_that_nobody_gave_it_is_to_blame() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    let record = immutable_record(b"uninvited", 3600).unwrap();
+    let store = Message::Store { token: [0; 16], closer_max: 0, record: &record };
+    let said: Vec<_> = (0..30).map(|_| answers(&mut stranger, &mut net, store).len()).collect();
+    assert_eq!(said.iter().sum::<usize>(), 20, "{said:?}");
+}
+
+#[test]
+fn what_is_sealed_well_and_shaped_badly_is_not_answered_and_costs_its_sender() {
+    let mut net = Net::of(3, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    let (now, contact, from) = (net.now, net.members[1].contact, stranger.addr);
+    for before in 0..5 {
+        assert_eq!(answers(&mut stranger, &mut net, Message::Ping), [(kind::PONG, None)], "after {before}");
+        let mut datagram = [99; DATAGRAM_BYTES_MAX];
+        let len = stranger.sealer.seal(now, &contact.key, 0, &mut datagram, 50).unwrap();
+        net.flying.clear();
+        net.call(1, |lane, out| lane.on_datagram(now, from, &mut datagram[..len], 0, out));
+        assert!(net.flying.is_empty());
+    }
+    assert_eq!(answers(&mut stranger, &mut net, Message::Ping), [], "five are quarantine");
+}
+
+#[test]
+fn a_client_keeps_nothing_for_others() {
+    let mut net = Net::of(3, &NodeConfig { client: true, ..NodeConfig::default() });
+    let mut stranger = Stranger::new(200, net.now);
+    let (record, id) = (immutable_record(b"value", 3600).unwrap(), ContentId::of_immutable(b"value"));
+    let mut token = [0; 16];
+    stranger.say(&mut net, 1, Message::FindValue { id, sequence_min: 0 }, |reply| {
+        if let Message::Value { token: given, .. } = reply {
+            token = *given;
+        }
+    });
+    let unsupported = [(kind::ERROR, Some(ErrorCode::Unsupported))];
+    assert_eq!(answers(&mut stranger, &mut net, Message::Store { token, closer_max: 0, record: &record }), unsupported);
+    assert!(net.members[1].lanes[0].records().is_empty());
+}
+
 /// A request to ask `to` about a point.
 fn relay_to(to: Contact) -> Message<'static> {
     Message::Relay { to, kind: kind::FIND_NODE, payload: &[0xff; 33] }
@@ -289,6 +419,44 @@ fn nobody_loses_its_place_because_a_stranger_had_it_asked_where_it_is_not() {
     }
     let bounds = net.members[1].lanes[0].bounds();
     assert_eq!(bounds.iter().find(|(name, _, _)| *name == "lost contacts").unwrap().1, 0);
+}
+
+/// What passes through this address reaches member 5, as long as its owner lets it.
+const BY_WAY: Addr = Addr::v4([203, 0, 113, 9], 9);
+
+/// Where member 1 knows member 5 to be.
+fn known_at(net: &Net) -> Vec<Addr> {
+    let id = net.members[5].contact.id();
+    net.members[1].lanes.iter().filter_map(|lane| lane.table().get(&id)).map(|peer| peer.contact.addr).collect()
+}
+
+#[test]
+fn whoever_hands_on_what_is_sent_to_a_contact_does_not_come_between_it_and_those_who_know_it() {
+    // Asked there for a stranger, and because somebody names it there.
+    for by_relay in [true, false] {
+        let mut net = Net::of_lanes(8, 2, &NodeConfig::default());
+        let honest = net.members[5].contact;
+        assert_eq!(known_at(&net), [honest.addr; 2]);
+        net.by_addr.insert(BY_WAY, 5);
+        let by_way = Contact { addr: BY_WAY, ..honest };
+        if by_relay {
+            let mut stranger = Stranger::new(200, net.now);
+            answers(&mut stranger, &mut net, Message::Ping);
+            assert_eq!(answers(&mut stranger, &mut net, relay_to(by_way)), [], "it is being asked");
+        } else {
+            net.ask(1, Command::Ping { contact: by_way });
+        }
+        net.run(2000);
+        assert_eq!(known_at(&net), [honest.addr; 2], "by a relay: {by_relay}");
+        // Should it fall silent where it is known, it is known where it answers.
+        net.by_addr.remove(&honest.addr);
+        for _ in 0..3 {
+            net.run(1500);
+            net.ask(1, Command::Ping { contact: by_way });
+        }
+        net.run(2000);
+        assert_eq!(known_at(&net), [BY_WAY; 2], "by a relay: {by_relay}");
+    }
 }
 
 #[test]
@@ -317,6 +485,52 @@ fn who_does_not_answer_what_it_is_asked_for_a_stranger_keeps_its_standing() {
         assert_eq!(answers(&mut stranger, &mut net, relay_to(honest)), [], "it is being asked");
         net.run(700);
         assert_eq!(net.members[1].lanes[0].table().get(&honest.id()).map(|peer| peer.silences), Some(0));
+    }
+}
+
+#[test]
+fn only_lookups_of_others_are_relayed_and_only_for_who_sends_as_much_as_that_may_cost() {
+    let room = DATAGRAM_BYTES_MAX - HEADER_BYTES - 16;
+    let mut net = Net::of(4, &NodeConfig::default());
+    let mut stranger = Stranger::new(200, net.now);
+    answers(&mut stranger, &mut net, Message::Ping);
+    let [relay, to] = [1, 3].map(|n| net.members[n].contact);
+    let lookup = |to| Message::Relay { to, kind: kind::FIND_NODE, payload: &[0xff; 33] };
+    let nested = [&to.to_wire()[..], &[kind::FIND_NODE], &[0xff; 33]].concat();
+    let stem = [&[3][..], &to.to_wire(), &[0; 13]].concat();
+    let other = |kind, payload| Message::Relay { to, kind, payload };
+    let unsupported = vec![(kind::ERROR, Some(ErrorCode::Unsupported))];
+    for (message, body_bytes, answered) in [
+        (lookup(to), room, vec![]),
+        (lookup(to), room - 1, vec![(kind::ERROR, Some(ErrorCode::Malformed))]),
+        (lookup(relay), room, unsupported.clone()),
+        (other(kind::PING, &[]), room, unsupported.clone()),
+        (other(kind::STORE, &[0; 19]), room, unsupported.clone()),
+        (other(kind::RELAY, &nested), room, unsupported.clone()),
+        (other(kind::STEM, &stem), room, unsupported.clone()),
+        (other(kind::LEAVING, &[]), room, unsupported),
+    ] {
+        net.flying.clear();
+        stranger.body_bytes = Some(body_bytes);
+        let is_asked = answered.is_empty();
+        assert_eq!(answers(&mut stranger, &mut net, message), answered, "{message:?} of {body_bytes} bytes");
+        assert_eq!(net.flying.iter().any(|(from, ..)| *from == relay.addr), is_asked, "{message:?}");
+    }
+}
+
+#[test]
+fn no_more_is_relayed_at_once_than_is_configured() {
+    let mut net = Net::of(4, &NodeConfig { relays_max: 2, ..NodeConfig::default() });
+    let mut stranger = Stranger::new(200, net.now);
+    answers(&mut stranger, &mut net, Message::Ping);
+    let nowhere = Contact { addr: Addr::v4([203, 0, 113, 9], 9), ..net.members[3].contact };
+    let busy = vec![(kind::ERROR, Some(ErrorCode::Busy))];
+    for _ in 0..2 {
+        let said: Vec<_> = (0..3).map(|_| answers(&mut stranger, &mut net, relay_to(nowhere))).collect();
+        assert_eq!(said, [vec![], vec![], busy.clone()]);
+        net.run(2000);
+        let (from, mut heard) = (net.members[1].contact.addr, Vec::new());
+        stranger.hear(&mut net, from, &mut |reply: &Message<'_>| heard.push(reply.kind()));
     }
 }
 

@@ -285,6 +285,23 @@ mod tests {
     }
 
     #[test]
+    fn a_part_beyond_the_last_or_of_more_than_there_may_be_is_refused() {
+        let last = PROVIDER_PARTS_MAX as u8;
+        for (part, parts, good) in [
+            (0, 1, true),
+            (0, 0, false),
+            (1, 1, false),
+            (last - 1, last, true),
+            (last, last + 1, false),
+            (0, 255, false),
+        ] {
+            let mut payload = [0; 26];
+            payload[22..24].copy_from_slice(&[part, parts]);
+            assert_eq!(Message::read_payload(kind::PROVIDERS, &payload).is_ok(), good, "{part} of {parts}");
+        }
+    }
+
+    #[test]
     fn replies_are_told_from_requests() {
         for message in samples(&[9; 1200], false) {
             let reply = !matches!(
