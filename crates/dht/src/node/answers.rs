@@ -16,6 +16,21 @@ use crate::time::Now;
 use crate::wire::message::{ErrorCode, Message, Token};
 
 impl<C: Crypto> LaneNode<C> {
+    /// A lookup for providers begins with those this lane holds itself: it may be the only holder, and asks everybody but itself.
+    pub(super) fn find_providers_here(&mut self, now: Now, at: u16, out: &mut impl Outbox) {
+        let Self { operations, providers, own, .. } = self;
+        let operation = &mut operations[usize::from(at)];
+        for provider in providers.of(&ContentId::from_bytes(operation.target)) {
+            // It was verified when it came; only its time may be over since.
+            if check_provider_times(provider, now.unix_secs()).is_ok() {
+                operation.lookup.found_provider(own, provider);
+                if let Some(command) = operation.command {
+                    out.found_provider(command, provider);
+                }
+            }
+        }
+    }
+
     pub(super) fn on_lookup_reply(
         &mut self,
         now: Now,

@@ -265,6 +265,9 @@ impl<C: Crypto> LaneNode<C> {
         }
         let due_ms = now.mono_ms + self.rng.jittered_ms(self.config.refresh_ms);
         self.table.refreshed(&point, due_ms);
+        if task == Task::FindProviders {
+            self.find_providers_here(now, at, out);
+        }
         self.drive(now, at, out);
     }
 

@@ -49,6 +49,23 @@ fn a_provider_that_nobody_signed_is_not_found_whenever_it_says_it_was_issued() {
     }
 }
 
+#[test]
+fn a_node_finds_the_providers_that_it_holds_itself_until_their_time_is_over() {
+    // Of two, one announces and the other holds that: there is nobody else to ask for it.
+    let mut net = Net::of(2, &NodeConfig::default());
+    let (id, provider) = (ContentId::from_bytes(ID), net.members[0].contact);
+    net.ask(0, Command::Provide { ids: vec![id] });
+    net.run(8000);
+    let found = |net: &mut Net, n| match net.ask(n, Command::FindProviders { id, limit: 8 }).answer {
+        Answer::Providers(found) => found.iter().map(|found| found.provider).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((found(&mut net, 1), found(&mut net, 0)), (vec![provider], vec![provider]));
+    net.ask(0, Command::Unprovide { ids: vec![id] });
+    net.run(u64::from(NodeConfig::default().provide_ttl_secs) * 1000);
+    assert_eq!(found(&mut net, 1), []);
+}
+
 /// Gives a member forty providers of one id, as forty announcements would have.
 fn with_forty_providers(net: &mut Net, to: usize) {
     let id = ContentId::from_bytes(ID);
