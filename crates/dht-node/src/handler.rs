@@ -338,7 +338,7 @@ impl Handler for DhtLane {
     fn on_import(&mut self, cx: &mut Context, record: Record<'_>) {
         let now = self.clock.early();
         self.node.on_record(now, record.kind, record.payload);
-        // If the log does not take it, it is the runtime that counts it and keeps the former owner's copy.
+        // If the log does not take it, the runtime sees that and does not tell the former owner that it is safe.
         let _ = cx.log(record.kind, record.slot, record.payload, wal::Importance::Hard);
     }
 }

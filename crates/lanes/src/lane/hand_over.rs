@@ -122,8 +122,9 @@ impl<H: Handler> Lane<H> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lane::tests::two_lanes;
+    use crate::lane::tests::{Busy, two_lanes};
     use crate::time::LaneTime;
+    use crate::wal::queue::LogReceiver;
 
     #[test]
     fn a_slot_is_released_in_the_log_once_nothing_else_is_there_under_its_number() {
@@ -176,5 +177,58 @@ mod tests {
             second.adopt(lent);
             assert!(second.handoffs.exports.is_empty(), "and now it knows better");
         }
+    }
+
+    /// The second lane hands a slot with so many records of a thousand bytes to the first, which has a log.
+    fn handed_over(records: u64) -> ([Lane<Busy>; 2], LogReceiver) {
+        let ([first, mut second], log) = two_lanes();
+        let slot = (0..=u8::MAX).map(Slot).find(|slot| first.cx.owner(*slot) == LaneIndex(0)).unwrap();
+        second.handoffs.export(slot, LaneIndex(0));
+        second.handoffs.exports[0].step = ExportStep::AwaitingAck;
+        let version = second.cx.map.version().0;
+        let link = link_to(&mut second.cx.links, LaneIndex(0)).unwrap();
+        for _ in 0..records {
+            assert!(link.bulk.try_push(Frame::Record { kind: 1, slot: slot.0 }, &[7; 1000]));
+        }
+        assert!(link.bulk.try_push(Frame::SlotDone { slot: slot.0, map_version: version }, &[]));
+        ([first, second], log)
+    }
+
+    #[test]
+    fn records_wait_for_a_log_that_lags_and_their_slot_is_safe_when_they_are_in_it() {
+        let ([mut first, mut second], mut log) = handed_over(3);
+        let progress = first.cx.log.as_ref().unwrap().progress.clone();
+        while first.cx.log(1, Slot(3), &[0; 1000], Importance::Hard).is_ok() {}
+        progress.set_durable(first.cx.log.as_ref().unwrap().last());
+        for turn in 1..5 {
+            first.turn(LaneTime(turn));
+            second.turn(LaneTime(turn));
+        }
+        assert_eq!(second.handoffs.exports.len(), 1, "what is in no log is not safe");
+        assert!(!first.has_waiting() && first.next_wake().is_some(), "it looks again now and then, and does not spin");
+        let mut payload = Vec::new();
+        while log.pop(&mut payload).is_some() {}
+        first.turn(LaneTime(5000));
+        let queued = std::iter::from_fn(|| log.pop(&mut payload)).count();
+        assert_eq!((first.handler.imported, queued), (3, 3), "all of it is on its way to the log");
+        second.turn(LaneTime(5001));
+        assert_eq!(second.handoffs.exports.len(), 1, "and not there yet");
+        progress.set_durable(first.cx.log.as_ref().unwrap().last());
+        first.turn(LaneTime(5002));
+        second.turn(LaneTime(5003));
+        assert!(second.handoffs.is_empty());
+    }
+
+    #[test]
+    fn what_a_failed_log_did_not_take_stays_in_the_log_of_its_former_owner() {
+        let ([mut first, mut second], _log) = handed_over(3);
+        // It failed with nothing on its way: all that was logged before is durable.
+        first.cx.log.as_ref().unwrap().progress.fail();
+        for turn in 1..5 {
+            first.turn(LaneTime(turn));
+            second.turn(LaneTime(turn));
+        }
+        assert_eq!(first.handler.imported, 3, "it serves them from memory");
+        assert_eq!(second.handoffs.exports.len(), 1);
     }
 }

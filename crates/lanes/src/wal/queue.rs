@@ -191,6 +191,13 @@ impl LogSender {
         Ok(self.last)
     }
 
+    /// Whether a hard record of any length would be taken, or none ever will be.
+    pub(crate) fn has_room(&self) -> bool {
+        self.ring.slots() >= HEADER_BYTES + RECORD_PAYLOAD_BYTES_MAX
+            || self.progress.has_failed()
+            || self.ring.is_abandoned()
+    }
+
     /// The number of the last record taken.
     pub(crate) fn last(&self) -> Lsn {
         self.last
