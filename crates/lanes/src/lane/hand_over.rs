@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tessera_contracts::prefix_map::{LaneIndex, PrefixMap, Slot};
 
-use crate::context::link_to;
+use crate::context::{Arrival, link_to};
 use crate::handler::{Handler, Notice, Record, RecordSink, Walk};
 use crate::handoff::ExportStep;
 use crate::lane::Lane;
@@ -21,7 +21,7 @@ impl<H: Handler> Lane<H> {
         let old = std::mem::replace(&mut self.cx.map, map);
         for moved in old.moves_to(&self.cx.map) {
             if moved.from == me {
-                self.cx.arriving[usize::from(moved.slot.0)] = false;
+                self.cx.arrivals[usize::from(moved.slot.0)] = Arrival::None;
                 self.handoffs.export(moved.slot, moved.to);
             } else if moved.to == me {
                 // If it comes back before it was all gone, what we have is still whole.
@@ -29,8 +29,9 @@ impl<H: Handler> Lane<H> {
                 // Its former owner may have learnt of the map before us, and be done already.
                 let done = self.arrived[usize::from(moved.slot.0)];
                 let version = self.cx.map.version();
-                self.cx.arriving[usize::from(moved.slot.0)] =
-                    !done.is_some_and(|done| done == version || done.is_after(version));
+                let is_done = done.is_some_and(|done| done == version || done.is_after(version));
+                self.cx.arrivals[usize::from(moved.slot.0)] =
+                    if is_done { Arrival::None } else { Arrival::Awaited(version) };
             } else if let Some(export) = self.handoffs.exports.iter().find(|export| export.slot == moved.slot) {
                 let slot = export.slot;
                 self.handoffs.export(slot, moved.to);
@@ -43,7 +44,7 @@ impl<H: Handler> Lane<H> {
     }
 
     pub(super) fn publish_handoffs(&self) {
-        let arriving = self.cx.arriving.iter().filter(|arriving| **arriving).count();
+        let arriving = self.cx.arrivals.iter().filter(|arrival| **arrival != Arrival::None).count();
         self.cx.counters.handoffs_pending.set((self.handoffs.exports.len() + arriving) as u64);
     }
 
@@ -82,7 +83,10 @@ impl<H: Handler> Lane<H> {
                 continue;
             }
             self.handoffs.imports.swap_remove(at);
-            self.cx.arriving[usize::from(import.slot.0)] = false;
+            let arrival = &mut self.cx.arrivals[usize::from(import.slot.0)];
+            if *arrival == Arrival::Whole(import.by) {
+                *arrival = Arrival::None;
+            }
             self.publish_handoffs();
             self.handler.on_notice(&mut self.cx, Notice::SlotArrived { slot: import.slot });
             busy = true;
@@ -230,5 +234,27 @@ mod tests {
         }
         assert_eq!(first.handler.imported, 3, "it serves them from memory");
         assert_eq!(second.handoffs.exports.len(), 1);
+    }
+
+    #[test]
+    fn a_slot_is_settled_once_all_of_it_has_come_though_nobody_was_told_yet() {
+        let ([mut first, mut second], _log) = two_lanes();
+        let slot = (0..=u8::MAX).map(Slot).find(|slot| first.cx.owner(*slot) == LaneIndex(1)).unwrap();
+        let before = first.cx.map.version().0;
+        let lent = Arc::new(first.cx.map.lent(slot, LaneIndex(0)).unwrap());
+        assert!(first.cx.is_settled(slot));
+        first.adopt(lent.clone());
+        assert!(!first.cx.is_settled(slot), "nothing of it is here");
+        let link = link_to(&mut second.cx.links, LaneIndex(0)).unwrap();
+        assert!(link.bulk.try_push(Frame::SlotDone { slot: slot.0, map_version: before }, &[]));
+        assert!(link.bulk.try_push(Frame::Record { kind: 1, slot: slot.0 }, &[7; 100]));
+        first.take_bulk();
+        assert!(!first.cx.is_settled(slot), "that was the end of an earlier hand-over");
+        second.adopt(lent);
+        second.turn(LaneTime(1));
+        first.turn(LaneTime(2));
+        assert!(first.cx.is_settled(slot));
+        first.turn(LaneTime(3));
+        assert_eq!(first.cx.counters.handoffs_pending.get(), 1, "the log does not have it yet");
     }
 }

@@ -6,7 +6,7 @@ use tessera_contracts::prefix_map::{MapVersion, Slot};
 
 use crate::ack::Overdue;
 use crate::class::{Class, DropCause};
-use crate::context::{Context, Timer};
+use crate::context::{Arrival, Context, Timer};
 use crate::envelope::{Envelope, Flags, Kind};
 use crate::handler::{Datagram, Handler, Message, Notice, Record};
 use crate::handoff::Import;
@@ -99,6 +99,10 @@ impl<H: Handler> Lane<H> {
                     Frame::SlotDone { slot, map_version } => {
                         let by = MapVersion(map_version);
                         self.arrived[usize::from(slot)] = Some(by);
+                        let arrival = &mut self.cx.arrivals[usize::from(slot)];
+                        if matches!(*arrival, Arrival::Awaited(since) if by == since || by.is_after(since)) {
+                            *arrival = Arrival::Whole(by);
+                        }
                         let safe_at = self.cx.log.as_ref().map_or(Lsn(0), |log| log.last());
                         // What only this lane's memory has is not safe, and stays in the log of who sent it.
                         if !std::mem::take(&mut self.unlogged[usize::from(slot)]) {
