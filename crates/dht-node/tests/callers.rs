@@ -1,0 +1,75 @@
+//! What the program around a node may do to it: executors that are at fault, and several who stop it at once.
+
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+
+mod support;
+
+use std::future::Future;
+use std::net::UdpSocket;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures_core::Stream as _;
+use support::{builder, network, until};
+use tessera_dht_node::{Call, ContentId, Node, PeerAddr};
+
+/// A waker of an executor that is gone, as many a small one has it.
+struct Panicking;
+
+impl Wake for Panicking {
+    fn wake(self: Arc<Self>) {
+        panic!("an executor is at fault");
+    }
+}
+
+/// Has calls wait by a waker that panics; those that are done at once are left out.
+fn begun<T>(mut calls: Vec<Call<T>>) -> Vec<Call<T>> {
+    let waker = Waker::from(Arc::new(Panicking));
+    calls.retain_mut(|call| Pin::new(call).poll(&mut Context::from_waker(&waker)).is_pending());
+    calls
+}
+
+fn failures(node: &Node) -> Vec<String> {
+    node.take_events().into_iter().map(|event| event.what).filter(|what| what.contains("panicked")).collect()
+}
+
+#[test]
+fn a_waker_that_panics_does_not_take_the_lane_with_it() {
+    let nodes = network(3, 1);
+    let film = ContentId::of_immutable(b"a film");
+    nodes[0].announce([film]).wait().unwrap();
+    until("it is announced", || nodes[2].status().wait().unwrap().held("providers") == 1);
+    for _ in 0..20 {
+        let calls = begun((0..5).map(|_| nodes[1].status()).collect());
+        calls.into_iter().for_each(|call| assert_eq!(call.wait().unwrap().lanes.len(), 1));
+        let mut found = nodes[1].find_providers(film, 1);
+        let waker = Waker::from(Arc::new(Panicking));
+        // Nobody else looks before the search is over.
+        let first = Pin::new(&mut found).poll_next(&mut Context::from_waker(&waker));
+        until("the search is over", || nodes[1].status().wait().unwrap().lanes[0].commands_waiting == 0);
+        assert!(if let Poll::Ready(first) = first { first } else { found.wait_next() }.is_some());
+    }
+    assert_eq!(failures(&nodes[1]), [""; 0]);
+}
+
+#[test]
+fn callers_whose_wakers_panic_do_not_keep_a_lane_that_died_from_coming_back() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let silent = PeerAddr::new([4; 32], silent.local_addr().unwrap());
+    for share_threads in [true, false] {
+        let node = builder().lanes(1).share_threads(share_threads).bootstrap([silent]).test_hooks(true);
+        let node = node.start().unwrap();
+        // It knows nobody yet, and keeps them waiting.
+        let mut calls = begun((0..20_u8).map(|n| node.get(ContentId::of_immutable(&[n]))).collect());
+        assert_eq!(calls.len(), 20);
+        assert!(node.inject_panic(0));
+        until("the lane is back", || node.status().wait().unwrap().lanes.len() == 1);
+        assert_eq!(failures(&node).len(), 1, "by order");
+        let ended = |call: &mut Call<_>| Pin::new(call).poll(&mut Context::from_waker(Waker::noop()));
+        until("they end", || {
+            calls.retain_mut(|call| matches!(ended(call), Poll::Pending));
+            calls.is_empty()
+        });
+    }
+}
