@@ -9,6 +9,7 @@ use std::net::UdpSocket;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use futures_core::Stream as _;
 use support::{builder, network, until};
@@ -72,4 +73,20 @@ fn callers_whose_wakers_panic_do_not_keep_a_lane_that_died_from_coming_back() {
             calls.is_empty()
         });
     }
+}
+
+#[test]
+fn of_several_who_stop_a_node_none_comes_back_before_it_has_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = || builder().lanes(2).share_threads(false).test_hooks(true).data_dir(dir.path()).start();
+    let node = start().unwrap();
+    // It has to be waited for.
+    assert!(node.inject_stall(0, Duration::from_secs(2)));
+    let other = node.clone();
+    let first = std::thread::spawn(move || other.shutdown());
+    until("somebody stops it", || node.runtime_snapshot().lanes.is_empty());
+    node.shutdown();
+    let again = start().map(|_| ());
+    assert!(again.is_ok(), "its folder is free: {again:?}");
+    first.join().unwrap();
 }
