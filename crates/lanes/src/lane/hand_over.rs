@@ -6,11 +6,11 @@ use tessera_contracts::prefix_map::{LaneIndex, PrefixMap, Slot};
 
 use crate::context::{Arrival, link_to};
 use crate::handler::{Handler, Notice, Record, RecordSink, Walk};
-use crate::handoff::ExportStep;
+use crate::handoff::{ExportStep, Import};
 use crate::lane::Lane;
 use crate::ring::bulk::Frame;
-use crate::wal::Importance;
 use crate::wal::queue::Entry;
+use crate::wal::{Importance, Lsn};
 
 impl<H: Handler> Lane<H> {
     pub(super) fn adopt(&mut self, map: Arc<PrefixMap>) {
@@ -65,6 +65,8 @@ impl<H: Handler> Lane<H> {
     pub(super) fn settle_imports(&mut self) -> bool {
         let mut busy = false;
         let mut at = 0;
+        // On disk, whatever else counts as durable: what its former owner had there for long must not be gone with the next power failure.
+        let synced = self.cx.log.as_ref().map_or(Lsn(0), |log| log.progress.synced());
         while at < self.handoffs.imports.len() {
             let import = self.handoffs.imports[at];
             // By a newer map the slot is the sender's again, and goes back to it. If it were told that what it sent is safe here, and had not
@@ -73,7 +75,7 @@ impl<H: Handler> Lane<H> {
                 self.handoffs.imports.swap_remove(at);
                 continue;
             }
-            let told = import.safe_at <= self.durable_seen
+            let told = import.safe_at <= synced
                 && link_to(&mut self.cx.links, import.from).is_some_and(|link| {
                     link.touch();
                     link.bulk.try_push(Frame::SlotSafe { slot: import.slot.0 }, &[])
@@ -90,6 +92,10 @@ impl<H: Handler> Lane<H> {
             self.publish_handoffs();
             self.handler.on_notice(&mut self.cx, Notice::SlotArrived { slot: import.slot });
             busy = true;
+        }
+        let is_late = |import: &Import| import.safe_at > synced && import.safe_at <= self.durable_seen;
+        if let Some(log) = self.cx.log.as_mut().filter(|_| self.handoffs.imports.iter().any(is_late)) {
+            log.want_sync();
         }
         busy
     }
@@ -203,7 +209,12 @@ mod tests {
         let ([mut first, mut second], mut log) = handed_over(3);
         let progress = first.cx.log.as_ref().unwrap().progress.clone();
         while first.cx.log(1, Slot(3), &[0; 1000], Importance::Hard).is_ok() {}
-        progress.set_durable(first.cx.log.as_ref().unwrap().last());
+        let all_is_safe = |first: &Lane<Busy>| {
+            let last = first.cx.log.as_ref().unwrap().last();
+            progress.set_synced(last);
+            progress.set_durable(last);
+        };
+        all_is_safe(&first);
         for turn in 1..5 {
             first.turn(LaneTime(turn));
             second.turn(LaneTime(turn));
@@ -217,7 +228,7 @@ mod tests {
         assert_eq!((first.handler.imported, queued), (3, 3), "all of it is on its way to the log");
         second.turn(LaneTime(5001));
         assert_eq!(second.handoffs.exports.len(), 1, "and not there yet");
-        progress.set_durable(first.cx.log.as_ref().unwrap().last());
+        all_is_safe(&first);
         first.turn(LaneTime(5002));
         second.turn(LaneTime(5003));
         assert!(second.handoffs.is_empty());
