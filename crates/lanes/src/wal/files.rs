@@ -77,7 +77,7 @@ fn parse_name(name: &str) -> Option<(LaneIndex, u64, &str)> {
 mod tests {
     use super::*;
     use crate::wal::faulty::FaultyDirectory;
-    use crate::wal::storage::{Storage as _, StorageFile as _};
+    use crate::wal::storage::StorageFile as _;
 
     #[test]
     fn what_was_set_aside_outlives_its_lane_and_is_no_lanes_log() {
