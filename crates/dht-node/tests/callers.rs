@@ -1,4 +1,5 @@
-//! What the program around a node may do to it: executors that are at fault, and several who stop it at once.
+//! What the program around a node may do to it: executors that are at fault, calls that are dropped or too many, and several who stop
+//! it at once.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -63,7 +64,6 @@ fn callers_whose_wakers_panic_do_not_keep_a_lane_that_died_from_coming_back() {
         let node = node.start().unwrap();
         // It knows nobody yet, and keeps them waiting.
         let mut calls = begun((0..20_u8).map(|n| node.get(ContentId::of_immutable(&[n]))).collect());
-        assert_eq!(calls.len(), 20);
         assert!(node.inject_panic(0));
         until("the lane is back", || node.status().wait().unwrap().lanes.len() == 1);
         assert_eq!(failures(&node).len(), 1, "by order");
@@ -89,4 +89,47 @@ fn of_several_who_stop_a_node_none_comes_back_before_it_has_stopped() {
     let again = start().map(|_| ());
     assert!(again.is_ok(), "its folder is free: {again:?}");
     first.join().unwrap();
+}
+
+/// A node that is about to meet somebody, and keeps calls waiting until then.
+fn young() -> (Node, UdpSocket) {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let peer = PeerAddr::new([4; 32], silent.local_addr().unwrap());
+    (builder().lanes(1).bootstrap([peer]).start().unwrap(), silent)
+}
+
+fn under_way(node: &Node) -> usize {
+    node.status().wait().unwrap().lanes[0].commands_waiting
+}
+
+fn poll<T>(call: &mut Call<T>) -> Poll<T> {
+    Pin::new(call).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn a_call_that_is_dropped_is_given_up_by_its_lane() {
+    let (node, _silent) = young();
+    let mut calls: Vec<_> = (0..20_u8).map(|n| node.get(ContentId::of_immutable(&[n]))).collect();
+    calls.retain_mut(|call| poll(call).is_pending());
+    drop(calls);
+    // What a lane is told it hears in order: it has heard of the end of the calls before it says how it is.
+    assert_eq!(under_way(&node), 0);
+}
+
+#[test]
+fn calls_that_a_young_lane_keeps_waiting_have_a_bound_and_all_end() {
+    let (node, _silent) = young();
+    let (mut calls, mut most) = (Vec::new(), 0);
+    for first in (0..1_200_u32).step_by(100) {
+        let mut some: Vec<_> =
+            (first..first + 100).map(|n| node.get(ContentId::of_immutable(&n.to_le_bytes()))).collect();
+        some.retain_mut(|call| poll(call).is_pending());
+        calls.append(&mut some);
+        most = most.max(under_way(&node));
+    }
+    assert!(most <= 1_024, "{most}");
+    until("they end", || {
+        calls.retain_mut(|call| poll(call).is_pending());
+        calls.is_empty()
+    });
 }

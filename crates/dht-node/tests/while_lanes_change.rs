@@ -10,7 +10,7 @@ mod support;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use support::builder;
+use support::{builder, until};
 use tessera_dht_node::{ContentId, Node, PutMutable};
 
 /// So long is a part of a large value, but for the last one.
@@ -105,4 +105,18 @@ fn a_value_that_is_forgotten_takes_no_parts_from_one_that_is_kept() {
         assert!(node.get(kept).wait().is_ok(), "a part of it is missing");
         assert!(node.get(gone).wait().is_err());
     }
+}
+
+#[test]
+fn a_new_lane_is_told_by_the_others_whom_they_know() {
+    // Nothing happens by itself here, so that nobody finds contacts by another way.
+    let quiet = || Node::builder().lanes(1).configure(|config| config.tick_ms = 3_600_000);
+    let first = quiet().start().unwrap();
+    let second = quiet().start().unwrap();
+    let contacts =
+        || first.status().wait().unwrap().lanes.iter().map(|lane| lane.health.live_peers).collect::<Vec<_>>();
+    assert!(first.ping(second.address()).wait().unwrap().is_some());
+    assert_eq!(contacts(), [1], "who answers is known");
+    first.set_lanes(3).unwrap();
+    until("all lanes know it", || contacts() == [1, 1, 1]);
 }
