@@ -55,7 +55,9 @@ impl<T> Drop for Sender<T> {
         state.closed = true;
         let waker = state.waker.take();
         drop(state);
-        waker.map(wake);
+        if let Some(waker) = waker {
+            wake(waker);
+        }
     }
 }
 

@@ -69,7 +69,9 @@ impl Found {
         queue.providers.push_back(provider);
         let waker = queue.waker.take();
         drop(queue);
-        waker.map(wake);
+        if let Some(waker) = waker {
+            wake(waker);
+        }
     }
 
     fn pop(&self, waker: &Waker) -> Option<Provider> {

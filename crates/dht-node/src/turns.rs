@@ -74,7 +74,9 @@ impl Drop for Turn {
         }
         drop(queues);
         drop(own);
-        next.map(wake);
+        if let Some(waker) = next {
+            wake(waker);
+        }
     }
 }
 
