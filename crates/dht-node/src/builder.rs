@@ -316,6 +316,7 @@ impl NodeBuilder {
             published: data.is_none().then(Published::default),
             unfinished: data.as_ref().map(DataDir::unfinished),
             data: RwLock::new(data),
+            stopper: Mutex::default(),
             commands: AtomicU64::new(1),
             events_waiting: Mutex::default(),
             births,

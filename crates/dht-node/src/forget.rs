@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use tessera_contracts::point::{ContentId, Point as _};
+use tessera_contracts::prefix_map::PrefixMap;
 use tessera_dht::node::command::{Answer, Command};
 use tessera_dht::record::RecordView;
 
@@ -79,9 +80,10 @@ pub(crate) async fn undo(inner: &Weak<Inner>, rest: &Rest) -> Result<(), NodeErr
 
 /// Whether the value `root` may be kept here. It may where a lane does not say.
 pub(crate) async fn may_be_kept(inner: &Inner, root: ContentId) -> bool {
-    let Ok(lanes) = inner.runtime().map(|runtime| runtime.map().lanes()) else { return true };
+    let Ok(map) = settled_map(inner) else { return true };
     let Ok(kept) = inner.ask_lanes(|reply| NodeCommand::Keeps(root, reply)).await else { return true };
-    kept.len() < lanes || kept.contains(&true) || inner.noted_record(&root).is_some()
+    let all_say = kept.len() == map.lanes() && settled_map(inner).is_ok_and(|after| after.version() == map.version());
+    !all_say || kept.contains(&true) || inner.noted_record(&root).is_some()
 }
 
 /// What these records are stored under.
@@ -89,7 +91,7 @@ pub(crate) fn ids_of(records: &[Vec<u8>]) -> BTreeSet<ContentId> {
     records.iter().filter_map(|record| RecordView::read(record).ok()).map(|view| view.id()).collect()
 }
 
-/// As [`kept_manifests`], for a caller who is not to see a lane that is down for a moment.
+/// As [`kept_manifests`], for a caller who is not to see a lane that is down, or a change of lanes, for a moment.
 async fn when_all_lanes_are_up(inner: &Weak<Inner>) -> Result<Manifests, NodeError> {
     let (deadline, mut pause) = (Instant::now() + PATIENCE, PAUSE_MIN);
     loop {
@@ -103,14 +105,22 @@ async fn when_all_lanes_are_up(inner: &Weak<Inner>) -> Result<Manifests, NodeErr
 
 /// All manifests that this node keeps alive.
 async fn kept_manifests(inner: &Weak<Inner>) -> Result<Manifests, NodeError> {
-    let lanes = running(inner)?.runtime()?.map().lanes();
+    let map = settled_map(&*running(inner)?)?;
     let answers = running(inner)?.put_to_lanes(NodeCommand::Manifests)?;
     let kept = all_of(answers).await;
     // A lane that is down may keep something that names the same parts, and so may one that is back but was not given it again yet.
-    if kept.len() < lanes {
+    if kept.len() < map.lanes() || settled_map(&*running(inner)?)?.version() != map.version() {
         return Err(NodeError::Busy);
     }
     Ok(kept.into_iter().flatten().chain(running(inner)?.noted_manifests()).collect())
+}
+
+/// The map, if every lane has what is its own by it. While something is on its way, it may be with a lane that is about to leave and is
+/// not asked any more, or with one that answers after it has let it go.
+fn settled_map(inner: &Inner) -> Result<Arc<PrefixMap>, NodeError> {
+    let runtime = inner.runtime()?;
+    let map = runtime.map();
+    if runtime.is_settled() { Ok(map) } else { Err(NodeError::Busy) }
 }
 
 /// The records of the value `root` that nothing else in `manifests` names, the root among them.

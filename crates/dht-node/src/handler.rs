@@ -17,6 +17,7 @@ use tessera_dht::node::LaneNode;
 use tessera_dht::node::command::{Answer, Command, CommandId, Outcome};
 use tessera_dht::node::log::log_kind;
 use tessera_dht::node::outbox::{Importance, Logged, MessageClass, Outbox, message_kind};
+use tessera_dht::record::RecordView;
 use tessera_dht::time::Now;
 use tessera_dht::wire::message::SignedProvider;
 use tessera_lanes::handler::{Datagram, Handler, Message, Notice, Record, RecordSink, Walk};
@@ -139,11 +140,21 @@ impl DhtLane {
         }
         let held = std::mem::take(held);
         self.youth = Youth::Over;
-        self.with(cx, |node, now, out| {
-            for (id, command) in held {
-                node.on_command(now, id, command, out);
-            }
-        });
+        for (id, command) in held {
+            self.begin(cx, id, command);
+        }
+    }
+
+    /// Has a command done. One about a slot of which not everything has come yet is to come again, which it does by itself: what is
+    /// not found may still come, and would undo what was forgotten, or be newer than the version that is to be written.
+    fn begin(&mut self, cx: &mut Context, id: CommandId, command: Command) {
+        let own = self.node.id();
+        let has_come = |of: &ContentId| cx.is_settled(cx.map().slot(&own, of));
+        if about(&command).all(|of| has_come(&of)) {
+            self.with(cx, |node, now, out| node.on_command(now, id, command, out));
+        } else {
+            Out { cx, waiting: &mut self.waiting }.complete(id, Outcome::local(Answer::TooBusy));
+        }
     }
 
     /// Calls the lane and sees to its timers.
@@ -196,6 +207,17 @@ impl DhtLane {
         }
         let _ = cx.send(Envelope::to_lane(to, Class::Coordination, INTRODUCED), &told.to_le_bytes());
     }
+}
+
+/// The ids whose state a command reads or writes.
+fn about(command: &Command) -> impl Iterator<Item = ContentId> + '_ {
+    let (one, many) = match command {
+        Command::Get { id, .. } | Command::FindProviders { id, .. } | Command::Forget { id } => (Some(*id), &[][..]),
+        Command::Put { record, .. } => (RecordView::read(record).ok().map(|view| view.id()), &[][..]),
+        Command::Provide { ids } | Command::Unprovide { ids } => (None, &ids[..]),
+        _ => (None, &[][..]),
+    };
+    one.into_iter().chain(many.iter().copied())
 }
 
 const CONTACT_KIND: Kind = Kind::new(message_kind::CONTACT);
@@ -273,7 +295,7 @@ impl Handler for DhtLane {
                     self.waiting.insert(id, waiting);
                 } else {
                     self.waiting.insert(id, waiting);
-                    self.with(cx, |node, now, out| node.on_command(now, id, command, out));
+                    self.begin(cx, id, command);
                 }
             }
             NodeCommand::Cancel(command) => {
@@ -339,7 +361,7 @@ impl Handler for DhtLane {
     fn on_import(&mut self, cx: &mut Context, record: Record<'_>) {
         let now = self.clock.early();
         self.node.on_record(now, record.kind, record.payload);
-        // If the log does not take it, it is the runtime that counts it and keeps the former owner's copy.
+        // If the log does not take it, the runtime sees that and does not tell the former owner that it is safe.
         let _ = cx.log(record.kind, record.slot, record.payload, wal::Importance::Hard);
     }
 }

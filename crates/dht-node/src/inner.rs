@@ -21,7 +21,7 @@ use crate::births::Births;
 use crate::data_dir::DataDir;
 use crate::error::NodeError;
 use crate::handler::{Flags, NodeCommand, Waiting};
-use crate::oneshot;
+use crate::oneshot::{self, lock};
 use crate::parts_in_use::PartsInUse;
 use crate::peer_addr::PeerAddr;
 use crate::providers::Found;
@@ -53,6 +53,8 @@ pub(crate) struct Inner {
     /// The lanes; `None` once the node has stopped.
     pub(crate) runtime: RwLock<Option<Arc<Runtime<NodeCommand>>>>,
     pub(crate) data: RwLock<Option<DataDir>>,
+    /// Held by whoever stops the node.
+    pub(crate) stopper: Mutex<()>,
     /// Zero is for commands whose outcome nobody waits for.
     pub(crate) commands: AtomicU64,
     /// What happened and was not told by a lane's thread, or before anybody could ask.
@@ -125,8 +127,9 @@ impl Inner {
         Ok(answers)
     }
 
-    /// Stops the lanes; their logs are whole when this returns.
+    /// Stops the lanes; their logs are whole when this returns, also for whoever comes while another one does it.
     pub(crate) fn stop(&self, leaving: bool) {
+        let _alone = lock(&self.stopper);
         self.flags.leaving.store(leaving, Ordering::Relaxed);
         self.flags.stopping.store(true, Ordering::Relaxed);
         drop(self.metrics.write().unwrap_or_else(PoisonError::into_inner).take());
@@ -231,8 +234,10 @@ struct Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
+        // In this order: should nobody else have the node by now, it stops as the first one is dropped, after the second.
         if !self.ended
-            && let Ok(runtime) = running(&self.inner).and_then(|inner| inner.runtime())
+            && let Ok(inner) = running(&self.inner)
+            && let Ok(runtime) = inner.runtime()
         {
             // If it cannot be told, the lane finishes what nobody waits for.
             let _ = runtime.command(self.lane, NodeCommand::Cancel(self.id));

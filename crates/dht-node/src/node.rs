@@ -341,7 +341,8 @@ impl Node {
         Call::elsewhere(|| self.shutdown())
     }
 
-    /// Tells the peers, saves what is to be saved, and stops. Calls under way end with [`NodeError::Stopped`].
+    /// Tells the peers, saves what is to be saved, and stops. Calls under way end with [`NodeError::Stopped`]. When it returns the node
+    /// has stopped, whoever of several began it.
     pub fn shutdown(self) {
         self.0.stop(true);
     }

@@ -4,6 +4,7 @@
 //! is how callers learn that a lane went down with their question.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -55,9 +56,15 @@ impl<T> Drop for Sender<T> {
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
-            waker.wake();
+            wake(waker);
         }
     }
+}
+
+/// What a waker does is its executor's. One that panics is no reason for a lane to die, nor for the process: senders are also dropped
+/// when a lane has panicked already.
+pub(crate) fn wake(waker: Waker) {
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 
 impl<T> Future for Receiver<T> {

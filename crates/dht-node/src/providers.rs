@@ -15,7 +15,7 @@ use tessera_dht::wire::message::SignedProvider;
 use crate::call::{Call, block_on};
 use crate::error::NodeError;
 use crate::explain::Explain;
-use crate::oneshot::lock;
+use crate::oneshot::{lock, wake};
 use crate::peer_addr::PeerAddr;
 
 /// A node that says it offers something, with its signature verified.
@@ -70,7 +70,7 @@ impl Found {
         let waker = queue.waker.take();
         drop(queue);
         if let Some(waker) = waker {
-            waker.wake();
+            wake(waker);
         }
     }
 

@@ -10,7 +10,7 @@ use std::task::{Poll, Waker};
 
 use tessera_contracts::point::ContentId;
 
-use crate::oneshot::lock;
+use crate::oneshot::{lock, wake};
 
 /// Who waits for what.
 #[derive(Debug, Default)]
@@ -75,7 +75,7 @@ impl Drop for Turn {
         drop(queues);
         drop(own);
         if let Some(waker) = next {
-            waker.wake();
+            wake(waker);
         }
     }
 }

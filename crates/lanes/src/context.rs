@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use chacha20::ChaCha8Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
-use tessera_contracts::prefix_map::{LaneIndex, PrefixMap, Slot};
+use tessera_contracts::prefix_map::{LaneIndex, MapVersion, PrefixMap, Slot};
 use tessera_stdx::{Rate, TimerHandle, TimingWheel, TokenBucket};
 
 use crate::ack::AckTable;
@@ -37,8 +37,8 @@ pub struct Context {
     pub(crate) now: LaneTime,
     pub(crate) lane: LaneIndex,
     pub(crate) map: Arc<PrefixMap>,
-    /// Slots whose state is still on its way here.
-    pub(crate) arriving: Box<[bool; 256]>,
+    /// By slot, whether its state is on its way here.
+    pub(crate) arrivals: Box<[Arrival; 256]>,
     pub(crate) links: Vec<Option<Box<Link>>>,
     /// What a link of the lane to itself is made of, until the lane first says something to itself: few ever do.
     pub(crate) own_way: Option<OwnWay>,
@@ -61,6 +61,17 @@ pub struct Context {
     pub arena: Arena,
     /// The lane's own buffers, for what lives longer.
     pub pool: BufferPool,
+}
+
+/// How far a slot has come that another lane hands over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// It is here, or somebody else's.
+    None,
+    /// It is ours by this map, and not all of it has come.
+    Awaited(MapVersion),
+    /// All of it has come, by this map of its former owner's, who has yet to be told that it is safe.
+    Whole(MapVersion),
 }
 
 /// See [`Context::own_way`].
@@ -109,7 +120,7 @@ impl Context {
             now,
             lane,
             map,
-            arriving: Box::new([false; 256]),
+            arrivals: Box::new([Arrival::None; 256]),
             links: Vec::new(),
             own_way: None,
             own_inlet: None,
@@ -169,7 +180,7 @@ impl Context {
     /// still come.
     #[must_use]
     pub fn is_settled(&self, slot: Slot) -> bool {
-        !self.arriving[usize::from(slot.0)]
+        !matches!(self.arrivals[usize::from(slot.0)], Arrival::Awaited(_))
     }
 
     /// A random number: unpredictable in a real runtime, repeatable in a simulated one.

@@ -83,6 +83,7 @@ pub trait Handler {
     }
 
     /// A record of a slot that this lane now owns. What has arrived for the slot since the change is newer: merge, and log it.
+    /// A record comes when the log has room for one; if the log refuses it all the same, the slot's former owner keeps its own copy.
     fn on_import(&mut self, cx: &mut Context, record: Record<'_>) {
         let _ = (cx, record);
     }

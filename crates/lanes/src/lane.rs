@@ -58,6 +58,10 @@ pub(crate) struct Lane<H> {
     handoffs: Handoffs,
     /// By slot, the map version of the last hand-over that came to its end here.
     arrived: Box<[Option<MapVersion>; 256]>,
+    /// Slots of which a record came that the log did not take. Their former owners are not told that they are safe.
+    unlogged: Box<[bool; 256]>,
+    /// Records of slots wait in their rings until the log has room for them.
+    is_held_up_by_log: bool,
     /// How far the running snapshot has come.
     snapshot: Option<SnapshotStep>,
     /// The log has records under slots that they no longer have: until a snapshot has taken their place, no slot can be released in it.
@@ -83,6 +87,8 @@ impl<H: Handler> Lane<H> {
             drain: Drain::default(),
             handoffs: Handoffs::default(),
             arrived: Box::new([None; 256]),
+            unlogged: Box::new([false; 256]),
+            is_held_up_by_log: false,
             snapshot: None,
             has_former_slots: false,
             durable_seen: Lsn(0),
@@ -253,7 +259,7 @@ impl<H: Handler> Lane<H> {
     /// Moves on what was kept back, and wakes every lane that got something.
     fn flush(&mut self) {
         self.blocked = self.handoffs.exports.iter().any(|export| export.step != ExportStep::AwaitingAck);
-        self.blocked |= self.snapshot.is_some() || !self.handoffs.imports.is_empty();
+        self.blocked |= self.snapshot.is_some() || !self.handoffs.imports.is_empty() || self.is_held_up_by_log;
         for link in self.cx.links.iter_mut().flatten() {
             self.blocked |= !link.flush();
             if link.wake_if_touched() {
@@ -267,7 +273,7 @@ impl<H: Handler> Lane<H> {
 
     /// Whether something waits that a turn would take: the second look before sleeping.
     pub(crate) fn has_waiting(&self) -> bool {
-        self.inlets.iter().any(|inlet| !inlet.is_empty())
+        self.inlets.iter().any(|inlet| inlet.has_messages() || (!self.is_held_up_by_log && !inlet.is_empty()))
             || self.cx.own_inlet.is_some()
             || self.cx.log.as_ref().is_some_and(|log| {
                 log.progress.durable() > self.durable_seen || (log.progress.has_failed() && !self.log_failure_told)
@@ -336,6 +342,8 @@ pub(in crate::lane) mod tests {
         pub(in crate::lane) state: u64,
         /// How far slots have moved since they were logged.
         pub(in crate::lane) moved_by: u8,
+        /// Records that came from another lane.
+        pub(in crate::lane) imported: u64,
         downs: Vec<(LaneIndex, u64)>,
     }
 
@@ -396,6 +404,11 @@ pub(in crate::lane) mod tests {
 
         fn slot_of(&self, record: &Record<'_>) -> Slot {
             Slot(record.slot.0.wrapping_add(self.moved_by))
+        }
+
+        fn on_import(&mut self, cx: &mut Context, record: Record<'_>) {
+            self.imported += 1;
+            let _ = cx.log(record.kind, record.slot, record.payload, Importance::Hard);
         }
 
         fn on_snapshot(&mut self, from: u64, sink: &mut RecordSink<'_>) -> Walk {

@@ -137,6 +137,40 @@ fn after_a_power_failure_everything_acknowledged_is_there_whatever_the_number_of
 }
 
 #[test]
+fn what_was_on_disk_before_lanes_changed_is_there_after_a_power_failure_however_seldom_logs_are_synced() {
+    for seed in 0..20 {
+        let mut client = Client::new(seed);
+        let mut running = node(1 + seed as usize % 3, seed);
+        for _ in 0..10 {
+            client.ask(&mut running, 30);
+            pass(&mut running, 5);
+        }
+        pass(&mut running, 50);
+        client.collect();
+        assert_eq!(client.acked, client.asked);
+        let seldom = |lanes: usize| {
+            let durability = Durability::Async { interval: Duration::from_secs(3600) };
+            let log = LogConfig { durability, ..LogConfig::default() };
+            VirtualConfig { log: Some(log), ..config(lanes, seed) }
+        };
+        let (now, disk) = (running.now(), running.power_failure());
+        let mut running = VirtualNode::on_disk(seldom(3), disk, now, |_| Ledger::default()).unwrap();
+        pass(&mut running, 50);
+        for lanes in [5, 1] {
+            running.resize(lanes).unwrap();
+            pass(&mut running, 50);
+            while running.retire_idle_lanes() {
+                pass(&mut running, 1);
+            }
+        }
+        let (now, disk) = (running.now(), running.power_failure());
+        let mut running = VirtualNode::on_disk(seldom(2), disk, now, |_| Ledger::default()).unwrap();
+        pass(&mut running, 50);
+        client.check(&running, &format!("seed {seed}"));
+    }
+}
+
+#[test]
 fn lanes_come_and_go_under_load_and_nothing_is_lost() {
     for seed in 0..20 {
         let mut node = node(2, seed);

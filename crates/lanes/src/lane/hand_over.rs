@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use tessera_contracts::prefix_map::{LaneIndex, PrefixMap, Slot};
 
-use crate::context::link_to;
+use crate::context::{Arrival, link_to};
 use crate::handler::{Handler, Notice, Record, RecordSink, Walk};
-use crate::handoff::ExportStep;
+use crate::handoff::{ExportStep, Import};
 use crate::lane::Lane;
 use crate::ring::bulk::Frame;
-use crate::wal::Importance;
 use crate::wal::queue::Entry;
+use crate::wal::{Importance, Lsn};
 
 impl<H: Handler> Lane<H> {
     pub(super) fn adopt(&mut self, map: Arc<PrefixMap>) {
@@ -21,7 +21,7 @@ impl<H: Handler> Lane<H> {
         let old = std::mem::replace(&mut self.cx.map, map);
         for moved in old.moves_to(&self.cx.map) {
             if moved.from == me {
-                self.cx.arriving[usize::from(moved.slot.0)] = false;
+                self.cx.arrivals[usize::from(moved.slot.0)] = Arrival::None;
                 self.handoffs.export(moved.slot, moved.to);
             } else if moved.to == me {
                 // If it comes back before it was all gone, what we have is still whole.
@@ -29,8 +29,9 @@ impl<H: Handler> Lane<H> {
                 // Its former owner may have learnt of the map before us, and be done already.
                 let done = self.arrived[usize::from(moved.slot.0)];
                 let version = self.cx.map.version();
-                self.cx.arriving[usize::from(moved.slot.0)] =
-                    !done.is_some_and(|done| done == version || done.is_after(version));
+                let is_done = done.is_some_and(|done| done == version || done.is_after(version));
+                self.cx.arrivals[usize::from(moved.slot.0)] =
+                    if is_done { Arrival::None } else { Arrival::Awaited(version) };
             } else if let Some(export) = self.handoffs.exports.iter().find(|export| export.slot == moved.slot) {
                 let slot = export.slot;
                 self.handoffs.export(slot, moved.to);
@@ -43,7 +44,7 @@ impl<H: Handler> Lane<H> {
     }
 
     pub(super) fn publish_handoffs(&self) {
-        let arriving = self.cx.arriving.iter().filter(|arriving| **arriving).count();
+        let arriving = self.cx.arrivals.iter().filter(|arrival| **arrival != Arrival::None).count();
         self.cx.counters.handoffs_pending.set((self.handoffs.exports.len() + arriving) as u64);
     }
 
@@ -64,6 +65,8 @@ impl<H: Handler> Lane<H> {
     pub(super) fn settle_imports(&mut self) -> bool {
         let mut busy = false;
         let mut at = 0;
+        // On disk, whatever else counts as durable: what its former owner had there for long must not be gone with the next power failure.
+        let synced = self.cx.log.as_ref().map_or(Lsn(0), |log| log.progress.synced());
         while at < self.handoffs.imports.len() {
             let import = self.handoffs.imports[at];
             // By a newer map the slot is the sender's again, and goes back to it. If it were told that what it sent is safe here, and had not
@@ -72,7 +75,7 @@ impl<H: Handler> Lane<H> {
                 self.handoffs.imports.swap_remove(at);
                 continue;
             }
-            let told = import.safe_at <= self.durable_seen
+            let told = import.safe_at <= synced
                 && link_to(&mut self.cx.links, import.from).is_some_and(|link| {
                     link.touch();
                     link.bulk.try_push(Frame::SlotSafe { slot: import.slot.0 }, &[])
@@ -82,10 +85,17 @@ impl<H: Handler> Lane<H> {
                 continue;
             }
             self.handoffs.imports.swap_remove(at);
-            self.cx.arriving[usize::from(import.slot.0)] = false;
+            let arrival = &mut self.cx.arrivals[usize::from(import.slot.0)];
+            if *arrival == Arrival::Whole(import.by) {
+                *arrival = Arrival::None;
+            }
             self.publish_handoffs();
             self.handler.on_notice(&mut self.cx, Notice::SlotArrived { slot: import.slot });
             busy = true;
+        }
+        let is_late = |import: &Import| import.safe_at > synced && import.safe_at <= self.durable_seen;
+        if let Some(log) = self.cx.log.as_mut().filter(|_| self.handoffs.imports.iter().any(is_late)) {
+            log.want_sync();
         }
         busy
     }
@@ -122,8 +132,9 @@ impl<H: Handler> Lane<H> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lane::tests::two_lanes;
+    use crate::lane::tests::{Busy, two_lanes};
     use crate::time::LaneTime;
+    use crate::wal::queue::LogReceiver;
 
     #[test]
     fn a_slot_is_released_in_the_log_once_nothing_else_is_there_under_its_number() {
@@ -176,5 +187,85 @@ mod tests {
             second.adopt(lent);
             assert!(second.handoffs.exports.is_empty(), "and now it knows better");
         }
+    }
+
+    /// The second lane hands a slot with so many records of a thousand bytes to the first, which has a log.
+    fn handed_over(records: u64) -> ([Lane<Busy>; 2], LogReceiver) {
+        let ([first, mut second], log) = two_lanes();
+        let slot = (0..=u8::MAX).map(Slot).find(|slot| first.cx.owner(*slot) == LaneIndex(0)).unwrap();
+        second.handoffs.export(slot, LaneIndex(0));
+        second.handoffs.exports[0].step = ExportStep::AwaitingAck;
+        let version = second.cx.map.version().0;
+        let link = link_to(&mut second.cx.links, LaneIndex(0)).unwrap();
+        for _ in 0..records {
+            assert!(link.bulk.try_push(Frame::Record { kind: 1, slot: slot.0 }, &[7; 1000]));
+        }
+        assert!(link.bulk.try_push(Frame::SlotDone { slot: slot.0, map_version: version }, &[]));
+        ([first, second], log)
+    }
+
+    #[test]
+    fn records_wait_for_a_log_that_lags_and_their_slot_is_safe_when_they_are_in_it() {
+        let ([mut first, mut second], mut log) = handed_over(3);
+        let progress = first.cx.log.as_ref().unwrap().progress.clone();
+        while first.cx.log(1, Slot(3), &[0; 1000], Importance::Hard).is_ok() {}
+        let all_is_safe = |first: &Lane<Busy>| {
+            let last = first.cx.log.as_ref().unwrap().last();
+            progress.set_synced(last);
+            progress.set_durable(last);
+        };
+        all_is_safe(&first);
+        for turn in 1..5 {
+            first.turn(LaneTime(turn));
+            second.turn(LaneTime(turn));
+        }
+        assert_eq!(second.handoffs.exports.len(), 1, "what is in no log is not safe");
+        assert!(!first.has_waiting() && first.next_wake().is_some(), "it looks again now and then, and does not spin");
+        let mut payload = Vec::new();
+        while log.pop(&mut payload).is_some() {}
+        first.turn(LaneTime(5000));
+        let queued = std::iter::from_fn(|| log.pop(&mut payload)).count();
+        assert_eq!((first.handler.imported, queued), (3, 3), "all of it is on its way to the log");
+        second.turn(LaneTime(5001));
+        assert_eq!(second.handoffs.exports.len(), 1, "and not there yet");
+        all_is_safe(&first);
+        first.turn(LaneTime(5002));
+        second.turn(LaneTime(5003));
+        assert!(second.handoffs.is_empty());
+    }
+
+    #[test]
+    fn what_a_failed_log_did_not_take_stays_in_the_log_of_its_former_owner() {
+        let ([mut first, mut second], _log) = handed_over(3);
+        // It failed with nothing on its way: all that was logged before is durable.
+        first.cx.log.as_ref().unwrap().progress.fail();
+        for turn in 1..5 {
+            first.turn(LaneTime(turn));
+            second.turn(LaneTime(turn));
+        }
+        assert_eq!(first.handler.imported, 3, "it serves them from memory");
+        assert_eq!(second.handoffs.exports.len(), 1);
+    }
+
+    #[test]
+    fn a_slot_is_settled_once_all_of_it_has_come_though_nobody_was_told_yet() {
+        let ([mut first, mut second], _log) = two_lanes();
+        let slot = (0..=u8::MAX).map(Slot).find(|slot| first.cx.owner(*slot) == LaneIndex(1)).unwrap();
+        let before = first.cx.map.version().0;
+        let lent = Arc::new(first.cx.map.lent(slot, LaneIndex(0)).unwrap());
+        assert!(first.cx.is_settled(slot));
+        first.adopt(lent.clone());
+        assert!(!first.cx.is_settled(slot), "nothing of it is here");
+        let link = link_to(&mut second.cx.links, LaneIndex(0)).unwrap();
+        assert!(link.bulk.try_push(Frame::SlotDone { slot: slot.0, map_version: before }, &[]));
+        assert!(link.bulk.try_push(Frame::Record { kind: 1, slot: slot.0 }, &[7; 100]));
+        first.take_bulk();
+        assert!(!first.cx.is_settled(slot), "that was the end of an earlier hand-over");
+        second.adopt(lent);
+        second.turn(LaneTime(1));
+        first.turn(LaneTime(2));
+        assert!(first.cx.is_settled(slot));
+        first.turn(LaneTime(3));
+        assert_eq!(first.cx.counters.handoffs_pending.get(), 1, "the log does not have it yet");
     }
 }

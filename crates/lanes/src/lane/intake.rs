@@ -6,7 +6,7 @@ use tessera_contracts::prefix_map::{MapVersion, Slot};
 
 use crate::ack::Overdue;
 use crate::class::{Class, DropCause};
-use crate::context::{Context, Timer};
+use crate::context::{Arrival, Context, Timer};
 use crate::envelope::{Envelope, Flags, Kind};
 use crate::handler::{Datagram, Handler, Message, Notice, Record};
 use crate::handoff::Import;
@@ -14,6 +14,7 @@ use crate::lane::Lane;
 use crate::ring::bulk::{BULK_BODY_BYTES_MAX, Frame};
 use crate::telemetry::trace::TraceWhat;
 use crate::wal::Lsn;
+use crate::wal::queue::LogSender;
 
 /// Frames taken from one bulk ring in a turn.
 const BULK_FRAMES_PER_TURN: usize = 32;
@@ -68,8 +69,14 @@ impl<H: Handler> Lane<H> {
 
     pub(super) fn take_bulk(&mut self) -> bool {
         let mut busy = false;
+        self.is_held_up_by_log = false;
         for at in 0..self.inlets.len() {
             for _ in 0..BULK_FRAMES_PER_TURN {
+                // What the log has no room for would be in no log once its former owner has let it go.
+                if self.inlets[at].bulk.is_record_next() && !self.cx.log.as_ref().is_none_or(LogSender::has_room) {
+                    self.is_held_up_by_log = true;
+                    break;
+                }
                 if self.bulk_body.is_empty() && !self.inlets[at].bulk.is_empty() {
                     self.bulk_body.resize(BULK_BODY_BYTES_MAX, 0);
                 }
@@ -85,13 +92,22 @@ impl<H: Handler> Lane<H> {
                     }
                     Frame::Record { kind, slot } => {
                         let record = Record { kind, slot: Slot(slot), payload: &self.bulk_body[..len] };
+                        let refused = self.cx.counters.log_refused.get();
                         self.handler.on_import(&mut self.cx, record);
+                        self.unlogged[usize::from(slot)] |= self.cx.counters.log_refused.get() != refused;
                     }
                     Frame::SlotDone { slot, map_version } => {
                         let by = MapVersion(map_version);
                         self.arrived[usize::from(slot)] = Some(by);
+                        let arrival = &mut self.cx.arrivals[usize::from(slot)];
+                        if matches!(*arrival, Arrival::Awaited(since) if by == since || by.is_after(since)) {
+                            *arrival = Arrival::Whole(by);
+                        }
                         let safe_at = self.cx.log.as_ref().map_or(Lsn(0), |log| log.last());
-                        self.handoffs.imports.push(Import { slot: Slot(slot), from: src, by, safe_at });
+                        // What only this lane's memory has is not safe, and stays in the log of who sent it.
+                        if !std::mem::take(&mut self.unlogged[usize::from(slot)]) {
+                            self.handoffs.imports.push(Import { slot: Slot(slot), from: src, by, safe_at });
+                        }
                     }
                     Frame::SlotSafe { slot } => self.slot_left(Slot(slot), src),
                 }

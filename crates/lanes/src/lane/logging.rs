@@ -21,6 +21,17 @@ impl<H: Handler> Lane<H> {
         }
     }
 
+    /// The same until it is on disk, whatever counts as durable.
+    pub(crate) fn wait_for_disk(&mut self) {
+        let Some(log) = &mut self.cx.log else { return };
+        while log.progress.synced() < log.last() && !log.progress.has_failed() && !self.cx.fence.load(Ordering::Relaxed)
+        {
+            log.want_sync();
+            log.wake_if_touched();
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
     pub(crate) fn is_log_intact(&self) -> bool {
         self.cx.log.as_ref().is_some_and(|log| !log.progress.has_failed()) && self.cx.counters.log_refused.get() == 0
     }

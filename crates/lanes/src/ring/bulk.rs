@@ -12,6 +12,9 @@ pub(crate) const BULK_BODY_BYTES_MAX: usize = 65_507;
 
 const HEADER_BYTES: usize = 28;
 
+/// How the header of a record begins.
+const RECORD_CODE: u8 = 2;
+
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
@@ -70,6 +73,11 @@ impl BulkConsumer {
         self.bytes.is_abandoned()
     }
 
+    /// Whether the next frame is a record of a slot that moves.
+    pub(crate) fn is_record_next(&self) -> bool {
+        self.bytes.peek().is_ok_and(|code| *code == RECORD_CODE)
+    }
+
     /// Takes the next whole frame, its body copied into `body`, which has room for [`BULK_BODY_BYTES_MAX`] bytes.
     pub(crate) fn pop(&mut self, body: &mut [u8]) -> Option<(Frame, usize)> {
         let mut header = [0; HEADER_BYTES];
@@ -111,7 +119,7 @@ fn encode(frame: Frame, len: u16) -> [u8; HEADER_BYTES] {
             }
         }
         Frame::Record { kind, slot } => {
-            header[0] = 2;
+            header[0] = RECORD_CODE;
             header[1] = kind;
             header[6] = slot;
         }
@@ -143,7 +151,7 @@ fn decode(header: &[u8; HEADER_BYTES]) -> (Frame, u16) {
             let from = SocketAddrV6::new(Ipv6Addr::from(octets), port, 0, scope);
             Frame::Datagram { from: SocketAddr::V6(from), hops: header[1] }
         }
-        2 => Frame::Record { kind: header[1], slot: header[6] },
+        RECORD_CODE => Frame::Record { kind: header[1], slot: header[6] },
         3 => Frame::SlotDone { slot: header[6], map_version: port },
         4 => Frame::SlotSafe { slot: header[6] },
         other => unreachable!("no producer writes frame type {other}"),

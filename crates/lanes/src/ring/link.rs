@@ -262,7 +262,12 @@ impl Inlet {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.classes.iter().all(MessageConsumer::is_empty) && self.bulk.is_empty()
+        !self.has_messages() && self.bulk.is_empty()
+    }
+
+    /// Whether a message of any class waits.
+    pub(crate) fn has_messages(&self) -> bool {
+        !self.classes.iter().all(MessageConsumer::is_empty)
     }
 
     /// Skips the oldest hints that the producer gave up for newer ones, and says how many.

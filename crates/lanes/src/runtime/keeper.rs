@@ -102,13 +102,27 @@ fn ring() {
     BELL.notify_one();
 }
 
+/// One for whose turns there is no thread, and why.
+pub(super) struct NotKept {
+    pub(super) kept: Box<dyn Kept>,
+    pub(super) error: io::Error,
+}
+
+impl fmt::Debug for NotKept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NotKept({})", self.error)
+    }
+}
+
 /// Gives `kept` turns from now on: at once, whenever `caller` is used, and when it wants one.
-pub(super) fn keep<R>(kept: Box<dyn Kept>, caller: &Caller<R>) -> io::Result<Departure> {
+pub(super) fn keep<R>(kept: Box<dyn Kept>, caller: &Caller<R>) -> Result<Departure, NotKept> {
     let departure = Departure::default();
     let _leaving = Leaving(departure.clone());
     let mut desk = lock(&DESK);
     if !desk.is_staffed {
-        std::thread::Builder::new().name("lanes".to_owned()).spawn(serve)?;
+        if let Err(error) = std::thread::Builder::new().name("lanes".to_owned()).spawn(serve) {
+            return Err(NotKept { kept, error });
+        }
         desk.is_staffed = true;
     }
     desk.arrivals.push(Place { kept, called: caller.called.clone(), due: Instant::now(), _leaving });

@@ -305,7 +305,7 @@ fn adopt<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>, orphans: &[Rec
                 seat.at_the_disk(|| lane.wait_for_log()); // The queue to its log is bounded.
             }
         }
-        seat.at_the_disk(|| lane.wait_for_log());
+        seat.at_the_disk(|| lane.wait_for_disk());
         if lane.cx.is_fenced() {
             return Ok(()); // Its successor imports them.
         }

@@ -216,13 +216,17 @@ impl<C: Send + 'static> Runtime<C> {
         self.shared.counters.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether every lane runs and no slot is on its way from one to another.
+    /// Whether every lane runs and knows the map, and no slot is on its way from one to another.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        let counters = self.counters();
+        let (map, counters) = (self.map(), self.counters());
         let doors = self.shared.doors.read().unwrap_or_else(PoisonError::into_inner);
-        (0..self.map().lanes()).all(|lane| doors.get(lane).is_some_and(Option::is_some))
-            && counters.iter().take(self.map().lanes()).all(|lane| lane.incarnations.get() > 0)
+        let is_up = |lane: usize| doors.get(lane).is_some_and(Option::is_some);
+        let knows_map = |lane: &LaneCounters| lane.map_version.get() == u64::from(map.version().0);
+        (0..map.lanes()).all(is_up)
+            && counters.iter().take(map.lanes()).all(|lane| lane.incarnations.get() > 0)
+            // Those that leave, too: one that has not heard of the map has not begun to hand over.
+            && counters.iter().enumerate().all(|(lane, counters)| !is_up(lane) || knows_map(counters))
             && counters.iter().all(|lane| lane.handoffs_pending.get() == 0)
     }
 

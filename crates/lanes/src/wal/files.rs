@@ -16,7 +16,8 @@ pub fn lanes_with_files(storage: &impl Storage) -> io::Result<Vec<LaneIndex>> {
     Ok(lanes)
 }
 
-/// Removes every file of `lane`: its records are safe elsewhere.
+/// Removes every file of `lane`: its records are safe elsewhere. What was set aside because it is damaged has records that are nowhere
+/// else: it stays for whoever was told of it.
 pub fn remove_lane(storage: &impl Storage, lane: LaneIndex) -> io::Result<()> {
     for name in storage.list()? {
         if parse_name(&name).is_some_and(|(of, ..)| of == lane) {
@@ -64,8 +65,34 @@ pub(super) fn temporary_name(lane: LaneIndex, generation: u64) -> String {
     format!("lane-{:03}.{generation:010}.tmp", lane.0)
 }
 
+const EXTENSIONS: [&str; 3] = ["log", "snap", "tmp"];
+
 fn parse_name(name: &str) -> Option<(LaneIndex, u64, &str)> {
     let (lane, rest) = name.strip_prefix("lane-")?.split_once('.')?;
-    let (generation, extension) = rest.split_once('.')?;
+    let (generation, extension) = rest.split_once('.').filter(|(_, extension)| EXTENSIONS.contains(extension))?;
     Some((LaneIndex(lane.parse().ok()?), generation.parse().ok()?, extension))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wal::faulty::FaultyDirectory;
+    use crate::wal::storage::StorageFile as _;
+
+    #[test]
+    fn what_was_set_aside_outlives_its_lane_and_is_no_lanes_log() {
+        let disk = FaultyDirectory::default();
+        let (lane, other) = (LaneIndex(3), LaneIndex(4));
+        let names = [log_name(lane, 7), snapshot_name(lane, 7), temporary_name(lane, 8), log_name(other, 1)];
+        for name in &names {
+            disk.create(name).unwrap().append(b"x").unwrap();
+        }
+        set_aside(&disk, &names[0]).unwrap();
+        assert_eq!(lanes_with_files(&disk).unwrap(), [lane, other]);
+        remove_lane(&disk, lane).unwrap();
+        let mut left = disk.list().unwrap();
+        left.sort_unstable();
+        assert_eq!(left, [format!("{}.damaged", names[0]), names[3].clone()]);
+        assert_eq!(lanes_with_files(&disk).unwrap(), [other]);
+    }
 }

@@ -72,7 +72,9 @@ pub(crate) enum Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     durable: AtomicU64,
+    synced: AtomicU64,
     syncs: AtomicU64,
+    sync_wanted: AtomicBool,
     failed: AtomicBool,
     snapshot_wanted: AtomicBool,
 }
@@ -84,6 +86,20 @@ impl Progress {
 
     pub(crate) fn set_durable(&self, lsn: Lsn) {
         self.durable.store(lsn.0, Ordering::Release);
+    }
+
+    /// The last record that is on disk, whatever counts as durable.
+    pub(crate) fn synced(&self) -> Lsn {
+        Lsn(self.synced.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_synced(&self, lsn: Lsn) {
+        self.synced.store(lsn.0, Ordering::Release);
+    }
+
+    /// Whether the lane wants what it has logged on disk before its time; asked once for each wish.
+    pub(crate) fn take_sync_wanted(&self) -> bool {
+        self.sync_wanted.swap(false, Ordering::Relaxed)
     }
 
     /// How often the writer has synced.
@@ -189,6 +205,19 @@ impl LogSender {
         self.ring.push_entire_slice(payload).map_err(|_| LogRefused::Lagging)?;
         self.touched = true;
         Ok(self.last)
+    }
+
+    /// Whether a hard record of any length would be taken, or none ever will be.
+    pub(crate) fn has_room(&self) -> bool {
+        self.ring.slots() >= HEADER_BYTES + RECORD_PAYLOAD_BYTES_MAX
+            || self.progress.has_failed()
+            || self.ring.is_abandoned()
+    }
+
+    /// Asks the writer to sync at its next turn.
+    pub(crate) fn want_sync(&mut self) {
+        self.progress.sync_wanted.store(true, Ordering::Relaxed);
+        self.touched = true;
     }
 
     /// The number of the last record taken.

@@ -105,7 +105,7 @@ impl<S: Storage> Writer<S> {
         if matches!(self.config.durability, Durability::Async { .. }) && self.written > before {
             self.report(self.written);
         }
-        if deadline.is_some_and(|deadline| deadline <= now) {
+        if self.receiver.progress.take_sync_wanted() || deadline.is_some_and(|deadline| deadline <= now) {
             self.sync()?;
         }
         self.ask_for_snapshot();
@@ -138,7 +138,7 @@ impl<S: Storage> Writer<S> {
                     // That synced the old log. Say so now: perhaps nothing follows that would make us sync again.
                     self.written = last;
                     self.unsynced_since = None;
-                    self.report(last);
+                    self.report_synced(last);
                 }
                 Entry::SnapshotRecord { kind, slot } => self.wal.snapshot_record(kind, slot, &self.payload)?,
                 Entry::SnapshotEnd => {
@@ -157,7 +157,7 @@ impl<S: Storage> Writer<S> {
         }
         self.wal.sync()?;
         self.unsynced_since = None;
-        self.report(self.written);
+        self.report_synced(self.written);
         Ok(())
     }
 
@@ -174,6 +174,11 @@ impl<S: Storage> Writer<S> {
         }
         self.sync()?;
         self.wal.close()
+    }
+
+    fn report_synced(&self, lsn: Lsn) {
+        self.receiver.progress.set_synced(lsn);
+        self.report(lsn);
     }
 
     fn report(&self, lsn: Lsn) {

@@ -12,7 +12,7 @@ use tessera_contracts::prefix_map::{LaneIndex, PrefixMap};
 use crate::handler::Handler;
 use crate::net::calls::Calls;
 use crate::net::group::SocketGroup;
-use crate::runtime::keeper::{self, Caller, Departure};
+use crate::runtime::keeper::{self, Caller, Departure, Kept, NotKept};
 use crate::runtime::means::Means;
 use crate::runtime::observer::{AlarmWatch, Observer};
 use crate::runtime::supervisor::{Request, Start, Supervisor};
@@ -98,10 +98,25 @@ where
     for lane in 0..supervisor.config.lanes {
         let adopted = orphans.iter().copied().filter(|orphan| usize::from(orphan.0) % supervisor.config.lanes == lane);
         let adopted = adopted.collect();
-        supervisor.start_lane(LaneIndex(lane as u8), Start::First, adopted).map_err(io("starting a lane"))?;
+        if let Err(error) = supervisor.start_lane(LaneIndex(lane as u8), Start::First, adopted) {
+            see_out(Box::new(supervisor), &requests);
+            return Err(io("starting a lane")(error));
+        }
     }
-    let ended = keeper::keep(Box::new(supervisor), &requests).map_err(io("starting the supervisor"))?;
+    let ended = keeper::keep(Box::new(supervisor), &requests).map_err(|NotKept { kept, error }| {
+        see_out(kept, &requests);
+        io("starting the supervisor")(error)
+    })?;
     Ok((shared, requests, ended))
+}
+
+/// Stops the lanes that have been started, and waits for them as whoever drops a runtime does: nobody else would ever tell them to, and
+/// they would keep their port and go on writing logs that are not locked any more.
+fn see_out(mut supervisor: Box<dyn Kept>, requests: &Caller<Request>) {
+    let _ = requests.send(Request::Stop);
+    while let Some(pause) = supervisor.turn() {
+        std::thread::sleep(pause);
+    }
 }
 
 impl<H, F> Supervisor<H, F>
@@ -115,5 +130,63 @@ where
         let Some((directory, ..)) = &self.log else { return Ok(Vec::new()) };
         let lanes = lanes_with_files(directory)?.into_iter();
         Ok(lanes.filter(|lane| usize::from(lane.0) >= self.config.lanes).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::ring::park::Bed;
+    use crate::runtime::Runtime;
+    use crate::runtime::means::System;
+    use crate::wal::LogConfig;
+
+    /// A system that has only so many threads left.
+    struct FewThreads(AtomicU32);
+
+    impl Means for FewThreads {
+        fn bed(&self, has_socket: bool) -> io::Result<Arc<Bed>> {
+            System.bed(has_socket)
+        }
+
+        fn thread(&self, name: String, body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+            let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+            taken.map_err(|_| io::Error::from(io::ErrorKind::WouldBlock)).and_then(|_| System.thread(name, body))
+        }
+    }
+
+    /// A lane that is there for as long as it has this.
+    struct There(#[expect(dead_code, reason = "it is there to be dropped")] Sender<()>);
+
+    impl Handler for There {
+        type Command = ();
+    }
+
+    #[test]
+    fn of_a_runtime_that_does_not_start_no_lane_is_left() {
+        let folder = std::env::temp_dir().join(format!("tessera-lanes-few-threads-{}", std::process::id()));
+        let mut config = RuntimeConfig {
+            lanes: 3,
+            spin: Duration::ZERO,
+            bind: Some("127.0.0.1:0".parse().unwrap()),
+            log: Some((folder.clone(), LogConfig::default())),
+            ..RuntimeConfig::default()
+        };
+        for (threads, share_threads) in [(1, false), (2, false), (2, true)] {
+            config.share_threads = share_threads;
+            let (there, gone) = channel();
+            let few = Arc::new(FewThreads(threads.into()));
+            let refused = Runtime::start_with(config.clone(), move |_| There(there.clone()), few);
+            assert!(matches!(refused, Err(StartError::Io { .. })), "{refused:?}");
+            let left = gone.recv_timeout(Duration::ZERO);
+            assert_eq!(left, Err(RecvTimeoutError::Disconnected), "somebody has the log and the port");
+            let (there, _) = channel();
+            Runtime::start(config.clone(), move |_| There(there.clone())).unwrap();
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }
