@@ -86,7 +86,7 @@ fn explain_draws_the_lookup_and_json_has_it_whole() {
     let address = first.address();
     let output = run(place.tessera(&["dht", "--bootstrap", &address, "--explain", "get", &id]), &[]);
     let tree = String::from_utf8(output.stderr).unwrap();
-    assert!(tree.starts_with("found: 1 requests, 1 answers"), "{tree}");
+    assert!(tree.starts_with("found: 1 request, 1 answer"), "{tree}");
     let short: String = first.id().chars().take(12).collect();
     assert!(
         tree.contains(&format!("└─ {short} {}  asked at ", first.listen())) && tree.contains("<- result"),
@@ -116,7 +116,7 @@ fn a_failure_is_explained_as_a_success_is() {
     assert_eq!(answer, "");
     let lines: Vec<&str> = tree.lines().collect();
     let short: String = first.id().chars().take(12).collect();
-    assert!(lines[0].ends_with(" ms") && lines[0].contains("1 requests, 1 answers"), "{tree}");
+    assert!(lines[0].ends_with(" ms") && lines[0].contains("1 request, 1 answer"), "{tree}");
     assert!(lines[1].starts_with(&format!("└─ {short} ")) && lines[1].contains(" answered in "), "{tree}");
     assert!(lines[2].starts_with("error: ") && lines.len() == 3, "{tree}");
     let (answer, words) = explained(&["--json"]);

@@ -8,6 +8,8 @@ use tessera_contracts::point::NodeId;
 use tessera_dht::lookup::{Finish, LookupStats, Standing};
 use tessera_dht::node::command::{Asked, Outcome};
 
+use crate::error::count;
+
 /// How an answer came about. `Display` draws it as a tree.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Explain {
@@ -84,11 +86,9 @@ impl fmt::Display for Explain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(end) = self.finish else { return f.write_str("answered by this node itself\n") };
         let LookupStats { requests, answers, timeouts, hops, elapsed_ms, .. } = self.stats;
-        writeln!(
-            f,
-            "{}: {requests} requests, {answers} answers, {timeouts} timeouts, {hops} hops, {elapsed_ms} ms",
-            finish(end)
-        )?;
+        let counts = [(requests, "request"), (answers, "answer"), (timeouts, "timeout"), (hops.into(), "hop")];
+        let counts = counts.map(|(number, thing)| count(number.into(), thing)).join(", ");
+        writeln!(f, "{}: {counts}, {elapsed_ms} ms", finish(end))?;
         // Whoever named a node may have left the view since; the node is then drawn at the top, like a contact of our own.
         let mut children: BTreeMap<Option<NodeId>, Vec<&Asked>> = BTreeMap::new();
         for asked in &self.asked {

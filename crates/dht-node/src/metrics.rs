@@ -29,6 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Scrapers served at once; more wait until one has its answer, or had its time.
 const SCRAPERS_MAX: usize = 8;
 
+/// How long to wait after a connection could not be taken.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 /// How long a node that stops tries to wake the thread that waits for scrapers.
 const WAKE_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -146,7 +149,11 @@ impl Server {
                 if stopping.load(Ordering::Relaxed) {
                     return;
                 }
-                let (Ok(stream), inner) = (stream, inner.clone()) else { continue };
+                let (Ok(stream), inner) = (stream, inner.clone()) else {
+                    // Files have run out, or the like: to try at once would keep a core busy until there are some.
+                    std::thread::sleep(ACCEPT_PAUSE);
+                    continue;
+                };
                 // Without a thread to serve it, the connection is closed again.
                 let _ = std::thread::Builder::new().name("metrics-call".to_owned()).spawn(move || {
                     let _place = place;
