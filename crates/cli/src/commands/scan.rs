@@ -34,7 +34,7 @@ use crate::{config, fleet, report, signals, state_dir};
                                             let a fleet of `tessera worker`s do it, and follow
 
 EXIT CODES
-  0  everything was read and no secret found
+  0  no secret found, and nothing was left unread but what is skipped on purpose
   1  secrets found
   2  the scan could not be done
   3  no secret found, but not everything was read")]

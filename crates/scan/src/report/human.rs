@@ -112,7 +112,7 @@ fn write_receipt(written: &Written<'_>, paint: &Paint, out: &mut dyn Write) -> i
     let places: usize = report.findings.iter().map(|finding| finding.locations.len()).sum();
     let open = if receipt.is_complete() { "" } else { "; not everything was read" };
     match report.exit_status() {
-        ExitStatus::CleanComplete => writeln!(out, "{}", paint.green("clean: everything was read, no secrets found")),
+        ExitStatus::CleanComplete => writeln!(out, "{}", paint.green(&clean_verdict(tally.skipped_total()))),
         ExitStatus::Incomplete if receipt.shards.active > 0 => {
             writeln!(
                 out,
@@ -127,6 +127,15 @@ fn write_receipt(written: &Written<'_>, paint: &Paint, out: &mut dyn Write) -> i
             let (secrets, places) = (count(secrets as u64, "secret"), count(places as u64, "place"));
             writeln!(out, "{}", paint.red(&format!("{secrets} in {places}{open}")))
         }
+    }
+}
+
+/// What was skipped on purpose does not make a scan incomplete, but it was not read, and is not called clean.
+fn clean_verdict(skipped: u64) -> String {
+    match skipped {
+        0 => "clean: everything was read, no secrets found".to_owned(),
+        1 => "clean: no secrets found in what was read; 1 item was skipped".to_owned(),
+        many => format!("clean: no secrets found in what was read; {many} items were skipped"),
     }
 }
 
@@ -196,6 +205,13 @@ mod tests {
     use crate::report::Format;
     use crate::report::tests::{report, written};
     use crate::sink::Merged;
+
+    #[test]
+    fn what_was_skipped_is_not_called_read() {
+        let ends = [0, 1, 2].map(clean_verdict);
+        assert!(ends.iter().all(|end| end.starts_with("clean: ")), "{ends:?}");
+        assert_eq!(ends.map(|end| end.contains("everything was read")), [true, false, false]);
+    }
 
     #[test]
     fn a_person_sees_places_receipt_and_what_was_not_read() {
