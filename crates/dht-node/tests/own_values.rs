@@ -9,20 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use support::builder;
+use support::{builder, value};
 use tessera_dht::record::immutable_record;
 use tessera_dht_node::values::{Put, Stored};
 use tessera_dht_node::{Call, ContentId, Node, NodeError, PeerAddr, PutMutable};
-
-/// No two pieces of it are alike.
-fn value(bytes: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed | 1;
-    let mut word = || {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (state ^ (state >> 29)).to_le_bytes()
-    };
-    std::iter::repeat_with(&mut word).flatten().take(bytes).collect()
-}
 
 fn kept_alive(node: &Node) -> usize {
     node.status().wait().unwrap().held("kept alive bytes")

@@ -10,21 +10,11 @@ mod support;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use support::{builder, until};
+use support::{builder, until, value};
 use tessera_dht_node::{ContentId, Node, PutMutable};
 
 /// So long is a part of a large value, but for the last one.
 const PART_BYTES: usize = 896;
-
-/// No two pieces of it are alike.
-fn value(bytes: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed | 1;
-    let mut word = || {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (state ^ (state >> 29)).to_le_bytes()
-    };
-    std::iter::repeat_with(&mut word).flatten().take(bytes).collect()
-}
 
 /// Gives a node so much that a change of lanes takes a while.
 fn fill(node: &Node) {

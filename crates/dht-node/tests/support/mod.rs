@@ -37,6 +37,16 @@ pub(crate) fn network(count: usize, lanes: usize) -> Vec<Node> {
     nodes
 }
 
+/// A value; no two pieces of it are alike.
+pub(crate) fn value(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut word = || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (state ^ (state >> 29)).to_le_bytes()
+    };
+    std::iter::repeat_with(&mut word).flatten().take(bytes).collect()
+}
+
 /// Waits for something that must come, with a bound that only a broken node reaches.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
