@@ -24,16 +24,17 @@ Calm == /\ ~calm
         /\ turn' = Workers
         \* A request of the past may have been lost for good: whoever waits for its answer gives up and claims anew.
         /\ belief' = [w \in Workers |-> IF belief[w] # NoBelief /\ belief[w].op # 0 THEN NoBelief ELSE belief[w]]
-        /\ UNCHANGED <<shard, run, skew, request, sink, recorded, executed, control, faults>>
+        /\ UNCHANGED <<shard, run, incarnation, live, skew, request, sink, recorded, executed, control, faults>>
 
-Ghosts == <<skew, request, executed, control, faults>>
+Ghosts == <<incarnation, live, skew, request, executed, control, faults>>
 
 Claim(w, s) ==
     /\ shard[s].status = "Active"
     /\ ClaimableFor(w, shard[s])
     /\ shard' = [shard EXCEPT ![s].fence = @ + 1, ![s].owner = w, ![s].left = LeaseTicks + skew[w]]
-    /\ belief' = [belief EXCEPT ![w] = [shard |-> s, fence |-> shard[s].fence + 1, lo |-> shard[s].lo,
-                                        hi |-> shard[s].hi, next |-> shard[s].cursor, op |-> 0]]
+    /\ belief' = [belief EXCEPT ![w] = [shard |-> s, incarnation |-> incarnation,
+                                        fence |-> shard[s].fence + 1, lo |-> shard[s].lo, hi |-> shard[s].hi,
+                                        next |-> shard[s].cursor, op |-> 0]]
     /\ UNCHANGED <<sink, recorded>>
 
 Step(w) ==

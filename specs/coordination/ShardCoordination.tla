@@ -4,7 +4,9 @@
 (* epochs, a bounded op-log, both kinds of split, release, park, unpark,   *)
 (* and cancel; workers whose clocks disagree, whose requests arrive late   *)
 (* or several times, whose replies get lost, and who go on writing results *)
-(* after they lost their lease.                                            *)
+(* after they lost their lease. A settled run may be retired and created   *)
+(* again under the same id: another incarnation, in which fences start     *)
+(* anew while leases and requests of the former one are still around.      *)
 (*                                                                         *)
 (* Safety is stated over *effects*: what reached the result store, and in  *)
 (* whose name. A record has one owner field, so "no two owners" could not  *)
@@ -27,11 +29,14 @@ CONSTANTS
     SkewTolerance,  \* what a claimant grants a foreign deadline
     Kinds,          \* which operations the workers may send
     Cancelling,     \* whether an operator may cancel the run
+    IncarnationMax, \* how many runs have the same id, one after the other
     Mutants         \* rules broken on purpose, to see that a property notices
 
 VARIABLES
     shard,      \* shard id -> record
     run,        \* "Active" | "Done" | "Cancelled"
+    incarnation,\* which run this is, of those that had its id
+    live,       \* the workers that have a session in the run; kept where shards are reported as unreachable
     skew,       \* worker -> how far its clock is ahead
     request,    \* op id -> the request that carries it, or NoRequest
     belief,     \* worker -> the lease it thinks it holds, or NoBelief
@@ -41,7 +46,7 @@ VARIABLES
     control,    \* shard id -> the newest writer of the record (ghost)
     faults      \* rules seen broken in a step (ghost); stays empty
 
-vars == <<shard, run, skew, request, belief, sink, recorded, executed, control, faults>>
+vars == <<shard, run, incarnation, live, skew, request, belief, sink, recorded, executed, control, faults>>
 
 None       == "none"
 Shards     == 1 .. ShardMax
@@ -51,7 +56,8 @@ NoRequest  == [kind |-> None]
 NoBelief   == [shard |-> 0]
 NoWriter   == [fence |-> 0, worker |-> None]
 FreeRecord == [status |-> "Free", fence |-> 0, owner |-> None, left |-> 0,
-               lo |-> 0, hi |-> 0, cursor |-> 0, log |-> <<>>, parent |-> 0, born |-> 0]
+               lo |-> 0, hi |-> 0, cursor |-> 0, log |-> <<>>, parent |-> 0, born |-> 0,
+               reports |-> {}, cut |-> FALSE]
 RootRecord == [FreeRecord EXCEPT !.status = "Active", !.fence = 1, !.hi = KeyCount]
 
 Max(a, b) == IF a > b THEN a ELSE b
@@ -62,17 +68,22 @@ NextOp == IF \E o \in Ops : request[o] = NoRequest
           ELSE 0
 FreeShards == {s \in Shards : shard[s].status = "Free"}
 Lowest(set) == CHOOSE s \in set : \A t \in set : s <= t
+NewRecords == [s \in Shards |-> IF s = 1 THEN RootRecord ELSE FreeRecord]
+NoWriters == [s \in Shards |-> NoWriter]
+KnowsSessions == "unreachable" \in Kinds
 
 Init ==
-    /\ shard = [s \in Shards |-> IF s = 1 THEN RootRecord ELSE FreeRecord]
+    /\ shard = NewRecords
     /\ run = "Active"
+    /\ incarnation = 1
+    /\ live = {}
     /\ skew \in [Workers -> 0 .. SkewMax]
     /\ request = [o \in Ops |-> NoRequest]
     /\ belief = [w \in Workers |-> NoBelief]
-    /\ sink = [s \in Shards |-> NoWriter]
+    /\ sink = NoWriters
     /\ recorded = {}
     /\ executed = [o \in Ops |-> 0]
-    /\ control = [s \in Shards |-> NoWriter]
+    /\ control = NoWriters
     /\ faults = {}
 
 -----------------------------------------------------------------------------
@@ -90,17 +101,19 @@ Tick ==
             IF shard[s].owner = None THEN shard[s]
             ELSE [shard[s] EXCEPT !.left = Max(@ - 1, 0 - SkewTolerance)]]
     /\ shard' # shard
-    /\ UNCHANGED <<run, skew, request, belief, sink, recorded, executed, control, faults>>
+    /\ UNCHANGED <<run, incarnation, live, skew, request, belief, sink, recorded, executed, control, faults>>
 
 -----------------------------------------------------------------------------
 (* Effects, and in whose name they happen.                                  *)
 
 StaleWriter(last, w, fence) == fence < last.fence \/ (fence = last.fence /\ w # last.worker)
-ControlWrite(s, w, fence) ==
+OfFormerRun(i) == IF i # incarnation THEN {"IncarnationFenced"} ELSE {}
+ControlWrite(s, w, fence, i) ==
     /\ control' = [control EXCEPT ![s] = [fence |-> fence, worker |-> w]]
     /\ faults' = faults \cup (IF StaleWriter(control[s], w, fence) THEN {"ControlFenced"} ELSE {})
                         \cup (IF run # "Active" THEN {"SettledRunIsQuiet"} ELSE {})
                         \cup (IF ExpiredFor(w, shard[s]) THEN {"ExpiredIsRefused"} ELSE {})
+                        \cup OfFormerRun(i)
 
 -----------------------------------------------------------------------------
 (* acquire_and_restore_into: no op id, so a lost reply leaves a lease that  *)
@@ -113,19 +126,24 @@ Acquire(w, s, reply) ==
     /\ r.fence < FenceMax
     /\ ClaimableFor(w, r) \/ "AcquireIgnoresLease" \in Mutants
     /\ run = "Active" \/ "AcquireIgnoresRun" \in Mutants
+    /\ w \notin r.reports \/ "ReportForgotten" \in Mutants
     /\ LET fence == IF "AcquireKeepsFence" \in Mutants /\ r.fence > 1 THEN r.fence ELSE r.fence + 1 IN
         /\ shard' = [shard EXCEPT ![s].fence = fence, ![s].owner = w, ![s].left = LeaseTicks + skew[w]]
         /\ belief' = IF reply
-                     THEN [belief EXCEPT ![w] = [shard |-> s, fence |-> fence, lo |-> r.lo, hi |-> r.hi,
-                                                 next |-> r.cursor, op |-> 0]]
+                     THEN [belief EXCEPT ![w] = [shard |-> s, incarnation |-> incarnation, fence |-> fence,
+                                                 lo |-> r.lo, hi |-> r.hi, next |-> r.cursor, op |-> 0]]
                      ELSE belief
+    /\ live' = IF KnowsSessions THEN live \cup {w} ELSE live
     /\ faults' = faults \cup (IF run # "Active" THEN {"SettledRunIsQuiet"} ELSE {})
-    /\ UNCHANGED <<run, skew, request, sink, recorded, executed, control>>
+    /\ UNCHANGED <<run, incarnation, skew, request, sink, recorded, executed, control>>
 
 Forget(w) ==
     /\ belief[w] # NoBelief
     /\ belief' = [belief EXCEPT ![w] = NoBelief]
-    /\ UNCHANGED <<shard, run, skew, request, sink, recorded, executed, control, faults>>
+    /\ UNCHANGED <<shard, run, incarnation, live, skew, request, sink, recorded, executed, control, faults>>
+
+\* What was granted, or asked, in a run that is gone. This is looked at before anything else.
+OtherIncarnation(i) == i # incarnation /\ "IncarnationUnchecked" \notin Mutants
 
 LeaseRefusal(w, s, fence) ==
     LET r == shard[s] IN
@@ -139,14 +157,21 @@ Renew(w) ==
     /\ belief[w] # NoBelief
     /\ LET b == belief[w] IN
         /\ run = "Active"
+        /\ ~OtherIncarnation(b.incarnation)
         /\ ~LeaseRefusal(w, b.shard, b.fence)
         /\ shard' = [shard EXCEPT ![b.shard].left = LeaseTicks + skew[w]]
         /\ shard' # shard
-    /\ UNCHANGED <<run, skew, request, belief, sink, recorded, executed, control, faults>>
+        /\ faults' = faults \cup OfFormerRun(b.incarnation)
+    /\ UNCHANGED <<run, incarnation, live, skew, request, belief, sink, recorded, executed, control>>
 
 -----------------------------------------------------------------------------
 (* A worker writes the result of its next key. It does not look at a clock: *)
-(* the result store alone keeps a zombie out.                               *)
+(* the result store alone keeps a zombie out. Each run has a store of its   *)
+(* own, and that of a retired run is gone.                                  *)
+
+Accepts(b) ==
+    /\ b.incarnation = incarnation \/ "SinkMixesRuns" \in Mutants
+    /\ b.fence >= sink[b.shard].fence \/ "SinkUnfenced" \in Mutants
 
 WriteResult(w) ==
     LET b == belief[w]
@@ -154,16 +179,17 @@ WriteResult(w) ==
     /\ b # NoBelief
     /\ b.op = 0
     /\ b.next < b.hi
-    /\ IF b.fence >= last.fence \/ "SinkUnfenced" \in Mutants
+    /\ IF Accepts(b)
        THEN /\ sink' = [sink EXCEPT ![b.shard] = [fence |-> b.fence, worker |-> w]]
             /\ recorded' = recorded \cup {b.next}
             /\ belief' = [belief EXCEPT ![w].next = @ + 1]
             /\ faults' = faults \cup (IF StaleWriter(last, w, b.fence) THEN {"EffectsFenced"} ELSE {})
                                 \cup (IF b.fence = shard[b.shard].fence /\ b.next >= shard[b.shard].hi
                                       THEN {"EffectsInRange"} ELSE {})
+                                \cup OfFormerRun(b.incarnation)
        ELSE /\ belief' = [belief EXCEPT ![w] = NoBelief]
             /\ UNCHANGED <<sink, recorded, faults>>
-    /\ UNCHANGED <<shard, run, skew, request, executed, control>>
+    /\ UNCHANGED <<shard, run, incarnation, live, skew, request, executed, control>>
 
 -----------------------------------------------------------------------------
 (* Requests with an op id. Once sent, one can be delivered at any time, any *)
@@ -173,6 +199,7 @@ Arguments(b, kind) ==
     CASE kind = "checkpoint"     -> IF b.next > b.lo THEN {b.next} ELSE {}
       [] kind = "complete"       -> IF b.next = b.hi THEN {b.next} ELSE {}
       [] kind = "release"        -> {b.next}
+      [] kind = "unreachable"    -> {b.next}
       [] kind = "park"           -> {0}
       [] kind = "split_replace"  -> b.lo + 1 .. b.hi - 1
       [] kind = "split_residual" -> Max(b.next, b.lo + 1) .. b.hi - 1
@@ -184,9 +211,10 @@ Send(w, kind, argument) ==
     /\ NextOp # 0
     /\ argument \in Arguments(b, kind)
     /\ request' = [request EXCEPT ![NextOp] =
-            [kind |-> kind, worker |-> w, shard |-> b.shard, fence |-> b.fence, argument |-> argument]]
+            [kind |-> kind, worker |-> w, shard |-> b.shard, incarnation |-> b.incarnation, fence |-> b.fence,
+             argument |-> argument]]
     /\ belief' = [belief EXCEPT ![w].op = NextOp]
-    /\ UNCHANGED <<shard, run, skew, sink, recorded, executed, control, faults>>
+    /\ UNCHANGED <<shard, run, incarnation, live, skew, sink, recorded, executed, control, faults>>
 
 \* What the worker makes of an answer: it goes on, with a narrower range after a residual split, or it is done here.
 Absorb(op, accepted, reply) ==
@@ -195,7 +223,7 @@ Absorb(op, accepted, reply) ==
     IF ~reply \/ q.kind = "unpark" THEN UNCHANGED belief
     ELSE IF belief[w] = NoBelief THEN UNCHANGED belief
     ELSE IF belief[w].op # op THEN UNCHANGED belief
-    ELSE IF ~accepted \/ q.kind \in {"complete", "release", "park", "split_replace"}
+    ELSE IF ~accepted \/ q.kind \in {"complete", "release", "unreachable", "park", "split_replace"}
          THEN belief' = [belief EXCEPT ![w] = NoBelief]
     ELSE IF q.kind = "split_residual" /\ "SessionKeepsRange" \notin Mutants
          THEN belief' = [belief EXCEPT ![w].op = 0, ![w].hi = q.argument]
@@ -205,6 +233,7 @@ ResidualChild(s, op) == \E c \in Shards : shard[c].status # "Free" /\ shard[c].p
 
 Replayed(op) ==
     LET q == request[op] IN
+    /\ ~OtherIncarnation(q.incarnation)
     /\ "OpLogUnchecked" \notin Mutants
     /\ \/ InLog(q.shard, op)
        \/ q.kind = "split_residual" /\ ResidualChild(q.shard, op) /\ "NoResidualProbe" \notin Mutants
@@ -216,6 +245,14 @@ CursorRefused(r, cursor) ==
     \/ cursor < r.cursor /\ "CursorMayRegress" \notin Mutants
     \/ cursor > r.hi /\ "CursorUnbounded" \notin Mutants
 
+\* A shard that no worker is left to reach: every worker that has a session reported it. A worker that left took its report along.
+Deserted(reports) == live # {} /\ live \subseteq reports
+Reported(r, w) ==
+    LET reports == (r.reports \cap live) \cup {w} IN
+    IF Deserted(reports) \/ "ReportParks" \in Mutants
+    THEN [r EXCEPT !.reports = reports, !.status = "Parked", !.cut = TRUE]
+    ELSE [r EXCEPT !.reports = reports]
+
 \* The record after the operation; the op-log entry is added by Deliver.
 Outcome(op) ==
     LET q == request[op]
@@ -224,9 +261,10 @@ Outcome(op) ==
     CASE q.kind = "checkpoint"     -> [r EXCEPT !.cursor = q.argument]
       [] q.kind = "complete"       -> [freed EXCEPT !.cursor = q.argument, !.status = "Done"]
       [] q.kind = "release"        -> [freed EXCEPT !.cursor = q.argument]
+      [] q.kind = "unreachable"    -> Reported([freed EXCEPT !.cursor = q.argument], q.worker)
       [] q.kind = "park"           -> IF "ParkKeepsOwner" \in Mutants THEN [r EXCEPT !.status = "Parked"]
                                       ELSE [freed EXCEPT !.status = "Parked"]
-      [] q.kind = "unpark"         -> [freed EXCEPT !.status = "Active",
+      [] q.kind = "unpark"         -> [freed EXCEPT !.status = "Active", !.reports = {}, !.cut = FALSE,
                                                     !.fence = IF "UnparkResetsFence" \in Mutants THEN 1 ELSE @ + 1]
       [] q.kind = "split_replace"  -> [freed EXCEPT !.status = "Split"]
       [] q.kind = "split_residual" -> [r EXCEPT !.hi = IF "ParentKeepsRange" \in Mutants THEN @ ELSE q.argument]
@@ -246,13 +284,14 @@ Inherited(cursor, range) == IF range[1] < cursor /\ cursor <= range[2] THEN curs
 Refused(op) ==
     LET q == request[op]
         r == shard[q.shard] IN
+    \/ OtherIncarnation(q.incarnation)
     \/ run # "Active" /\ "OpsIgnoreRun" \notin Mutants
     \/ IF q.kind = "unpark"
        THEN \/ r.status # "Parked" /\ ("UnparkRevivesDone" \notin Mutants \/ r.status # "Done")
             \/ r.fence # q.fence /\ "UnparkUnconditional" \notin Mutants
             \/ r.fence >= FenceMax
        ELSE \/ LeaseRefusal(q.worker, q.shard, q.fence)
-            \/ q.kind \in {"checkpoint", "complete", "release"} /\ CursorRefused(r, q.argument)
+            \/ q.kind \in {"checkpoint", "complete", "release", "unreachable"} /\ CursorRefused(r, q.argument)
             \/ q.kind = "split_residual" /\ (q.argument < r.cursor \/ q.argument <= r.lo \/ q.argument >= r.hi)
             \/ q.kind = "split_replace" /\ (q.argument <= r.lo \/ q.argument >= r.hi)
 
@@ -284,9 +323,42 @@ Deliver(op, reply) ==
             /\ IF q.kind = "unpark"
                THEN /\ control' = control
                     /\ faults' = faults \cup (IF run # "Active" THEN {"SettledRunIsQuiet"} ELSE {})
-               ELSE ControlWrite(q.shard, q.worker, q.fence)
+                                        \cup OfFormerRun(q.incarnation)
+               ELSE ControlWrite(q.shard, q.worker, q.fence, q.incarnation)
             /\ Absorb(op, TRUE, reply)
-    /\ UNCHANGED <<run, skew, request, sink, recorded>>
+    /\ UNCHANGED <<run, incarnation, live, skew, request, sink, recorded>>
+
+-----------------------------------------------------------------------------
+(* Sessions, where reports depend on them.                                  *)
+
+\* A worker asks in vain, and is known from then on.
+Join(w) ==
+    /\ KnowsSessions
+    /\ w \notin live
+    /\ belief[w] = NoBelief
+    /\ run = "Active"
+    /\ live' = live \cup {w}
+    /\ UNCHANGED <<shard, run, incarnation, skew, request, belief, sink, recorded, executed, control, faults>>
+
+\* A worker that holds nothing stops, or its session ends.
+Leave(w) ==
+    /\ w \in live
+    /\ belief[w] = NoBelief
+    /\ \A s \in Shards : shard[s].owner # w
+    /\ live' = live \ {w}
+    /\ UNCHANGED <<shard, run, incarnation, skew, request, belief, sink, recorded, executed, control, faults>>
+
+\* A claim passes over a shard that its worker has reported, and finds that no other worker is left.
+ClaimParks(w, s) ==
+    LET r == shard[s] IN
+    /\ belief[w] = NoBelief
+    /\ run = "Active"
+    /\ r.status = "Active"
+    /\ w \in r.reports
+    /\ r.owner = None \/ r.left - skew[w] + SkewTolerance <= 0
+    /\ Deserted(r.reports)
+    /\ shard' = [shard EXCEPT ![s].status = "Parked", ![s].cut = TRUE, ![s].owner = None, ![s].left = 0]
+    /\ UNCHANGED <<run, incarnation, live, skew, request, belief, sink, recorded, executed, control, faults>>
 
 -----------------------------------------------------------------------------
 (* Operators.                                                               *)
@@ -296,8 +368,9 @@ SendUnpark(s) ==
     /\ shard[s].status \in {"Parked", "Done"}
     /\ NextOp # 0
     /\ request' = [request EXCEPT ![NextOp] =
-            [kind |-> "unpark", worker |-> None, shard |-> s, fence |-> shard[s].fence, argument |-> 0]]
-    /\ UNCHANGED <<shard, run, skew, belief, sink, recorded, executed, control, faults>>
+            [kind |-> "unpark", worker |-> None, shard |-> s, incarnation |-> incarnation, fence |-> shard[s].fence,
+             argument |-> 0]]
+    /\ UNCHANGED <<shard, run, incarnation, live, skew, belief, sink, recorded, executed, control, faults>>
 
 Settled(s) == shard[s].status \in {"Free", "Done", "Split"}
 
@@ -305,23 +378,39 @@ CompleteRun ==
     /\ run = "Active"
     /\ (\A s \in Shards : Settled(s)) \/ "CompleteRunEarly" \in Mutants
     /\ run' = "Done"
-    /\ UNCHANGED <<shard, skew, request, belief, sink, recorded, executed, control, faults>>
+    /\ UNCHANGED <<shard, incarnation, live, skew, request, belief, sink, recorded, executed, control, faults>>
 
 CancelRun ==
     /\ Cancelling
     /\ run = "Active" \/ "CancelSettledRun" \in Mutants
     /\ run' = "Cancelled"
-    /\ UNCHANGED <<shard, skew, request, belief, sink, recorded, executed, control, faults>>
+    /\ UNCHANGED <<shard, incarnation, live, skew, request, belief, sink, recorded, executed, control, faults>>
+
+\* The settled run is retired and created again, with new records and a new result store. Workers do not know, and what they
+\* sent may still arrive.
+Recreate ==
+    /\ run # "Active"
+    /\ incarnation < IncarnationMax
+    /\ incarnation' = incarnation + 1
+    /\ run' = "Active"
+    /\ shard' = NewRecords
+    /\ sink' = NoWriters
+    /\ control' = NoWriters
+    /\ recorded' = {}
+    /\ live' = {}
+    /\ UNCHANGED <<skew, request, belief, executed, faults>>
 
 Next ==
     \/ Tick
     \/ \E w \in Workers, s \in Shards, reply \in BOOLEAN : Acquire(w, s, reply)
-    \/ \E w \in Workers : Forget(w) \/ Renew(w) \/ WriteResult(w)
+    \/ \E w \in Workers : Forget(w) \/ Renew(w) \/ WriteResult(w) \/ Join(w) \/ Leave(w)
+    \/ \E w \in Workers, s \in Shards : ClaimParks(w, s)
     \/ \E w \in Workers, kind \in Kinds \ {"unpark"}, argument \in 0 .. KeyCount : Send(w, kind, argument)
     \/ \E op \in Ops, reply \in BOOLEAN : Deliver(op, reply)
     \/ \E s \in Shards : SendUnpark(s)
     \/ CompleteRun
     \/ CancelRun
+    \/ Recreate
 
 Spec == Init /\ [][Next]_vars
 
@@ -344,6 +433,7 @@ ThreeLeases == FencesUpTo(ShardMax) <= 3
 RecordInvariants ==
     \A s \in Shards : LET r == shard[s] IN
         /\ r.status \in Terminal => r.owner = None
+        /\ r.cut => r.status = "Parked"
         /\ r.status # "Free" => r.fence >= 1
         /\ Len(r.log) <= OpLogCap
         /\ \A i, j \in 1 .. Len(r.log) : i # j => r.log[i] # r.log[j]
@@ -358,6 +448,9 @@ SettledRunIsQuiet == "SettledRunIsQuiet" \notin faults
 ExpiredIsRefused == "ExpiredIsRefused" \notin faults
 \* A retry that is still remembered gets the first answer, not a refusal.
 ReplayAnswersAgree == "ReplayAnswersAgree" \notin faults
+
+\* Nothing that was granted or sent in a former run takes effect in this one.
+IncarnationFenced == "IncarnationFenced" \notin faults
 
 CursorInBounds ==
     \A s \in Shards : shard[s].status # "Free" => shard[s].lo <= shard[s].cursor /\ shard[s].cursor <= shard[s].hi
@@ -375,17 +468,25 @@ Coverage ==
 \* An operation takes effect once, however often it is delivered. A repeated checkpoint converges and is exempt.
 AtMostOnce == \A o \in Ops : executed[o] > 1 => request[o].kind = "checkpoint"
 
-FenceMonotonic == [][\A s \in Shards : shard[s].status # "Free" => shard'[s].fence >= shard[s].fence]_vars
+\* Records are compared with those of the same run.
+SameRun == incarnation' = incarnation
+FenceMonotonic == [][SameRun => \A s \in Shards : shard[s].status # "Free" => shard'[s].fence >= shard[s].fence]_vars
 OwnerChangeBumpsFence ==
     [][\A s \in Shards : shard'[s].owner # None /\ shard'[s].owner # shard[s].owner
             => shard'[s].fence > shard[s].fence]_vars
-CursorMonotonic == [][\A s \in Shards : shard'[s].cursor >= shard[s].cursor]_vars
+CursorMonotonic == [][SameRun => \A s \in Shards : shard'[s].cursor >= shard[s].cursor]_vars
 TerminalIrreversible ==
-    [][\A s \in Shards : shard[s].status \in Terminal /\ shard'[s].status # shard[s].status
+    [][SameRun => \A s \in Shards : shard[s].status \in Terminal /\ shard'[s].status # shard[s].status
             => shard[s].status = "Parked" /\ shard'[s].status = "Active" /\ shard'[s].fence > shard[s].fence]_vars
-RunTerminalIrreversible == [][run # "Active" => run' = run]_vars
+RunTerminalIrreversible == [][SameRun /\ run # "Active" => run' = run]_vars
 \* A lease is not taken from a worker whose own clock still calls it live, if clocks differ by no more than is tolerated.
 NoTheftFromLiveOwner ==
     [][\A s \in Shards : shard[s].owner # None /\ shard'[s].owner # None /\ shard'[s].fence > shard[s].fence
             => ExpiredFor(shard[s].owner, shard[s])]_vars
+\* A shard is parked as unreachable only when every worker that has a session reported it, and no worker that reported it is
+\* granted it again before it was unparked.
+UnreachableForAll ==
+    [][SameRun => \A s \in Shards :
+            /\ shard'[s].cut /\ ~shard[s].cut => Deserted(shard'[s].reports)
+            /\ shard'[s].owner # None /\ shard'[s].fence > shard[s].fence => shard'[s].owner \notin shard[s].reports]_vars
 =============================================================================

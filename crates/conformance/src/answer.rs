@@ -45,6 +45,10 @@ impl Refused for AccessRefused {
         match self {
             Self::TenantMismatch { expected } => Line::refused("tenant mismatch").fact("expected", expected),
             Self::ShardNotFound { key } => Line::refused("shard not found").fact("key", key),
+            Self::OtherIncarnation { run, presented, current } => Line::refused("other incarnation")
+                .fact("run", run.get())
+                .fact("presented", presented.get())
+                .fact("current", current.get()),
             Self::RunNotActive { run, status } => {
                 Line::refused("run not active").fact("run", run.get()).fact("status", status)
             }
@@ -144,6 +148,7 @@ impl Refused for InfraError {
         let (verdict, message) = match self {
             Self::Transient { message, .. } => ("store failed for now", message),
             Self::Corruption { message, .. } => ("store is corrupt", message),
+            Self::Refused { message, .. } => ("store refuses the caller", message),
         };
         Line::refused(verdict).fact("in", self.operation()).fact("message", format_args!("{message:?}"))
     }
@@ -165,6 +170,8 @@ impl Refused for AcquireError {
             Self::RetriesExhausted { key, acquisitions } => {
                 Line::refused("retries exhausted").fact("acquisitions", acquisitions).fact("key", key)
             }
+            Self::ReportedUnreachable { key } => Line::refused("reported unreachable").fact("key", key),
+            Self::HeldBack { key, until } => Line::refused("held back").fact("until", until).fact("key", key),
             Self::BackendError(error) => error.line(),
         }
     }
@@ -262,6 +269,7 @@ impl Refused for CreateRunError {
             Self::AlreadyExists { run } => Line::refused("run exists").fact("run", run.get()),
             Self::UnassignedRun => Line::refused("unassigned run"),
             Self::UnassignedTenant => Line::refused("unassigned tenant"),
+            Self::UnassignedIncarnation => Line::refused("unassigned incarnation"),
             Self::InvalidConfig(ConfigError::ZeroLeaseDuration) => Line::refused("zero lease duration"),
             Self::TooManyRuns { held } => Line::refused("too many runs").fact("held", held),
             Self::BackendError(error) => error.line(),

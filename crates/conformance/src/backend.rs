@@ -64,14 +64,23 @@ pub enum Need {
     ClockSkew,
     /// Has sessions that can be lost before a lease ends; see [`BackendFactory::lose_session`].
     LostSessions,
+    /// Knows no sessions, so that leases and requests tell who takes part in a run.
+    NoSessions,
     /// Counts what can be claimed of a run of any size. Other backends may estimate it for runs of more than 32 shards.
     ExactHints,
 }
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::ByteLimit, Self::RunLimit, Self::Cooldown, Self::ClockSkew, Self::LostSessions, Self::ExactHints];
+    pub const ALL: [Self; 7] = [
+        Self::ByteLimit,
+        Self::RunLimit,
+        Self::Cooldown,
+        Self::ClockSkew,
+        Self::LostSessions,
+        Self::NoSessions,
+        Self::ExactHints,
+    ];
 
     /// How a story asks for it, after the word `needs`.
     pub const fn as_str(self) -> &'static str {
@@ -81,6 +90,7 @@ impl Need {
             Self::Cooldown => "cooldown",
             Self::ClockSkew => "clock skew",
             Self::LostSessions => "lost sessions",
+            Self::NoSessions => "no sessions",
             Self::ExactHints => "exact hints",
         }
     }
@@ -134,7 +144,12 @@ impl BackendFactory for InMemory {
 
     fn offers(&self, need: Need) -> bool {
         match need {
-            Need::ByteLimit | Need::RunLimit | Need::Cooldown | Need::ClockSkew | Need::ExactHints => true,
+            Need::ByteLimit
+            | Need::RunLimit
+            | Need::Cooldown
+            | Need::ClockSkew
+            | Need::NoSessions
+            | Need::ExactHints => true,
             Need::LostSessions => false,
         }
     }

@@ -4,14 +4,16 @@
 
 use std::fmt;
 
-use tessera_contracts::CursorSemantics;
+use tessera_contracts::{CursorSemantics, LogicalTime};
 use tessera_coordination::decide::settle_run::Settlement;
 use tessera_coordination::record::history::ReleaseReason;
+use tessera_coordination::record::park::ParkDetail;
 use tessera_coordination::record::status::ParkReason;
+use tessera_coordination::record::unreachable::Unreachable;
 use tessera_coordination::run::config::{DEFAULT_MAX_SHARD_RETRIES, RunConfig};
 use tessera_coordination::run::summary::ShardFilter;
 
-use crate::text::{CursorText, RangeText, ShardName};
+use crate::text::{CursorText, EpochText, RangeText, ShardName};
 
 /// One operation id, or several for as many repetitions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,12 +34,12 @@ impl fmt::Display for Ops {
     }
 }
 
-/// Whose lease is presented: the latest this worker got, or the one with that fence, or one of another tenant.
+/// Whose lease is presented: the latest this worker got, or the one of that ownership, or one of another tenant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Holder {
     pub(crate) tenant: Option<String>,
     pub(crate) worker: u64,
-    pub(crate) fence: Option<u64>,
+    pub(crate) epoch: Option<EpochText>,
 }
 
 impl fmt::Display for Holder {
@@ -46,8 +48,8 @@ impl fmt::Display for Holder {
             write!(f, "{tenant}:")?;
         }
         write!(f, "w{}", self.worker)?;
-        match self.fence {
-            Some(fence) => write!(f, "#{fence}"),
+        match self.epoch {
+            Some(epoch) => write!(f, "#{epoch}"),
             None => Ok(()),
         }
     }
@@ -109,6 +111,8 @@ pub(crate) enum OrderText {
 pub(crate) enum Command {
     CreateRun {
         run: u64,
+        /// What the creator drew; otherwise a number that none drew before.
+        incarnation: Option<u64>,
         config: RunConfig,
     },
     Register {
@@ -118,6 +122,8 @@ pub(crate) enum Command {
     },
     Start {
         run: u64,
+        /// What the creator drew; otherwise a number that none drew before.
+        incarnation: Option<u64>,
         config: RunConfig,
         roots: Roots,
         op: Ops,
@@ -151,6 +157,8 @@ pub(crate) enum Command {
     },
     Candidates {
         run: u64,
+        /// For whom; a stranger if none is named.
+        worker: u64,
         limit: usize,
     },
     Explain {
@@ -159,12 +167,12 @@ pub(crate) enum Command {
     },
     Unpark {
         shard: ShardName,
-        fence: u64,
+        epoch: EpochText,
         op: Ops,
     },
     Order {
         shard: ShardName,
-        fence: u64,
+        epoch: EpochText,
         order: OrderText,
     },
     Acquire {
@@ -215,7 +223,7 @@ pub(crate) enum Command {
         holder: Holder,
         shard: ShardName,
         cursor: Option<CursorText>,
-        reason: ReleaseReason,
+        reason: ReleaseText,
         op: Ops,
     },
     Drain {
@@ -297,11 +305,58 @@ pub(crate) fn reason_text(reason: ParkReason) -> String {
     reason.as_str().replace(' ', "-")
 }
 
-pub(crate) const fn release_text(reason: ReleaseReason) -> &'static str {
-    match reason {
-        ReleaseReason::Released => "released",
-        ReleaseReason::Yielded => "yielded",
-        ReleaseReason::Drained => "drained",
+/// Why a shard is given back, as written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum ReleaseText {
+    Released,
+    Yielded,
+    Drained,
+    Unreachable { detail: Option<String>, retry_after: Option<u64> },
+}
+
+impl ReleaseText {
+    /// The reason itself.
+    pub(crate) fn build(&self) -> ReleaseReason<'_> {
+        match self {
+            Self::Released => ReleaseReason::Released,
+            Self::Yielded => ReleaseReason::Yielded,
+            Self::Drained => ReleaseReason::Drained,
+            Self::Unreachable { detail, retry_after } => ReleaseReason::Unreachable(Unreachable {
+                detail: detail.as_deref().and_then(ParkDetail::new),
+                retry_after: retry_after.map(LogicalTime::new),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for ReleaseText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Released => f.write_str("released"),
+            Self::Yielded => f.write_str("yielded"),
+            Self::Drained => f.write_str("drained"),
+            Self::Unreachable { detail, retry_after } => {
+                f.write_str("unreachable")?;
+                if let Some(detail) = detail {
+                    write!(f, " saying \"{detail}\"")?;
+                }
+                match retry_after {
+                    Some(retry_after) => write!(f, " retry after {retry_after}"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+struct DrawnText(Option<u64>);
+
+impl fmt::Display for DrawnText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(incarnation) => write!(f, " incarnation {incarnation}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -323,10 +378,13 @@ impl fmt::Display for ConfigText {
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::CreateRun { run, config } => write!(f, "create run {run}{}", ConfigText(*config)),
+            Self::CreateRun { run, incarnation, config } => {
+                write!(f, "create run {run}{}{}", DrawnText(*incarnation), ConfigText(*config))
+            }
             Self::Register { run, roots, op } => write!(f, "register run {run} shards{roots} op {op}"),
-            Self::Start { run, config, roots, op } => {
-                write!(f, "start run {run}{} shards{roots} op {op}", ConfigText(*config))
+            Self::Start { run, incarnation, config, roots, op } => {
+                let (drawn, config) = (DrawnText(*incarnation), ConfigText(*config));
+                write!(f, "start run {run}{drawn}{config} shards{roots} op {op}")
             }
             Self::Settle { run, settlement, op } => {
                 let verb = match settlement {
@@ -359,12 +417,18 @@ impl fmt::Display for Command {
                 write!(f, " limit {limit}")
             }
             Self::Progress { run } => write!(f, "progress of run {run}"),
-            Self::Candidates { run, limit } => write!(f, "candidates of run {run} limit {limit}"),
+            Self::Candidates { run, worker, limit } => {
+                write!(f, "candidates of run {run}")?;
+                if *worker != 0 {
+                    write!(f, " for w{worker}")?;
+                }
+                write!(f, " limit {limit}")
+            }
             Self::Explain { run, worker } => write!(f, "explain run {run} for w{worker}"),
-            Self::Unpark { shard, fence, op } => write!(f, "unpark {shard} expecting fence {fence} op {op}"),
-            Self::Order { shard, fence, order: OrderText::Yield } => write!(f, "ask {shard} at fence {fence} to yield"),
-            Self::Order { shard, fence, order: OrderText::KeepPercent(kept) } => {
-                write!(f, "ask {shard} at fence {fence} to keep {kept}%")
+            Self::Unpark { shard, epoch, op } => write!(f, "unpark {shard} expecting fence {epoch} op {op}"),
+            Self::Order { shard, epoch, order: OrderText::Yield } => write!(f, "ask {shard} at fence {epoch} to yield"),
+            Self::Order { shard, epoch, order: OrderText::KeepPercent(kept) } => {
+                write!(f, "ask {shard} at fence {epoch} to keep {kept}%")
             }
             Self::Acquire { worker, shard } => write!(f, "w{worker} acquires {shard}"),
             Self::Claim { worker, run } => write!(f, "w{worker} claims run {run}"),
@@ -405,7 +469,7 @@ impl fmt::Display for Command {
                 if let Some(cursor) = cursor {
                     write!(f, " at {cursor}")?;
                 }
-                write!(f, " because {} op {op}", release_text(*reason))
+                write!(f, " because {reason} op {op}")
             }
             Self::Drain { holder, held, op } => {
                 write!(f, "{holder} drains")?;

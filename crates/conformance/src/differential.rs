@@ -10,9 +10,8 @@
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use tessera_contracts::{CursorSemantics, LogicalTime, TenantId};
+use tessera_contracts::{CursorSemantics, LogicalTime, RunId, TenantId};
 use tessera_coordination::decide::settle_run::Settlement;
-use tessera_coordination::record::history::ReleaseReason;
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::record::status::{ParkReason, ShardStatus};
 use tessera_coordination::run::config::RunConfig;
@@ -21,10 +20,10 @@ use tessera_coordination::shard_limits::ShardLimits;
 use tessera_coordination::{CoordinationFacade, InMemoryCoordinator, RunManagement};
 
 use crate::backend::{BackendConfig, BackendFactory, InMemory, Need};
-use crate::command::{Command, Holder, Ops, OrderText, ReplaceText, ResidualText, RootText, Roots};
+use crate::command::{Command, Holder, Ops, OrderText, ReleaseText, ReplaceText, ResidualText, RootText, Roots};
 use crate::line::Answer;
 use crate::story::panic_text;
-use crate::text::{CursorText, RangeText, ShardName};
+use crate::text::{CursorText, EpochText, RangeText, ShardName};
 use crate::watch::{Played, Watch};
 use crate::world::{World, tenant_called};
 
@@ -45,7 +44,7 @@ struct Turn {
 
 /// Plays `steps` random commands on a backend of `factory` and on the in-memory coordinator.
 pub(crate) fn compare<F: BackendFactory>(factory: &F, seed: u64, steps: usize) -> Result<(), String> {
-    let mut dice = Dice(seed);
+    let mut dice = Dice { state: seed, reports_unreachable: factory.offers(Need::NoSessions) };
     let config = BackendConfig {
         default_lease_duration: 12,
         shard_limits: ShardLimits { per_tenant_max: dice.between(6, 16), total_max: dice.between(10, 24) },
@@ -177,6 +176,9 @@ impl<B: CoordinationFacade> Pair<B> {
         let Turn { at, tenant, command } = turn;
         let mut expected = Vec::new();
         match (command, answers) {
+            (Command::Claim { .. }, [answer]) if parks_unreachable(answer) => {
+                expected.extend(self.reference.play(*at, tenant, command)?);
+            }
             (Command::Claim { worker, .. }, [answer]) => {
                 let mut mirrored = Vec::new();
                 let mut rest = answer.clone();
@@ -250,18 +252,28 @@ impl<B: CoordinationFacade> Pair<B> {
     }
 }
 
+/// Whether a claim parked a shard that nobody is left for, which no acquire does.
+fn parks_unreachable(answer: &Answer) -> bool {
+    answer.events.iter().any(|event| event.get("because") == Some("unreachable") && event.verdict() == "shard parked")
+}
+
 fn different(expected: &[Answer], seen: &[Answer]) -> String {
     let text = |answers: &[Answer]| answers.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ");
     format!("answered\n  {}\nexpected\n  {}", text(seen), text(expected))
 }
 
 /// SplitMix64: small, and the same on every machine.
-struct Dice(u64);
+struct Dice {
+    state: u64,
+    /// Whether the backend tells who takes part as the in-memory coordinator does, so that reports of shards that cannot be
+    /// reached come to the same.
+    reports_unreachable: bool,
+}
 
 impl Dice {
     fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
@@ -326,6 +338,17 @@ impl Dice {
         Ops::one(if self.chance(60) { self.between(100, 100_000) } else { self.between(0, 20) })
     }
 
+    /// What a creator draws: mostly a number of its own, now and then 0, which is none.
+    fn incarnation(&mut self) -> Option<u64> {
+        self.chance(4).then_some(0)
+    }
+
+    /// Mostly the ownership that there is, now and then another one, also of another run that had the same id.
+    fn epoch(&mut self, fence: u64) -> EpochText {
+        let fence = if self.chance(85) { fence } else { self.between(1, 5) };
+        EpochText { incarnation: self.chance(10).then(|| self.between(0, 5)), fence }
+    }
+
     fn config(&mut self) -> RunConfig {
         RunConfig {
             cursor_semantics: if self.chance(50) { CursorSemantics::Completed } else { CursorSemantics::Dispatched },
@@ -355,11 +378,7 @@ impl Dice {
 
     fn turn(&mut self, at: u64, step: usize, before: &[Turn], world: &mut World<InMemoryCoordinator>) -> Turn {
         if step < TENANTS.len() {
-            let (run, config, op) = (1, RunConfig { lease_duration: None, ..self.config() }, Ops::one(1));
-            let ranges = ["[b,j){meta}", "[j,r)", "[r,x)"].map(|range| range.parse().expect("these are ranges"));
-            let root = |(range, shard)| RootText { shard, range, cursor: CursorText::default() };
-            let roots = Roots::Listed(ranges.into_iter().zip(1..).map(root).collect());
-            return Turn { at, tenant: TENANTS[step], command: Command::Start { run, config, roots, op } };
+            return Turn { at, tenant: TENANTS[step], command: self.main_run() };
         }
         if self.chance(10)
             && let Some(again) = self.one_of(before)
@@ -367,7 +386,30 @@ impl Dice {
             return Turn { at, ..again };
         }
         let tenant = if self.chance(70) { TENANTS[0] } else { TENANTS[1] };
+        if self.chance(25)
+            && let Some(command) = self.reuse(at, tenant, world)
+        {
+            return Turn { at, tenant, command };
+        }
         Turn { at, tenant, command: self.command(at, tenant, world) }
+    }
+
+    /// The run that most commands are about.
+    fn main_run(&mut self) -> Command {
+        let config = RunConfig { lease_duration: None, ..self.config() };
+        let ranges = ["[b,j){meta}", "[j,r)", "[r,x)"].map(|range| range.parse().expect("these are ranges"));
+        let root = |(range, shard)| RootText { shard, range, cursor: CursorText::default() };
+        let roots = Roots::Listed(ranges.into_iter().zip(1..).map(root).collect());
+        Command::Start { run: 1, incarnation: None, config, roots, op: Ops::one(1) }
+    }
+
+    /// The next step towards another run of the same id, while holders of the settled one are still about.
+    fn reuse(&mut self, at: u64, tenant: &'static str, world: &mut World<InMemoryCoordinator>) -> Option<Command> {
+        match world.backend.get_run(tenant_called(tenant), RunId::new(1)) {
+            Ok(run) if run.status.is_terminal() => Some(Command::Retire { settled_until: at, limit: 3 }),
+            Ok(_) => None,
+            Err(_) => Some(self.main_run()),
+        }
     }
 
     fn command(&mut self, at: u64, tenant: &'static str, world: &mut World<InMemoryCoordinator>) -> Command {
@@ -404,25 +446,29 @@ impl Dice {
                     records.iter().filter(|record| record.state.head.status == ShardStatus::Parked).cloned().collect();
                 let chosen = if self.chance(80) { self.one_of(&parked) } else { any(self) };
                 match chosen.and_then(|record| Some((named(world, &record)?, record.state.head.fence.get()))) {
-                    Some((shard, fence)) => {
-                        let fence = if self.chance(85) { fence } else { self.between(1, 5) };
-                        Command::Unpark { shard, fence, op }
-                    }
+                    Some((shard, fence)) => Command::Unpark { shard, epoch: self.epoch(fence), op },
                     None => Command::Progress { run },
                 }
             }
             78..=82 => match any(self).and_then(|record| Some((named(world, &record)?, record.state.head.fence.get())))
             {
                 Some((shard, fence)) => {
-                    let fence = if self.chance(85) { fence } else { self.between(1, 5) };
                     let order = if self.chance(50) { OrderText::Yield } else { OrderText::KeepPercent(50) };
-                    Command::Order { shard, fence, order }
+                    Command::Order { shard, epoch: self.epoch(fence), order }
                 }
                 None => Command::ListRuns { after: None, limit: 10 },
             },
-            83 => Command::CreateRun { run: self.between(0, 3), config: self.config() },
+            83 => {
+                Command::CreateRun { run: self.between(0, 3), incarnation: self.incarnation(), config: self.config() }
+            }
             84 => Command::Register { run: self.between(1, 3), roots: self.roots(), op },
-            85 => Command::Start { run: self.between(1, 3), config: self.config(), roots: self.roots(), op },
+            85 => Command::Start {
+                run: self.between(1, 3),
+                incarnation: self.incarnation(),
+                config: self.config(),
+                roots: self.roots(),
+                op,
+            },
             86 => {
                 let settlement = [Settlement::Complete, Settlement::Complete, Settlement::Fail, Settlement::Cancel];
                 let settlement = self.one_of(&settlement).unwrap_or(Settlement::Complete);
@@ -446,7 +492,7 @@ impl Dice {
                 filter.root_only = self.chance(20);
                 Command::ListShards { run, filter, limit: self.between(0, 6) as usize }
             }
-            90..=91 => Command::Candidates { run, limit: self.between(0, 6) as usize },
+            90..=91 => Command::Candidates { run, worker, limit: self.between(0, 6) as usize },
             92..=93 => Command::Explain { run, worker },
             94 => Command::ShowRun { run },
             95 => Command::ListRuns {
@@ -470,15 +516,16 @@ impl Dice {
     ) -> Option<Command> {
         let id = tenant_called(tenant);
         let held: Vec<_> =
-            world.leases().filter(|lease| lease.tenant() == id || self.0.is_multiple_of(16)).copied().collect();
+            world.leases().filter(|lease| lease.tenant() == id || self.state.is_multiple_of(16)).copied().collect();
         let live = held.iter().filter(|lease| lease.deadline() > LogicalTime::new(at)).copied().collect::<Vec<_>>();
         let lease =
             if self.chance(85) { self.one_of(&live).or_else(|| self.one_of(&held)) } else { self.one_of(&held) }?;
         let shard: ShardName = world.name(lease.tenant(), lease.key()).parse().ok()?;
         let owner = TENANTS.into_iter().find(|name| tenant_called(name) == lease.tenant() && *name != tenant);
         let latest = held.iter().rfind(|other| other.key() == lease.key() && other.owner() == lease.owner());
-        let fence = (latest != Some(&lease)).then(|| lease.fence().get());
-        let holder = Holder { tenant: owner.map(Into::into), worker: lease.owner().get(), fence };
+        let epoch = (latest != Some(&lease))
+            .then(|| EpochText { incarnation: Some(lease.incarnation().get()), fence: lease.fence().get() });
+        let holder = Holder { tenant: owner.map(Into::into), worker: lease.owner().get(), epoch };
         let record = world.backend.get_shard(lease.tenant(), lease.key()).ok();
         let record = record.as_ref();
         let op = self.op();
@@ -491,7 +538,7 @@ impl Dice {
                     same.filter_map(|lease| world.name(lease.tenant(), lease.key()).parse().ok()).collect();
                 shards.sort();
                 shards.dedup();
-                Command::Renew { holder: Holder { fence: None, ..holder }, shards }
+                Command::Renew { holder: Holder { epoch: None, ..holder }, shards }
             }
             8..=19 => Command::Checkpoint { holder, shard, cursor: self.cursor(record), op },
             20..=23 => Command::Complete { holder, shard, cursor: self.cursor(record), op },
@@ -525,7 +572,12 @@ impl Dice {
             }
             38..=42 => {
                 let cursor = self.chance(50).then(|| self.cursor(record));
-                let reason = self.one_of(&[ReleaseReason::Released, ReleaseReason::Yielded, ReleaseReason::Drained])?;
+                let reason = if self.reports_unreachable && self.chance(40) {
+                    let detail = self.chance(50).then(|| "no route".into());
+                    ReleaseText::Unreachable { detail, retry_after: self.chance(30).then(|| at + self.between(0, 9)) }
+                } else {
+                    self.one_of(&[ReleaseText::Released, ReleaseText::Yielded, ReleaseText::Drained])?
+                };
                 Command::Release { holder, shard, cursor, reason, op }
             }
             _ => Command::Drain { holder, held: vec![(shard, self.chance(50).then(|| self.cursor(record)))], op },

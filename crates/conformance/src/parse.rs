@@ -9,13 +9,14 @@ use std::fmt;
 
 use tessera_contracts::CursorSemantics;
 use tessera_coordination::decide::settle_run::Settlement;
-use tessera_coordination::record::history::ReleaseReason;
 use tessera_coordination::record::status::{ParkReason, ShardStatus};
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::summary::ShardFilter;
 
 use crate::backend::{BackendConfig, Need};
-use crate::command::{Command, Holder, Ops, OrderText, ReplaceText, ResidualText, RootText, Roots, reason_text};
+use crate::command::{
+    Command, Holder, Ops, OrderText, ReleaseText, ReplaceText, ResidualText, RootText, Roots, reason_text,
+};
 use crate::text::CursorText;
 use tokens::Tokens;
 
@@ -173,9 +174,9 @@ pub(crate) fn parse_command(text: &str) -> Result<Command, String> {
 
 /// The forms of all commands, by their first distinguishing word.
 const FORMS: &[(&str, &str)] = &[
-    ("create", "create run RUN [lease N] [retries N] [dispatched]"),
+    ("create", "create run RUN [incarnation N] [lease N] [retries N] [dispatched]"),
     ("register", "register run RUN shards SHARD=[FROM,TO)[{META}][@CURSOR] ... op N (or: shards 1..10000)"),
-    ("start", "start run RUN [lease N] [retries N] [dispatched] shards SHARD=[FROM,TO) ... [op N]"),
+    ("start", "start run RUN [incarnation N] [lease N] [retries N] [dispatched] shards SHARD=[FROM,TO) ... [op N]"),
     ("complete", "complete run RUN op N"),
     ("fail", "fail run RUN op N"),
     ("cancel", "cancel run RUN op N"),
@@ -186,7 +187,7 @@ const FORMS: &[(&str, &str)] = &[
         "list runs [after RUN] [limit N], or: list shards of run RUN [all|active|done|split|parked|available] [roots] [limit N]",
     ),
     ("progress", "progress of run RUN"),
-    ("candidates", "candidates of run RUN [limit N]"),
+    ("candidates", "candidates of run RUN [for WORKER] [limit N]"),
     ("explain", "explain run RUN for WORKER"),
     ("unpark", "unpark SHARD expecting fence N op N"),
     ("ask", "ask SHARD at fence N to yield, or: ask SHARD at fence N to keep PERCENT%"),
@@ -201,7 +202,10 @@ const FORMS: &[(&str, &str)] = &[
         "splits",
         "WORKER splits SHARD keeping [FROM,TO) giving [FROM,TO) op N, or: WORKER splits SHARD keeping PERCENT% op N",
     ),
-    ("releases", "WORKER releases SHARD [at KEY[~TOKEN]] [because released|yielded|drained] op N"),
+    (
+        "releases",
+        "WORKER releases SHARD [at KEY[~TOKEN]] [because released|yielded|drained|unreachable [saying \"TEXT\"] [retry after TIME]] op N",
+    ),
     ("drains", "WORKER drains SHARD[@CURSOR] ... op N (each shard takes the next op id)"),
     ("loses", "WORKER loses its session"),
 ];
@@ -234,26 +238,31 @@ fn parse_holder(text: &str) -> Option<Holder> {
         Some((tenant, rest)) => (Some(tenant.to_owned()), rest),
         None => (None, text),
     };
-    let (worker, fence) = match rest.split_once('#') {
-        Some((worker, fence)) => (worker, Some(fence.parse().ok()?)),
+    let (worker, epoch) = match rest.split_once('#') {
+        Some((worker, epoch)) => (worker, Some(epoch.parse().ok()?)),
         None => (rest, None),
     };
-    Some(Holder { tenant, worker: worker.strip_prefix('w')?.parse().ok()?, fence })
+    Some(Holder { tenant, worker: worker.strip_prefix('w')?.parse().ok()?, epoch })
 }
 
 fn read_run_command(verb: &str, tokens: &mut Tokens<'_>) -> Result<Command, String> {
     Ok(match verb {
-        "create" => Command::CreateRun { run: tokens.run()?, config: read_run_config(tokens)? },
+        "create" => {
+            let (run, incarnation) = (tokens.run()?, read_incarnation(tokens)?);
+            Command::CreateRun { run, incarnation, config: read_run_config(tokens)? }
+        }
         "register" => {
             let run = tokens.run()?;
             tokens.expect("shards")?;
             Command::Register { run, roots: read_roots(tokens)?, op: tokens.op()? }
         }
         "start" => {
-            let (run, config) = (tokens.run()?, read_run_config(tokens)?);
+            let (run, incarnation) = (tokens.run()?, read_incarnation(tokens)?);
+            let config = read_run_config(tokens)?;
             tokens.expect("shards")?;
             let roots = read_roots(tokens)?;
-            Command::Start { run, config, roots, op: if tokens.is_at_end() { Ops::one(1) } else { tokens.op()? } }
+            let op = if tokens.is_at_end() { Ops::one(1) } else { tokens.op()? };
+            Command::Start { run, incarnation, config, roots, op }
         }
         "complete" => Command::Settle { run: tokens.run()?, settlement: Settlement::Complete, op: tokens.op()? },
         "fail" => Command::Settle { run: tokens.run()?, settlement: Settlement::Fail, op: tokens.op()? },
@@ -280,31 +289,31 @@ fn read_run_command(verb: &str, tokens: &mut Tokens<'_>) -> Result<Command, Stri
         }
         "candidates" => {
             tokens.expect("of")?;
-            Command::Candidates { run: tokens.run()?, limit: tokens.limit()? }
+            let run = tokens.run()?;
+            let worker = if tokens.take("for") { read_asker(tokens)? } else { 0 };
+            Command::Candidates { run, worker, limit: tokens.limit()? }
         }
         "explain" => {
             let run = tokens.run()?;
             tokens.expect("for")?;
-            let worker = tokens.next("a worker")?;
-            let worker = parse_holder(worker).ok_or_else(|| format!("`{worker}` is not a worker; write `w1`"))?.worker;
-            Command::Explain { run, worker }
+            Command::Explain { run, worker: read_asker(tokens)? }
         }
         "unpark" => {
             let shard = tokens.parsed("a shard")?;
             tokens.expect_all(&["expecting", "fence"])?;
-            Command::Unpark { shard, fence: tokens.number("a fence epoch")?, op: tokens.op()? }
+            Command::Unpark { shard, epoch: tokens.parsed("a fence epoch")?, op: tokens.op()? }
         }
         "ask" => {
             let shard = tokens.parsed("a shard")?;
             tokens.expect_all(&["at", "fence"])?;
-            let fence = tokens.number("a fence epoch")?;
+            let epoch = tokens.parsed("a fence epoch")?;
             tokens.expect("to")?;
             let order = match tokens.next("`yield` or `keep PERCENT%`")? {
                 "yield" => OrderText::Yield,
                 "keep" => OrderText::KeepPercent(parse_percent(tokens.next("a percentage")?)?),
                 other => return Err(format!("a holder can be asked to `yield` or to `keep` a part, not to `{other}`")),
             };
-            Command::Order { shard, fence, order }
+            Command::Order { shard, epoch, order }
         }
         _ => return Err(format!("`{verb}` is not a command")),
     })
@@ -338,12 +347,7 @@ fn read_worker_command(holder: Holder, verb: &str, tokens: &mut Tokens<'_>) -> R
             let reason = ParkReason::ALL.into_iter().find(|reason| reason_text(*reason) == word);
             let known = ParkReason::ALL.map(reason_text).join("`, `");
             let reason = reason.ok_or_else(|| format!("`{word}` is not a reason; the reasons are `{known}`"))?;
-            let detail = if tokens.take("saying") { Some(tokens.next("a quoted text")?.to_owned()) } else { None };
-            let mut retry_after = None;
-            if tokens.take("retry") {
-                tokens.expect("after")?;
-                retry_after = Some(tokens.number("a time")?);
-            }
+            let (detail, retry_after) = read_words(tokens)?;
             Command::Park { holder, shard, reason, detail, retry_after, op: tokens.op()? }
         }
         "replaces" => {
@@ -377,13 +381,21 @@ fn read_worker_command(holder: Holder, verb: &str, tokens: &mut Tokens<'_>) -> R
         "releases" => {
             let shard = tokens.parsed("a shard")?;
             let cursor = if tokens.take("at") { Some(tokens.parsed("a cursor")?) } else { None };
-            let mut reason = ReleaseReason::Released;
+            let mut reason = ReleaseText::Released;
             if tokens.take("because") {
                 reason = match tokens.next("a reason")? {
-                    "released" => ReleaseReason::Released,
-                    "yielded" => ReleaseReason::Yielded,
-                    "drained" => ReleaseReason::Drained,
-                    other => return Err(format!("a shard is `released`, `yielded` or `drained`, not `{other}`")),
+                    "released" => ReleaseText::Released,
+                    "yielded" => ReleaseText::Yielded,
+                    "drained" => ReleaseText::Drained,
+                    "unreachable" => {
+                        let (detail, retry_after) = read_words(tokens)?;
+                        ReleaseText::Unreachable { detail, retry_after }
+                    }
+                    other => {
+                        return Err(format!(
+                            "a shard is `released`, `yielded`, `drained` or `unreachable`, not `{other}`"
+                        ));
+                    }
                 };
             }
             Command::Release { holder, shard, cursor, reason, op: tokens.op()? }
@@ -406,6 +418,27 @@ fn read_worker_command(holder: Holder, verb: &str, tokens: &mut Tokens<'_>) -> R
         }
         _ => return Err(format!("`{verb}` is not something a worker does")),
     })
+}
+
+/// What a worker has to say, and when to try again.
+fn read_words(tokens: &mut Tokens<'_>) -> Result<(Option<String>, Option<u64>), String> {
+    let detail = if tokens.take("saying") { Some(tokens.next("a quoted text")?.to_owned()) } else { None };
+    let mut retry_after = None;
+    if tokens.take("retry") {
+        tokens.expect("after")?;
+        retry_after = Some(tokens.number("a time")?);
+    }
+    Ok((detail, retry_after))
+}
+
+/// The worker that is named behind `for`.
+fn read_asker(tokens: &mut Tokens<'_>) -> Result<u64, String> {
+    let worker = tokens.next("a worker")?;
+    parse_holder(worker).map(|holder| holder.worker).ok_or_else(|| format!("`{worker}` is not a worker; write `w1`"))
+}
+
+fn read_incarnation(tokens: &mut Tokens<'_>) -> Result<Option<u64>, String> {
+    if tokens.take("incarnation") { tokens.number("an incarnation").map(Some) } else { Ok(None) }
 }
 
 fn read_run_config(tokens: &mut Tokens<'_>) -> Result<RunConfig, String> {
@@ -504,7 +537,7 @@ mod tests {
         for (verb, _) in FORMS {
             let run_command = read_run_command(verb, &mut Tokens::new("").unwrap());
             let worker_command = read_worker_command(
-                Holder { tenant: None, worker: 1, fence: None },
+                Holder { tenant: None, worker: 1, epoch: None },
                 verb,
                 &mut Tokens::new("").unwrap(),
             );

@@ -109,7 +109,8 @@ mod tests {
         let told = outcome_of(text).unwrap_err();
         assert!(told.contains("stories/example.txt:3: at 2 w1 acquires 1"), "{told}");
         assert!(
-            told.contains("answered: granted, shard 1, fence 2") && told.contains("but expected `fence 3`"),
+            told.contains("answered: granted, shard 1, incarnation 1, fence 2")
+                && told.contains("but expected `fence 3`"),
             "{told}"
         );
     }

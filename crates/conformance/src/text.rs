@@ -10,7 +10,7 @@ use std::fmt::{self, Write};
 use std::str::FromStr;
 
 use tessera_contracts::cursor::CursorError;
-use tessera_contracts::{Cursor, ShardId, ShardSpecRef};
+use tessera_contracts::{Cursor, ShardEpoch, ShardId, ShardSpecRef};
 
 /// The same byte this often or more is written as a repetition.
 const REPEAT_MIN: usize = 24;
@@ -178,6 +178,43 @@ impl FromStr for ShardName {
     }
 }
 
+/// An ownership of a shard: `2` for a fence epoch of the run that is there, `7/2` for one of the run's incarnation 7.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct EpochText {
+    pub(crate) incarnation: Option<u64>,
+    pub(crate) fence: u64,
+}
+
+impl EpochText {
+    /// Whether this ownership is meant. Without an incarnation, that of any will do.
+    pub(crate) fn names(self, epoch: ShardEpoch) -> bool {
+        epoch.fence.get() == self.fence && self.incarnation.is_none_or(|meant| epoch.incarnation.get() == meant)
+    }
+}
+
+impl fmt::Display for EpochText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(incarnation) = self.incarnation {
+            write!(f, "{incarnation}/")?;
+        }
+        write!(f, "{}", self.fence)
+    }
+}
+
+impl FromStr for EpochText {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            |_| format!("`{text}` is not a fence epoch; write `2`, or `7/2` for one of the run's incarnation 7");
+        let (incarnation, fence) = match text.split_once('/') {
+            Some((incarnation, fence)) => (Some(incarnation.parse().map_err(wrong)?), fence),
+            None => (None, text),
+        };
+        Ok(Self { incarnation, fence: fence.parse().map_err(wrong)? })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,6 +230,9 @@ mod tests {
         for cursor in ["none", "c", "c~page2", "k*4096~t*30"] {
             assert_eq!(cursor.parse::<CursorText>().unwrap().to_string(), cursor);
         }
+        for epoch in ["2", "7/2"] {
+            assert_eq!(epoch.parse::<EpochText>().unwrap().to_string(), epoch);
+        }
         for shard in ["1", "1.2", "2/1.1.3"] {
             assert_eq!(shard.parse::<ShardName>().unwrap().to_string(), shard);
         }
@@ -203,6 +243,7 @@ mod tests {
         assert!(parse_key("a,b").unwrap_err().contains("\\x2c"));
         assert!(parse_key("\\xg").unwrap_err().contains("two hex digits"));
         assert!("a,m".parse::<RangeText>().unwrap_err().contains("[FROM,TO)"));
+        assert!("7/x".parse::<EpochText>().unwrap_err().contains("`7/2`"));
         assert!("one".parse::<ShardName>().unwrap_err().contains("1.2"));
     }
 }

@@ -88,6 +88,10 @@ impl Watch {
                 Some(old) if *old == record => {}
                 Some(old) => {
                     self.judge(old, &record, run, step).map_err(|problem| format!("{problem} (shard {name})"))?;
+                    let mut presented = world.presented().iter().filter(|lease| lease.key() == key);
+                    if presented.any(|lease| lease.incarnation() != record.incarnation) {
+                        return Err(format!("IncarnationFenced: a lease of another run changed shard {name}"));
+                    }
                     changed.push(name);
                 }
                 None => changed.push(name),
@@ -119,6 +123,9 @@ impl Watch {
         }
         if is.fence < was.fence {
             return Err("FenceMonotonic: the fence epoch fell");
+        }
+        if new.incarnation != old.incarnation {
+            return Err("IncarnationFenced: a shard changed over to another incarnation of its run");
         }
         if last_key(new) < last_key(old) {
             return Err("CursorMonotonic: recorded progress moved back");

@@ -25,6 +25,10 @@ pub(crate) struct World<B> {
     leases: Vec<Held>,
     names: BTreeMap<(TenantId, RunId, ShardId), ShardName>,
     spawned: BTreeMap<(TenantId, ShardKey), usize>,
+    /// Incarnations that creators drew so far.
+    drawn: u64,
+    /// The leases that the command played last presented.
+    presented: Vec<Lease>,
 }
 
 /// A lease a worker was once given, and the range it has been told since.
@@ -48,12 +52,19 @@ impl<B: CoordinationFacade> World<B> {
             leases: Vec::new(),
             names: BTreeMap::new(),
             spawned: BTreeMap::new(),
+            drawn: 0,
+            presented: Vec::new(),
         }
     }
 
     /// Every shard that was ever made, by tenant.
     pub(crate) fn shards(&self) -> impl Iterator<Item = (TenantId, ShardKey)> + '_ {
         self.names.keys().map(|&(tenant, run, shard)| (tenant, ShardKey::new(run, shard)))
+    }
+
+    /// The leases that the command played last presented.
+    pub(crate) fn presented(&self) -> &[Lease] {
+        &self.presented
     }
 
     /// Every lease that was ever granted.
@@ -99,6 +110,7 @@ impl<B: CoordinationFacade> World<B> {
 
     fn play_once(&mut self, now: LogicalTime, tenant: TenantId, command: &Command, op: OpId) -> Result<Answer, String> {
         let mut events = EventCollector::new();
+        self.presented.clear();
         let mut answer = match command {
             Command::Acquire { .. }
             | Command::Claim { .. }

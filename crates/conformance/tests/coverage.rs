@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use tessera_conformance::{InMemory, stories, stories_seen};
 
-const ACCESS: &[&str] = &["tenant mismatch", "shard not found", "run not active"];
+const ACCESS: &[&str] = &["tenant mismatch", "shard not found", "other incarnation", "run not active"];
 const LEASE: &[&str] = &["terminal", "stale fence", "expired", "not the holder"];
 const OP_ID: &[&str] = &["op id conflict"];
 const CURSOR: &[&str] = &["cursor regression", "cursor below range", "cursor above range"];
@@ -30,7 +30,8 @@ fn refusals() -> Vec<(&'static str, Vec<&'static str>)> {
     let gated = |own: &[&[&'static str]]| [&[ACCESS, LEASE, OP_ID], own].concat().concat();
     let settled = [NO_RUN, OP_ID, &["illegal transition"]].concat();
     let unowned = ["shard not found", "run not active"];
-    let ordered = [&unowned[..], &["terminal", "stale fence", "not leased"]].concat();
+    let named = ["shard not found", "other incarnation", "run not active"];
+    let ordered = [&named[..], &["terminal", "stale fence", "not leased"]].concat();
     let replaced = ["children miss the start", "children miss the end", "children leave a gap", "children overlap"];
     let shrunk = [
         "kept part misses the start",
@@ -42,22 +43,40 @@ fn refusals() -> Vec<(&'static str, Vec<&'static str>)> {
     vec![
         (
             "acquire_and_restore_into",
-            [&unowned[..], &["terminal", "already leased", "unassigned worker", "retries exhausted"]].concat(),
+            [
+                &unowned[..],
+                &[
+                    "terminal",
+                    "already leased",
+                    "unassigned worker",
+                    "retries exhausted",
+                    "reported unreachable",
+                    "held back",
+                ],
+            ]
+            .concat(),
         ),
         // A renewal in a settled run is an answer, and says stop.
-        ("renew", [&["tenant mismatch", "shard not found"], LEASE].concat()),
+        ("renew", [&["tenant mismatch", "shard not found", "other incarnation"], LEASE].concat()),
         ("checkpoint", gated(&[CURSOR, &["missing key", "no room"]])),
         ("complete", gated(&[CURSOR, &["cursor reset", "no room"]])),
         ("release", gated(&[CURSOR, &["missing key", "no room"]])),
         ("park_shard", gated(&[&["no room"]])),
         ("split_replace", gated(&[LIMITS, &replaced])),
         ("split_residual", gated(&[LIMITS, &shrunk])),
-        ("unpark_shard", [&unowned[..], OP_ID, &["not parked", "fence moved"]].concat()),
+        ("unpark_shard", [&named[..], OP_ID, &["not parked", "fence moved"]].concat()),
         ("request_yield", ordered.clone()),
         ("request_split", ordered),
         (
             "create_run",
-            vec!["run exists", "unassigned run", "unassigned tenant", "zero lease duration", "too many runs"],
+            vec![
+                "run exists",
+                "unassigned run",
+                "unassigned tenant",
+                "unassigned incarnation",
+                "zero lease duration",
+                "too many runs",
+            ],
         ),
         (
             "register_shards",
@@ -65,7 +84,14 @@ fn refusals() -> Vec<(&'static str, Vec<&'static str>)> {
         ),
         (
             "create_run_with_shards",
-            vec!["config mismatch", "unassigned run", "unassigned tenant", "zero lease duration", "too many runs"],
+            vec![
+                "config mismatch",
+                "unassigned run",
+                "unassigned tenant",
+                "unassigned incarnation",
+                "zero lease duration",
+                "too many runs",
+            ],
         ),
         ("complete_run", [&settled[..], &["shards open"]].concat()),
         ("fail_run", settled.clone()),
@@ -88,11 +114,11 @@ const ANSWERS: &[(&str, &[&str])] = &[
     ("acquire_and_restore_into", &["granted"]),
     ("claim_next_available", &["granted"]),
     ("renew", &["renewed"]),
-    ("renew_many", &["renewed", "refused: terminal"]),
+    ("renew_many", &["renewed", "refused: terminal", "refused: other incarnation"]),
     ("checkpoint", &["executed", "replayed"]),
     ("complete", &["executed", "replayed"]),
     ("release", &["executed", "replayed"]),
-    ("drain", &["executed", "replayed", "refused: terminal"]),
+    ("drain", &["executed", "replayed", "refused: terminal", "refused: other incarnation"]),
     ("park_shard", &["executed", "replayed", "superseded"]),
     ("split_replace", &["executed", "replayed"]),
     ("split_residual", &["executed", "replayed"]),
@@ -144,8 +170,8 @@ fn every_error_variant_is_told_in_a_story() {
     assert!(words.len() > 50, "{} ways to refuse were found in the source: {words:?}", words.len());
     let listed: BTreeSet<_> = refusals().into_iter().flat_map(|(_, reasons)| reasons).collect();
     let told: Vec<_> = stories().map(|(_, text)| text).collect();
-    // A healthy store does not fail.
-    let untold = ["store failed for now", "store is corrupt"];
+    // A healthy store does not fail, and lets its coordinator in.
+    let untold = ["store failed for now", "store is corrupt", "store refuses the caller"];
     for words in words.difference(&BTreeSet::from(untold)) {
         let refusal = format!("refused: {words}");
         assert!(told.iter().any(|text| text.contains(&refusal)), "no story has `{refusal}`");

@@ -198,6 +198,12 @@ u64_newtype! {
 hex_text!(RunId, "run id");
 
 u64_newtype! {
+    /// Tells one creation of a run from an earlier or later run of the same id. Drawn at random by the creator.
+    RunIncarnation
+}
+hex_text!(RunIncarnation, "run incarnation");
+
+u64_newtype! {
     /// One key range of a run. Bit 63 tells those a split derived from those the caller named.
     ShardId
 }
@@ -308,6 +314,42 @@ impl CanonicalBytes for ShardKey {
     }
 }
 
+/// One ownership of a shard, over all runs that ever had the run's id. Fence epochs start anew in each incarnation, so a
+/// fence epoch alone does not tell an ownership of today's run from one of a retired run.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ShardEpoch {
+    /// Which creation of the run.
+    pub incarnation: RunIncarnation,
+    /// Which ownership of the shard within it.
+    pub fence: FenceEpoch,
+}
+
+impl ShardEpoch {
+    /// Fence epoch `fence` of incarnation `incarnation`.
+    pub const fn new(incarnation: RunIncarnation, fence: FenceEpoch) -> Self {
+        Self { incarnation, fence }
+    }
+}
+
+impl fmt::Display for ShardEpoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.incarnation, self.fence)
+    }
+}
+
+impl fmt::Debug for ShardEpoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ShardEpoch({self})")
+    }
+}
+
+impl CanonicalBytes for ShardEpoch {
+    fn write_canonical(&self, sink: &mut impl CanonicalSink) {
+        self.incarnation.write_canonical(sink);
+        self.fence.write_canonical(sink);
+    }
+}
+
 const _: () = assert!(size_of::<TenantId>() == 32);
 const _: () = assert!(size_of::<ShardKey>() == 16);
 
@@ -372,6 +414,9 @@ mod tests {
         let tenant = TenantId::from_name("acme");
         assert_eq!(tenant.to_string().parse(), Ok(tenant));
         assert_eq!(format!("{:?}", RunId::new(10)), "RunId(000000000000000a)");
+        let incarnation = RunIncarnation::new(0xbeef);
+        assert_eq!(incarnation.to_string().parse(), Ok(incarnation));
+        assert_eq!(format!("{:?}", ShardEpoch::new(incarnation, FenceEpoch::new(2))), "ShardEpoch(000000000000beef/2)");
     }
 
     #[test]

@@ -57,7 +57,9 @@ pub mod split;
 pub use arena::{ShardArena, ShardSpecHandle};
 pub use canonical::{CanonicalBytes, CanonicalSink};
 pub use cursor::{Cursor, CursorUpdate};
-pub use ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+pub use ids::{
+    FenceEpoch, LogicalTime, OpId, RunId, RunIncarnation, ShardEpoch, ShardId, ShardKey, TenantId, WorkerId,
+};
 pub use payload_hash::PayloadHash;
 pub use point::{ContentId, Distance, NodeId, Point};
 pub use pooled::{PooledCursor, PooledShardSpec};

@@ -196,6 +196,7 @@ impl EtcdClient {
         Sent: Future<Output = Result<Response, Status>>,
     {
         let mut unreachable = 0;
+        let mut may_pass = None;
         let mut token_renewed = false;
         loop {
             let token = self.token(deadline).await?;
@@ -224,14 +225,17 @@ impl EtcdClient {
                 (Fate::Unsent, _) => {
                     self.member_failed(index, generation);
                     unreachable += 1;
+                    may_pass = may_pass.or_else(|| error.is_transient().then(|| error.clone()));
                     if unreachable < self.shared.members.len() {
                         continue;
                     }
+                    // A member that is away may come back, whatever is wrong with the others.
+                    return Err(may_pass.unwrap_or(error));
                 }
                 (Fate::Ambiguous, _) | (_, KvErrorKind::NoLeader | KvErrorKind::Overloaded) => {
                     self.member_failed(index, generation);
                 }
-                (_, KvErrorKind::Unauthenticated) if !token_renewed && token.is_some() => {
+                (_, KvErrorKind::TokenUnknown) if !token_renewed && token.is_some() => {
                     self.lock().endpoints.answered(index);
                     self.forget(token.as_ref());
                     token_renewed = true;
@@ -286,7 +290,7 @@ impl EtcdClient {
         let request =
             pb::AuthenticateRequest { name: credentials.user.clone(), password: credentials.password.expose().into() };
         let request = Bytes::from(request.encode_to_vec());
-        let mut last = None;
+        let mut told: Option<KvError> = None;
         for _ in 0..self.shared.members.len() {
             let now = self.now();
             let (index, generation, channel) = self.connection(now);
@@ -312,13 +316,15 @@ impl EtcdClient {
             }
             // Whatever became of the login, the request behind it has not been sent.
             error.fate = Fate::Unsent;
-            let refused = error.kind == KvErrorKind::Unauthenticated;
-            last = Some(error);
-            if refused {
-                break;
+            if error.kind == KvErrorKind::Unauthenticated {
+                return Err(error);
+            }
+            // A member that is away may come back, whatever is wrong with the others.
+            if !told.as_ref().is_some_and(KvError::is_transient) {
+                told = Some(error);
             }
         }
-        Err(last.expect("a validated configuration names at least one endpoint, so one was asked"))
+        Err(told.expect("a validated configuration names at least one endpoint, so one was asked"))
     }
 
     fn forget(&self, refused: Option<&Token>) {

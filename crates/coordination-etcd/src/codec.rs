@@ -3,7 +3,7 @@
 //! Records are stored in the form that all durable backends share ([`tessera_coordination::stored`]): versioned, bounded,
 //! a shard's often-written part apart from the seldom-written one, so that a checkpoint writes about a kilobyte, whatever
 //! the metadata. A shard that nobody has touched has no hot part at all. Here is what only a fleet's store holds: who owns
-//! a shard, how many there are, which were born together, which split is under way, and what tells one creation of a run from another.
+//! a shard, how many there are, which were born together, and which split is under way.
 
 mod family;
 mod hatching;
@@ -15,7 +15,7 @@ use tessera_coordination::stored::{Kind, Reader, Writer};
 pub use family::FamilyPart;
 pub use hatching::HatchingPart;
 pub use owner::OwnerPart;
-pub use run::RunPart;
+pub use run::{Removal, RunPart};
 pub use tessera_coordination::stored::{CodecError, ColdPart, HotPart, HotView, RootsPart, Staging};
 
 const OWNER: Kind = Kind { number: 64, name: "owner record" };

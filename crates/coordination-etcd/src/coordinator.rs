@@ -22,11 +22,14 @@ mod hints;
 mod layouts;
 mod listing;
 mod mutate;
+mod present;
 mod register;
 mod renew;
+mod reported;
 mod retire;
 mod runs;
 mod split;
+mod stale;
 mod standings;
 mod stored;
 mod tallies;
@@ -37,12 +40,13 @@ use core::time::Duration;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tessera_contracts::{LogicalTime, WorkerId};
+use tessera_contracts::{LogicalTime, RunId, RunIncarnation, TenantId, WorkerId};
 use tessera_coordination::error::InfraError;
 
 use self::cache::Cache;
 use self::claim::Claims;
 use self::hints::Hints;
+use self::present::{Abstentions, Creation};
 use self::standings::Standings;
 use self::tallies::Tallies;
 use crate::batch::{BatchLimits, Batcher};
@@ -51,7 +55,7 @@ use crate::codec::CodecError;
 use crate::config::{ConfigError, EtcdConfig};
 use crate::counters::STRIPES;
 use crate::keyspace::Keyspace;
-use crate::kv::{Kv, KvError, KvErrorKind, Moment};
+use crate::kv::{Kv, KvError, Moment};
 use crate::retry::{RetryPolicy, Retrying};
 use crate::session::Sessions;
 
@@ -77,6 +81,7 @@ struct Inner<K> {
     split_turns: tokio::sync::Semaphore,
     hints: Mutex<Hints>,
     standings: Mutex<Standings>,
+    abstentions: Mutex<Abstentions>,
     /// Set once the namespace was seen to hold no runs of another layout.
     layout_is_alone: AtomicBool,
 }
@@ -123,6 +128,7 @@ impl<K: Kv + Clone> AsyncEtcdCoordinator<K> {
                 split_turns: tokio::sync::Semaphore::new(STRIPES),
                 hints: Mutex::default(),
                 standings: Mutex::default(),
+                abstentions: Mutex::default(),
                 layout_is_alone: AtomicBool::default(),
                 space,
                 config,
@@ -147,6 +153,44 @@ impl<K: Kv + Clone> AsyncEtcdCoordinator<K> {
     #[must_use]
     pub fn store_now(&self) -> Moment {
         self.inner.kv.now()
+    }
+
+    /// Makes the worker known to the tenant, before it has met a run: a shard that others cannot reach is then left to it. Lasts as
+    /// long as the worker's session; call it again now and then, which costs a request only where the session is new.
+    ///
+    /// # Errors
+    /// If the store could not be told.
+    pub async fn join(&self, tenant: TenantId, worker: WorkerId) -> Result<(), InfraError> {
+        self.inner.join(tenant, worker).await
+    }
+
+    /// Says that the worker cannot serve this creation of a run, so that no shard of it is left to the worker. Lasts as long as
+    /// the worker's sessions, or until [`Self::take_part`]; call it again while it is true.
+    ///
+    /// # Errors
+    /// If the store could not be told.
+    pub async fn abstain(
+        &self,
+        tenant: TenantId,
+        run: RunId,
+        incarnation: RunIncarnation,
+        worker: WorkerId,
+    ) -> Result<(), InfraError> {
+        self.inner.abstain(Creation { tenant, run, incarnation }, worker).await
+    }
+
+    /// Takes back what [`Self::abstain`] said.
+    ///
+    /// # Errors
+    /// If the store could not be told.
+    pub async fn take_part(
+        &self,
+        tenant: TenantId,
+        run: RunId,
+        incarnation: RunIncarnation,
+        worker: WorkerId,
+    ) -> Result<(), InfraError> {
+        self.inner.take_part(Creation { tenant, run, incarnation }, worker).await
     }
 
     /// Ends the worker's session, so that whatever it still holds is free at once: the last step of a planned stop.
@@ -199,9 +243,10 @@ impl<K: fmt::Debug> fmt::Debug for AsyncEtcdCoordinator<K> {
 
 /// A store's failure as the protocol's callers know it.
 fn failed(operation: &'static str, error: &KvError) -> InfraError {
-    match error.kind {
-        KvErrorKind::UnexpectedResponse => InfraError::corruption(operation, error.to_string()),
-        _ => InfraError::transient(operation, error.to_string()),
+    if error.needs_operator() {
+        InfraError::refused(operation, error.to_string())
+    } else {
+        InfraError::transient(operation, error.to_string())
     }
 }
 

@@ -1,18 +1,21 @@
 //! Where everything lies: deterministic ASCII paths, typed by what they hold.
 //!
 //! ```text
-//! {namespace}/v3/run/{tenant}/{run}                 the run's record: small, read often, written seldom
+//! {namespace}/v5/run/{tenant}/{run}                 the run's record: small, read often, written seldom
 //!                roots/{tenant}/{run}               the ids of its roots: large, read by whoever asks for them
 //!                cold/{tenant}/{run}/{shard}        range, metadata, children: written by splits only
 //!                hot/{tenant}/{run}/{shard}         status, fence, cursor, op-log: written by every operation
 //!                owner/{tenant}/{run}/{place}       who holds it; attached to the worker's etcd lease
-//!                standing/{tenant}/{run}/{session}  the run is open and the session lives; attached to its etcd lease
+//!                standing/{tenant}/{run}/{worker}/{session}  the run is open and the session lives; attached to its etcd lease
+//!                present/{tenant}/{worker}/{session}         the session lives; attached to its etcd lease
+//!                abstains/{tenant}/{run}/{incarnation}/{worker}/{session}  it cannot serve the run; attached to its etcd lease
 //!                free/{tenant}/{run}/{place}        open, and nobody holds it
+//!                reported/{tenant}/{run}/{place}    the same, and a worker could not reach it
 //!                held/{tenant}/{run}/{place}        open, and somebody held it when last written
 //!                parked/{tenant}/{run}/{place}      halted
 //!                family/{tenant}/{run}/{place}      born together, and not all of them held yet; at the place of the first
 //!                hatching/{tenant}/{run}/{shard}    split, with children that have yet to be published
-//!                open-run/{tenant}/{run}            run that may still change
+//!                active-run/{tenant}/{run}          run that is active
 //!                new-run/{created}/{tenant}/{run}   run without shards, by age
 //!                retired/{tenant}                   the run of the tenant that was retired last
 //!                count/all/{stripe}                 how many shards there are: the sum over all stripes
@@ -20,7 +23,7 @@
 //!                count/{of whom}/guard              how many whole blocks those stripes have filled
 //! ```
 //!
-//! An open shard is in `free`, in `held`, or, while nobody has touched it, in a family: so a run is finished when none of
+//! An open shard is in `free`, in `reported`, in `held`, or, while nobody has touched it, in a family: so a run is finished when none of
 //! those is left, but for families whose members have all been touched. A *place* is the shard's
 //! id behind a hash of it: the shards of a run lie evenly over 65,536 points, so a reader can take a narrow window of
 //! about as many as it wants, which is the only kind of range etcd serves cheaply. Ids are of fixed width, six bits a
@@ -30,14 +33,14 @@
 mod digits;
 
 use bytes::Bytes;
-use tessera_contracts::{LogicalTime, RunId, ShardId, ShardKey, TenantId};
+use tessera_contracts::{LogicalTime, RunId, RunIncarnation, ShardId, ShardKey, TenantId, WorkerId};
 
 use self::digits::NUMBER;
 use crate::kv::{EtcdLeaseId, Keys};
 use crate::random::mix;
 
 /// The layout's version. Each lives beside the others, never on top of them, and all have their runs under `run/`.
-pub const LAYOUT: &str = "v3";
+pub const LAYOUT: &str = "v5";
 /// Points over which the shards of a run are spread.
 pub const POINTS: u32 = 1 << 16;
 
@@ -82,6 +85,8 @@ store_path! {
     OwnerPath,
     /// That a run is open and a session lives.
     StandingPath,
+    /// That a session lives, or that it cannot serve a run.
+    PresencePath,
     /// An entry of one of a run's indexes.
     IndexPath,
     /// An entry of one of the indexes of runs.
@@ -95,6 +100,8 @@ store_path! {
 pub enum ShardIndex {
     /// Open, and nobody holds it.
     Free,
+    /// The same, and a worker reported that it cannot reach it.
+    Reported,
     /// Open, and somebody held it when last written.
     Held,
     /// Halted.
@@ -103,11 +110,12 @@ pub enum ShardIndex {
 
 impl ShardIndex {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Free, Self::Held, Self::Parked];
+    pub const ALL: [Self; 4] = [Self::Free, Self::Reported, Self::Held, Self::Parked];
 
     const fn segment(self) -> &'static str {
         match self {
             Self::Free => "free",
+            Self::Reported => "reported",
             Self::Held => "held",
             Self::Parked => "parked",
         }
@@ -205,15 +213,63 @@ impl Keyspace {
         OwnerPath(self.at_place("owner", tenant, key))
     }
 
-    /// That a run is open and a session lives, by the session's etcd lease.
+    /// That a run is open and a session lives, by the worker and the session's etcd lease.
     #[must_use]
-    pub fn standing(&self, tenant: TenantId, run: RunId, session: EtcdLeaseId) -> StandingPath {
-        let session = digits::number(session.0.cast_unsigned());
+    pub fn standing(&self, tenant: TenantId, run: RunId, worker: WorkerId, session: EtcdLeaseId) -> StandingPath {
+        let session = session_number(session);
         StandingPath(self.path(format_args!(
-            "standing/{}/{}/{session}",
+            "standing/{}/{}/{}/{session}",
             digits::tenant(tenant),
-            digits::number(run.get())
+            digits::number(run.get()),
+            digits::number(worker.get())
         )))
+    }
+
+    /// That a session of a worker lives, by the session's etcd lease.
+    #[must_use]
+    pub fn presence(&self, tenant: TenantId, worker: WorkerId, session: EtcdLeaseId) -> PresencePath {
+        let (tenant, session) = (digits::tenant(tenant), session_number(session));
+        PresencePath(self.path(format_args!("present/{tenant}/{}/{session}", digits::number(worker.get()))))
+    }
+
+    /// The live sessions of one worker.
+    #[must_use]
+    pub fn presences_of(&self, tenant: TenantId, worker: WorkerId) -> Keys {
+        let (tenant, worker) = (digits::tenant(tenant), digits::number(worker.get()));
+        Keys::with_prefix(self.path(format_args!("present/{tenant}/{worker}/")))
+    }
+
+    /// The live sessions of all of a tenant's workers.
+    #[must_use]
+    pub fn presences(&self, tenant: TenantId) -> Keys {
+        Keys::with_prefix(self.path(format_args!("present/{}/", digits::tenant(tenant))))
+    }
+
+    /// That a session cannot serve this creation of a run.
+    #[must_use]
+    pub fn abstention(
+        &self,
+        tenant: TenantId,
+        run: RunId,
+        incarnation: RunIncarnation,
+        worker: WorkerId,
+        session: EtcdLeaseId,
+    ) -> PresencePath {
+        let all = abstaining(tenant, run, incarnation);
+        let (worker, session) = (digits::number(worker.get()), session_number(session));
+        PresencePath(self.path(format_args!("{all}{worker}/{session}")))
+    }
+
+    /// The sessions that cannot serve this creation of a run.
+    #[must_use]
+    pub fn abstentions(&self, tenant: TenantId, run: RunId, incarnation: RunIncarnation) -> Keys {
+        Keys::with_prefix(self.path(format_args!("{}", abstaining(tenant, run, incarnation))))
+    }
+
+    /// The sessions that cannot serve a run, in any of its creations.
+    #[must_use]
+    pub fn all_abstentions(&self, tenant: TenantId, run: RunId) -> Keys {
+        self.shards_after("abstains", tenant, run, None)
     }
 
     /// The standings of all sessions in a run.
@@ -240,10 +296,10 @@ impl Keyspace {
         IndexPath(self.of_shard("hatching", tenant, key))
     }
 
-    /// The entry of a run that may still change.
+    /// The entry of a run that is active.
     #[must_use]
-    pub fn open_run(&self, tenant: TenantId, run: RunId) -> RunIndexPath {
-        RunIndexPath(self.of_run("open-run", tenant, run))
+    pub fn active_run(&self, tenant: TenantId, run: RunId) -> RunIndexPath {
+        RunIndexPath(self.of_run("active-run", tenant, run))
     }
 
     /// The entry of a run without shards, by when it was created.
@@ -326,10 +382,10 @@ impl Keyspace {
         self.windowed("owner", tenant, run, window)
     }
 
-    /// A tenant's open runs behind `after`, in the order of their ids.
+    /// A tenant's active runs behind `after`, in the order of their ids.
     #[must_use]
-    pub fn open_runs_after(&self, tenant: TenantId, after: Option<RunId>) -> Keys {
-        self.of_tenant_after("open-run", tenant, after)
+    pub fn active_runs_after(&self, tenant: TenantId, after: Option<RunId>) -> Keys {
+        self.of_tenant_after("active-run", tenant, after)
     }
 
     /// Runs without shards that were created before `time`.
@@ -433,6 +489,24 @@ pub fn shard_of(path: &[u8]) -> Option<ShardId> {
     digits::read_number(&path[start..]).map(ShardId::new)
 }
 
+/// The worker and the etcd lease of a session in the path of its presence or abstention.
+#[must_use]
+pub fn session_of(path: &[u8]) -> Option<(WorkerId, EtcdLeaseId)> {
+    let mut segments = path.rsplit(|byte| *byte == b'/');
+    let (session, worker) = (segments.next()?, segments.next()?);
+    let session = EtcdLeaseId(digits::read_number(session)?.cast_signed());
+    Some((WorkerId::new(digits::read_number(worker)?), session))
+}
+
+fn session_number(session: EtcdLeaseId) -> digits::Digits<NUMBER> {
+    digits::number(session.0.cast_unsigned())
+}
+
+/// The beginning of the paths of all sessions that cannot serve this creation of a run.
+fn abstaining(tenant: TenantId, run: RunId, incarnation: RunIncarnation) -> String {
+    format!("{}{}/", under("abstains", tenant, run), digits::number(incarnation.get()))
+}
+
 /// Tenant and run at the end of a path: every path of a run ends in both.
 #[must_use]
 pub fn tenant_and_run_of(path: &[u8]) -> Option<(TenantId, RunId)> {
@@ -460,10 +534,12 @@ mod tests {
             space.cold(tenant, key).0,
             space.hot(tenant, key).0,
             space.owner(tenant, key).0,
-            space.standing(tenant, run, EtcdLeaseId(3)).0,
+            space.standing(tenant, run, WorkerId::new(9), EtcdLeaseId(3)).0,
+            space.presence(tenant, WorkerId::new(9), EtcdLeaseId(3)).0,
+            space.abstention(tenant, run, RunIncarnation::new(5), WorkerId::new(9), EtcdLeaseId(3)).0,
             space.family(tenant, key).0,
             space.hatching(tenant, key).0,
-            space.open_run(tenant, run).0,
+            space.active_run(tenant, run).0,
             space.new_run(time, tenant, run).0,
             space.retired(tenant).0,
             space.count_all(Some(3)).0,
@@ -483,12 +559,12 @@ mod tests {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("ASCII");
         // 0xab, eight bits each, in pieces of six.
         let name = "euif".repeat(10) + "eug";
-        assert_eq!(text(space.run(tenant, key.run).as_bytes()), format!("fleet/v3/run/{name}/----------6"));
-        assert_eq!(text(space.hot(tenant, key).as_bytes()), format!("fleet/v3/hot/{name}/----------6/----------U"));
+        assert_eq!(text(space.run(tenant, key.run).as_bytes()), format!("fleet/v5/run/{name}/----------6"));
+        assert_eq!(text(space.hot(tenant, key).as_bytes()), format!("fleet/v5/hot/{name}/----------6/----------U"));
         let point = digits::point(point(key.shard).into());
         assert_eq!(
             text(space.owner(tenant, key).as_bytes()),
-            format!("fleet/v3/owner/{name}/----------6/{point}----------U")
+            format!("fleet/v5/owner/{name}/----------6/{point}----------U")
         );
     }
 
@@ -556,7 +632,7 @@ mod tests {
                 one.families(tenant, run, Window::ALL),
                 one.standings(tenant, run),
                 one.owners(tenant, run, Window::ALL),
-                one.open_runs_after(tenant, None),
+                one.active_runs_after(tenant, None),
                 one.new_runs_before(LogicalTime::MAX),
             ];
             for path in all_paths(&other, tenant, run, ShardId::new(1), LogicalTime::new(1)) {
@@ -585,8 +661,23 @@ mod tests {
                 prop_assert!(!space.indexed(index, owner, neighbour, Window::ALL).contains(path.as_bytes()));
                 prop_assert_eq!(shard_of(path.as_bytes()), Some(shard));
             }
-            prop_assert!(space.standings(owner, run).contains(space.standing(owner, run, EtcdLeaseId(5)).as_bytes()));
-            prop_assert_eq!(tenant_and_run_of(space.open_run(owner, run).as_bytes()), Some((owner, run)));
+            let standing = space.standing(owner, run, WorkerId::new(shard.get()), EtcdLeaseId(5));
+            prop_assert!(space.standings(owner, run).contains(standing.as_bytes()));
+            let (worker, session) = (WorkerId::new(shard.get()), EtcdLeaseId(5));
+            let (other, incarnation) = (WorkerId::new(shard.get().wrapping_add(1)), RunIncarnation::new(run.get()));
+            let presence = space.presence(owner, worker, session);
+            prop_assert!(space.presences(owner).contains(presence.as_bytes()));
+            prop_assert!(space.presences_of(owner, worker).contains(presence.as_bytes()));
+            prop_assert!(!space.presences_of(owner, other).contains(presence.as_bytes()));
+            let abstention = space.abstention(owner, run, incarnation, worker, session);
+            prop_assert!(space.abstentions(owner, run, incarnation).contains(abstention.as_bytes()));
+            prop_assert!(space.all_abstentions(owner, run).contains(abstention.as_bytes()));
+            let next = RunIncarnation::new(run.get().wrapping_add(1));
+            prop_assert!(!space.abstentions(owner, run, next).contains(abstention.as_bytes()));
+            for path in [presence, abstention] {
+                prop_assert_eq!(session_of(path.as_bytes()), Some((worker, session)));
+            }
+            prop_assert_eq!(tenant_and_run_of(space.active_run(owner, run).as_bytes()), Some((owner, run)));
         }
 
         #[test]

@@ -92,6 +92,13 @@ impl<K: Kv> Sessions<K> {
         self.lock().values().filter(|session| session.worker == worker).map(|session| session.good_until).min()
     }
 
+    /// The worker's sessions that are still good.
+    #[must_use]
+    pub fn of(&self, worker: WorkerId) -> Vec<Session> {
+        let now = self.kv.now();
+        self.lock().values().filter(|session| session.worker == worker && session.is_good_at(now)).copied().collect()
+    }
+
     /// Sends one heartbeat for every session. One that the store has forgotten is ended here at once.
     pub async fn beat(&self) {
         let sessions: Vec<((WorkerId, Duration), Session)> =
@@ -237,6 +244,15 @@ mod tests {
         block_on(sessions.beat());
         assert_eq!(kv.now(), Moment(Duration::from_secs(6)));
         assert_eq!(sessions.good_until(WORKER), Some(Moment(Duration::from_millis(5_000 + 13_500))));
+    }
+
+    #[test]
+    fn a_session_counts_from_when_it_was_asked_for() {
+        let (kv, sessions) = sessions();
+        kv.inject(CallKind::Lease, 0, Fault::Delay(Duration::from_secs(1)));
+        block_on(sessions.open(WORKER, TTL, FAR)).expect("opened");
+        assert_eq!(kv.now(), Moment(Duration::from_secs(1)));
+        assert_eq!(sessions.good_until(WORKER), Some(Moment(Duration::from_millis(13_500))));
     }
 
     #[test]

@@ -2,20 +2,32 @@
 
 use core::fmt;
 use core::future::Future;
+use core::ops::{Deref, DerefMut};
 
-use tessera_coordination::backend::{BlockOn, Blocking};
+use tessera_contracts::{LogicalTime, RunId, TenantId};
+use tessera_coordination::backend::{BlockOn, Blocking, Wrapper};
+use tessera_coordination::error::InfraError;
+use tessera_coordination::events::EventSink;
 
 use crate::client::EtcdClient;
 use crate::config::{ConfigError, EtcdConfig};
 use crate::coordinator::AsyncEtcdCoordinator;
+use crate::kv::Kv;
 use crate::sim_kv::{self, SimKv};
 
 /// The coordinator on etcd as a sync backend. Its runtime has one thread of its own, which sends heartbeats also while no
 /// call is under way.
-pub type EtcdCoordinator = Blocking<AsyncEtcdCoordinator<EtcdClient>, OwnedRuntime>;
+pub type EtcdCoordinator = SyncCoordinator<EtcdClient, OwnedRuntime>;
 
 /// The same code over the simulated store.
-pub type SimEtcdCoordinator = Blocking<AsyncEtcdCoordinator<SimKv>, SimExecutor>;
+pub type SimEtcdCoordinator = SyncCoordinator<SimKv, SimExecutor>;
+
+/// A coordinator on a store, and what runs its futures. It has all of the protocol's traits, and what only this backend
+/// offers.
+#[derive(Debug)]
+pub struct SyncCoordinator<K, X> {
+    blocking: Blocking<AsyncEtcdCoordinator<K>, X>,
+}
 
 /// Connects a sync coordinator.
 ///
@@ -24,7 +36,7 @@ pub type SimEtcdCoordinator = Blocking<AsyncEtcdCoordinator<SimKv>, SimExecutor>
 pub fn connect(config: EtcdConfig) -> Result<EtcdCoordinator, ConfigError> {
     let executor = OwnedRuntime::start()?;
     let backend = executor.block_on(async { AsyncEtcdCoordinator::connect(config) })?;
-    Ok(Blocking { backend, executor })
+    Ok(SyncCoordinator { blocking: Blocking { backend, executor } })
 }
 
 /// A sync coordinator over the simulated store.
@@ -32,7 +44,67 @@ pub fn connect(config: EtcdConfig) -> Result<EtcdCoordinator, ConfigError> {
 /// # Errors
 /// If the configuration is not valid.
 pub fn simulate(kv: SimKv, config: EtcdConfig) -> Result<SimEtcdCoordinator, ConfigError> {
-    Ok(Blocking { backend: AsyncEtcdCoordinator::over(kv, config)?, executor: SimExecutor })
+    let backend = AsyncEtcdCoordinator::over(kv, config)?;
+    Ok(SyncCoordinator { blocking: Blocking { backend, executor: SimExecutor } })
+}
+
+impl<K: Kv + Clone, X: BlockOn> SyncCoordinator<K, X> {
+    /// See [`AsyncEtcdCoordinator::list_active_runs_into`].
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn list_active_runs_into(
+        &mut self,
+        tenant: TenantId,
+        after: Option<RunId>,
+        limit: usize,
+        runs: &mut Vec<RunId>,
+    ) -> Result<(), InfraError> {
+        let Blocking { backend, executor } = &self.blocking;
+        executor.block_on(backend.list_active_runs_into(tenant, after, limit, runs))
+    }
+
+    /// See [`AsyncEtcdCoordinator::gc_stale_initializing_runs_into`].
+    ///
+    /// # Errors
+    /// If the store fails; what was removed until then stays removed.
+    pub fn gc_stale_initializing_runs_into(
+        &mut self,
+        created_before: LogicalTime,
+        limit: usize,
+        removed: &mut Vec<(TenantId, RunId)>,
+    ) -> Result<(), InfraError> {
+        let Blocking { backend, executor } = &self.blocking;
+        executor.block_on(backend.gc_stale_initializing_runs_into(created_before, limit, removed))
+    }
+}
+
+/// Every operation of the protocol passes to the async coordinator.
+impl<K, X> Wrapper for SyncCoordinator<K, X> {
+    type Inner = Blocking<AsyncEtcdCoordinator<K>, X>;
+
+    fn pass<T, E: From<InfraError>>(
+        &mut self,
+        events: &mut dyn EventSink,
+        operation: impl FnOnce(&mut Self::Inner, &mut dyn EventSink) -> Result<T, E>,
+    ) -> Result<T, E> {
+        operation(&mut self.blocking, events)
+    }
+}
+
+/// The async coordinator and its executor, for callers that need what is not here.
+impl<K, X> Deref for SyncCoordinator<K, X> {
+    type Target = Blocking<AsyncEtcdCoordinator<K>, X>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.blocking
+    }
+}
+
+impl<K, X> DerefMut for SyncCoordinator<K, X> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.blocking
+    }
 }
 
 /// A runtime that belongs to one coordinator.
@@ -84,5 +156,17 @@ pub struct SimExecutor;
 impl BlockOn for SimExecutor {
     fn block_on<F: Future>(&self, future: F) -> F::Output {
         sim_kv::block_on(future)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sync_coordinator_owns_a_runtime_of_one_thread() {
+        let runtime = OwnedRuntime::start().expect("a thread");
+        let workers = runtime.block_on(async { tokio::runtime::Handle::current().metrics().num_workers() });
+        assert_eq!(workers, 1);
     }
 }

@@ -179,6 +179,31 @@ impl EtcdCluster {
         network.connect(member, connected).unwrap_or_else(|problem| panic!("{problem}"));
     }
 
+    /// Switches authentication on: a user `root` with the password `r`, and one `fleet` with the password `f` that may touch
+    /// keys below `fleet/` and nothing else.
+    ///
+    /// # Panics
+    /// If a member does not take the change, or there is no `curl`.
+    pub fn enable_users(&self) {
+        // Base64 of "fleet/" and of "fleet0", the end of that prefix.
+        let prefix = r#"{"name":"fleet","perm":{"permType":"READWRITE","key":"ZmxlZXQv","range_end":"ZmxlZXQw"}}"#;
+        for (path, body) in [
+            ("user/add", r#"{"name":"root","password":"r"}"#),
+            ("user/add", r#"{"name":"fleet","password":"f"}"#),
+            ("role/add", r#"{"name":"fleet"}"#),
+            ("role/grant", prefix),
+            ("user/grant", r#"{"user":"fleet","role":"fleet"}"#),
+            ("user/grant", r#"{"user":"root","role":"root"}"#),
+            ("enable", "{}"),
+        ] {
+            // Through the JSON gateway: the client itself needs no user management.
+            let url = format!("{}/v3/auth/{path}", self.endpoints()[0]);
+            let output = Command::new("curl").args(["-sS", "-f", "-X", "POST", "-d", body, &url]).output();
+            let output = output.unwrap_or_else(|error| panic!("curl: {error}"));
+            assert!(output.status.success(), "{path}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+
     /// CPU time that the members have used since each was started.
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
@@ -297,7 +322,7 @@ impl Member {
 
     fn wait_healthy(&mut self) -> Result<(), String> {
         let started = Instant::now();
-        while started.elapsed() < Duration::from_secs(30) {
+        while started.elapsed() < Duration::from_secs(120) {
             let exited = self.process.as_mut().and_then(|process| process.try_wait().ok().flatten());
             if let Some(status) = exited {
                 let log = fs::read_to_string(&self.log).unwrap_or_default();
@@ -315,7 +340,7 @@ impl Member {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Err("no healthy answer within 30 s".to_owned())
+        Err("no healthy answer within 120 s".to_owned())
     }
 
     fn says_healthy(&self) -> io::Result<bool> {

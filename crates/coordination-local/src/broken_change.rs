@@ -5,7 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tessera_contracts::CursorUpdate;
-use tessera_contracts::ids::{LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::ids::{LogicalTime, OpId, RunId, RunIncarnation, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_coordination::backend::Wrapper;
 use tessera_coordination::error::{CheckpointError, InfraError};
@@ -19,6 +19,7 @@ use crate::LocalCoordinator;
 
 const TENANT: TenantId = TenantId::from_bytes([3; 32]);
 const KEY: ShardKey = ShardKey::new(RunId::new(1), ShardId::new(1));
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 const NOW: LogicalTime = LogicalTime::new(1);
 
 #[test]
@@ -31,7 +32,9 @@ fn what_a_broken_rule_stopped_is_not_in_the_file_and_the_next_start_goes_on_from
 
     let mut local = open();
     let shards = [InitialShardInput::new(KEY.shard, b"a", b"m")];
-    local.create_run_with_shards(NOW, TENANT, KEY.run, RunConfig::default(), &shards, OpId::new(1)).unwrap();
+    local
+        .create_run_with_shards(NOW, TENANT, KEY.run, INCARNATION, RunConfig::default(), &shards, OpId::new(1))
+        .unwrap();
     let scratch = &mut AcquireScratch::new();
     let lease = local.acquire_and_restore_into(NOW, TENANT, KEY, WorkerId::new(1), scratch).unwrap().lease;
     local.checkpoint(NOW, TENANT, &lease, key(b"b"), OpId::new(5)).unwrap();

@@ -19,7 +19,7 @@ pub enum OpenError {
         path: PathBuf,
         /// The format it says it has; `None` if it does not say.
         found: Option<u32>,
-        /// The latest format that this program reads; it is the one that it writes.
+        /// The one format that this program reads and writes.
         known: u32,
     },
     /// The file is not a coordination file, or it is damaged.
@@ -56,7 +56,7 @@ impl fmt::Display for OpenError {
             ),
             Self::Format { path, found: Some(found), known } => write!(
                 f,
-                "{} has format {found}, and this program knows none later than {known}: use the program that wrote it \
+                "{} has format {found}, and this program reads only {known}: use the program that wrote it \
                  to finish its runs, or start with a new file",
                 path.display()
             ),
@@ -108,7 +108,9 @@ impl OpenError {
         let path = path.to_path_buf();
         match failed {
             Failed::Storage(problem) => Self::Io { path, source: io::Error::other(problem) },
-            Failed::Records(error @ InfraError::Transient { .. }) => Self::Config { path, problem: error.to_string() },
+            Failed::Records(error @ (InfraError::Transient { .. } | InfraError::Refused { .. })) => {
+                Self::Config { path, problem: error.to_string() }
+            }
             Failed::Records(error @ InfraError::Corruption { .. }) => {
                 Self::Damaged { path, problem: error.to_string() }
             }

@@ -1,4 +1,4 @@
-//! A store in a file: claimed for one process, made under another name, and brought over from the former format.
+//! A store in a file: claimed for one process, and made under another name.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -14,9 +14,6 @@ use crate::layout::{FORMAT, Found, Header};
 use crate::store::{LOG_BYTES, Store};
 use crate::tables;
 
-/// The format before there was a log: a redb database from the first byte on.
-const FORMER: u32 = 1;
-
 /// Opens the file, or makes it.
 pub(crate) fn open(path: &Path) -> Result<Store, OpenError> {
     let io = |source| OpenError::Io { path: path.to_path_buf(), source };
@@ -24,16 +21,10 @@ pub(crate) fn open(path: &Path) -> Result<Store, OpenError> {
     if !fs::metadata(path).is_ok_and(|found| found.len() > 0) {
         create(path)?;
     }
-    let storage = loop {
-        let storage = claim(path)?;
-        if Header::find(&storage).map_err(io)? != Found::None {
-            break storage;
-        }
-        // Another process may have replaced it before this one had it: then there is another file of that name now.
-        if header_of(path).map_err(io)? == Found::None {
-            replace_former(path, storage)?;
-        }
-    };
+    let storage = claim(path)?;
+    if Header::find(&storage).map_err(io)? == Found::None {
+        return Err(refused(path, storage));
+    }
     let store = Store::open(path, Arc::new(storage), LOG_BYTES)?;
     // Whoever is here owns the file, so what a crashed creator left behind is nobody's.
     for leftover in leftovers(&fs::canonicalize(path).map_err(io)?).map_err(io)? {
@@ -53,15 +44,11 @@ fn claim(path: &Path) -> Result<FileBackend, OpenError> {
     }
 }
 
-fn header_of(path: &Path) -> io::Result<Found> {
-    Header::find(&FileBackend::new(File::open(path)?).map_err(io::Error::other)?)
-}
-
 /// Makes the file under another name and links it into place when it is whole: a crash in the middle must not leave a
 /// file that the next start refuses. If another process was faster, its file stands.
 fn create(path: &Path) -> Result<(), OpenError> {
     let io = |source| OpenError::Io { path: path.to_path_buf(), source };
-    let draft = Draft::begin(path)?.finish();
+    let draft = draft(path)?;
     if fs::metadata(path).is_ok_and(|found| found.len() == 0) {
         fs::remove_file(path).map_err(io)?;
     }
@@ -72,48 +59,29 @@ fn create(path: &Path) -> Result<(), OpenError> {
     sync_folder(path).map_err(io)
 }
 
-/// Puts a file with the same records in the place of one of the former format, at one stroke.
-fn replace_former(path: &Path, former: FileBackend) -> Result<(), OpenError> {
+/// Why a file without our header is refused: it may be a database from its first byte on, as the first format was.
+fn refused(path: &Path, storage: FileBackend) -> OpenError {
+    let damaged = |problem: String| OpenError::Damaged { path: path.to_path_buf(), problem };
+    let database = match Database::builder().create_with_backend(storage) {
+        Ok(database) => database,
+        Err(error) => return OpenError::of_database(path, error),
+    };
+    match tables::format(&database) {
+        Ok(found) => OpenError::Format { path: path.to_path_buf(), found, known: FORMAT },
+        Err(error) => damaged(error.to_string()),
+    }
+}
+
+/// Makes a new store under a name of this process, and closes it; where it is.
+fn draft(path: &Path) -> Result<PathBuf, OpenError> {
     let io = |source| OpenError::Io { path: path.to_path_buf(), source };
-    let unreadable = |error: redb::Error| OpenError::Damaged { path: path.to_path_buf(), problem: error.to_string() };
-    let database = Database::builder().create_with_backend(former);
-    let database = database.map_err(|error| OpenError::of_database(path, error))?;
-    match tables::format(&database).map_err(unreadable)? {
-        Some(FORMER) => {}
-        found => return Err(OpenError::Format { path: path.to_path_buf(), found, known: FORMAT }),
-    }
-    let rows = tables::all_rows(&database).map_err(unreadable)?;
-    // What a link leads to is replaced, not the link; and who may read it does not change.
-    let real = fs::canonicalize(path).map_err(io)?;
-    let draft = Draft::begin(&real)?;
-    draft.store.write(rows.bytes()).map_err(|failed| OpenError::of_load(path, failed))?;
-    let draft = draft.finish();
-    fs::set_permissions(&draft, fs::metadata(&real).map_err(io)?.permissions()).map_err(io)?;
-    fs::rename(draft, &real).and_then(|()| sync_folder(&real)).map_err(io)
-}
-
-/// A new store under a name of this process.
-struct Draft {
-    path: PathBuf,
-    store: Store,
-}
-
-impl Draft {
-    fn begin(path: &Path) -> Result<Self, OpenError> {
-        let io = |source| OpenError::Io { path: path.to_path_buf(), source };
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!("{LEFTOVER}{}", std::process::id()));
-        let draft = PathBuf::from(name);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&draft).map_err(io)?;
-        let storage = FileBackend::new(file).map_err(|error| OpenError::of_database(path, error))?;
-        Ok(Self { store: Store::open(path, Arc::new(storage), LOG_BYTES)?, path: draft })
-    }
-
-    /// Closes the store; where it is.
-    fn finish(self) -> PathBuf {
-        drop(self.store);
-        self.path
-    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!("{LEFTOVER}{}", std::process::id()));
+    let draft = PathBuf::from(name);
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&draft).map_err(io)?;
+    let storage = FileBackend::new(file).map_err(|error| OpenError::of_database(path, error))?;
+    drop(Store::open(path, Arc::new(storage), LOG_BYTES)?);
+    Ok(draft)
 }
 
 /// Between a file's name and the process that was making it.

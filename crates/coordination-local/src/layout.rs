@@ -14,7 +14,7 @@ use std::sync::Arc;
 use redb::StorageBackend;
 
 /// The layout that is written.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 4;
 
 /// Where the log begins.
 pub(crate) const HEADER_BYTES: u64 = 4096;
@@ -137,9 +137,9 @@ mod tests {
     #[test]
     fn a_header_of_another_format_is_told_by_its_number() {
         let mut bytes: [u8; 28] = *Header { log_bytes: 0, salt: 1 }.encode().first_chunk().expect("long enough");
-        bytes[8] = 3;
+        bytes[8] = 5;
         let crc = crc32c::crc32c(&bytes[..24]);
         bytes[24..].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(Header::decode(&bytes), Found::Other(3));
+        assert_eq!(Header::decode(&bytes), Found::Other(5));
     }
 }

@@ -28,7 +28,7 @@
 //! that a sector which is written again keeps the bytes that did not change, as every disk promises.
 //!
 //! ```
-//! use tessera_contracts::ids::{LogicalTime, OpId, RunId, ShardId, TenantId, WorkerId};
+//! use tessera_contracts::ids::{LogicalTime, OpId, RunId, RunIncarnation, ShardId, TenantId, WorkerId};
 //! use tessera_contracts::manifest::InitialShardInput;
 //! use tessera_coordination::run::config::RunConfig;
 //! use tessera_coordination::{AcquireScratch, CoordinatorRuntimeConfig, RunManagement, ShardClaiming};
@@ -38,10 +38,11 @@
 //! std::fs::create_dir_all(&folder)?;
 //! let path = folder.join("runs.redb");
 //! let (tenant, run, now) = (TenantId::from_name("demo"), RunId::new(1), LogicalTime::new(1));
+//! let incarnation = RunIncarnation::new(0x5eed); // Drawn at random: it tells this run from any other of the same id.
 //! {
 //!     let mut runs = LocalCoordinator::open(&path, CoordinatorRuntimeConfig::default())?;
 //!     let shards = [InitialShardInput::new(ShardId::new(1), b"a", b"z")];
-//!     runs.create_run_with_shards(now, tenant, run, RunConfig::default(), &shards, OpId::new(1))?;
+//!     runs.create_run_with_shards(now, tenant, run, incarnation, RunConfig::default(), &shards, OpId::new(1))?;
 //! }
 //! // The process may end here, in any way it likes.
 //! let mut runs = LocalCoordinator::open(&path, CoordinatorRuntimeConfig::default())?;

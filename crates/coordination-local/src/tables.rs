@@ -15,7 +15,7 @@ use tessera_coordination::error::InfraError;
 use tessera_coordination::stored::{ColdPart, HotPart, RootsPart, RunPart, join};
 use tessera_coordination::{CoordinatorRuntimeConfig, InMemoryCoordinator};
 
-use crate::rows::{Latest, Ordered, Rows, Table, parse_run_key, parse_shard_key, shards_of};
+use crate::rows::{Latest, Ordered, parse_run_key, parse_shard_key, shards_of};
 
 type Definition = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
@@ -114,22 +114,11 @@ pub(crate) fn load(
         let other = other.ok_or_else(|| corrupt(format!("shard {shard} has no range")))?;
         let hot = HotPart::decode(part.value()).map_err(|error| corrupt(format!("shard {shard}: {error}")))?;
         let cold = ColdPart::decode(other.value()).map_err(|error| corrupt(format!("shard {shard}: {error}")))?;
-        memory.restore_shard(&join(tenant, shard, cold, hot))?;
+        let record =
+            join(tenant, shard, cold, hot).map_err(|mismatch| corrupt(format!("shard {shard}: {mismatch}")))?;
+        memory.restore_shard(&record)?;
     }
     Ok(memory)
-}
-
-/// Every row of the tables of a database, whatever its layout calls the rest.
-pub(crate) fn all_rows(database: &Database) -> Result<Rows, redb::Error> {
-    let mut rows = Rows::default();
-    let transaction = database.begin_read()?;
-    for (table, definition) in [(Table::Runs, RUNS), (Table::Roots, ROOTS), (Table::Cold, COLD), (Table::Hot, HOT)] {
-        for row in transaction.open_table(definition)?.iter()? {
-            let (key, value) = row?;
-            rows.row(table, key.value(), value.value());
-        }
-    }
-    Ok(rows)
 }
 
 fn unreadable(error: &dyn std::error::Error) -> InfraError {

@@ -10,7 +10,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redb::backends::FileBackend;
-use support::{Dice, Disk, RUN, TENANT, Workload, records};
+use support::{Dice, Disk, INCARNATION, RUN, TENANT, Workload, records};
 use tessera_contracts::CursorUpdate;
 use tessera_contracts::ids::{LogicalTime, OpId, ShardId, ShardKey, WorkerId};
 use tessera_contracts::manifest::InitialShardInput;
@@ -164,7 +164,7 @@ fn everyone_who_shared_a_write_that_failed_is_told_and_only_what_was_acknowledge
         .map(|at| InitialShardInput::new(ShardId::new(at as u64 + 1), &edges[at], &edges[at + 1]))
         .collect();
     let now = LogicalTime::new(1);
-    local.create_run_with_shards(now, TENANT, RUN, RunConfig::default(), &shards, OpId::new(1)).unwrap();
+    local.create_run_with_shards(now, TENANT, RUN, INCARNATION, RunConfig::default(), &shards, OpId::new(1)).unwrap();
     let (told, all_at_work) = (AtomicU64::new(0), Barrier::new(WORKERS as usize + 1));
     let acknowledged: Vec<u64> = std::thread::scope(|scope| {
         let workers: Vec<_> = (1..=WORKERS)

@@ -166,7 +166,8 @@ fn a_record_in_the_log_that_breaks_an_invariant_does_not_reach_the_tables() {
     let whole = file.clone();
     forge(&mut file, |rows| assert_eq!(rows[0], 4, "a hot row"));
     assert!(file == whole, "an entry that is not changed is forged as it was");
-    let (status_at, fence_at) = (value_at + 2, value_at + 3);
+    // Behind version, kind and incarnation.
+    let (status_at, fence_at) = (value_at + 2 + 8, value_at + 2 + 8 + 1);
     let mut broken = whole.clone();
     forge(&mut broken, |rows| rows[fence_at..fence_at + 8].fill(0));
     let mut unknown = whole.clone();

@@ -4,13 +4,11 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use redb::{ReadableDatabase, ReadableTable};
-use support::{Disk, RUN, TENANT, Workload, records};
+use support::{Disk, INCARNATION, RUN, TENANT, Workload, records};
 use tessera_contracts::CursorUpdate;
 use tessera_contracts::ids::{LogicalTime, OpId, ShardId, ShardKey, WorkerId};
 use tessera_contracts::manifest::InitialShardInput;
@@ -91,7 +89,7 @@ fn a_file_of_another_format_or_kind_is_refused_and_left_alone() {
     bytes[24..28].copy_from_slice(&crc.to_le_bytes());
     fs::write(&newer, &bytes).unwrap();
     let refused = LocalCoordinator::open(&newer, config()).unwrap_err();
-    assert!(matches!(refused, OpenError::Format { found: Some(3), known: 2, .. }), "{refused}");
+    assert!(matches!(refused, OpenError::Format { found: Some(5), known: 4, .. }), "{refused}");
     assert!(fs::read(&newer).unwrap() == bytes, "a refused file is not written to");
     bytes[9] += 1;
     fs::write(&newer, &bytes).unwrap();
@@ -109,64 +107,24 @@ fn a_file_of_another_format_or_kind_is_refused_and_left_alone() {
     let refused = LocalCoordinator::open(&foreign, config()).unwrap_err();
     assert!(matches!(refused, OpenError::Format { found: None, .. }), "{refused}");
 
+    let oldest = folder.join("oldest.redb");
+    let database = redb::Database::create(&oldest).unwrap();
+    let transaction = database.begin_write().unwrap();
+    let formats: redb::TableDefinition<'_, &str, u32> = redb::TableDefinition::new("format");
+    transaction.open_table(formats).unwrap().insert("format", 1).unwrap();
+    transaction.commit().unwrap();
+    let refused = LocalCoordinator::open(&oldest, config()).unwrap_err();
+    assert!(matches!(refused, OpenError::InUse { .. }), "{refused}");
+    drop(database);
+    let refused = LocalCoordinator::open(&oldest, config()).unwrap_err();
+    assert!(matches!(refused, OpenError::Format { found: Some(1), known: 4, .. }), "{refused}");
+    assert!(refused.to_string().contains("this program reads only 4"), "{refused}");
+
     let text = folder.join("notes.txt");
     fs::write(&text, b"these are not the bytes you are looking for, but there are a good many of them").unwrap();
     let refused = LocalCoordinator::open(&text, config()).unwrap_err();
     assert!(matches!(refused, OpenError::Damaged { .. }), "{refused}");
     assert!(fs::read(&text).unwrap().starts_with(b"these are"), "a refused file is not written to");
-}
-
-#[test]
-fn a_file_of_the_former_format_is_replaced_by_one_with_the_same_records() {
-    let folder = folder("former");
-    let path = folder.join("runs.redb");
-    let mut local = LocalCoordinator::open(&path, config()).unwrap();
-    let mut workload = Workload::new(5);
-    for _ in 0..60 {
-        workload.step(&mut local).unwrap();
-    }
-    let (run, shards) = (local.get_run(TENANT, RUN).unwrap(), records(&mut local));
-    drop(local);
-    // The former format: the same tables, but for the one about the log, from the first byte on.
-    let former = folder.join("former.redb");
-    let copy = redb::Database::create(&former).unwrap();
-    let transaction = copy.begin_write().unwrap();
-    let formats: redb::TableDefinition<'_, &str, u32> = redb::TableDefinition::new("format");
-    transaction.open_table(formats).unwrap().insert("format", 1).unwrap();
-    let tables = support::tables(&path);
-    for name in ["runs", "roots", "cold", "hot"] {
-        let definition: redb::TableDefinition<'_, &[u8], &[u8]> = redb::TableDefinition::new(name);
-        let (mut to, from) = (transaction.open_table(definition).unwrap(), tables.begin_read().unwrap());
-        for row in from.open_table(definition).unwrap().iter().unwrap() {
-            let (key, value) = row.unwrap();
-            to.insert(key.value(), value.value()).unwrap();
-        }
-    }
-    transaction.commit().unwrap();
-    drop(tables);
-    // While somebody uses it, it is left alone.
-    let refused = LocalCoordinator::open(&former, config()).unwrap_err();
-    assert!(matches!(refused, OpenError::InUse { .. }), "{refused}");
-    drop(copy);
-    // Another process died while it was doing the same.
-    fs::write(folder.join("former.redb.new-4000000"), b"half a database").unwrap();
-    // It is private, and known by another name, too: both stay as they are.
-    fs::set_permissions(&former, fs::Permissions::from_mode(0o600)).unwrap();
-    let link = folder.join("link.redb");
-    symlink(&former, &link).unwrap();
-    // The second start finds what the first made.
-    for name in [&link, &former] {
-        let mut again = LocalCoordinator::open(name, config()).unwrap();
-        let refused = LocalCoordinator::open(&former, config()).unwrap_err();
-        assert!(matches!(refused, OpenError::InUse { .. }), "{refused}");
-        assert_eq!((again.get_run(TENANT, RUN).unwrap(), records(&mut again)), (run.clone(), shards.clone()));
-        drop(again);
-        assert!(fs::read(&former).unwrap().starts_with(b"TESSRUNS"));
-    }
-    workload.step(&mut LocalCoordinator::open(&former, config()).unwrap()).unwrap();
-    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-    assert_eq!(fs::metadata(&former).unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 3, "no draft is left");
 }
 
 #[test]
@@ -227,7 +185,7 @@ fn workers_on_many_threads_share_writes() {
         .map(|at| InitialShardInput::new(ShardId::new(at as u64 + 1), &edges[at], &edges[at + 1]))
         .collect();
     let now = LogicalTime::new(1);
-    local.create_run_with_shards(now, TENANT, RUN, RunConfig::default(), &shards, OpId::new(1)).unwrap();
+    local.create_run_with_shards(now, TENANT, RUN, INCARNATION, RunConfig::default(), &shards, OpId::new(1)).unwrap();
     let before = disk.syncs();
     let start = Arc::new(Barrier::new(WORKERS as usize));
     std::thread::scope(|scope| {

@@ -9,7 +9,7 @@ use std::{fs, iter};
 
 use redb::{ReadableDatabase, ReadableTable, TableDefinition};
 use support::{Workload, records, tables};
-use tessera_contracts::ids::{FenceEpoch, ShardId};
+use tessera_contracts::ids::{FenceEpoch, RunIncarnation, ShardId};
 use tessera_coordination::CoordinatorRuntimeConfig;
 use tessera_coordination::record::park::ParkInfo;
 use tessera_coordination::record::status::{ParkReason, ShardStatus};
@@ -27,7 +27,9 @@ fn config() -> CoordinatorRuntimeConfig {
 }
 
 fn rows(path: &Path, table: Table) -> Rows {
-    let transaction = tables(path).begin_read().unwrap();
+    // It must outlive its transaction.
+    let database = tables(path);
+    let transaction = database.begin_read().unwrap();
     let table = transaction.open_table(table).unwrap();
     table
         .iter()
@@ -85,13 +87,16 @@ fn a_broken_record_in_the_file_is_refused_by_its_rule_and_stays_as_it_was_found(
         let entry = *part.op_log.iter().next().unwrap();
         part.op_log = iter::repeat_n(entry, 2).collect();
     };
-    let cases: [(&str, Table, Vec<u8>); 8] = [
+    let cases: [(&str, Table, Vec<u8>); 10] = [
         ("invariant 1", HOT, changed_hot(&|part| part.head.park = park)),
         ("invariant 3", HOT, changed_hot(&|part| part.head.status = ShardStatus::Done)),
         ("invariant 4", HOT, changed_hot(&|part| part.head.fence = FenceEpoch::new(0))),
         ("invariant 6", HOT, changed_hot(&split)),
         ("invariant 7", COLD, changed_cold(&|part| part.parent = Some(ShardId::new(9)))),
         ("invariant 9", HOT, changed_hot(&twice)),
+        // Leftovers of a retired run under the same name.
+        ("is of incarnation", HOT, changed_hot(&|part| part.incarnation = RunIncarnation::new(99))),
+        ("is of incarnation", COLD, changed_cold(&|part| part.incarnation = RunIncarnation::new(99))),
         ("field end", HOT, [&hot[..], &[0]].concat()),
         ("field version", COLD, [&[99], &cold[1..]].concat()),
     ];

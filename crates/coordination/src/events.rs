@@ -230,7 +230,11 @@ impl EventKind {
             OpKind::Complete => Some(Self::ShardCompleted { shard }),
             OpKind::Park => change.head.park.map(|park| Self::ShardParked { shard, reason: park.reason }),
             OpKind::Unpark => Some(Self::ShardUnparked { shard, new_fence_epoch: change.head.fence }),
-            OpKind::Release => Some(Self::ShardReleased { shard, reason: change.head.freed }),
+            // A report that a shard cannot be reached may be the one that halts it.
+            OpKind::Release => Some(match change.head.park {
+                Some(park) => Self::ShardParked { shard, reason: park.reason },
+                None => Self::ShardReleased { shard, reason: change.head.freed },
+            }),
             OpKind::SplitReplace | OpKind::SplitResidual => None,
         }
     }

@@ -11,15 +11,16 @@
 //!
 //! ```
 //! use tessera_contracts::manifest::InitialShardInput;
-//! use tessera_contracts::{CursorUpdate, LogicalTime, OpId, RunId, ShardId, TenantId, WorkerId};
+//! use tessera_contracts::{CursorUpdate, LogicalTime, OpId, RunId, RunIncarnation, ShardId, TenantId, WorkerId};
 //! use tessera_coordination::run::config::RunConfig;
 //! use tessera_coordination::session::WorkerSession;
 //! use tessera_coordination::{InMemoryCoordinator, RunManagement};
 //!
 //! let (tenant, run, now) = (TenantId::from_name("acme"), RunId::new(1), LogicalTime::new(1));
+//! let incarnation = RunIncarnation::new(0x5eed); // Drawn at random: it tells this run from any other of the same id.
 //! let mut coordinator = InMemoryCoordinator::default();
 //! let shards = [InitialShardInput::new(ShardId::new(1), b"a", b"z")];
-//! coordinator.create_run_with_shards(now, tenant, run, RunConfig::default(), &shards, OpId::new(1))?;
+//! coordinator.create_run_with_shards(now, tenant, run, incarnation, RunConfig::default(), &shards, OpId::new(1))?;
 //!
 //! let mut session = WorkerSession::claim(&mut coordinator, now, tenant, run, WorkerId::new(7))?;
 //! session.checkpoint(now, CursorUpdate::at_key(b"k")?, OpId::new(2))?;
@@ -83,7 +84,17 @@ pub use backend::{
     RunManagement, ShardClaiming,
 };
 pub use error::IdempotentOutcome;
-pub use memory::{CoordinatorRuntimeConfig, InMemoryCoordinator};
+pub use memory::{CoordinatorRuntimeConfig, DEFAULT_MAX_AUTO_SLAB_CAPACITY, InMemoryCoordinator};
 pub use record::lease::Lease;
 pub use record::snapshot::AcquireScratch;
+pub use run::progress::{RunProgress, RunTerminalEvaluation, evaluate_run_terminal};
+pub use run::summary::{ShardFilter, ShardSummary};
 pub use session::{AsyncWorkerSession, WorkerSession};
+pub use shard_limits::{DEFAULT_MAX_SHARDS_PER_TENANT, DEFAULT_MAX_TOTAL_SHARDS};
+pub use tessera_contracts::split::validate_residual_split_bounds;
+pub use tessera_contracts::{ShardArena, ShardSpecHandle};
+
+/// The page for users of this crate: its code compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/COORDINATION.md")]
+struct Page;

@@ -5,7 +5,7 @@
 //! since a retry comes later and perhaps under a renewed lease.
 
 use tessera_contracts::canonical::{CanonicalBytes, CanonicalSink};
-use tessera_contracts::ids::{FenceEpoch, OpId};
+use tessera_contracts::ids::{OpId, ShardEpoch};
 use tessera_contracts::manifest::Manifest;
 use tessera_contracts::split::{SplitReplacePlan, SplitResidualPlan};
 use tessera_contracts::{CursorUpdate, PayloadHash};
@@ -42,13 +42,13 @@ pub fn split_residual(op_id: OpId, plan: &SplitResidualPlan) -> Operation {
 }
 
 /// `unpark_shard`
-pub fn unpark(op_id: OpId, expected_fence: FenceEpoch) -> Operation {
-    Operation { op_id, kind: OpKind::Unpark, payload_hash: PayloadHash::of("unpark", &expected_fence) }
+pub fn unpark(op_id: OpId, expected: ShardEpoch) -> Operation {
+    Operation { op_id, kind: OpKind::Unpark, payload_hash: PayloadHash::of("unpark", &expected) }
 }
 
 /// `release`
-pub fn release(op_id: OpId, cursor: Option<CursorUpdate<'_>>, reason: ReleaseReason) -> Operation {
-    let payload_hash = PayloadHash::of("release", &(cursor, reason as u8));
+pub fn release(op_id: OpId, cursor: Option<CursorUpdate<'_>>, reason: ReleaseReason<'_>) -> Operation {
+    let payload_hash = PayloadHash::of("release", &(cursor, reason));
     Operation { op_id, kind: OpKind::Release, payload_hash }
 }
 
@@ -70,13 +70,14 @@ pub fn settle_run(kind: RunOpKind) -> PayloadHash {
 mod tests {
     use alloc::vec::Vec;
 
-    use tessera_contracts::ids::ShardId;
+    use tessera_contracts::ids::{FenceEpoch, RunIncarnation, ShardId};
     use tessera_contracts::manifest::{InitialShardInput, validate_manifest};
     use tessera_contracts::split::{plan_split_replace, plan_split_residual};
     use tessera_contracts::{LogicalTime, ShardSpecRef};
 
     use super::*;
     use crate::record::status::ParkReason;
+    use crate::record::unreachable::Unreachable;
 
     #[test]
     fn every_operation_and_every_parameter_has_a_fingerprint_of_its_own() {
@@ -105,11 +106,16 @@ mod tests {
             split_residual(op, &plan_split_residual(spec, None, b"m").unwrap()),
             split_residual(op, &plan_split_residual(spec, None, b"n").unwrap()),
             split_residual(op, &plan_split_residual(rich, None, b"n").unwrap()),
-            unpark(op, FenceEpoch::new(2)),
-            unpark(op, FenceEpoch::new(3)),
+            unpark(op, ShardEpoch::new(RunIncarnation::new(1), FenceEpoch::new(2))),
+            unpark(op, ShardEpoch::new(RunIncarnation::new(1), FenceEpoch::new(3))),
+            unpark(op, ShardEpoch::new(RunIncarnation::new(2), FenceEpoch::new(2))),
             release(op, None, ReleaseReason::Released),
             release(op, None, ReleaseReason::Yielded),
             release(op, Some(a), ReleaseReason::Released),
+            release(op, None, ReleaseReason::Drained),
+            release(op, None, ReleaseReason::Unreachable(Unreachable::NONE)),
+            release(op, None, ReleaseReason::Unreachable(Unreachable::because("no route"))),
+            release(op, None, ReleaseReason::Unreachable(Unreachable::NONE.with_retry_after(LogicalTime::new(1)))),
         ]
         .iter()
         .map(|operation| operation.payload_hash.get())

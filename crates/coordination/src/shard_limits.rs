@@ -4,10 +4,10 @@
 //! refusal and not the end of memory. Backends bring the counts; they keep them current in the same step that adds shards.
 
 /// Shards one tenant may hold unless configured otherwise.
-pub const DEFAULT_MAX_SHARDS_PER_TENANT: u64 = 100_000;
+pub const DEFAULT_MAX_SHARDS_PER_TENANT: usize = 100_000;
 
 /// Shards one coordinator may hold unless configured otherwise.
-pub const DEFAULT_MAX_TOTAL_SHARDS: u64 = 1_000_000;
+pub const DEFAULT_MAX_TOTAL_SHARDS: usize = 1_000_000;
 
 /// The ceilings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct ShardLimits {
 
 impl Default for ShardLimits {
     fn default() -> Self {
-        Self { per_tenant_max: DEFAULT_MAX_SHARDS_PER_TENANT, total_max: DEFAULT_MAX_TOTAL_SHARDS }
+        Self { per_tenant_max: DEFAULT_MAX_SHARDS_PER_TENANT as u64, total_max: DEFAULT_MAX_TOTAL_SHARDS as u64 }
     }
 }
 

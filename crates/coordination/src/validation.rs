@@ -1,12 +1,13 @@
 //! The checks that operations share, in the order in which they are made.
 //!
-//! Tenant, then op-log, then run, then lease. The tenant comes first, before the shard is even looked up
-//! ([`Lease::presented_by`](crate::record::lease::Lease::presented_by)). The op-log comes before the lease so that a retry
+//! Tenant, then incarnation, then op-log, then run, then lease. The tenant comes first, before the shard is even looked up
+//! ([`Lease::presented_by`](crate::record::lease::Lease::presented_by)). The incarnation comes before the op-log: fence
+//! epochs start anew when a run id is used again, and an operation of another run must not be answered as this one's. The op-log comes before the lease so that a retry
 //! is answered although the lease has expired, the shard is settled or the run is over; a zombie can thereby learn the
 //! result of its own exact past operation and nothing else. [`admit`] is that order, written once.
 
 use tessera_contracts::cursor::{check_advance, check_in_range};
-use tessera_contracts::ids::{LogicalTime, OpId};
+use tessera_contracts::ids::{LogicalTime, OpId, RunIncarnation};
 use tessera_contracts::{CursorUpdate, PayloadHash};
 
 use crate::error::{AccessRefused, CursorRefused, ExpiredBecause, LeaseRefused, OpIdConflict};
@@ -42,7 +43,7 @@ pub enum Admission {
     Replay(OpResult),
 }
 
-/// Op-log, run, lease: the checks of every lease-gated operation that has an op id.
+/// Incarnation, op-log, run, lease: the checks of every lease-gated operation that has an op id.
 #[inline]
 pub fn admit<E, const LOG: usize>(
     view: &ShardView<'_, LOG>,
@@ -53,11 +54,25 @@ pub fn admit<E, const LOG: usize>(
 where
     E: From<OpIdConflict> + From<AccessRefused> + From<LeaseRefused>,
 {
+    check_incarnation(view, lease.lease().incarnation())?;
     if let Some(result) = check_op_idempotency(&view.state.op_log, operation)? {
         return Ok(Admission::Replay(result));
     }
     view.run.check_active(view.key.run)?;
     Ok(Admission::Fresh(validate_lease(view, lease, now)?))
+}
+
+/// Whether a request of the run's incarnation `presented` is about the run that there is.
+#[inline]
+pub fn check_incarnation<'v, const LOG: usize>(
+    view: impl Into<HoldView<'v, LOG>>,
+    presented: RunIncarnation,
+) -> Result<(), AccessRefused> {
+    let HoldView { key, incarnation: current, .. } = view.into();
+    if presented == current {
+        return Ok(());
+    }
+    Err(AccessRefused::OtherIncarnation { run: key.run, presented, current })
 }
 
 /// Looks the operation up in the op-log: its remembered result if it is a retry, nothing if it is new, a conflict if its
@@ -80,7 +95,8 @@ pub fn check_op_idempotency<const LOG: usize>(
 }
 
 /// Whether the presented lease opens the shard at `now`: the shard is not settled, the fence is current, both signs of
-/// life are there, and the holder is who the lease says. The tenant was checked when the lease was presented.
+/// life are there, and the holder is who the lease says. The tenant was checked when the lease was presented, the incarnation
+/// by [`check_incarnation`].
 #[inline]
 pub fn validate_lease<'v, const LOG: usize>(
     view: impl Into<HoldView<'v, LOG>>,
@@ -89,6 +105,7 @@ pub fn validate_lease<'v, const LOG: usize>(
 ) -> Result<LeaseHolder, LeaseRefused> {
     let (view, lease) = (view.into(), lease.lease());
     debug_assert!(lease.tenant() == view.tenant && lease.key() == view.key, "the view is of the leased shard");
+    debug_assert!(lease.incarnation() == view.incarnation, "the incarnation was checked before the lease");
     let head = &view.state.head;
     if head.status.is_terminal() {
         return Err(LeaseRefused::Terminal { status: head.status });

@@ -1,7 +1,7 @@
 //! A backend behind an adapter is the same backend: what it is asked arrives as asked, and what it tells is heard.
 #![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
-use tessera_contracts::ids::{LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::ids::{LogicalTime, OpId, RunId, RunIncarnation, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_contracts::keyspace::Fraction;
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_coordination::backend::{
@@ -18,6 +18,7 @@ use tessera_coordination::{
 
 const TENANT: TenantId = TenantId::from_bytes([7; 32]);
 const RUN: RunId = RunId::new(1);
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 const SHARD: ShardKey = ShardKey::new(RUN, ShardId::new(1));
 const SHARDS: [InitialShardInput<'static>; 1] = [InitialShardInput::new(SHARD.shard, b"b", b"m")];
 
@@ -55,7 +56,7 @@ impl Wrapper for Listening {
 }
 
 fn held(store: &mut InMemoryCoordinator) -> tessera_coordination::Lease {
-    store.create_run_with_shards(at(1), TENANT, RUN, RunConfig::default(), &SHARDS, op(1)).unwrap();
+    store.create_run_with_shards(at(1), TENANT, RUN, INCARNATION, RunConfig::default(), &SHARDS, op(1)).unwrap();
     let scratch = &mut AcquireScratch::new();
     store.acquire_and_restore_into(at(2), TENANT, SHARD, WorkerId::new(3), scratch).unwrap().lease
 }
@@ -64,7 +65,7 @@ fn held(store: &mut InMemoryCoordinator) -> tessera_coordination::Lease {
 fn whoever_listens_hears_through_every_adapter_what_happened_and_so_does_a_wrapper() {
     let mut store = Blocking { backend: Ready(Listening::default()), executor: NeverWaits };
     let mut events = EventCollector::new();
-    store.create_run_with_events(at(1), TENANT, RUN, RunConfig::default(), &mut events).unwrap();
+    store.create_run_with_events(at(1), TENANT, RUN, INCARNATION, RunConfig::default(), &mut events).unwrap();
     store.register_shards_with_events(at(1), TENANT, RUN, &SHARDS, op(1), &mut events).unwrap();
     let scratch = &mut AcquireScratch::new();
     let granted =
@@ -95,12 +96,13 @@ fn an_async_run_is_created_with_its_shards_once_and_only_as_it_was_asked_for_fir
     NeverWaits.block_on(async {
         let (config, other) = (RunConfig::default(), RunConfig { max_shard_retries: 99, ..RunConfig::default() });
         for answer in [IdempotentOutcome::Executed(1), IdempotentOutcome::Replayed(1)] {
-            let made = store.create_run_with_shards(at(1), TENANT, RUN, config, &SHARDS, op(1)).await;
+            let made = store.create_run_with_shards(at(1), TENANT, RUN, INCARNATION, config, &SHARDS, op(1)).await;
             assert_eq!(made, Ok(answer));
         }
-        let made = store.create_run_with_shards(at(1), TENANT, RUN, other, &SHARDS, op(1)).await;
+        let made = store.create_run_with_shards(at(1), TENANT, RUN, INCARNATION, other, &SHARDS, op(1)).await;
         assert_eq!(made, Err(RegisterShardsError::ConfigMismatch { run: RUN }));
-        let made = store.create_run_with_shards(at(1), TENANT, RunId::new(0), config, &SHARDS, op(1)).await;
+        let made =
+            store.create_run_with_shards(at(1), TENANT, RunId::new(0), INCARNATION, config, &SHARDS, op(1)).await;
         assert_eq!(made, Err(CreateRunError::UnassignedRun.into()));
     });
 }
@@ -130,8 +132,8 @@ fn an_async_order_is_the_one_that_was_given_and_a_batch_is_carried_out() {
     let mut orders = |yields: bool| {
         NeverWaits.block_on(async {
             let given = match yields {
-                true => store.request_yield(at(3), TENANT, SHARD, lease.fence()).await,
-                false => store.request_split(at(3), TENANT, SHARD, lease.fence(), Fraction::HALF).await,
+                true => store.request_yield(at(3), TENANT, SHARD, lease.epoch()).await,
+                false => store.request_split(at(3), TENANT, SHARD, lease.epoch(), Fraction::HALF).await,
             };
             assert_eq!(given, Ok(()));
             let mut answers = Vec::new();

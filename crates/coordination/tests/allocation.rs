@@ -3,7 +3,9 @@
 
 use alloc_counter::{CountingAllocator, count};
 use tessera_contracts::manifest::InitialShardInput;
-use tessera_contracts::{CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::{
+    CursorUpdate, LogicalTime, OpId, RunId, RunIncarnation, ShardId, ShardKey, TenantId, WorkerId,
+};
 use tessera_coordination::events::EventCollector;
 use tessera_coordination::record::history::ReleaseReason;
 use tessera_coordination::record::park::Park;
@@ -17,6 +19,7 @@ use tessera_coordination::{
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const RUN: RunId = RunId::new(1);
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 const SHARDS: u64 = 64;
 
 fn at(time: u64) -> LogicalTime {
@@ -40,7 +43,9 @@ fn fresh(tenant: TenantId, prefix: &[u8]) -> InMemoryCoordinator {
         .map(|id| InitialShardInput::new(ShardId::new(id + 1), &bounds[id as usize], &bounds[id as usize + 1]))
         .collect();
     let run = RunConfig { lease_duration: Some(100), max_shard_retries: 1, ..RunConfig::default() };
-    coordinator.create_run_with_shards(at(1), tenant, RUN, run, &shards, OpId::new(1)).expect("a valid manifest");
+    coordinator
+        .create_run_with_shards(at(1), tenant, RUN, INCARNATION, run, &shards, OpId::new(1))
+        .expect("a valid manifest");
     coordinator
 }
 

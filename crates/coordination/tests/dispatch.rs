@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use tessera_contracts::ids::{LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::ids::{LogicalTime, OpId, RunId, RunIncarnation, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::{CursorSemantics, CursorUpdate};
 use tessera_coordination::record::status::ShardStatus;
@@ -17,6 +17,7 @@ use tessera_coordination::{AcquireScratch, CoordinationBackend, InMemoryCoordina
 
 const TENANT: TenantId = TenantId::from_bytes([3; 32]);
 const SHARD: ShardKey = ShardKey::new(RunId::new(1), ShardId::new(1));
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 const ITEMS: &[u8] = b"bcdefghijkl";
 const LEASE: u64 = 100;
 
@@ -28,7 +29,7 @@ fn store(cursor_semantics: CursorSemantics) -> InMemoryCoordinator {
     let mut store = InMemoryCoordinator::default();
     let shards = [InitialShardInput::new(SHARD.shard, b"b", b"m")];
     let config = RunConfig { cursor_semantics, lease_duration: Some(LEASE), ..RunConfig::default() };
-    store.create_run_with_shards(at(1), TENANT, SHARD.run, config, &shards, OpId::new(1)).unwrap();
+    store.create_run_with_shards(at(1), TENANT, SHARD.run, INCARNATION, config, &shards, OpId::new(1)).unwrap();
     store
 }
 

@@ -2,7 +2,9 @@
 
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::plan_split_residual;
-use tessera_contracts::{CursorUpdate, FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::{
+    CursorUpdate, FenceEpoch, LogicalTime, OpId, RunId, RunIncarnation, ShardId, ShardKey, TenantId, WorkerId,
+};
 use tessera_coordination::error::{CheckpointError, LeaseRefused};
 use tessera_coordination::events::{EventCollector, EventKind};
 use tessera_coordination::run::config::RunConfig;
@@ -11,6 +13,7 @@ use tessera_coordination::{
 };
 
 const RUN: RunId = RunId::new(1);
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 
 fn at(time: u64) -> LogicalTime {
     LogicalTime::new(time)
@@ -31,7 +34,7 @@ fn a_run_is_created_swept_taken_over_split_and_completed() {
     let mut coordinator = InMemoryCoordinator::default();
     let config = RunConfig { lease_duration: Some(100), ..RunConfig::default() };
     let shards = [InitialShardInput::new(ShardId::new(1), b"a", b"z")];
-    coordinator.create_run_with_events(at(1), tenant, RUN, config, &mut events).unwrap();
+    coordinator.create_run_with_events(at(1), tenant, RUN, INCARNATION, config, &mut events).unwrap();
     coordinator.register_shards_with_events(at(1), tenant, RUN, &shards, op(1), &mut events).unwrap();
 
     let mut scratch = AcquireScratch::new();

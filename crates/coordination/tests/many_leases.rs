@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use alloc_counter::{CountingAllocator, count};
 use tessera_contracts::CursorUpdate;
-use tessera_contracts::ids::{LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::ids::{LogicalTime, OpId, RunId, RunIncarnation, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_coordination::record::history::ReleaseReason;
 use tessera_coordination::run::config::RunConfig;
@@ -19,6 +19,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const TENANT: TenantId = TenantId::from_bytes([6; 32]);
 const RUN: RunId = RunId::new(1);
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 const SHARDS: u64 = 300;
 const LEASE: u64 = 1_000;
 
@@ -29,7 +30,9 @@ fn coordinator() -> InMemoryCoordinator {
         .map(|at| InitialShardInput::new(ShardId::new(at as u64 + 1), &edges[at], &edges[at + 1]))
         .collect();
     let config = RunConfig { lease_duration: Some(LEASE), max_shard_retries: 0, ..RunConfig::default() };
-    coordinator.create_run_with_shards(LogicalTime::new(1), TENANT, RUN, config, &shards, OpId::new(1)).unwrap();
+    coordinator
+        .create_run_with_shards(LogicalTime::new(1), TENANT, RUN, INCARNATION, config, &shards, OpId::new(1))
+        .unwrap();
     coordinator
 }
 

@@ -1,6 +1,8 @@
 //! What the in-memory coordinator adds to the decisions: storage, limits, listings, claims, events.
 
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::ids::{
+    FenceEpoch, LogicalTime, OpId, RunId, RunIncarnation, ShardEpoch, ShardId, ShardKey, TenantId, WorkerId,
+};
 use tessera_contracts::manifest::{InitialShardInput, ManifestError};
 use tessera_contracts::split::{DerivedShardKind, derive_split_shard_id, plan_split_replace, plan_split_residual};
 use tessera_contracts::{CursorUpdate, keyspace::Fraction};
@@ -27,6 +29,7 @@ use tessera_coordination::{
 };
 
 const RUN: RunId = RunId::new(1);
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 const WORKER: WorkerId = WorkerId::new(7);
 const CONFIG: RunConfig = RunConfig {
     cursor_semantics: tessera_contracts::CursorSemantics::Completed,
@@ -68,7 +71,7 @@ fn with_shards(config: CoordinatorRuntimeConfig, count: u8) -> InMemoryCoordinat
     let mut coordinator = InMemoryCoordinator::new(config).expect("a valid configuration");
     let bounds = manifest(count);
     coordinator
-        .create_run_with_shards(at(1), tenant(), RUN, CONFIG, &inputs(&bounds), op(1))
+        .create_run_with_shards(at(1), tenant(), RUN, INCARNATION, CONFIG, &inputs(&bounds), op(1))
         .expect("a valid manifest");
     coordinator
 }
@@ -104,7 +107,7 @@ fn a_tenant_sees_nothing_of_another() {
     assert!(coordinator.get_shard(stranger, shard(1)).is_err());
     // The same names under another tenant are other things.
     let bounds = manifest(1);
-    coordinator.create_run_with_shards(at(4), stranger, RUN, CONFIG, &inputs(&bounds), op(1)).unwrap();
+    coordinator.create_run_with_shards(at(4), stranger, RUN, INCARNATION, CONFIG, &inputs(&bounds), op(1)).unwrap();
     coordinator.cancel_run(at(5), stranger, RUN, op(2)).unwrap();
     assert_eq!(coordinator.get_run(tenant(), RUN).unwrap().status, RunStatus::Active);
 }
@@ -115,8 +118,8 @@ fn registration_is_validated_idempotent_and_all_or_nothing() {
     let derived = [InitialShardInput::new(ShardId::new(ShardId::DERIVED_BIT | 1), b"a", b"b")];
     let missing = coordinator.register_shards(at(1), tenant(), RUN, &derived, op(1)).unwrap_err();
     assert_eq!(missing, RunNotFound { run: RUN }.into());
-    coordinator.create_run(at(1), tenant(), RUN, CONFIG).unwrap();
-    let taken = coordinator.create_run(at(1), tenant(), RUN, CONFIG).unwrap_err();
+    coordinator.create_run(at(1), tenant(), RUN, INCARNATION, CONFIG).unwrap();
+    let taken = coordinator.create_run(at(1), tenant(), RUN, INCARNATION, CONFIG).unwrap_err();
     assert_eq!(taken, CreateRunError::AlreadyExists { run: RUN });
     let refused = coordinator.register_shards(at(1), tenant(), RUN, &derived, op(1)).unwrap_err();
     assert!(matches!(refused, RegisterShardsError::Manifest(ManifestError::DerivedId { .. })), "{refused:?}");
@@ -132,10 +135,11 @@ fn registration_is_validated_idempotent_and_all_or_nothing() {
     let bounds = manifest(3);
     let first = coordinator.register_shards(at(1), tenant(), RUN, &inputs(&bounds), op(1)).unwrap();
     assert_eq!(first, IdempotentOutcome::Executed(3));
-    let again = coordinator.create_run_with_shards(at(2), tenant(), RUN, CONFIG, &inputs(&bounds), op(1)).unwrap();
+    let again =
+        coordinator.create_run_with_shards(at(2), tenant(), RUN, INCARNATION, CONFIG, &inputs(&bounds), op(1)).unwrap();
     assert_eq!(again, IdempotentOutcome::Replayed(3));
     let other = RunConfig { max_shard_retries: 9, ..CONFIG };
-    let refused = coordinator.create_run_with_shards(at(2), tenant(), RUN, other, &inputs(&bounds), op(1));
+    let refused = coordinator.create_run_with_shards(at(2), tenant(), RUN, INCARNATION, other, &inputs(&bounds), op(1));
     assert_eq!(refused, Err(RegisterShardsError::ConfigMismatch { run: RUN }));
     assert_eq!(coordinator.total_shard_count(), 3);
 }
@@ -155,12 +159,14 @@ fn limits_hold_for_tenant_and_coordinator_and_for_runs() {
 
     let other = TenantId::from_name("other");
     let bounds = manifest(3);
-    let refused = coordinator.create_run_with_shards(at(4), other, RUN, CONFIG, &inputs(&bounds), op(1)).unwrap_err();
+    let refused = coordinator
+        .create_run_with_shards(at(4), other, RUN, INCARNATION, CONFIG, &inputs(&bounds), op(1))
+        .unwrap_err();
     assert!(matches!(refused, RegisterShardsError::LimitExceeded(over) if over.scope == LimitScope::Coordinator));
     coordinator.register_shards(at(4), other, RUN, &inputs(&bounds)[..2], op(1)).unwrap();
     assert_eq!(coordinator.total_shard_count(), 5);
-    coordinator.create_run(at(4), other, RunId::new(2), CONFIG).unwrap();
-    let refused = coordinator.create_run(at(4), other, RunId::new(3), CONFIG);
+    coordinator.create_run(at(4), other, RunId::new(2), INCARNATION, CONFIG).unwrap();
+    let refused = coordinator.create_run(at(4), other, RunId::new(3), INCARNATION, CONFIG);
     assert_eq!(refused, Err(CreateRunError::TooManyRuns { held: 3 }));
 }
 
@@ -343,7 +349,7 @@ fn listings_are_filtered_and_paged_by_shard_id() {
     };
     let (ids, next, shards) = list(ShardFilter::all(), ShardPage::first(4));
     assert_eq!(ids, [1, 2, 3, 4]);
-    assert_eq!((shards[1].lease_deadline(), shards[1].acquire_count(), shards[1].spawned_count), (Some(at(110)), 1, 1));
+    assert_eq!((shards[1].lease_deadline(), shards[1].acquire_count, shards[1].spawned_count), (Some(at(110)), 1, 1));
     assert_eq!(shards[2].park.unwrap().retry_after, Some(at(500)));
     assert_eq!(shards[1].end.expose(), Some(&b"cm"[..]));
     let (rest, next, shards) = list(ShardFilter::all(), next.unwrap());
@@ -387,7 +393,7 @@ fn settled_runs_are_retired_by_age_and_give_their_room_back() {
     let bounds = manifest(2);
     for id in 2..=3 {
         let run = RunId::new(id);
-        coordinator.create_run_with_shards(at(1), tenant(), run, CONFIG, &inputs(&bounds), op(1)).unwrap();
+        coordinator.create_run_with_shards(at(1), tenant(), run, INCARNATION, CONFIG, &inputs(&bounds), op(1)).unwrap();
         coordinator.cancel_run(at(id * 10), tenant(), run, op(2)).unwrap();
     }
     assert_eq!(coordinator.retire_runs(at(100), tenant(), at(19), 10), Ok(0));
@@ -404,7 +410,9 @@ fn settled_runs_are_retired_by_age_and_give_their_room_back() {
     coordinator.list_runs_into(tenant(), None, 10, &mut runs).unwrap();
     assert_eq!(runs.iter().map(|run| (run.run, run.status)).collect::<Vec<_>>(), [(RUN, RunStatus::Active)]);
     // The slots of what was retired are used again.
-    coordinator.create_run_with_shards(at(101), tenant(), RunId::new(4), CONFIG, &inputs(&bounds), op(1)).unwrap();
+    coordinator
+        .create_run_with_shards(at(101), tenant(), RunId::new(4), INCARNATION, CONFIG, &inputs(&bounds), op(1))
+        .unwrap();
     assert_eq!(coordinator.total_shard_count(), 4);
     assert!(acquire(&mut coordinator, 1, 102).is_ok());
 }
@@ -413,7 +421,7 @@ fn settled_runs_are_retired_by_age_and_give_their_room_back() {
 fn runs_are_listed_by_id_and_page_by_page() {
     let mut coordinator = InMemoryCoordinator::new(small()).unwrap();
     for id in [5, 2, 9] {
-        coordinator.create_run(at(id), tenant(), RunId::new(id), CONFIG).unwrap();
+        coordinator.create_run(at(id), tenant(), RunId::new(id), INCARNATION, CONFIG).unwrap();
     }
     let mut runs = Vec::new();
     coordinator.list_runs_into(tenant(), None, 2, &mut runs).unwrap();
@@ -446,8 +454,8 @@ fn a_settled_run_freezes_its_shards() {
     assert_eq!(coordinator.release(now, owner, &lease, None, reason, op(4)), Err(settled.into()));
     assert_eq!(coordinator.split_replace(now, owner, &lease, &replace, op(4)), Err(settled.into()));
     assert_eq!(coordinator.split_residual(now, owner, &lease, &residual, op(4)), Err(settled.into()));
-    assert_eq!(coordinator.request_yield(now, owner, shard(1), lease.fence()), Err(settled.into()));
-    assert_eq!(coordinator.unpark_shard(now, owner, shard(1), lease.fence(), op(4)), Err(settled.into()));
+    assert_eq!(coordinator.request_yield(now, owner, shard(1), lease.epoch()), Err(settled.into()));
+    assert_eq!(coordinator.unpark_shard(now, owner, shard(1), lease.epoch(), op(4)), Err(settled.into()));
     let renewed = coordinator.renew(now, owner, &lease).unwrap();
     assert_eq!((renewed.orders.cancelled, renewed.capacity.available_count), (Some(RunStatus::Cancelled), 0));
     assert_eq!(coordinator.get_shard(tenant(), shard(1)).unwrap(), before);
@@ -488,7 +496,7 @@ fn every_operation_tells_what_happened_once_and_a_replay_tells_nothing() {
         assert_eq!(drained.len(), 1, "one event for one operation: {drained:?}");
         drained.remove(0).kind
     };
-    coordinator.create_run_with_events(at(1), owner, RUN, CONFIG, events).unwrap();
+    coordinator.create_run_with_events(at(1), owner, RUN, INCARNATION, CONFIG, events).unwrap();
     assert_eq!(last(events), EventKind::RunCreated);
     coordinator.register_shards_with_events(at(1), owner, RUN, &inputs(&bounds), op(1), events).unwrap();
     assert_eq!(last(events), EventKind::RunActivated { shard_count: 4 });
@@ -516,7 +524,7 @@ fn every_operation_tells_what_happened_once_and_a_replay_tells_nothing() {
             at(3),
             owner,
             shard(1),
-            leases[0].fence(),
+            leases[0].epoch(),
             tessera_coordination::decide::order::OrderRequest::Split(Fraction::HALF),
             events,
         )
@@ -538,7 +546,16 @@ fn every_operation_tells_what_happened_once_and_a_replay_tells_nothing() {
     coordinator.park_shard_with_events(at(6), owner, &leases[3], park, op(7), events).unwrap();
     assert_eq!(last(events), EventKind::ShardParked { shard: ids(4), reason: ParkReason::Poisoned });
     assert_eq!(coordinator.get_shard(owner, shard(4)).unwrap().park_detail.as_deref(), Some("odd bytes"));
-    coordinator.unpark_shard_with_events(at(7), owner, shard(4), FenceEpoch::new(2), op(8), events).unwrap();
+    coordinator
+        .unpark_shard_with_events(
+            at(7),
+            owner,
+            shard(4),
+            ShardEpoch::new(INCARNATION, FenceEpoch::new(2)),
+            op(8),
+            events,
+        )
+        .unwrap();
     assert_eq!(last(events), EventKind::ShardUnparked { shard: ids(4), new_fence_epoch: FenceEpoch::new(3) });
     assert_eq!(coordinator.get_shard(owner, shard(4)).unwrap().park_detail, None);
     use tessera_coordination::decide::settle_run::Settlement;
@@ -550,7 +567,9 @@ fn every_operation_tells_what_happened_once_and_a_replay_tells_nothing() {
         [(2, Settlement::Fail, EventKind::RunFailed), (3, Settlement::Complete, EventKind::RunCompleted)]
     {
         let run = RunId::new(run);
-        coordinator.create_run_with_shards(at(9), owner, run, CONFIG, &inputs(&bounds[..1]), op(1)).unwrap();
+        coordinator
+            .create_run_with_shards(at(9), owner, run, INCARNATION, CONFIG, &inputs(&bounds[..1]), op(1))
+            .unwrap();
         let key = ShardKey::new(run, ids(1));
         let lease = coordinator.acquire_and_restore_into(at(9), owner, key, WORKER, &mut scratch).unwrap().lease;
         coordinator.complete(at(9), owner, &lease, CursorUpdate::initial(), op(2)).unwrap();

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use tessera_contracts::ids::{LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::ids::{LogicalTime, OpId, RunId, RunIncarnation, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_contracts::keyspace::Fraction;
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::{plan_split_replace, plan_split_residual};
@@ -22,6 +22,7 @@ use tessera_coordination::{
 };
 
 const RUN: RunId = RunId::new(1);
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 const SHARD: ShardKey = ShardKey::new(RUN, ShardId::new(1));
 const WORKER: WorkerId = WorkerId::new(7);
 
@@ -45,7 +46,9 @@ fn coordinator() -> InMemoryCoordinator {
     let mut coordinator = InMemoryCoordinator::default();
     let shards = [InitialShardInput::new(SHARD.shard, b"b", b"m")];
     let config = RunConfig { lease_duration: Some(100), ..RunConfig::default() };
-    coordinator.create_run_with_shards(at(1), tenant(), RUN, config, &shards, op(1)).expect("a valid manifest");
+    coordinator
+        .create_run_with_shards(at(1), tenant(), RUN, INCARNATION, config, &shards, op(1))
+        .expect("a valid manifest");
     coordinator
 }
 
@@ -166,6 +169,23 @@ fn a_residual_split_narrows_the_session_even_if_its_first_answer_was_lost() {
 }
 
 #[test]
+fn a_checkpoint_leaves_the_snapshot_and_a_residual_split_refreshes_it() {
+    let mut store = coordinator();
+    let mut session = WorkerSession::new(&mut store, at(2), tenant(), SHARD, WORKER).unwrap();
+    let acquired = session.initial_snapshot().clone();
+    session.checkpoint(at(3), key(b"c"), op(2)).unwrap();
+    assert_eq!(session.initial_snapshot(), &acquired);
+
+    let plan = plan_split_residual(session.spec(), Some(b"c"), b"g").unwrap();
+    let residual = session.split_residual(at(4), &plan, op(3)).unwrap().into_inner();
+    let refreshed = session.initial_snapshot().clone();
+    assert_eq!((refreshed.spec.view().end(), &refreshed.spawned[..]), (&b"g"[..], &[residual][..]));
+    assert_eq!(refreshed.cursor, acquired.cursor, "the cursor stays that of the acquisition");
+    session.split_residual(at(5), &plan, op(3)).unwrap();
+    assert_eq!(session.initial_snapshot(), &refreshed, "a replayed split adds its child once");
+}
+
+#[test]
 fn a_session_knows_who_it_is_and_what_it_began_with() {
     let mut store = coordinator();
     let mut session = WorkerSession::claim(&mut store, at(2), tenant(), RUN, WORKER).unwrap();
@@ -185,9 +205,9 @@ fn a_session_knows_who_it_is_and_what_it_began_with() {
 #[test]
 fn a_yield_order_is_answered_at_a_safe_point_with_the_progress_made() {
     let mut store = coordinator();
-    let fence = WorkerSession::new(&mut store, at(2), tenant(), SHARD, WORKER).unwrap().lease().fence();
+    let epoch = WorkerSession::new(&mut store, at(2), tenant(), SHARD, WORKER).unwrap().lease().epoch();
     let mut scratch = AcquireScratch::new();
-    store.request_yield(at(3), tenant(), SHARD, fence).unwrap();
+    store.request_yield(at(3), tenant(), SHARD, epoch).unwrap();
     let record = store.get_shard(tenant(), SHARD).unwrap();
     assert!(record.state.head.orders.yield_requested);
 
@@ -196,9 +216,9 @@ fn a_yield_order_is_answered_at_a_safe_point_with_the_progress_made() {
     let mut session = WorkerSession::from_acquire_result(&mut store, &acquired);
     session.renew(at(103)).unwrap();
     assert_eq!(session.orders().most_urgent(), None, "an order to the owner before does not reach the next");
-    let fence = session.lease().fence();
+    let epoch = session.lease().epoch();
     drop(session);
-    store.request_yield(at(104), tenant(), SHARD, fence).unwrap();
+    store.request_yield(at(104), tenant(), SHARD, epoch).unwrap();
     let mut session = WorkerSession::from_acquire_result(&mut store, &acquired);
     session.renew(at(105)).unwrap();
     assert_eq!(session.orders().most_urgent(), Some(Order::PleaseYield));
@@ -214,7 +234,7 @@ fn a_worker_that_has_processed_nothing_yields_without_progress() {
     let mut store = coordinator();
     let mut scratch = AcquireScratch::new();
     let acquired = store.acquire_and_restore_into(at(2), tenant(), SHARD, WORKER, &mut scratch).unwrap();
-    store.request_yield(at(3), tenant(), SHARD, acquired.lease.fence()).unwrap();
+    store.request_yield(at(3), tenant(), SHARD, acquired.lease.epoch()).unwrap();
     let mut session = WorkerSession::from_acquire_result(&mut store, &acquired);
     session.renew(at(4)).unwrap();
     assert!(matches!(session.safe_point(at(5), CursorUpdate::initial(), op(2)), Ok(AfterSafePoint::Yielded)));
@@ -226,7 +246,7 @@ fn a_split_order_is_answered_at_a_safe_point_and_the_session_goes_on() {
     let mut store = coordinator();
     let mut scratch = AcquireScratch::new();
     let acquired = store.acquire_and_restore_into(at(2), tenant(), SHARD, WORKER, &mut scratch).unwrap();
-    store.request_split(at(3), tenant(), SHARD, acquired.lease.fence(), Fraction::HALF).unwrap();
+    store.request_split(at(3), tenant(), SHARD, acquired.lease.epoch(), Fraction::HALF).unwrap();
     let mut session = WorkerSession::from_acquire_result(&mut store, &acquired);
     session.renew(at(4)).unwrap();
     let after = session.safe_point(at(5), key(b"k"), op(2)).unwrap();
@@ -280,14 +300,14 @@ fn an_async_session_answers_orders() {
     let mut store = Ready(coordinator());
     let mut scratch = AcquireScratch::new();
     let acquired = store.0.acquire_and_restore_into(at(2), tenant(), SHARD, WORKER, &mut scratch).unwrap();
-    store.0.request_split(at(3), tenant(), SHARD, acquired.lease.fence(), Fraction::HALF).unwrap();
+    store.0.request_split(at(3), tenant(), SHARD, acquired.lease.epoch(), Fraction::HALF).unwrap();
     NeverWaits.block_on(async {
         let mut session = AsyncWorkerSession::from_acquire_result(&mut store, &acquired);
         session.renew(at(4)).await.unwrap();
         let after = session.safe_point(at(5), key(b"c"), op(2)).await.unwrap();
         assert!(matches!(after, AfterSafePoint::Split { .. }));
     });
-    store.0.request_yield(at(6), tenant(), SHARD, acquired.lease.fence()).unwrap();
+    store.0.request_yield(at(6), tenant(), SHARD, acquired.lease.epoch()).unwrap();
     NeverWaits.block_on(async {
         let mut session = AsyncWorkerSession::from_acquire_result(&mut store, &acquired);
         session.renew(at(7)).await.unwrap();
@@ -302,7 +322,7 @@ fn an_async_session_yields_with_the_progress_made() {
     let mut store = Ready(coordinator());
     let mut scratch = AcquireScratch::new();
     let acquired = store.0.acquire_and_restore_into(at(2), tenant(), SHARD, WORKER, &mut scratch).unwrap();
-    store.0.request_yield(at(3), tenant(), SHARD, acquired.lease.fence()).unwrap();
+    store.0.request_yield(at(3), tenant(), SHARD, acquired.lease.epoch()).unwrap();
     NeverWaits.block_on(async {
         let mut session = AsyncWorkerSession::from_acquire_result(&mut store, &acquired);
         session.renew(at(4)).await.unwrap();
@@ -316,7 +336,8 @@ fn an_async_session_yields_with_the_progress_made() {
 fn a_backend_is_the_same_through_both_adapters() {
     let mut store = Blocking { backend: Ready(InMemoryCoordinator::default()), executor: NeverWaits };
     let shards = [InitialShardInput::new(SHARD.shard, b"b", b"m")];
-    let made = store.create_run_with_shards(at(1), tenant(), RUN, RunConfig::default(), &shards, op(1)).unwrap();
+    let made =
+        store.create_run_with_shards(at(1), tenant(), RUN, INCARNATION, RunConfig::default(), &shards, op(1)).unwrap();
     assert_eq!(made, IdempotentOutcome::Executed(1));
     let session = WorkerSession::claim(&mut store, at(2), tenant(), RUN, WORKER).unwrap();
     session.complete(at(3), key(b"l"), op(2)).unwrap();

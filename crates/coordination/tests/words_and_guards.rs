@@ -7,7 +7,9 @@ use std::error::Error as _;
 use std::hash::{Hash, Hasher};
 use std::panic::catch_unwind;
 
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::ids::{
+    FenceEpoch, LogicalTime, OpId, RunId, RunIncarnation, ShardId, ShardKey, TenantId, WorkerId,
+};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_coordination::decide::claim::CLAIM_ATTEMPTS_MAX;
 use tessera_coordination::error::{
@@ -28,20 +30,24 @@ use tessera_coordination::{
 
 const TENANT: TenantId = TenantId::from_bytes([5; 32]);
 const RUN: RunId = RunId::new(1);
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 const EDGES: [[u8; 1]; 4] = [[1], [2], [3], [4]];
 
 fn a_shard() -> ShardRecord {
     let mut coordinator = InMemoryCoordinator::new(CoordinatorRuntimeConfig::for_shards(4)).unwrap();
     let shards = [InitialShardInput::new(ShardId::new(1), b"a", b"m")];
     let (now, config) = (LogicalTime::new(1), RunConfig::default());
-    coordinator.create_run_with_shards(now, TENANT, RUN, config, &shards, OpId::new(1)).unwrap();
+    coordinator.create_run_with_shards(now, TENANT, RUN, INCARNATION, config, &shards, OpId::new(1)).unwrap();
     coordinator.get_shard(TENANT, ShardKey::new(RUN, ShardId::new(1))).unwrap()
 }
 
 #[test]
 fn operators_read_the_names_of_things() {
     let words = MoveReason::ALL.map(MoveReason::as_str);
-    assert_eq!(words, ["first acquire", "lease expired", "session lost", "released", "yielded", "drained", "unparked"]);
+    assert_eq!(
+        words,
+        ["first acquire", "lease expired", "session lost", "released", "yielded", "drained", "unparked", "unreachable"]
+    );
     assert_eq!(MoveReason::ALL.map(|reason| reason.to_string()), words);
     assert_eq!(ShardStatus::ALL.map(|status| status.to_string()), ["active", "done", "split", "parked"]);
     assert_eq!(RunOpKind::Cancel.to_string(), "cancel_run");
@@ -61,11 +67,13 @@ fn a_broken_shard_record_stops_the_process_before_it_is_stored() {
 
 #[test]
 fn a_broken_run_record_stops_the_process_before_it_is_stored() {
-    let mut run = RunRecord::newborn(TENANT, RUN, RunConfig::default(), LogicalTime::new(1));
+    let mut run = RunRecord::newborn(TENANT, RUN, INCARNATION, RunConfig::default(), LogicalTime::new(1));
     run.assert_invariants();
     run.status = RunStatus::Cancelled;
     assert!(run.check_invariants().is_err(), "a settled run says when");
-    assert!(catch_unwind(move || run.assert_invariants()).is_err());
+    let panic = catch_unwind(move || run.assert_invariants()).unwrap_err();
+    let words = panic.downcast_ref::<String>().expect("a panic of this crate says what broke");
+    assert!(words.contains("invariant"), "operators watch for that word: {words}");
 }
 
 #[test]
@@ -112,7 +120,9 @@ fn a_claim_that_finds_nothing_says_when_to_come_back() {
     let mut coordinator = InMemoryCoordinator::new(CoordinatorRuntimeConfig::for_shards(4)).unwrap();
     let shards = [InitialShardInput::new(ShardId::new(1), b"a", b"m")];
     let config = RunConfig { lease_duration: Some(10), ..RunConfig::default() };
-    coordinator.create_run_with_shards(LogicalTime::new(1), TENANT, RUN, config, &shards, OpId::new(1)).unwrap();
+    coordinator
+        .create_run_with_shards(LogicalTime::new(1), TENANT, RUN, INCARNATION, config, &shards, OpId::new(1))
+        .unwrap();
     let mut scratch = AcquireScratch::new();
     let mut claim = |now, worker| {
         let claimed =
@@ -132,7 +142,9 @@ fn a_claim_that_parks_all_it_finds_does_not_invite_to_come_back_at_once() {
         .map(|at| InitialShardInput::new(ShardId::new(at as u64 + 1), &edges[at], &edges[at + 1]))
         .collect();
     let config = RunConfig { lease_duration: Some(10), max_shard_retries: 1, ..RunConfig::default() };
-    coordinator.create_run_with_shards(LogicalTime::new(1), TENANT, RUN, config, &shards, OpId::new(1)).unwrap();
+    coordinator
+        .create_run_with_shards(LogicalTime::new(1), TENANT, RUN, INCARNATION, config, &shards, OpId::new(1))
+        .unwrap();
     let mut scratch = AcquireScratch::new();
     for _ in 0..count {
         coordinator.claim_next_available(LogicalTime::new(1), TENANT, RUN, WorkerId::new(1), &mut scratch).unwrap();
@@ -151,7 +163,7 @@ fn a_configuration_for_some_shards_bounds_tenant_and_total_alike() {
 #[test]
 fn a_claim_from_a_run_that_gives_out_no_work_says_so_although_it_has_no_shards_to_give() {
     let mut coordinator = InMemoryCoordinator::default();
-    coordinator.create_run(LogicalTime::new(1), TENANT, RUN, RunConfig::default()).unwrap();
+    coordinator.create_run(LogicalTime::new(1), TENANT, RUN, INCARNATION, RunConfig::default()).unwrap();
     let mut scratch = AcquireScratch::new();
     let mut claim = |coordinator: &mut InMemoryCoordinator| {
         let now = LogicalTime::new(2);
@@ -169,22 +181,26 @@ fn a_settled_run_has_no_candidates_although_its_shards_are_free() {
     let mut coordinator = InMemoryCoordinator::default();
     let shards = [InitialShardInput::new(ShardId::new(1), b"a", b"m")];
     let now = LogicalTime::new(1);
-    coordinator.create_run_with_shards(now, TENANT, RUN, RunConfig::default(), &shards, OpId::new(1)).unwrap();
+    coordinator
+        .create_run_with_shards(now, TENANT, RUN, INCARNATION, RunConfig::default(), &shards, OpId::new(1))
+        .unwrap();
     let mut candidates = Vec::new();
-    coordinator.collect_claim_candidates_into(now, TENANT, RUN, 9, &mut candidates).unwrap();
+    coordinator.collect_claim_candidates_into(now, TENANT, RUN, WorkerId::new(1), 9, &mut candidates).unwrap();
     assert_eq!(candidates, [ShardId::new(1)]);
     coordinator.cancel_run(now, TENANT, RUN, OpId::new(2)).unwrap();
-    coordinator.collect_claim_candidates_into(now, TENANT, RUN, 9, &mut candidates).unwrap();
+    coordinator.collect_claim_candidates_into(now, TENANT, RUN, WorkerId::new(1), 9, &mut candidates).unwrap();
     assert_eq!(candidates, []);
 }
 
 #[test]
-fn an_operator_sees_how_many_shards_are_held_and_how_often_each_changed_hands() {
+fn an_operator_sees_how_many_shards_are_held_and_how_often_each_was_acquired() {
     let mut coordinator = InMemoryCoordinator::default();
     let shards =
         [1, 2, 3].map(|id| InitialShardInput::new(ShardId::new(id), &EDGES[id as usize - 1], &EDGES[id as usize]));
     let config = RunConfig { lease_duration: Some(10), ..RunConfig::default() };
-    coordinator.create_run_with_shards(LogicalTime::new(1), TENANT, RUN, config, &shards, OpId::new(1)).unwrap();
+    coordinator
+        .create_run_with_shards(LogicalTime::new(1), TENANT, RUN, INCARNATION, config, &shards, OpId::new(1))
+        .unwrap();
     let mut scratch = AcquireScratch::new();
     for (now, shard) in [(1, 1), (11, 1), (12, 2)] {
         let (now, key) = (LogicalTime::new(now), ShardKey::new(RUN, ShardId::new(shard)));
@@ -195,8 +211,8 @@ fn an_operator_sees_how_many_shards_are_held_and_how_often_each_changed_hands() 
     let (all, page) = (ShardFilter::all(), ShardPage::first(9));
     let mut listed = Vec::new();
     coordinator.list_shards_into(LogicalTime::new(12), TENANT, RUN, &all, page, &mut listed).unwrap();
-    let changed_hands: Vec<u64> = listed.iter().map(ShardSummary::acquire_count).collect();
-    assert_eq!(changed_hands, [2, 1, 0]);
+    let acquired: Vec<u64> = listed.iter().map(|summary: &ShardSummary| summary.acquire_count).collect();
+    assert_eq!(acquired, [2, 1, 0]);
 }
 
 #[test]
@@ -205,7 +221,7 @@ fn a_run_that_was_retired_gives_its_place_to_another_and_to_no_more() {
     let mut coordinator = InMemoryCoordinator::new(config).unwrap();
     let now = LogicalTime::new(1);
     for run in 1..=9 {
-        let mut create = |run| coordinator.create_run(now, TENANT, RunId::new(run), RunConfig::default());
+        let mut create = |run| coordinator.create_run(now, TENANT, RunId::new(run), INCARNATION, RunConfig::default());
         create(run * 10).unwrap();
         create(run * 10 + 1).unwrap();
         assert_eq!(create(run * 10 + 2), Err(CreateRunError::TooManyRuns { held: 2 }));

@@ -1,7 +1,9 @@
 //! What an operator does: commands about runs, and about shards from outside.
 
 use tessera_contracts::manifest::InitialShardInput;
-use tessera_contracts::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, TenantId, WorkerId};
+use tessera_contracts::{
+    FenceEpoch, LogicalTime, OpId, RunId, RunIncarnation, ShardEpoch, ShardId, TenantId, WorkerId,
+};
 use tessera_coordination::decide::order::OrderRequest;
 use tessera_coordination::events::{EventCollector, EventKind};
 use tessera_coordination::record::status::ParkReason;
@@ -12,7 +14,7 @@ use tessera_coordination::{CoordinationFacade, IdempotentOutcome};
 use crate::answer::{Refused, line_of, outcome};
 use crate::command::{Command, OrderText, Roots, reason_text};
 use crate::line::{Answer, Line};
-use crate::text::{ShardName, key_text};
+use crate::text::{EpochText, ShardName, key_text};
 
 use super::World;
 use super::words::{percent, semantics};
@@ -27,8 +29,9 @@ impl<B: CoordinationFacade> World<B> {
         events: &mut EventCollector,
     ) -> Result<Answer, String> {
         Ok(match command {
-            Command::CreateRun { run, config } => {
-                let created = self.backend.create_run_with_events(now, tenant, RunId::new(*run), *config, events);
+            Command::CreateRun { run, incarnation, config } => {
+                let (run, incarnation) = (RunId::new(*run), self.draw(*incarnation));
+                let created = self.backend.create_run_with_events(now, tenant, run, incarnation, *config, events);
                 line_of(&created, |()| Line::new("created")).into()
             }
             Command::Register { run, roots, .. } => {
@@ -39,11 +42,11 @@ impl<B: CoordinationFacade> World<B> {
                 self.registered(tenant, run, &inputs, done.as_ref().is_ok_and(IdempotentOutcome::is_executed));
                 line_of(&done, |done| outcome(done).fact("count", done.get())).into()
             }
-            Command::Start { run, config, roots, .. } => {
+            Command::Start { run, incarnation, config, roots, .. } => {
                 let owned = numbered(roots);
                 let inputs = inputs(roots, &owned);
-                let run = RunId::new(*run);
-                let done = self.backend.create_run_with_shards(now, tenant, run, *config, &inputs, op);
+                let (run, incarnation) = (RunId::new(*run), self.draw(*incarnation));
+                let done = self.backend.create_run_with_shards(now, tenant, run, incarnation, *config, &inputs, op);
                 self.registered(tenant, run, &inputs, done.as_ref().is_ok_and(IdempotentOutcome::is_executed));
                 line_of(&done, |done| outcome(done).fact("count", done.get())).into()
             }
@@ -63,6 +66,7 @@ impl<B: CoordinationFacade> World<B> {
             }
             Command::ShowRun { run } => line_of(&self.backend.get_run(tenant, RunId::new(*run)), |run| {
                 Line::new(run.status)
+                    .fact("incarnation", run.incarnation.get())
                     .fact("created", run.created_at)
                     .optional("settled", run.completed_at)
                     .list("roots", run.root_shards.iter().map(|shard| shard.get()))
@@ -85,6 +89,7 @@ impl<B: CoordinationFacade> World<B> {
                 let rows = runs.iter().map(|run| {
                     Line::new(run.run.get())
                         .fact("status", run.status)
+                        .fact("incarnation", run.incarnation.get())
                         .fact("created", run.created_at)
                         .optional("settled", run.completed_at)
                 });
@@ -115,10 +120,11 @@ impl<B: CoordinationFacade> World<B> {
                 })
                 .into()
             }
-            Command::Candidates { run, limit } => {
-                let run = RunId::new(*run);
+            Command::Candidates { run, worker, limit } => {
+                let (run, worker) = (RunId::new(*run), WorkerId::new(*worker));
                 let mut candidates = Vec::new();
-                let listed = self.backend.collect_claim_candidates_into(now, tenant, run, *limit, &mut candidates);
+                let listed =
+                    self.backend.collect_claim_candidates_into(now, tenant, run, worker, *limit, &mut candidates);
                 // Which candidates come first is the backend's choice, so they are shown in order of id.
                 candidates.sort_unstable();
                 let count = candidates.len();
@@ -133,6 +139,8 @@ impl<B: CoordinationFacade> World<B> {
                         ClaimVerdict::RunNotActive(_) => "run not active",
                         ClaimVerdict::CoolingDown { .. } => "cooling down",
                         ClaimVerdict::AllLeased { .. } => "all leased",
+                        ClaimVerdict::HeldBack { .. } => "held back",
+                        ClaimVerdict::OnlyUnreachableLeft => "only unreachable left",
                         ClaimVerdict::OnlyParkedLeft => "only parked left",
                         ClaimVerdict::AllSettled => "all settled",
                     };
@@ -142,6 +150,9 @@ impl<B: CoordinationFacade> World<B> {
                         .fact("available", why.available)
                         .fact("leased", why.leased)
                         .optional("earliest", why.earliest_deadline)
+                        .fact("unreachable", why.unreachable)
+                        .fact("held back", why.held_back)
+                        .optional("given out", why.soonest_given_out)
                         .list("parked", parked.map(|(reason, count)| format!("{count} {}", reason_text(reason))))
                         .optional("retry after", why.soonest_retry_after)
                         .fact("settled", why.settled)
@@ -149,24 +160,41 @@ impl<B: CoordinationFacade> World<B> {
                 })
                 .into()
             }
-            Command::Unpark { shard, fence, .. } => {
+            Command::Unpark { shard, epoch, .. } => {
                 let key = self.resolve(tenant, shard)?;
-                let fence = FenceEpoch::new(*fence);
-                let done = self.backend.unpark_shard_with_events(now, tenant, key, fence, op, events);
+                let expected = self.epoch(tenant, key.run, *epoch);
+                let done = self.backend.unpark_shard_with_events(now, tenant, key, expected, op, events);
                 line_of(&done, |done| outcome(done).fact("fence", done.get())).into()
             }
-            Command::Order { shard, fence, order } => {
+            Command::Order { shard, epoch, order } => {
                 let key = self.resolve(tenant, shard)?;
                 let order = match order {
                     OrderText::Yield => OrderRequest::Yield,
                     OrderText::KeepPercent(kept) => OrderRequest::Split(percent(*kept)),
                 };
-                let asked = self.backend.order_with_events(now, tenant, key, FenceEpoch::new(*fence), order, events);
+                let epoch = self.epoch(tenant, key.run, *epoch);
+                let asked = self.backend.order_with_events(now, tenant, key, epoch, order, events);
                 line_of(&asked, |()| Line::new("asked")).into()
             }
             Command::LoseSession { .. } => return Err("losing a session is up to the factory of the backend".into()),
             _ => return Err(format!("`{command}` is not about a run")),
         })
+    }
+
+    /// The incarnation a creator draws: the one the story says, or one that none drew before.
+    fn draw(&mut self, told: Option<u64>) -> RunIncarnation {
+        RunIncarnation::new(told.unwrap_or_else(|| {
+            self.drawn += 1;
+            self.drawn
+        }))
+    }
+
+    /// An ownership as the story names it: of the run that is there, unless the story names another incarnation.
+    fn epoch(&mut self, tenant: TenantId, run: RunId, text: EpochText) -> ShardEpoch {
+        let incarnation = text.incarnation.map(RunIncarnation::new).unwrap_or_else(|| {
+            self.backend.get_run(tenant, run).map_or(RunIncarnation::new(u64::MAX), |record| record.incarnation)
+        });
+        ShardEpoch::new(incarnation, FenceEpoch::new(text.fence))
     }
 
     fn registered(&mut self, tenant: TenantId, run: RunId, roots: &[InitialShardInput<'_>], executed: bool) {

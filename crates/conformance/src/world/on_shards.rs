@@ -144,13 +144,14 @@ impl<B: CoordinationFacade> World<B> {
                 };
                 let cursor = cursor.as_ref().map(|cursor| cursor.as_update());
                 let lease = self.leases[held].lease;
-                let done = self.backend.release_with_events(now, tenant, &lease, cursor, *reason, op, events);
+                let done = self.backend.release_with_events(now, tenant, &lease, cursor, reason.build(), op, events);
                 line_of(&done, outcome).into()
             }
             Command::Drain { holder, held, .. } => {
                 let mut parts = Vec::new();
                 for (index, (shard, cursor)) in held.iter().enumerate() {
-                    let lease = self.leases[self.held(tenant, holder, shard)?].lease;
+                    let held = self.held(tenant, holder, shard)?;
+                    let lease = self.leases[held].lease;
                     let cursor =
                         cursor.as_ref().map(CursorText::build).transpose().map_err(|error| error.to_string())?;
                     parts.push((lease, cursor, OpId::new(op.get() + index as u64)));
@@ -181,6 +182,7 @@ impl<B: CoordinationFacade> World<B> {
         });
         let line = Line::new("granted")
             .fact("shard", self.name(tenant, lease.key()))
+            .fact("incarnation", lease.incarnation().get())
             .fact("fence", lease.fence())
             .fact("until", lease.deadline())
             .fact("owner", worker(lease.owner()))
@@ -206,7 +208,7 @@ impl<B: CoordinationFacade> World<B> {
     }
 
     /// The lease a command presents.
-    fn held(&self, tenant: TenantId, holder: &Holder, shard: &ShardName) -> Result<usize, String> {
+    fn held(&mut self, tenant: TenantId, holder: &Holder, shard: &ShardName) -> Result<usize, String> {
         let owner = holder.tenant.as_deref().map_or(tenant, tenant_called);
         let key = self.resolve(owner, shard)?;
         let found = self.leases.iter().rposition(|held| {
@@ -214,9 +216,13 @@ impl<B: CoordinationFacade> World<B> {
             lease.tenant() == owner
                 && lease.key() == key
                 && lease.owner().get() == holder.worker
-                && holder.fence.is_none_or(|fence| lease.fence().get() == fence)
+                && holder.epoch.is_none_or(|epoch| epoch.names(lease.epoch()))
         });
-        found.ok_or_else(|| format!("{holder} was never granted shard {shard} in this story; let it acquire it first"))
+        let found = found.ok_or_else(|| {
+            format!("{holder} was never granted shard {shard} in this story; let it acquire it first")
+        })?;
+        self.presented.push(self.leases[found].lease);
+        Ok(found)
     }
 
     fn replace_plan(&self, held: usize, plan: &ReplaceText) -> Result<SplitReplacePlan, String> {

@@ -4,6 +4,7 @@ use tessera_contracts::keyspace::Fraction;
 use tessera_contracts::{CursorSemantics, LogicalTime, RunId, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_coordination::CoordinationFacade;
 use tessera_coordination::decide::order::OrderRequest;
+use tessera_coordination::decide::unreachable::held_back_until;
 use tessera_coordination::events::{EventKind, StateTransitionEvent};
 use tessera_coordination::record::orders::StandingOrders;
 use tessera_coordination::record::shard_record::ShardRecord;
@@ -23,6 +24,7 @@ impl<B: CoordinationFacade> World<B> {
         let (tenant, head) = (record.tenant, &record.state.head);
         let spawned: Vec<ShardId> = record.spawned.iter().map(|child| child.id).collect();
         let line = Line::new(head.status)
+            .fact("incarnation", record.incarnation.get())
             .fact("fence", head.fence)
             .optional("holder", head.lease.map(|holder| worker(holder.owner)))
             .optional("until", head.lease.map(|holder| holder.deadline))
@@ -35,6 +37,8 @@ impl<B: CoordinationFacade> World<B> {
             .optional("parked", head.park.map(|park| reason_text(park.reason)))
             .optional("retry after", head.park.and_then(|park| park.retry_after))
             .optional("detail", record.park_detail.as_ref().map(|detail| format!("{detail:?}")))
+            .list("unreachable for", record.unreachable.iter().map(|report| worker(report.worker)))
+            .optional("held back until", held_back_until(&record.unreachable))
             .fact("asks", orders(head.orders))
             .fact("freed", head.freed)
             .fact("remembers", record.state.op_log.len());
@@ -79,8 +83,9 @@ impl<B: CoordinationFacade> World<B> {
         let rows = rows.into_iter().map(|(name, summary)| {
             Line::new(name)
                 .fact("status", summary.status)
+                .fact("incarnation", summary.incarnation.get())
                 .fact("fence", summary.fence)
-                .fact("changes", summary.acquire_count())
+                .fact("acquired", summary.acquire_count)
                 .optional("holder", summary.lease.map(|holder| worker(holder.owner)))
                 .optional("until", summary.lease_deadline())
                 .optional("parked", summary.park.map(|park| reason_text(park.reason)))
@@ -92,6 +97,7 @@ impl<B: CoordinationFacade> World<B> {
                 .optional("cursor", summary.last_key.expose().map(key_text))
                 .optional("parent", summary.parent.map(|id| self.name(tenant, ShardKey::new(run, id))))
                 .fact("spawned", summary.spawned_count)
+                .fact("reports", summary.unreachable_reports)
         });
         let rows: Vec<_> = rows.collect();
         Answer { line: Line::new(format_args!("{} shards", rows.len())), rows, events: Vec::new() }

@@ -9,14 +9,17 @@ use tessera_contracts::manifest::{InitialShardInput, validate_manifest};
 use tessera_contracts::redact::RedactedKey;
 use tessera_contracts::split::{SplitReplacePlan, SplitResidualPlan};
 use tessera_contracts::{
-    Cursor, CursorUpdate, FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId,
+    Cursor, CursorUpdate, FenceEpoch, LogicalTime, OpId, RunId, RunIncarnation, ShardEpoch, ShardId, ShardKey,
+    TenantId, WorkerId,
 };
 use tessera_coordination::backend::claim_from_candidates;
-use tessera_coordination::decide::acquire::is_claimable;
+use tessera_coordination::decide::acquire::{is_claimable_by, is_open};
 use tessera_coordination::decide::claim::{check_cooldown, check_run, cooldown_until};
 use tessera_coordination::decide::order::OrderRequest;
+use tessera_coordination::decide::release::Release;
 use tessera_coordination::decide::renew::RenewResult;
 use tessera_coordination::decide::settle_run::Settlement;
+use tessera_coordination::decide::unreachable::{self, Peers, held_back_until, is_reported_by};
 use tessera_coordination::decide::{
     Birth, Verdict, acquire, checkpoint, complete, create_run, order, park, register_shards, release, renew,
     settle_run, split_replace, split_residual, unpark,
@@ -45,6 +48,8 @@ use tessera_coordination::{AcquireScratch, CoordinationBackend, Lease, RunManage
 pub(crate) enum Fault {
     /// Takes any lease for the current one.
     IgnoresFence,
+    /// Takes a lease of a retired run for one of the run that has its id now.
+    IgnoresIncarnation,
     /// Remembers no operation.
     ForgetsOperations,
     /// Records progress that goes back.
@@ -81,8 +86,9 @@ pub(crate) enum Fault {
     KeepsTheWholeRange,
 }
 
-pub(crate) const FAULTS: [Fault; 18] = [
+pub(crate) const FAULTS: [Fault; 19] = [
     Fault::IgnoresFence,
+    Fault::IgnoresIncarnation,
     Fault::ForgetsOperations,
     Fault::LetsCursorRegress,
     Fault::IgnoresRunStatus,
@@ -109,6 +115,8 @@ pub(crate) struct Naive {
     runs: BTreeMap<(TenantId, RunId), RunRecord>,
     shards: BTreeMap<(TenantId, ShardKey), ShardRecord>,
     sessions_lost: BTreeSet<WorkerId>,
+    /// Who ever asked for a shard of a run.
+    asked: BTreeSet<(TenantId, RunId, WorkerId)>,
     last_claims: BTreeMap<(TenantId, WorkerId), LogicalTime>,
 }
 
@@ -120,12 +128,20 @@ impl Naive {
             runs: BTreeMap::new(),
             shards: BTreeMap::new(),
             sessions_lost: BTreeSet::new(),
+            asked: BTreeSet::new(),
             last_claims: BTreeMap::new(),
         }
     }
 
     pub(crate) fn lose_session(&mut self, worker: WorkerId) {
         self.sessions_lost.insert(worker);
+        self.asked.retain(|(_, _, asker)| *asker != worker);
+    }
+
+    /// Workers with a session in the run.
+    fn present(&self, tenant: TenantId, run: RunId) -> Vec<WorkerId> {
+        let here = self.asked.iter().filter(|(owner, asked, _)| (*owner, *asked) == (tenant, run));
+        here.map(|(_, _, worker)| *worker).collect()
     }
 
     fn has(&self, fault: Fault) -> bool {
@@ -161,6 +177,15 @@ impl Naive {
         }
         let gone = record.state.head.lease.is_some_and(|holder| self.sessions_lost.contains(&holder.owner));
         record.view(gate, if gone { OwnerSignal::Gone } else { OwnerSignal::Alive })
+    }
+
+    /// The same, for who presents a lease.
+    fn view_for<'a>(&self, record: &'a ShardRecord, lease: &Lease) -> ShardView<'a> {
+        let mut view = self.view(record);
+        if self.has(Fault::IgnoresIncarnation) {
+            view.incarnation = lease.incarnation();
+        }
+        view
     }
 
     fn store(&mut self, mut record: ShardRecord, change: &Change<'_>, births: &[Birth<'_>], events: Told<'_>) {
@@ -217,16 +242,16 @@ impl Naive {
         all.map(|(_, record)| record)
     }
 
-    fn claimable(&self, record: &ShardRecord, now: LogicalTime) -> bool {
-        is_claimable(&self.view(record), now, self.config.clock_skew_allowance)
+    fn claimable(&self, record: &ShardRecord, worker: WorkerId, now: LogicalTime) -> bool {
+        is_claimable_by(&self.view(record), worker, now, self.config.clock_skew_allowance)
     }
 
     fn capacity(&self, tenant: TenantId, run: RunId, now: LogicalTime) -> CapacityHint {
         if self.runs[&(tenant, run)].status != RunStatus::Active || self.has(Fault::HidesCapacity) {
             return CapacityHint::default();
         }
-        let (free, held): (Vec<_>, Vec<_>) =
-            self.shards_of(tenant, run).partition(|record| self.claimable(record, now));
+        let is_open = |record: &&ShardRecord| is_open(&self.view(record), now, self.config.clock_skew_allowance);
+        let (free, held): (Vec<_>, Vec<_>) = self.shards_of(tenant, run).partition(is_open);
         CapacityHint {
             available_count: free.len() as u32,
             earliest_deadline: held.iter().filter_map(|record| record.state.head.lease).map(|h| h.deadline).min(),
@@ -237,6 +262,34 @@ impl Naive {
         let mut counts = ShardCounts::default();
         self.shards_of(tenant, run).for_each(|record| *counts.of_mut(record.state.head.status) += 1);
         counts
+    }
+}
+
+impl Naive {
+    /// Parks what the worker has reported and nobody else is left for. Answers when the first of the others is given out.
+    fn park_unreachable(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        worker: WorkerId,
+        events: &mut dyn EventSink,
+    ) -> Option<LogicalTime> {
+        let (present, skew) = (self.present(tenant, run), self.config.clock_skew_allowance);
+        let reported: Vec<ShardRecord> =
+            self.shards_of(tenant, run).filter(|record| !record.unreachable.is_empty()).cloned().collect();
+        let mut soonest = None::<LogicalTime>;
+        for record in reported {
+            if is_reported_by(&record.unreachable, worker) {
+                let decided = unreachable::decide(&self.view(&record), Peers::Sessions(&present), now, skew);
+                if let Some((change, event)) = decided {
+                    self.store(record, &change, &[], Told { now, sink: &mut *events, event: Some(event) });
+                }
+            } else if is_open(&self.view(&record), now, skew) {
+                soonest = soonest.into_iter().chain(held_back_until(&record.unreachable)).min();
+            }
+        }
+        soonest
     }
 }
 
@@ -252,7 +305,7 @@ macro_rules! on_shard {
         let lease = $self.lease($lease);
         let presented = lease.presented_by($tenant)?;
         let record = $self.load($tenant, lease.key())?;
-        let decided = $decide(&$self.view(&record), presented $(, $arg)*, $self.lease_time($now))?;
+        let decided = $decide(&$self.view_for(&record, &lease), presented $(, $arg)*, $self.lease_time($now))?;
         match decided {
             Verdict::Replay(outcome) => Ok(outcome),
             Verdict::Execute(change) => {
@@ -271,7 +324,7 @@ macro_rules! split {
         let record = $self.load($tenant, lease.key())?;
         let seen = record.clone();
         let census = $self.census($tenant);
-        match $decide(&$self.view(&seen), presented, $plan, $op, &census, $self.lease_time($now))? {
+        match $decide(&$self.view_for(&seen, &lease), presented, $plan, $op, &census, $self.lease_time($now))? {
             Verdict::Replay(outcome) => Ok(outcome),
             Verdict::Execute(split) => {
                 let event = EventKind::of_split(lease.shard(), &split);
@@ -298,6 +351,7 @@ impl CoordinationBackend for Naive {
         }
         let acquired = acquire::decide(&self.view(&record), worker, now, self.config.clock_skew_allowance)?;
         self.sessions_lost.remove(&worker);
+        self.asked.insert((tenant, key.run, worker));
         self.store(record, &acquired.change, &[], Told { now, sink: events, event: Some(acquired.event) });
         let lease = acquired.outcome?;
         scratch.fill(&self.view(&self.shards[&(tenant, key)]));
@@ -314,7 +368,7 @@ impl CoordinationBackend for Naive {
         let lease = self.lease(lease);
         let presented = lease.presented_by(tenant)?;
         let record = self.load(tenant, lease.key())?;
-        let mut renewal = renew::decide(&self.view(&record), presented, self.lease_time(now))?;
+        let mut renewal = renew::decide(&self.view_for(&record, &lease), presented, self.lease_time(now))?;
         if let Some((change, event)) = renewal.extension.take() {
             self.store(record, &change, &[], Told { now, sink: events, event: Some(event) });
         }
@@ -396,11 +450,12 @@ impl CoordinationBackend for Naive {
         tenant: TenantId,
         lease: &Lease,
         cursor: Option<CursorUpdate<'_>>,
-        reason: ReleaseReason,
+        reason: ReleaseReason<'_>,
         op_id: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<()>, ReleaseError> {
-        on_shard!(self, now, tenant, lease, events, release::decide, cursor, reason, op_id)
+        let (release, present) = (Release { cursor, reason }, self.present(tenant, lease.run()));
+        on_shard!(self, now, tenant, lease, events, release::decide, release, Peers::Sessions(&present), op_id)
     }
 }
 
@@ -410,10 +465,11 @@ impl RunManagement for Naive {
         now: LogicalTime,
         tenant: TenantId,
         run: RunId,
+        incarnation: RunIncarnation,
         config: RunConfig,
         events: &mut dyn EventSink,
     ) -> Result<(), CreateRunError> {
-        let record = create_run::decide(self.run(tenant, run).is_ok(), tenant, run, config, now)?;
+        let record = create_run::decide(self.run(tenant, run).is_ok(), tenant, run, incarnation, config, now)?;
         if self.config.runs_max.is_some_and(|max| self.runs.len() >= max) {
             return Err(CreateRunError::TooManyRuns { held: self.runs.len() });
         }
@@ -474,13 +530,13 @@ impl RunManagement for Naive {
         now: LogicalTime,
         tenant: TenantId,
         key: ShardKey,
-        expected_fence: FenceEpoch,
+        expected: ShardEpoch,
         op_id: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<FenceEpoch>, UnparkError> {
         let record = self.load(tenant, key)?;
         let blind = self.has(Fault::UnparksBlindly) && record.state.op_log.find(op_id).is_none();
-        let expected = if blind { record.state.head.fence } else { expected_fence };
+        let expected = if blind { record.epoch() } else { expected };
         match unpark::decide(&self.view(&record), expected, op_id, now)? {
             Verdict::Replay(outcome) => Ok(outcome),
             Verdict::Execute(change) => {
@@ -496,12 +552,12 @@ impl RunManagement for Naive {
         now: LogicalTime,
         tenant: TenantId,
         key: ShardKey,
-        fence: FenceEpoch,
+        epoch: ShardEpoch,
         order: OrderRequest,
         events: &mut dyn EventSink,
     ) -> Result<(), OrderError> {
         let record = self.load(tenant, key)?;
-        let change = order::decide(&self.view(&record), fence, order, now)?;
+        let change = order::decide(&self.view(&record), epoch, order, now)?;
         let event = Some(EventKind::ShardOrdered { shard: key.shard, order });
         self.store(record, &change, &[], Told { now, sink: events, event });
         Ok(())
@@ -551,12 +607,7 @@ impl RunManagement for Naive {
         let listed =
             self.runs.iter().filter(|((owner, run), _)| *owner == tenant && after.is_none_or(|after| *run > after));
         runs.clear();
-        runs.extend(listed.take(limit).map(|(_, record)| RunSummary {
-            run: record.run,
-            status: record.status,
-            created_at: record.created_at,
-            completed_at: record.completed_at,
-        }));
+        runs.extend(listed.take(limit).map(|(_, record)| RunSummary::of(record)));
         Ok(())
     }
 
@@ -574,7 +625,8 @@ impl RunManagement for Naive {
         // Looks at so many shards a page, admitted or not: pages may be short although more follow.
         let rest = self.shards_of(tenant, run).filter(|record| page.after.is_none_or(|after| record.key.shard > after));
         let looked_at: Vec<_> = rest.take(page.effective_limit()).collect();
-        let admitted = looked_at.iter().map(|record| (self.view(record), self.claimable(record, now)));
+        let admitted =
+            looked_at.iter().map(|record| (self.view(record), self.claimable(record, WorkerId::UNASSIGNED, now)));
         shards.extend(
             admitted.filter(|(view, free)| filter.admits(view, *free)).map(|(view, _)| ShardSummary::of(&view)),
         );
@@ -590,12 +642,13 @@ impl RunManagement for Naive {
         now: LogicalTime,
         tenant: TenantId,
         run: RunId,
+        worker: WorkerId,
         limit: usize,
         candidates: &mut Vec<ShardId>,
     ) -> Result<(), GetRunError> {
         candidates.clear();
         if self.run(tenant, run)?.status == RunStatus::Active {
-            let free = self.shards_of(tenant, run).filter(|record| self.claimable(record, now));
+            let free = self.shards_of(tenant, run).filter(|record| self.claimable(record, worker, now));
             candidates.extend(free.take(limit).map(|record| record.key.shard));
         }
         Ok(())
@@ -608,8 +661,9 @@ impl RunManagement for Naive {
         run: RunId,
         worker: WorkerId,
     ) -> Result<ClaimExplanation, GetRunError> {
-        let mut explanation = ClaimExplanation::new(self.run(tenant, run)?.status);
-        self.shards_of(tenant, run).for_each(|record| explanation.add(&self.view(record), self.claimable(record, now)));
+        let mut explanation = ClaimExplanation::new(self.run(tenant, run)?.status, worker);
+        let skew = self.config.clock_skew_allowance;
+        self.shards_of(tenant, run).for_each(|record| explanation.add(&self.view(record), now, skew));
         let last = self.last_claims.get(&(tenant, worker)).copied();
         explanation.cooldown_until = cooldown_until(last, self.config.claim_cooldown_interval, now);
         Ok(explanation)
@@ -630,13 +684,20 @@ impl ShardClaiming for Naive {
         let last = self.last_claims.get(&(tenant, worker)).copied();
         check_cooldown(last, self.config.claim_cooldown_interval, now)?;
         let earliest_deadline = self.capacity(tenant, run, now).earliest_deadline;
+        if !worker.is_unassigned() {
+            self.asked.insert((tenant, run, worker));
+        }
         let mut candidates = Vec::new();
         match claim_from_candidates(self, now, tenant, run, worker, scratch, &mut candidates, events) {
             Ok(granted) => {
                 self.last_claims.insert((tenant, worker), now);
                 Ok(granted)
             }
-            Err(ClaimError::NoneAvailable { .. }) => Err(ClaimError::NoneAvailable { earliest_deadline }),
+            Err(ClaimError::NoneAvailable { .. }) => {
+                let held_back = self.park_unreachable(now, tenant, run, worker, events);
+                let earliest_deadline = earliest_deadline.into_iter().chain(held_back).min();
+                Err(ClaimError::NoneAvailable { earliest_deadline })
+            }
             Err(error) => Err(error),
         }
     }

@@ -14,6 +14,7 @@ pub(super) fn range_request(request: RangeRequest) -> pb::RangeRequest {
         key,
         range_end,
         limit: i64::from(request.limit),
+        revision: request.revision.0,
         serializable: request.consistency == Consistency::Serializable,
         keys_only: request.keys_only,
         count_only: request.count_only,

@@ -36,6 +36,8 @@ pub(super) struct RangeRequest {
     pub(super) range_end: Bytes,
     #[prost(int64, tag = "3")]
     pub(super) limit: i64,
+    #[prost(int64, tag = "4")]
+    pub(super) revision: i64,
     #[prost(bool, tag = "7")]
     pub(super) serializable: bool,
     #[prost(bool, tag = "8")]

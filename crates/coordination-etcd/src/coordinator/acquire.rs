@@ -70,15 +70,16 @@ impl<K: Kv> Inner<K> {
             let window = self.capacity_window(&stored.run, key.shard);
             let kept = self.kept_hint(tenant, key.run);
             let mut transition = Transition::new(&stored, &next, Guard::Untouched);
-            let mut standing = None;
+            let (mut standing, mut presence) = (None, None);
             if let Ok(lease) = &acquisition.outcome {
                 let length = span(stored.run.gate(self.lease_duration_default()).lease_duration);
                 let session =
                     self.sessions.open(worker, length, deadline).await.map_err(|error| failed(operation, &error))?;
                 let part = OwnerPart { worker, fence: lease.fence(), deadline: lease.deadline() };
                 transition.owner = OwnerWrite::Put(part, session.lease);
-                standing = self.take_standing(tenant, key.run, session.lease);
-                transition.ops.extend(standing.as_ref().map(BeingWritten::write));
+                standing = self.take_standing(tenant, key.run, &session);
+                presence = self.take_presence(tenant, &session);
+                transition.ops.extend([&standing, &presence].into_iter().flatten().map(BeingWritten::write));
                 if kept.is_none() {
                     transition.reads = self.capacity_reads(tenant, key.run, window);
                 }
@@ -86,9 +87,7 @@ impl<K: Kv> Inner<K> {
             let owner = transition.owner;
             match self.commit(operation, transition, deadline).await {
                 Ok(Commit::Won { shard, extra }) => {
-                    if let Some(standing) = standing {
-                        standing.stored();
-                    }
+                    [standing, presence].into_iter().flatten().for_each(BeingWritten::stored);
                     let event = Some(acquisition.event);
                     let lease = match acquisition.outcome {
                         Ok(lease) => lease,

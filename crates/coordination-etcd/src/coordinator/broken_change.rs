@@ -6,7 +6,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::ids::{
+    FenceEpoch, LogicalTime, OpId, RunId, RunIncarnation, ShardId, ShardKey, TenantId, WorkerId,
+};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::{CursorUpdate, PayloadHash};
 use tessera_coordination::backend::{BlockOn, CoordinationBackend, RunManagement};
@@ -29,6 +31,7 @@ use crate::sync::{self, SimEtcdCoordinator};
 
 const TENANT: TenantId = TenantId::from_bytes([3; 32]);
 const KEY: ShardKey = ShardKey::new(RunId::new(1), ShardId::new(1));
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 const NOW: LogicalTime = LogicalTime::new(1_000_000);
 
 fn coordinator(kv: &SimKv) -> SimEtcdCoordinator {
@@ -39,7 +42,8 @@ fn coordinator(kv: &SimKv) -> SimEtcdCoordinator {
 fn leased(kv: &SimKv) -> (SimEtcdCoordinator, Lease) {
     let mut etcd = coordinator(kv);
     let shards = [InitialShardInput::new(KEY.shard, b"a", b"m")];
-    etcd.create_run_with_shards(NOW, TENANT, KEY.run, RunConfig::default(), &shards, OpId::new(1)).expect("registered");
+    etcd.create_run_with_shards(NOW, TENANT, KEY.run, INCARNATION, RunConfig::default(), &shards, OpId::new(1))
+        .expect("registered");
     let scratch = &mut AcquireScratch::new();
     let lease = etcd.acquire_and_restore_into(NOW, TENANT, KEY, WorkerId::new(1), scratch).expect("granted").lease;
     etcd.checkpoint(NOW, TENANT, &lease, CursorUpdate::at_key(b"b").expect("valid"), OpId::new(5)).expect("recorded");
@@ -106,6 +110,7 @@ fn a_split_that_breaks_a_rule_stops_before_parent_or_children_are_stored() {
     let child = Birth {
         // A root's name, which no child may have.
         key: ShardKey::new(KEY.run, ShardId::new(7)),
+        incarnation: before.incarnation,
         spec: before.spec.view(),
         cursor: before.cursor.as_update(),
         cursor_semantics: before.state.cursor_semantics,

@@ -207,12 +207,14 @@ fn after(before: &StoredShard, next: &Arc<ShardRecord>, owner: OwnerWrite, revis
 /// Whether a record that was read after a lost answer is the one that was to be written. Every write differs from all
 /// others: by its op id, or, for an acquire, by its fence and the etcd lease of its owner.
 fn is_what_was_written(fresh: &StoredShard, next: &ShardRecord, owner: OwnerWrite) -> bool {
-    let same_record = fresh.record.state.op_log == next.state.op_log
+    let same_record = fresh.record.incarnation == next.incarnation
+        && fresh.record.state.op_log == next.state.op_log
         && fresh.record.state.history == next.state.history
         && fresh.record.state.head.status == next.state.head.status
         && fresh.record.state.head.fence == next.state.head.fence
         && fresh.record.state.head.orders == next.state.head.orders
         && fresh.record.cursor == next.cursor
+        && fresh.record.unreachable == next.unreachable
         && fresh.record.spawned == next.spawned;
     same_record
         && match owner {
@@ -226,8 +228,9 @@ fn is_what_was_written(fresh: &StoredShard, next: &ShardRecord, owner: OwnerWrit
 /// Which index a shard is in.
 pub(super) fn index_of(record: &ShardRecord) -> Option<ShardIndex> {
     match record.state.head.status {
-        ShardStatus::Active if record.state.head.lease.is_none() => Some(ShardIndex::Free),
-        ShardStatus::Active => Some(ShardIndex::Held),
+        ShardStatus::Active if record.state.head.lease.is_some() => Some(ShardIndex::Held),
+        ShardStatus::Active if record.unreachable.is_empty() => Some(ShardIndex::Free),
+        ShardStatus::Active => Some(ShardIndex::Reported),
         ShardStatus::Parked => Some(ShardIndex::Parked),
         ShardStatus::Done | ShardStatus::Split => None,
     }

@@ -10,7 +10,7 @@ use tessera_coordination::error::InfraError;
 use super::{Inner, failed, unreadable};
 use crate::codec::FamilyPart;
 use crate::keyspace::Window;
-use crate::kv::{Compare, KeyValue, Keys, Kv, Moment, Op, OpResponse, RangeRequest, Txn};
+use crate::kv::{Compare, KeyValue, Keys, Kv, Moment, Op, OpResponse, RangeRequest, Revision, Txn};
 
 /// Members a family has at least: one that is alone has an entry in the index of free shards.
 const MEMBERS_MIN: u32 = 2;
@@ -19,18 +19,25 @@ const PAGE: u32 = 64;
 /// Where counting ends: a run that is refused its completion has many open shards then, and how many matters little.
 const COUNTED_MAX: u32 = 4_096;
 
+/// How many members of families are wanted, and as of which revision; zero is the latest.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) members: usize,
+    pub(super) revision: Revision,
+}
+
 impl<K: Kv> Inner<K> {
     /// Asks for families that have so many members, if they have the fewest they can have.
     pub(super) fn families(&self, tenant: TenantId, run: RunId, window: Window, members: u32) -> RangeRequest {
         with_members(self.space.families(tenant, run, window), members)
     }
 
-    /// Counts one if somebody has ever held the shard.
-    pub(super) fn is_touched(&self, tenant: TenantId, key: ShardKey) -> Op {
-        Op::Range(RangeRequest::one(self.space.hot(tenant, key)).count_only())
+    /// Counts one if the shard had ever been held at this revision; zero is the latest.
+    pub(super) fn is_touched(&self, tenant: TenantId, key: ShardKey, revision: Revision) -> Op {
+        Op::Range(RangeRequest::one(self.space.hot(tenant, key)).count_only().at(revision))
     }
 
-    /// Members of these families that nobody has touched: all of them, or somewhat more than are wanted. A family that is
+    /// Members of these families that had never been held: all of them, or somewhat more than are wanted. A family that is
     /// seen to have none left is removed.
     pub(super) async fn newborn(
         &self,
@@ -38,7 +45,7 @@ impl<K: Kv> Inner<K> {
         tenant: TenantId,
         run: RunId,
         families: &[KeyValue],
-        wanted: usize,
+        wanted: Wanted,
         deadline: Moment,
     ) -> Result<Vec<ShardId>, InfraError> {
         let mut members = Vec::new();
@@ -48,12 +55,12 @@ impl<K: Kv> Inner<K> {
         }
         let (mut untouched, mut has_any) = (Vec::new(), vec![false; families.len()]);
         for some in members.chunks(self.config.txn_ops_max) {
-            if untouched.len() >= wanted {
+            if untouched.len() >= wanted.members {
                 // Nobody looked at these.
                 some.iter().for_each(|(family, _)| has_any[*family] = true);
                 continue;
             }
-            let read = |child: ShardId| self.is_touched(tenant, ShardKey::new(run, child));
+            let read = |child: ShardId| self.is_touched(tenant, ShardKey::new(run, child), wanted.revision);
             let reads = Txn::of(some.iter().map(|(_, child)| read(*child)).collect());
             let read = self.kv.txn(reads, deadline).await.map_err(|error| failed(operation, &error))?;
             for ((family, child), answer) in some.iter().zip(&read.responses) {
@@ -76,21 +83,24 @@ impl<K: Kv> Inner<K> {
         Ok(untouched)
     }
 
-    /// How many members of a run's families nobody has touched, as far as [`COUNTED_MAX`]; families that have none left are
-    /// removed on the way.
+    /// How many members of a run's families had never been held at this revision, as far as [`COUNTED_MAX`]; families that
+    /// have none left are removed on the way.
     pub(super) async fn newborn_count(
         &self,
         operation: &'static str,
         tenant: TenantId,
         run: RunId,
+        revision: Revision,
         deadline: Moment,
     ) -> Result<u32, InfraError> {
         let mut keys = self.space.families(tenant, run, Window::ALL);
         let mut count = 0;
         loop {
-            let read = RangeRequest::of(keys.clone()).limit(PAGE);
+            let read = RangeRequest::of(keys.clone()).limit(PAGE).at(revision);
             let families = self.kv.range(read, deadline).await.map_err(|error| failed(operation, &error))?;
-            count += self.newborn(operation, tenant, run, &families.kvs, usize::MAX, deadline).await?.len() as u32;
+            let all = Wanted { members: usize::MAX, revision };
+            let newborn = self.newborn(operation, tenant, run, &families.kvs, all, deadline).await?;
+            count += newborn.len() as u32;
             let (Some(last), true) = (families.kvs.last(), families.more && count < COUNTED_MAX) else {
                 return Ok(count);
             };

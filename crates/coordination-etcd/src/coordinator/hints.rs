@@ -14,14 +14,14 @@ use super::stored::StoredRun;
 use super::{Inner, is_past, lock};
 use crate::codec::{FamilyPart, OwnerPart};
 use crate::keyspace::{ShardIndex, Window};
-use crate::kv::{Kv, Moment, Op, OpResponse, RangeRequest, RangeResponse, Txn};
+use crate::kv::{Kv, Moment, Op, OpResponse, RangeRequest, RangeResponse, Revision, Txn};
 
 /// About how many shards of a run a capacity hint looks at. Smaller runs are counted exactly, larger ones estimated: an
 /// exact count would cost the server time with every shard there is, and counters of what is free would make every two
 /// claims of a run collide.
 const HINT_SHARDS: u32 = 32;
 /// Answers to [`Inner::capacity_reads`].
-const ANSWERS: usize = 4;
+const ANSWERS: usize = 5;
 /// How often a hint is read before it is given up, because families come and go meanwhile.
 const READS_MAX: usize = 3;
 /// Runs of which a hint is kept.
@@ -82,7 +82,7 @@ impl<K: Kv> Inner<K> {
         let count = |index| Op::Range(RangeRequest::of(self.space.indexed(index, tenant, run, window)).count_only());
         let owners = Op::Range(RangeRequest::of(self.space.owners(tenant, run, window)));
         let families = Op::Range(self.families(tenant, run, window, HINT_SHARDS));
-        vec![count(ShardIndex::Free), count(ShardIndex::Held), owners, families]
+        vec![count(ShardIndex::Free), count(ShardIndex::Reported), count(ShardIndex::Held), owners, families]
     }
 
     fn hint(&self, free: i64, held: i64, owners: &RangeResponse, window: Window, now: LogicalTime) -> CapacityHint {
@@ -140,7 +140,8 @@ impl<K: Kv> Inner<K> {
         use OpResponse::Range;
         let mut asked: Vec<ShardId> = Vec::new();
         for _ in 0..READS_MAX {
-            let [Range(free), Range(held), Range(owners), Range(families), hot @ ..] = &answers[..] else {
+            let [Range(free), Range(reported), Range(held), Range(owners), Range(families), hot @ ..] = &answers[..]
+            else {
                 return None;
             };
             let members = families.kvs.iter().map(|kv| FamilyPart::decode(&kv.value).map(|part| part.children));
@@ -151,10 +152,10 @@ impl<K: Kv> Inner<K> {
                 // Members and families that were not asked about are taken to be like those that were.
                 let untouched = untouched * members.len() / asked.len().max(1);
                 let untouched = i64::try_from(untouched).ok()? * families.count / (families.kvs.len().max(1) as i64);
-                return Some(self.hint(free.count + untouched, held.count, owners, window, now));
+                return Some(self.hint(free.count + reported.count + untouched, held.count, owners, window, now));
             }
             let mut reads = self.capacity_reads(tenant, run, window);
-            reads.extend(some.iter().map(|child| self.is_touched(tenant, ShardKey::new(run, *child))));
+            reads.extend(some.iter().map(|child| self.is_touched(tenant, ShardKey::new(run, *child), Revision(0))));
             asked = some.to_vec();
             answers = self.kv.txn(Txn::of(reads), deadline).await.ok()?.responses.into();
         }

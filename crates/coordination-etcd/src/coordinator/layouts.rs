@@ -34,7 +34,7 @@ impl<K: Kv> Inner<K> {
                  version that wrote them finish and retire them, or delete `{namespace}/{layout}/`, or configure another \
                  namespace"
             );
-            return Err(InfraError::corruption(operation, message));
+            return Err(InfraError::refused(operation, message));
         }
         self.layout_is_alone.store(true, Ordering::Relaxed);
         Ok(())

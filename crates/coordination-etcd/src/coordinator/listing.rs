@@ -1,46 +1,86 @@
 //! Listings, progress and explanations: for operators, page by page.
 //!
+//! All pages of one answer are read at one revision, so that an answer is true of one moment: pages of different moments
+//! would count a shard and the shard it was split from, or neither.
+//!
 //! The server walks a range to its end to count it, whatever the limit, so a page that asked for "everything behind this
 //! id" would cost time with every shard behind it. Pages therefore ask for spans of ids, and the span adapts to how densely
 //! the ids lie: roots usually count from one, children lie scattered over half of all numbers.
 
+use core::ops::ControlFlow;
 use std::sync::Arc;
 
 use tessera_contracts::redact::RedactedKey;
 use tessera_contracts::{LogicalTime, RunId, ShardId, ShardKey, TenantId, WorkerId};
-use tessera_coordination::decide::acquire::is_claimable;
+use tessera_coordination::decide::acquire::{is_claimable, is_open};
 use tessera_coordination::error::{GetRunError, GetShardError, InfraError, RunNotFound};
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::record::status::ShardStatus;
+use tessera_coordination::record::view::OwnerSignal;
 use tessera_coordination::run::explain::ClaimExplanation;
 use tessera_coordination::run::progress::{RunProgress, ShardCounts};
 use tessera_coordination::run::status::RunStatus;
 use tessera_coordination::run::summary::{ShardFilter, ShardPage, ShardSummary};
+use tessera_coordination::stored::check_same_incarnation;
 
-use super::stored::{ShardPaths, StoredRun, StoredShard, compose, decode_owner, found};
+use super::stored::{ShardPaths, StoredRun, StoredShard, compose, decode_owner, found, lists};
 use super::{Inner, failed, unreadable};
-use crate::codec::{ColdPart, HotPart};
+use crate::codec::{CodecError, ColdPart, HotPart};
 use crate::keyspace::shard_of;
-use crate::kv::{KeyValue, Kv, Moment, Op, OpResponse, RangeRequest, Revision, Txn};
+use crate::kv::{KeyValue, Kv, KvError, KvErrorKind, Moment, Op, OpResponse, RangeRequest, Revision, Txn};
 
 /// Shards one page reads: with the largest records a few megabytes.
 const PAGE: u32 = 64;
 
-/// Walks the shards of a run in the order of their ids.
+/// How often a walk begins anew because its revision was compacted meanwhile: each time it reads at the latest one.
+const WALKS_MAX: u32 = 3;
+
+/// Walks the shards of a run in the order of their ids, as they were at one revision.
 struct Walk {
     operation: &'static str,
     tenant: TenantId,
     run: RunId,
+    revision: Revision,
     /// Where the next page begins; `None` after the last id.
     next: Option<u64>,
     /// How many ids the next page spans.
     span: u64,
 }
 
+/// Why a page could not be read.
+enum PageError {
+    /// The store no longer keeps the revision of the walk.
+    Compacted,
+    Failed(InfraError),
+}
+
+impl From<InfraError> for PageError {
+    fn from(error: InfraError) -> Self {
+        Self::Failed(error)
+    }
+}
+
 impl Walk {
-    fn new(operation: &'static str, tenant: TenantId, run: RunId, after: Option<ShardId>) -> Self {
+    fn begin(
+        operation: &'static str,
+        tenant: TenantId,
+        run: RunId,
+        after: Option<ShardId>,
+        revision: Revision,
+    ) -> Self {
         let next = after.map_or(Some(0), |after| after.get().checked_add(1));
-        Self { operation, tenant, run, next, span: u64::from(PAGE) }
+        Self { operation, tenant, run, revision, next, span: u64::from(PAGE) }
+    }
+
+    fn failed(&self, error: &KvError) -> PageError {
+        match error.kind {
+            KvErrorKind::Compacted => PageError::Compacted,
+            _ => failed(self.operation, error).into(),
+        }
+    }
+
+    fn unreadable(&self, error: &CodecError) -> PageError {
+        unreadable(self.operation, error).into()
     }
 
     /// The next page, in the order of ids; `None` when there are no more.
@@ -49,12 +89,12 @@ impl Walk {
         inner: &Inner<K>,
         stored_run: &StoredRun,
         deadline: Moment,
-    ) -> Result<Option<Vec<StoredShard>>, InfraError> {
+    ) -> Result<Option<Vec<StoredShard>>, PageError> {
         let Some(first) = self.next else { return Ok(None) };
         let last = first.saturating_add(self.span - 1);
         let keys = inner.space.colds_between(self.tenant, self.run, ShardId::new(first), ShardId::new(last));
-        let read = RangeRequest::of(keys).limit(PAGE);
-        let colds = inner.kv.range(read, deadline).await.map_err(|error| failed(self.operation, &error))?;
+        let read = RangeRequest::of(keys).limit(PAGE).at(self.revision);
+        let colds = inner.kv.range(read, deadline).await.map_err(|error| self.failed(&error))?;
         let end = colds.kvs.last().filter(|_| colds.more).and_then(|kv| shard_of(&kv.key)).map(ShardId::get);
         self.next = end.unwrap_or(last).checked_add(1);
         self.span = match colds.count {
@@ -72,33 +112,54 @@ impl Walk {
         run: &StoredRun,
         colds: &[KeyValue],
         deadline: Moment,
-    ) -> Result<Vec<StoredShard>, InfraError> {
+    ) -> Result<Vec<StoredShard>, PageError> {
         let operation = self.operation;
         let keys: Vec<ShardKey> =
             colds.iter().filter_map(|kv| shard_of(&kv.key)).map(|shard| ShardKey::new(self.run, shard)).collect();
         let (Some(first), Some(last)) = (keys.first(), keys.last()) else { return Ok(Vec::new()) };
         let hots = inner.space.hots_between(self.tenant, self.run, first.shard, last.shard);
-        let mut reads = vec![Op::Range(RangeRequest::of(hots))];
-        reads.extend(keys.iter().map(|key| Op::get(inner.space.owner(self.tenant, *key))));
-        let read = inner.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
+        let mut reads = vec![Op::Range(RangeRequest::of(hots).at(self.revision))];
+        let owner = |key: &ShardKey| RangeRequest::one(inner.space.owner(self.tenant, *key)).at(self.revision);
+        reads.extend(keys.iter().map(|key| Op::Range(owner(key))));
+        let read = inner.kv.txn(Txn::of(reads), deadline).await.map_err(|error| self.failed(&error))?;
         let Some((OpResponse::Range(hots), owners)) = read.responses.split_first() else {
-            return Err(InfraError::corruption(operation, "a page was not answered part by part"));
+            return Err(InfraError::corruption(operation, "a page was not answered part by part").into());
         };
         let mut shards = Vec::with_capacity(keys.len());
         for ((key, kv), owner) in keys.iter().zip(colds).zip(owners) {
             let cold_revision = kv.mod_revision;
-            let cold = ColdPart::decode(&kv.value).map_err(|error| unreadable(operation, &error))?;
+            let cold = ColdPart::decode(&kv.value).map_err(|error| self.unreadable(&error))?;
+            if !self.is_published(inner, *key, &cold, deadline).await? {
+                continue;
+            }
             let hot = hots.kvs.iter().find(|kv| shard_of(&kv.key) == Some(key.shard));
             let hot_revision = hot.map_or(Revision(0), |kv| kv.mod_revision);
-            let hot = hot.map(|kv| HotPart::decode(&kv.value)).transpose().map_err(|e| unreadable(operation, &e))?;
-            let owner = found(owner).map(decode_owner).transpose().map_err(|error| unreadable(operation, &error))?;
-            let record = compose(self.tenant, *key, &cold, hot, owner.as_ref());
+            let hot = hot.map(|kv| HotPart::decode(&kv.value)).transpose().map_err(|error| self.unreadable(&error))?;
+            let owner = found(owner).map(decode_owner).transpose().map_err(|error| self.unreadable(&error))?;
+            // Run and parts are of one revision, so they are of one incarnation.
+            let whole = check_same_incarnation(run.part.incarnation, cold.incarnation);
+            let whole = whole.and_then(|()| compose(self.tenant, *key, &cold, hot, owner.as_ref()));
+            let mixed = |mismatch| InfraError::corruption(operation, format!("shard {key}: {mismatch}"));
+            let record = Arc::new(whole.map_err(mixed)?);
             let paths = Arc::new(ShardPaths::new(&inner.space, self.tenant, *key));
-            let (record, run, cold, fresh, pieced) = (record.into(), run.clone(), Arc::new(cold), true, false);
-            let stored = StoredShard { paths, record, hot_revision, owner, run, cold, cold_revision, fresh, pieced };
-            shards.extend(inner.if_published(operation, Some(stored), deadline).await?);
+            let (run, cold, fresh, pieced) = (run.clone(), Arc::new(cold), true, false);
+            shards.push(StoredShard { paths, record, hot_revision, owner, run, cold, cold_revision, fresh, pieced });
         }
         Ok(shards)
+    }
+
+    /// Whether the shard existed for readers: one of a split that was staged did only if its parent listed it.
+    async fn is_published<K: Kv>(
+        &self,
+        inner: &Inner<K>,
+        key: ShardKey,
+        cold: &ColdPart,
+        deadline: Moment,
+    ) -> Result<bool, PageError> {
+        let (true, Some(parent)) = (cold.staged, cold.parent) else { return Ok(true) };
+        let parent = RangeRequest::one(inner.space.cold(self.tenant, ShardKey::new(self.run, parent)));
+        let read = inner.kv.range(parent.at(self.revision), deadline).await.map_err(|error| self.failed(&error))?;
+        read.into_one().map_or(Ok(false), |parent| Ok(lists(self.operation, &parent, key.shard)?))
     }
 }
 
@@ -112,27 +173,25 @@ impl<K: Kv> Inner<K> {
         page: ShardPage,
         shards: &mut Vec<ShardSummary>,
     ) -> Result<Option<ShardPage>, GetRunError> {
-        shards.clear();
         let operation = "list_shards_into";
-        let deadline = self.deadline();
-        let stored = self.visible_run(operation, tenant, run, deadline).await?;
-        if stored.part.status == RunStatus::Initializing {
-            return Ok(None);
-        }
-        let mut walk = Walk::new(operation, tenant, run, page.after);
-        while let Some(batch) = walk.page(self, &stored, deadline).await? {
-            for shard in batch {
+        let (_, (listed, rest)) = self
+            .each_shard(operation, tenant, run, page.after, |(listed, rest): &mut (Vec<ShardSummary>, _), shard| {
                 let view = shard.view(self);
                 if !filter.admits(&view, is_claimable(&view, now, self.skew())) {
-                    continue;
+                    return ControlFlow::Continue(());
                 }
-                shards.push(ShardSummary::of(&view));
-                if shards.len() >= page.effective_limit() {
-                    return Ok(Some(ShardPage { after: Some(view.key.shard), ..page }));
+                listed.push(ShardSummary::of(&view));
+                if listed.len() < page.effective_limit() {
+                    return ControlFlow::Continue(());
                 }
-            }
-        }
-        Ok(None)
+                *rest = Some(ShardPage { after: Some(view.key.shard), ..page });
+                ControlFlow::Break(())
+            })
+            .await
+            .inspect_err(|_| shards.clear())?;
+        shards.clear();
+        shards.extend(listed);
+        Ok(rest)
     }
 
     pub(super) async fn progress(
@@ -141,23 +200,30 @@ impl<K: Kv> Inner<K> {
         tenant: TenantId,
         run: RunId,
     ) -> Result<RunProgress, GetRunError> {
-        let operation = "get_run_progress";
-        let (mut counts, mut leased, mut watermark) = (ShardCounts::default(), 0, None::<Vec<u8>>);
-        self.each_shard(operation, tenant, run, |shard| {
-            let head = &shard.record.state.head;
-            *counts.of_mut(head.status) += 1;
-            if head.status != ShardStatus::Active {
-                return;
-            }
-            let held = !is_claimable(&shard.view(self), now, 0);
-            leased += u32::from(held && head.lease_live_at(now).is_some());
-            if let Some(key) = shard.record.cursor.last_key()
-                && watermark.as_deref().is_none_or(|least| key < least)
-            {
-                watermark = Some(key.to_vec());
-            }
-        })
-        .await?;
+        #[derive(Default)]
+        struct Seen {
+            counts: ShardCounts,
+            leased: u32,
+            watermark: Option<Vec<u8>>,
+        }
+        let (_, seen) = self
+            .each_shard("get_run_progress", tenant, run, None, |seen: &mut Seen, shard| {
+                let head = &shard.record.state.head;
+                *seen.counts.of_mut(head.status) += 1;
+                if head.status != ShardStatus::Active {
+                    return ControlFlow::Continue(());
+                }
+                let held = !is_open(&shard.view(self), now, 0);
+                seen.leased += u32::from(held && head.lease_live_at(now).is_some());
+                if let Some(key) = shard.record.cursor.last_key()
+                    && seen.watermark.as_deref().is_none_or(|least| key < least)
+                {
+                    seen.watermark = Some(key.to_vec());
+                }
+                ControlFlow::Continue(())
+            })
+            .await?;
+        let Seen { counts, leased, watermark } = seen;
         Ok(RunProgress { counts, leased, watermark: RedactedKey::new(watermark.as_deref()) })
     }
 
@@ -168,16 +234,21 @@ impl<K: Kv> Inner<K> {
         run: RunId,
         worker: WorkerId,
     ) -> Result<ClaimExplanation, GetRunError> {
-        let operation = "explain_claim";
-        let stored = self.visible_run(operation, tenant, run, self.deadline()).await?;
-        let mut explanation = ClaimExplanation::new(stored.part.status);
-        self.each_shard(operation, tenant, run, |shard| {
-            let view = shard.view(self);
-            explanation.add(&view, is_claimable(&view, now, self.skew()));
-        })
-        .await?;
-        explanation.cooldown_until = self.cooldown_until(now, tenant, worker);
-        Ok(explanation)
+        // The run's status is known once its shards have been read, so it is put in at the end.
+        let begin = || ClaimExplanation::new(RunStatus::Initializing, worker);
+        let (status, seen) = self
+            .each_shard("explain_claim", tenant, run, None, |seen: &mut Option<ClaimExplanation>, shard| {
+                let (view, explanation) = (shard.view(self), seen.get_or_insert_with(begin));
+                let available = explanation.available;
+                explanation.add(&view, now, self.skew());
+                // The one sign of life that depends on no clock.
+                let is_connected = view.state.head.lease.is_some() && view.owner == OwnerSignal::Alive;
+                explanation.overdue += u32::from(explanation.available > available && is_connected);
+                ControlFlow::Continue(())
+            })
+            .await?;
+        let cooldown_until = self.cooldown_until(now, tenant, worker);
+        Ok(ClaimExplanation { run: status, cooldown_until, ..seen.unwrap_or_else(begin) })
     }
 
     pub(super) async fn get_shard(&self, tenant: TenantId, key: ShardKey) -> Result<ShardRecord, GetShardError> {
@@ -185,21 +256,47 @@ impl<K: Kv> Inner<K> {
         Ok(Arc::unwrap_or_clone(stored.record))
     }
 
-    /// Shows every shard of a run to `look`. Each page has its own deadline: a long listing is many short calls.
-    async fn each_shard(
+    /// Shows the shards of a run behind `after` to `look`, all of them as they were at one revision, until it has seen enough.
+    /// Answers the run's status at that revision and what `look` gathered, which begins anew if the revision was compacted
+    /// meanwhile. Each page has its own deadline: a long listing is many short calls.
+    async fn each_shard<Seen: Default + Send>(
         &self,
         operation: &'static str,
         tenant: TenantId,
         run: RunId,
-        mut look: impl FnMut(&StoredShard) + Send,
-    ) -> Result<(), GetRunError> {
-        let stored = self.visible_run(operation, tenant, run, self.deadline()).await?;
+        after: Option<ShardId>,
+        look: impl Fn(&mut Seen, &StoredShard) -> ControlFlow<()> + Send + Sync,
+    ) -> Result<(RunStatus, Seen), GetRunError> {
+        for _ in 0..WALKS_MAX {
+            let (stored, revision) = self.load_run_at(operation, tenant, run, self.deadline()).await?;
+            let stored = stored.ok_or(RunNotFound { run })?;
+            let mut seen = Seen::default();
+            let mut walk = Walk::begin(operation, tenant, run, after, revision);
+            match self.walk(&mut walk, &stored, |shard| look(&mut seen, shard)).await {
+                Ok(()) => return Ok((stored.part.status, seen)),
+                Err(PageError::Compacted) => {}
+                Err(PageError::Failed(error)) => return Err(error.into()),
+            }
+        }
+        let message = "etcd was compacted again and again while the run was read: compact it less often";
+        Err(InfraError::transient(operation, message).into())
+    }
+
+    async fn walk(
+        &self,
+        walk: &mut Walk,
+        stored: &StoredRun,
+        mut look: impl FnMut(&StoredShard) -> ControlFlow<()> + Send,
+    ) -> Result<(), PageError> {
         if stored.part.status == RunStatus::Initializing {
             return Ok(());
         }
-        let mut walk = Walk::new(operation, tenant, run, None);
-        while let Some(batch) = walk.page(self, &stored, self.deadline()).await? {
-            batch.iter().for_each(&mut look);
+        while let Some(page) = walk.page(self, stored, self.deadline()).await? {
+            for shard in &page {
+                if look(shard).is_break() {
+                    return Ok(());
+                }
+            }
         }
         Ok(())
     }

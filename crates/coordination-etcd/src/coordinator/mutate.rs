@@ -8,9 +8,11 @@ use tessera_coordination::error::{AccessRefused, IdempotentOutcome, InfraError};
 use tessera_coordination::events::EventKind;
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::record::state::Change;
+use tessera_coordination::record::status::ShardStatus;
 use tessera_coordination::record::view::ShardView;
 
 use super::commit::{Commit, Guard, Transition};
+use super::present::{Asked, Creation, Present};
 use super::stored::StoredShard;
 use super::{Inner, contended, lock, undecided};
 use crate::kv::{Kv, Moment};
@@ -19,6 +21,16 @@ use crate::kv::{Kv, Moment};
 pub(super) struct Done<T> {
     pub(super) answer: T,
     pub(super) event: Option<EventKind>,
+}
+
+/// An operation on one shard.
+#[derive(Clone, Copy)]
+pub(super) struct OnShard {
+    pub(super) operation: &'static str,
+    pub(super) tenant: TenantId,
+    pub(super) key: ShardKey,
+    pub(super) guard: Guard,
+    pub(super) asks_who_is_there: bool,
 }
 
 /// What to do about an operation on a shard.
@@ -58,13 +70,33 @@ impl<K: Kv> Inner<K> {
         E: From<AccessRefused> + From<InfraError>,
         T: Send,
     {
+        let on_shard = OnShard { operation, tenant, key, guard, asks_who_is_there: false };
+        self.mutate_among(on_shard, move |view, record, _| decide(view, record)).await
+    }
+
+    /// The same for a decision that also depends on who takes part in the run, if it asks for that.
+    pub(super) async fn mutate_among<T, E>(
+        &self,
+        on_shard: OnShard,
+        decide: impl Fn(&ShardView<'_>, &ShardRecord, &Present) -> Result<Step<IdempotentOutcome<T>>, E> + Send,
+    ) -> Result<Done<IdempotentOutcome<T>>, E>
+    where
+        E: From<AccessRefused> + From<InfraError>,
+        T: Send,
+    {
+        let OnShard { operation, tenant, key, guard, asks_who_is_there } = on_shard;
         let deadline = self.deadline();
         let mut stored = self.known::<E>(operation, tenant, key, deadline).await?;
         // Set once an answer was lost: a replay then means that it was this call that executed.
         let mut in_doubt: Option<Option<EventKind>> = None;
         let mut unanswered = None;
         for attempt in 1..=self.config.attempts_max {
-            let step = decide(&stored.view(self), &stored.record);
+            let mut present = Present::default();
+            if asks_who_is_there {
+                let of = Creation { tenant, run: key.run, incarnation: stored.record.incarnation };
+                present = self.present(operation, of, Asked::About(&stored.record.unreachable), deadline).await?;
+            }
+            let step = decide(&stored.view(self), &stored.record, &present);
             let decided_on_memory = !stored.fresh;
             match step {
                 Err(_) | Ok(Step::Answer(_)) if decided_on_memory => {
@@ -80,7 +112,10 @@ impl<K: Kv> Inner<K> {
                     });
                 }
                 Ok(Step::Store { next, answer, event }) => {
-                    let transition = Transition::new(&stored, &next, guard);
+                    let mut transition = Transition::new(&stored, &next, guard);
+                    if asks_who_is_there && next.state.head.status == ShardStatus::Parked {
+                        transition.compares.push(present.none_came(&self.space, tenant));
+                    }
                     match self.commit(operation, transition, deadline).await? {
                         Commit::Won { .. } => return Ok(Done { answer, event }),
                         Commit::Lost(fresh) => stored = *fresh.ok_or(AccessRefused::ShardNotFound { key })?,

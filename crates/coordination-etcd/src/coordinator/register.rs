@@ -15,7 +15,7 @@ use super::tallies::TallyChange;
 use super::{Inner, contended, failed};
 use crate::codec::{ColdPart, RootsPart, RunPart, Staging};
 use crate::keyspace::{ShardIndex, Window};
-use crate::kv::{Compare, Fate, Kv, Moment, Op, Revision, Txn};
+use crate::kv::{Compare, Fate, Kv, Moment, Op, RangeRequest, Revision, Txn};
 
 impl<K: Kv> Inner<K> {
     pub(super) async fn register_shards(
@@ -52,7 +52,7 @@ impl<K: Kv> Inner<K> {
             };
             record.apply(&registration.change, registration.births.iter().map(|birth| birth.key.shard));
             let count = record.root_shards.len() as u32;
-            let active = RunPart::of(&record, stored.part.creation);
+            let active = RunPart::of(&record);
             let roots = RootsPart { roots: record.root_shards };
             let births: Vec<(ShardKey, Vec<u8>)> = registration.births.iter().map(encode_birth).collect();
             let plan = Plan { tenant, run, active, roots, births };
@@ -113,6 +113,9 @@ impl<K: Kv> Inner<K> {
                 return Ok(Published::Lost);
             }
         }
+        if !self.all_are_there(operation, plan, deadline.after(self.config.call_timeout)).await? {
+            return Ok(Published::Lost);
+        }
         let txn = self.activation(stored.part.created_at, staged_at, plan);
         let published = self.outcome(operation, txn, deadline.after(self.config.call_timeout)).await?;
         Ok(match published {
@@ -120,6 +123,15 @@ impl<K: Kv> Inner<K> {
             Published::Yes(_) => Published::Yes(None),
             other => other,
         })
+    }
+
+    /// Whether as many shards lie in the store as were to be written. Nothing deletes one of them without writing the run's
+    /// record first, which the activation compares; so a registration that is answered as executed has all its shards even if
+    /// something forgets to.
+    async fn all_are_there(&self, operation: &'static str, plan: &Plan, deadline: Moment) -> Result<bool, InfraError> {
+        let read = RangeRequest::of(self.space.colds_after(plan.tenant, plan.run, None)).count_only();
+        let found = self.kv.range(read, deadline).await.map_err(|error| failed(operation, &error))?;
+        Ok(usize::try_from(found.count) == Ok(plan.births.len()))
     }
 
     /// Names the attempt in the run's record, counts its shards, and removes what an earlier one left. Answers the
@@ -164,6 +176,7 @@ impl<K: Kv> Inner<K> {
                 Op::put(&path, plan.active.encode()),
                 Op::put(self.space.roots(plan.tenant, plan.run), plan.roots.encode()),
                 Op::delete(self.space.new_run(created_at, plan.tenant, plan.run)),
+                Op::put(self.space.active_run(plan.tenant, plan.run), ""),
             ],
             failure: vec![],
         }
@@ -214,6 +227,7 @@ fn extend(txn: &mut Txn, change: &TallyChange) {
 
 fn encode_birth(birth: &Birth<'_>) -> (ShardKey, Vec<u8>) {
     let cold = ColdPart {
+        incarnation: birth.incarnation,
         spec: birth.spec.to_owned(),
         cursor_semantics: birth.cursor_semantics,
         parent: birth.parent,

@@ -1,23 +1,49 @@
-//! The end of runs: settled ones are forgotten by age, and those that never got their shards are collected.
+//! The end of runs: settled ones are retired by age, and those that never got their shards are collected.
+//!
+//! A removal first writes a marker of its own into the run's record, in a transaction that compares the record as it was read:
+//! the same incarnation, in a status that permits the removal. From then on no reader sees the run, no other operation can
+//! write in it, and its shards are deleted, some at a time; every such transaction compares the whole marked record. The last
+//! one deletes the record and takes the shards off the counters. So several coordinators may remove a run together, each of
+//! them may die anywhere, and whichever finds the marker goes on; but the removal is that of the coordinator that marked it.
 
 use tessera_contracts::{LogicalTime, RunId, ShardId, TenantId};
 use tessera_coordination::error::{GetRunError, InfraError};
 use tessera_coordination::run::status::RunStatus;
 
-use super::stored::StoredRun;
+use super::stored::{StoredRun, found};
 use super::{AsyncEtcdCoordinator, Inner, contended, failed};
-use crate::codec::Staging;
+use crate::codec::{Removal, RunPart};
 use crate::keyspace::{ShardIndex, Window, shard_of, tenant_and_run_of};
-use crate::kv::{Compare, Fate, Kv, Moment, Op, RangeRequest, Txn};
+use crate::kv::{Compare, Fate, Kv, Moment, Op, OpResponse, RangeRequest, Revision, Txn};
 
 /// Shards deleted by one request: more would make every other client wait.
 const DELETED_AT_ONCE: u32 = 1_000;
 /// Runs looked at by one request.
-const RUNS_AT_ONCE: usize = 256;
+const RUNS_AT_ONCE: u32 = 256;
+
+/// Why a run may be removed.
+#[derive(Clone, Copy, Debug)]
+enum Removable {
+    /// It was settled by then.
+    SettledBy(LogicalTime),
+    /// It was created before then and has no shards yet.
+    NewBefore(LogicalTime),
+}
+
+impl Removable {
+    fn permits(self, run: &RunPart) -> bool {
+        match self {
+            Self::SettledBy(time) => {
+                run.status.is_terminal() && run.completed_at.is_some_and(|settled| settled <= time)
+            }
+            Self::NewBefore(time) => run.status == RunStatus::Initializing && run.created_at < time,
+        }
+    }
+}
 
 impl<K: Kv + Clone> AsyncEtcdCoordinator<K> {
-    /// The tenant's runs that may still change, with ids above `after`, by id, at most `limit`, into `runs`, which is cleared
-    /// first.
+    /// The tenant's active runs with ids above `after`, by id, at most `limit`, into `runs`, which is cleared first. A run
+    /// without shards is not active yet, and a settled one no longer.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -34,14 +60,15 @@ impl<K: Kv + Clone> AsyncEtcdCoordinator<K> {
         if limit == 0 {
             return Ok(());
         }
-        let read = RangeRequest::of(inner.space.open_runs_after(tenant, after)).keys_only().limit(limit);
+        let read = RangeRequest::of(inner.space.active_runs_after(tenant, after)).keys_only().limit(limit);
         let answer = inner.kv.range(read, inner.deadline()).await.map_err(|e| failed("list_active_runs_into", &e))?;
         runs.extend(answer.kvs.iter().filter_map(|kv| tenant_and_run_of(&kv.key)).map(|(_, run)| run));
         Ok(())
     }
 
     /// Removes runs of any tenant that were created before `created_before` and never got their shards, at most `limit`,
-    /// with what a broken-off registration left; their names go into `removed`, which is cleared first.
+    /// with what a broken-off registration left; their names go into `removed`, which is cleared first. A registration that is
+    /// under way in such a run is refused: the run is gone.
     ///
     /// # Errors
     /// If the store fails; what was removed until then stays removed.
@@ -63,16 +90,8 @@ impl<K: Kv + Clone> AsyncEtcdCoordinator<K> {
         for entry in entries.kvs {
             let Some((tenant, run)) = tenant_and_run_of(&entry.key) else { continue };
             let deadline = inner.deadline();
-            match inner.load_run(operation, tenant, run, deadline).await? {
-                Some(stored) if stored.part.status == RunStatus::Initializing => {
-                    if inner.forget(operation, tenant, run, stored, deadline).await?.is_some() {
-                        removed.push((tenant, run));
-                    }
-                }
-                // Its entry outlived it, which a crash of an older version could leave behind.
-                Some(_) | None => {
-                    inner.repeat(operation, Txn::of(vec![Op::delete(entry.key)]), deadline).await?;
-                }
+            if inner.remove(operation, tenant, run, Removable::NewBefore(created_before), deadline).await?.is_some() {
+                removed.push((tenant, run));
             }
         }
         Ok(())
@@ -80,132 +99,179 @@ impl<K: Kv + Clone> AsyncEtcdCoordinator<K> {
 }
 
 impl<K: Kv> Inner<K> {
-    /// Forgets settled runs of a tenant, by id; answers which, and how many shards each had.
+    /// Retires settled runs of a tenant, by id; answers which, and how many shards each had.
     pub(super) async fn retire(
         &self,
         tenant: TenantId,
         settled_until: LogicalTime,
         limit: usize,
     ) -> Result<Vec<(RunId, u32)>, GetRunError> {
-        let operation = "retire_runs";
+        let (operation, why) = ("retire_runs", Removable::SettledBy(settled_until));
         let mut retired = Vec::new();
-        let mut after = None;
-        while retired.len() < limit {
-            let page = self.list_runs(tenant, after, RUNS_AT_ONCE).await?;
-            let Some(last) = page.last() else { break };
-            after = Some(last.run);
-            for summary in page {
-                let due = summary.completed_at.is_some_and(|settled| settled <= settled_until);
-                if !due || retired.len() >= limit {
-                    continue;
+        let mut next = (limit > 0).then_some(None);
+        while let Some(after) = next {
+            let read = RangeRequest::of(self.space.runs_after(tenant, after)).limit(RUNS_AT_ONCE);
+            let page = self.stored_runs(operation, read, self.deadline()).await?;
+            next = page.rest.map(Some);
+            for (run, stored) in page.runs {
+                if retired.len() >= limit {
+                    return Ok(retired);
                 }
-                let deadline = self.deadline();
-                let Some(stored) = self.load_run(operation, tenant, summary.run, deadline).await? else { continue };
-                let shards = self.forget(operation, tenant, summary.run, stored, deadline).await?;
-                retired.extend(shards.map(|shards| (summary.run, shards)));
+                // A removal that was broken off is finished by the way; it was the other coordinator's.
+                if stored.part.removal.is_some() || why.permits(&stored.part) {
+                    let shards = self.remove(operation, tenant, run, why, self.deadline()).await?;
+                    retired.extend(shards.map(|shards| (run, shards)));
+                }
             }
         }
         Ok(retired)
     }
 
-    /// Removes a run with all its shards and takes them off the counters; answers how many they were, or `None` if somebody
-    /// else was first.
-    ///
-    /// The count is written into the run's record before the first shard goes, so that a crash in the middle neither counts
-    /// them twice nor forgets them: whoever comes next finds the number and goes on.
-    async fn forget(
+    /// Removes a run if that is permitted, with all its shards; answers how many they were, or `None` if it was not this
+    /// removal that marked the run. A removal that another coordinator has begun is finished.
+    async fn remove(
         &self,
         operation: &'static str,
         tenant: TenantId,
         run: RunId,
-        mut stored: StoredRun,
+        why: Removable,
         deadline: Moment,
     ) -> Result<Option<u32>, InfraError> {
         let path = self.space.run(tenant, run);
-        let mut attempt = 0;
-        let counted = loop {
-            if let Some(counted) = stored.part.staging {
-                break counted;
+        let attempt_id = self.kv.random();
+        for attempt in 1..=self.config.attempts_max {
+            let (stored, read_at) = self.find_run(operation, tenant, run, deadline).await?;
+            let Some(stored) = stored else { return Ok(None) };
+            if let Some(removal) = stored.part.removal {
+                self.finish_removal(operation, tenant, run, &stored.part, removal).await?;
+                // One of its own whose answer was lost; one that another has finished meanwhile is not known any more.
+                return Ok((removal.attempt == attempt_id).then_some(removal.counted));
             }
-            attempt += 1;
-            if attempt > self.config.attempts_max {
-                return Err(contended(operation));
+            if !why.permits(&stored.part) {
+                return Ok(None);
             }
-            self.finish_hatching(operation, tenant, run, deadline).await?;
-            let read = RangeRequest::of(self.space.colds_after(tenant, run, None)).count_only();
-            let count = self.kv.range(read, deadline).await.map_err(|error| failed(operation, &error))?.count;
-            let counted = Staging { attempt: self.kv.random(), reserved: u32::try_from(count).unwrap_or(u32::MAX) };
-            let part = stored.part.staged(counted);
+            let counted = self.counted_shards(operation, tenant, run, &stored, read_at, deadline).await?;
+            let removal = Removal { attempt: attempt_id, counted };
+            let marked = stored.part.being_removed(removal);
             let txn = Txn {
                 compares: vec![Compare::unchanged_since(&path, stored.revision)],
-                success: vec![Op::put(&path, part.encode())],
+                success: vec![Op::put(&path, marked.encode())],
                 failure: vec![],
             };
             match self.kv.txn(txn, deadline).await {
-                Ok(_) => {}
-                Err(error) if error.fate == Fate::Ambiguous => {}
-                Err(error) => return Err(failed(operation, &error)),
-            }
-            // Whoever wrote the count, it is the one to go by.
-            let Some(now) = self.load_run(operation, tenant, run, deadline).await? else { return Ok(None) };
-            stored = now;
-            self.breathe(attempt).await;
-        };
-        self.delete_shards(operation, tenant, run, &stored).await?;
-        for attempt in 1..=self.config.attempts_max {
-            let tally = self.fresh_tally(operation, tenant, deadline).await?;
-            let change = tally.subtract(u64::from(counted.reserved));
-            let mut txn = Txn {
-                compares: vec![Compare::unchanged_since(&path, stored.revision)],
-                success: vec![
-                    Op::delete(&path),
-                    Op::delete(self.space.roots(tenant, run)),
-                    Op::put(self.space.retired(tenant), run.to_string()),
-                    Op::delete(self.space.open_run(tenant, run)),
-                    Op::delete(self.space.new_run(stored.part.created_at, tenant, run)),
-                    Op::Delete(self.space.all_hatching(tenant, run)),
-                    Op::Delete(self.space.families(tenant, run, Window::ALL)),
-                    Op::Delete(self.space.owners(tenant, run, Window::ALL)),
-                    // All but empty by now; but a registration that is being collected may have written since.
-                    Op::Delete(self.space.colds_after(tenant, run, None)),
-                    Op::Delete(self.space.hots(tenant, run)),
-                    Op::Delete(self.space.indexed(ShardIndex::Free, tenant, run, Window::ALL)),
-                ],
-                failure: vec![],
-            };
-            for part in [&change.all, &change.of_tenant] {
-                txn.compares.extend(part.compares.iter().cloned());
-                txn.success.extend(part.ops.iter().cloned());
-            }
-            let answer = self.kv.txn(txn, deadline).await;
-            match answer {
                 Ok(answer) if answer.succeeded => {
-                    self.tally_changed(tenant, &change, answer.revision);
-                    return Ok(Some(counted.reserved));
+                    self.finish_removal(operation, tenant, run, &marked, removal).await?;
+                    return Ok(Some(counted));
                 }
+                // Another wrote first: the run is looked at again, since it may not be one to remove any more.
                 Ok(_) => {}
                 Err(error) if error.fate == Fate::Ambiguous => {}
                 Err(error) => return Err(failed(operation, &error)),
-            }
-            match self.load_run(operation, tenant, run, deadline).await? {
-                None => return Ok(Some(counted.reserved)),
-                Some(now) if now.revision != stored.revision => return Ok(None),
-                Some(_) => {}
             }
             self.breathe(attempt).await;
         }
         Err(contended(operation))
     }
 
-    /// Deletes a run's shards, some at a time; each request has its own deadline.
-    async fn delete_shards(
+    /// How many of a run's shards the counters count. Nothing can change that while the run's record stays as it was read.
+    async fn counted_shards(
         &self,
         operation: &'static str,
         tenant: TenantId,
         run: RunId,
         stored: &StoredRun,
+        read_at: Revision,
+        deadline: Moment,
+    ) -> Result<u32, InfraError> {
+        if stored.part.status == RunStatus::Initializing {
+            return Ok(stored.part.staging.map_or(0, |staging| staging.reserved));
+        }
+        let reads = vec![
+            Op::Range(RangeRequest::of(self.space.colds_after(tenant, run, None)).count_only().at(read_at)),
+            Op::Range(RangeRequest::of(self.space.all_hatching(tenant, run)).at(read_at)),
+        ];
+        let read = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
+        let [OpResponse::Range(colds), OpResponse::Range(markers)] = &read.responses[..] else {
+            return Err(InfraError::corruption(operation, "a run was not answered part by part"));
+        };
+        let mut count = u32::try_from(colds.count).unwrap_or(u32::MAX);
+        for marker in &markers.kvs {
+            // Those of a split that was broken off before it happened were never counted.
+            let staged = self.staged_children(operation, tenant, run, marker, read_at, deadline).await?;
+            count -= staged.iter().filter(|child| !child.is_listed).count() as u32;
+        }
+        Ok(count)
+    }
+
+    /// Deletes all of a run that was marked, whichever coordinator marked it.
+    pub(super) async fn finish_removal(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        run: RunId,
+        marked: &RunPart,
+        removal: Removal,
     ) -> Result<(), InfraError> {
-        let unmoved = || vec![Compare::unchanged_since(self.space.run(tenant, run), stored.revision)];
+        let path = self.space.run(tenant, run);
+        // Incarnation, status and marker, all of them: a later run of that id has another record.
+        let is_marked = Compare::value_is(&path, marked.encode());
+        if !self.delete_shards(operation, tenant, run, &is_marked).await? {
+            return Ok(());
+        }
+        let deadline = self.deadline();
+        for attempt in 1..=self.config.attempts_max {
+            let tally = self.fresh_tally(operation, tenant, deadline).await?;
+            let change = tally.subtract(u64::from(removal.counted));
+            let mut txn = Txn {
+                compares: vec![is_marked.clone()],
+                success: vec![
+                    Op::delete(&path),
+                    Op::delete(self.space.roots(tenant, run)),
+                    Op::put(self.space.retired(tenant), run.to_string()),
+                    Op::delete(self.space.new_run(marked.created_at, tenant, run)),
+                    Op::Delete(self.space.all_hatching(tenant, run)),
+                    Op::Delete(self.space.families(tenant, run, Window::ALL)),
+                    Op::Delete(self.space.owners(tenant, run, Window::ALL)),
+                ],
+                failure: vec![Op::get(&path)],
+            };
+            for part in [&change.all, &change.of_tenant] {
+                txn.compares.extend(part.compares.iter().cloned());
+                txn.success.extend(part.ops.iter().cloned());
+            }
+            match self.kv.txn(txn, deadline).await {
+                Ok(answer) if answer.succeeded => {
+                    self.tally_changed(tenant, &change, answer.revision);
+                    return Ok(());
+                }
+                Ok(answer) => {
+                    let stored = answer.responses.first().and_then(found);
+                    if stored.is_none_or(|kv| kv.value != marked.encode()) {
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.fate == Fate::Ambiguous => {
+                    let (stored, _) = self.find_run(operation, tenant, run, deadline).await?;
+                    if stored.is_none_or(|stored| *stored.part != *marked) {
+                        return Ok(());
+                    }
+                }
+                Err(error) => return Err(failed(operation, &error)),
+            }
+            self.breathe(attempt).await;
+        }
+        Err(contended(operation))
+    }
+
+    /// Deletes the shards of a run that is marked, some at a time; each request has its own deadline. Whether the run is still
+    /// there, as marked.
+    async fn delete_shards(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        run: RunId,
+        is_marked: &Compare,
+    ) -> Result<bool, InfraError> {
         let mut first = ShardId::new(0);
         loop {
             let read = RangeRequest::of(self.space.colds_after(tenant, run, None)).keys_only().limit(DELETED_AT_ONCE);
@@ -215,15 +281,14 @@ impl<K: Kv> Inner<K> {
                 Op::Delete(self.space.colds_between(tenant, run, first, last)),
                 Op::Delete(self.space.hots_between(tenant, run, first, last)),
             ];
-            let txn = Txn { compares: unmoved(), success, failure: vec![] };
+            let txn = Txn { compares: vec![is_marked.clone()], success, failure: vec![] };
             if !self.repeat(operation, txn, self.deadline()).await?.succeeded {
-                return Ok(());
+                return Ok(false);
             }
             first = ShardId::new(last.get().saturating_add(1));
         }
         let indexes = ShardIndex::ALL.map(|index| Op::Delete(self.space.indexed(index, tenant, run, Window::ALL)));
-        self.repeat(operation, Txn { compares: unmoved(), success: indexes.into(), failure: vec![] }, self.deadline())
-            .await?;
-        Ok(())
+        let txn = Txn { compares: vec![is_marked.clone()], success: indexes.into(), failure: vec![] };
+        Ok(self.repeat(operation, txn, self.deadline()).await?.succeeded)
     }
 }

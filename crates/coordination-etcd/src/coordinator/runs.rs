@@ -1,6 +1,6 @@
 //! Runs: created, settled, looked up.
 
-use tessera_contracts::{LogicalTime, OpId, RunId, ShardId, TenantId};
+use tessera_contracts::{LogicalTime, OpId, RunId, RunIncarnation, ShardId, TenantId};
 use tessera_coordination::decide::settle_run::{self, Settlement};
 use tessera_coordination::decide::{Verdict, create_run};
 use tessera_coordination::error::{
@@ -16,7 +16,7 @@ use super::stored::{StoredRun, decode_run, found};
 use super::{Inner, contended, failed, unreadable};
 use crate::codec::{RootsPart, RunPart};
 use crate::keyspace::{ShardIndex, Window, tenant_and_run_of};
-use crate::kv::{Compare, Fate, Kv, Moment, Op, OpResponse, RangeRequest, Revision, Txn};
+use crate::kv::{Compare, Fate, KeyValue, Kv, Moment, Op, OpResponse, RangeRequest, Revision, Txn};
 
 /// The most runs one page holds.
 const RUN_PAGE_MAX: usize = 1_000;
@@ -27,27 +27,36 @@ impl<K: Kv> Inner<K> {
         now: LogicalTime,
         tenant: TenantId,
         run: RunId,
+        incarnation: RunIncarnation,
         config: RunConfig,
     ) -> Result<(), CreateRunError> {
         let operation = "create_run";
         let deadline = self.deadline();
         let (path, retired) = (self.space.run(tenant, run), self.space.retired(tenant));
         let mut part = None;
+        let mut in_doubt = false;
         self.refuse_other_layouts(operation, deadline).await?;
         for attempt in 1..=self.config.attempts_max {
             let reads = vec![Op::get(&path), Op::get(&retired)];
             let read = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
             let [stored, last_retired] = &read.responses[..] else { return Err(contended(operation).into()) };
-            if let (Some(kv), Some(part)) = (found(stored), &part)
-                && *decode_run(operation, kv)?.part == *part
+            let stored = found(stored).map(|kv| decode_run(operation, kv)).transpose()?;
+            if let Some(stored) = &stored
+                && let Some(removal) = stored.part.removal
             {
-                // Not idempotent, but what it writes is like nothing else: an attempt whose answer was lost succeeded.
+                // Nobody sees that run any more; its id is free once the last of it is gone.
+                self.finish_removal(operation, tenant, run, &stored.part, removal).await?;
+                continue;
+            }
+            if let (Some(stored), Some(part), true) = (&stored, &part, in_doubt)
+                && *stored.part == *part
+            {
+                // Not idempotent, but no other creator has this incarnation: an attempt whose answer was lost succeeded.
                 return Ok(());
             }
-            let record = create_run::decide(found(stored).is_some(), tenant, run, config, now)?;
-            let part = part.get_or_insert_with(|| RunPart::of(&record, self.kv.random()));
-            // A run that is being retired leaves its shards last; its name is free once they are gone. And a request that
-            // was held up on its way must not bring back a run that has come and gone in between.
+            let record = create_run::decide(stored.is_some(), tenant, run, incarnation, config, now)?;
+            let part = part.get_or_insert_with(|| RunPart::of(&record));
+            // A request that was held up on its way must not bring back a run that has come and gone in between.
             let last_retired = found(last_retired).map_or(Revision(0), |kv| kv.mod_revision);
             let txn = Txn {
                 compares: vec![
@@ -55,22 +64,18 @@ impl<K: Kv> Inner<K> {
                     Compare::none_in(self.space.colds_after(tenant, run, None)),
                     Compare::unchanged_since(&retired, last_retired),
                 ],
-                success: vec![
-                    Op::put(&path, part.encode()),
-                    Op::put(self.space.open_run(tenant, run), ""),
-                    Op::put(self.space.new_run(now, tenant, run), ""),
-                ],
+                success: vec![Op::put(&path, part.encode()), Op::put(self.space.new_run(now, tenant, run), "")],
                 failure: vec![],
             };
             match self.kv.txn(txn, deadline).await {
                 Ok(answer) if answer.succeeded => return Ok(()),
                 Ok(_) => {}
-                Err(error) if error.fate == Fate::Ambiguous => {}
+                Err(error) if error.fate == Fate::Ambiguous => in_doubt = true,
                 Err(error) => return Err(failed(operation, &error).into()),
             }
             self.breathe(attempt).await;
         }
-        Err(InfraError::transient(operation, "an earlier run of that name is still being removed").into())
+        Err(contended(operation).into())
     }
 
     pub(super) async fn settle_run(
@@ -96,17 +101,21 @@ impl<K: Kv> Inner<K> {
                 reads.extend(open.iter().map(|keys| Op::Range(RangeRequest::of(keys.clone()).count_only())));
                 let born = [&hatching, &families].map(|keys| RangeRequest::of(keys.clone()).count_only());
                 reads.extend(born.map(Op::Range));
+                let reported = self.space.indexed(ShardIndex::Reported, tenant, run, Window::ALL);
+                reads.push(Op::Range(RangeRequest::of(reported).count_only()));
             }
             let read = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
             let [stored, roots, answers @ ..] = &read.responses[..] else { return Err(contended(operation).into()) };
-            let Some(kv) = found(stored) else { return Err(RunNotFound { run }.into()) };
-            let stored = decode_run(operation, kv)?;
+            let stored = found(stored).map(|kv| decode_run(operation, kv)).transpose()?;
+            let stored = stored.and_then(StoredRun::visible).ok_or(RunNotFound { run })?;
+            let mut counts = settled_counts(&stored, answers);
             if settlement == Settlement::Complete && counted(answers, 3) > 0 {
+                let unindexed = self.unindexed_children(operation, tenant, run, read.revision, deadline).await?;
+                counts.active += unindexed.len() as u32;
                 self.finish_hatching(operation, tenant, run, deadline).await?;
             }
-            let mut counts = settled_counts(&stored, answers);
             if settlement == Settlement::Complete && counted(answers, 4) > 0 {
-                counts.active += self.newborn_count(operation, tenant, run, deadline).await?;
+                counts.active += self.newborn_count(operation, tenant, run, read.revision, deadline).await?;
             }
             let record = stored.part.to_record(tenant, run, decode_roots(operation, roots)?);
             let change = match settle_run::decide(&record, settlement, &counts, op_id, now)? {
@@ -118,7 +127,7 @@ impl<K: Kv> Inner<K> {
             };
             let mut next = record;
             next.apply(&change, []);
-            let part = RunPart::of(&next, stored.part.creation);
+            let part = RunPart::of(&next);
             let txn = self.settling(tenant, run, &stored, &part, settlement, deadline).await?;
             match self.kv.txn(txn, deadline).await {
                 Ok(answer) if answer.succeeded => return Ok(IdempotentOutcome::Executed(())),
@@ -149,8 +158,9 @@ impl<K: Kv> Inner<K> {
         }
         let mut success = vec![
             Op::put(&path, part.encode()),
-            Op::delete(self.space.open_run(tenant, run)),
+            Op::delete(self.space.active_run(tenant, run)),
             Op::Delete(self.space.standings(tenant, run)),
+            Op::Delete(self.space.all_abstentions(tenant, run)),
         ];
         if stored.part.status == RunStatus::Initializing {
             success.push(Op::delete(self.space.new_run(stored.part.created_at, tenant, run)));
@@ -175,11 +185,11 @@ impl<K: Kv> Inner<K> {
         let deadline = self.deadline();
         let read = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
         let [run_answer, roots] = &read.responses[..] else { return Err(contended(operation).into()) };
-        let Some(kv) = found(run_answer) else {
+        let stored = found(run_answer).map(|kv| decode_run(operation, kv)).transpose()?;
+        let Some(stored) = stored.and_then(StoredRun::visible) else {
             self.refuse_other_layouts(operation, deadline).await?;
             return Err(RunNotFound { run }.into());
         };
-        let stored = decode_run(operation, kv)?;
         Ok(stored.part.to_record(tenant, run, decode_roots(operation, roots)?))
     }
 
@@ -194,29 +204,65 @@ impl<K: Kv> Inner<K> {
         if limit == 0 {
             return Ok(Vec::new());
         }
-        let read = RangeRequest::of(self.space.runs_after(tenant, after)).limit(u32::try_from(limit).unwrap_or(1));
         let deadline = self.deadline();
-        let answer = self.kv.range(read, deadline).await.map_err(|error| failed(operation, &error))?;
-        if answer.kvs.is_empty() {
+        let mut summaries = Vec::new();
+        let mut keys = self.space.runs_after(tenant, after);
+        let mut revision = Revision(0);
+        loop {
+            let wanted = u32::try_from(limit - summaries.len()).unwrap_or(1);
+            let read = RangeRequest::of(keys).limit(wanted).at(revision);
+            let page = self.stored_runs(operation, read, deadline).await?;
+            let visible = page.runs.into_iter().filter_map(|(run, stored)| Some((run, stored.visible()?)));
+            summaries.extend(visible.map(|(run, stored)| summary(run, &stored)));
+            // Runs that are being removed take up room in a page and are not shown.
+            let (Some(rest), true) = (page.rest, summaries.len() < limit) else { break };
+            (keys, revision) = (self.space.runs_after(tenant, Some(rest)), page.revision);
+        }
+        if summaries.is_empty() {
             self.refuse_other_layouts(operation, deadline).await?;
         }
-        let summaries = answer.kvs.iter().map(|kv| {
-            let stored = decode_run(operation, kv)?;
+        Ok(summaries)
+    }
+
+    /// Reads some runs, also those that are being removed.
+    pub(super) async fn stored_runs(
+        &self,
+        operation: &'static str,
+        read: RangeRequest,
+        deadline: Moment,
+    ) -> Result<RunsPage, InfraError> {
+        let answer = self.kv.range(read, deadline).await.map_err(|error| failed(operation, &error))?;
+        let named = |kv: &KeyValue| {
             let (_, run) = tenant_and_run_of(&kv.key)
                 .ok_or_else(|| InfraError::corruption(operation, "a run's path does not end in its id"))?;
-            let (status, created_at) = (stored.part.status, stored.part.created_at);
-            let completed_at = stored.part.completed_at;
-            Ok(RunSummary { run, status, created_at, completed_at })
-        });
-        summaries.collect()
+            Ok((run, decode_run(operation, kv)?))
+        };
+        let runs = answer.kvs.iter().map(named).collect::<Result<Vec<_>, InfraError>>()?;
+        let rest = runs.last().map(|(run, _)| *run).filter(|_| answer.more);
+        Ok(RunsPage { runs, rest, revision: answer.revision })
     }
 }
 
-/// The counts that settling looks at. Which shards are done and which are split does not matter to it, only that there are
+/// Some runs of a tenant, by id.
+pub(super) struct RunsPage {
+    pub(super) runs: Vec<(RunId, StoredRun)>,
+    /// The last of them, if there are more behind it.
+    pub(super) rest: Option<RunId>,
+    /// When they were read.
+    revision: Revision,
+}
+
+fn summary(run: RunId, stored: &StoredRun) -> RunSummary {
+    let (incarnation, status) = (stored.part.incarnation, stored.part.status);
+    let (created_at, completed_at) = (stored.part.created_at, stored.part.completed_at);
+    RunSummary { run, incarnation, status, created_at, completed_at }
+}
+
+/// The counts that settling looks at, but for shards that are in no index. Which shards are done and which are split does not matter to it, only that there are
 /// some: a run is active only with shards.
 fn settled_counts(stored: &StoredRun, answers: &[OpResponse]) -> ShardCounts {
     let count = |index: usize| u32::try_from(counted(answers, index)).unwrap_or(u32::MAX);
-    let active = count(0).saturating_add(count(1)).saturating_add(count(3));
+    let active = [0, 1, 5].into_iter().fold(0_u32, |active, index| active.saturating_add(count(index)));
     ShardCounts { active, done: u32::from(stored.part.root_count > 0), split: 0, parked: count(2) }
 }
 

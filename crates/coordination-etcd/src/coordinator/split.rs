@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tessera_contracts::{RunId, ShardId, ShardKey, TenantId};
 use tessera_coordination::decide::{Split, Verdict};
 use tessera_coordination::error::{AccessRefused, IdempotentOutcome, InfraError, SplitError};
@@ -20,12 +21,14 @@ use tessera_coordination::shard_limits::ShardCensus;
 
 use super::commit::{Commit, Guard, Transition};
 use super::mutate::Done;
-use super::stored::{StoredShard, found};
+use super::stored::{self, StoredShard, found};
 use super::tallies::{Tally, TallyChange};
 use super::{Inner, contended, failed, undecided, unreadable};
 use crate::codec::{ColdPart, FamilyPart, HatchingPart};
 use crate::keyspace::{ShardIndex, shard_of};
-use crate::kv::{Compare, Fate, Kv, KvError, KvErrorKind, Moment, Op, RangeRequest, Txn, by_deadline};
+use crate::kv::{
+    Compare, Fate, KeyValue, Kv, KvError, KvErrorKind, Moment, Op, RangeRequest, Revision, Txn, by_deadline,
+};
 
 /// What to do about a split.
 pub(super) enum SplitStep<T> {
@@ -54,6 +57,7 @@ impl<T> SplitStep<T> {
         next.apply(&split.change, &split.births);
         let children = split.births.iter().map(|birth| {
             let cold = ColdPart {
+                incarnation: birth.incarnation,
                 spec: birth.spec.to_owned(),
                 cursor_semantics: birth.cursor_semantics,
                 parent: birth.parent,
@@ -79,6 +83,17 @@ struct SplitWrites {
     colds: Vec<Vec<u8>>,
     /// Whether that is more than one transaction holds.
     staged: bool,
+}
+
+/// A child of a split under way, as it lay in the store.
+pub(super) struct StagedChild {
+    shard: ShardId,
+    /// Its parent lists it: the split has happened, and the counters count it.
+    pub(super) is_listed: bool,
+    /// It is in no index yet, unless it was held.
+    is_staged: bool,
+    /// It was held.
+    is_touched: bool,
 }
 
 /// How many children a transaction that does nothing else enters into the store.
@@ -145,7 +160,7 @@ impl<K: Kv> Inner<K> {
                     let fresh = *fresh.ok_or(AccessRefused::ShardNotFound { key })?;
                     // Not for the parent's sake: a child's name may be taken, and then trying again helps nobody.
                     if fresh.hot_revision == stored.hot_revision {
-                        self.refuse_taken_names(operation, &fresh, &planned, deadline).await?;
+                        self.names_are_free(operation, &fresh, &planned, deadline).await?;
                     }
                     stored = fresh;
                 }
@@ -240,7 +255,9 @@ impl<K: Kv> Inner<K> {
         deadline: Moment,
     ) -> Result<bool, SplitError> {
         let (tenant, key) = (stored.record.tenant, stored.record.key);
-        self.refuse_taken_names(operation, stored, planned, deadline).await?;
+        if !self.names_are_free(operation, stored, planned, deadline).await? {
+            return Ok(false);
+        }
         let mut writes = vec![vec![Op::put(self.space.hatching(tenant, key), marker.encode())]];
         for chunk in planned.children.chunks(self.chunk(&planned.children)) {
             let cold = |(key, cold): &(ShardKey, ColdPart)| {
@@ -260,18 +277,23 @@ impl<K: Kv> Inner<K> {
     }
 
     /// Refuses a split if a shard that is not of its own making has the name of a child: it would be written over, and the
-    /// marker would have it deleted should the split be undone. What this split itself staged before is written again.
-    async fn refuse_taken_names<T>(
+    /// marker would have it deleted should the split be undone. What this split itself staged before is written again. False
+    /// if the parent is no longer what the split was decided on: then its children may be there because it has happened.
+    async fn names_are_free<T>(
         &self,
         operation: &'static str,
         stored: &StoredShard,
         planned: &Planned<T>,
         deadline: Moment,
-    ) -> Result<(), SplitError> {
+    ) -> Result<bool, SplitError> {
         let (tenant, parent) = (stored.record.tenant, stored.record.key.shard);
         for chunk in planned.children.chunks(self.config.txn_ops_max) {
             let reads = chunk.iter().map(|(child, _)| Op::get(self.space.cold(tenant, *child))).collect();
-            let read = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
+            let reads = Txn { compares: parent_unmoved(stored), success: reads, failure: vec![] };
+            let read = self.kv.txn(reads, deadline).await.map_err(|error| failed(operation, &error))?;
+            if !read.succeeded {
+                return Ok(false);
+            }
             for ((child, _), answer) in chunk.iter().zip(&read.responses) {
                 let Some(there) = found(answer) else { continue };
                 let there = ColdPart::decode(&there.value).map_err(|error| unreadable(operation, &error))?;
@@ -281,7 +303,7 @@ impl<K: Kv> Inner<K> {
                 }
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn chunk(&self, children: &[(ShardKey, ColdPart)]) -> usize {
@@ -311,17 +333,16 @@ impl<K: Kv> Inner<K> {
         }
     }
 
-    /// Finishes or undoes every large split of a run that was left half done. Answers whether there was one.
+    /// Finishes or undoes every large split of a run that was left half done.
     pub(super) async fn finish_hatching(
         &self,
         operation: &'static str,
         tenant: TenantId,
         run: RunId,
         deadline: Moment,
-    ) -> Result<bool, InfraError> {
+    ) -> Result<(), InfraError> {
         let read = RangeRequest::of(self.space.all_hatching(tenant, run));
         let markers = self.kv.range(read, deadline).await.map_err(|error| failed(operation, &error))?.kvs;
-        let any = !markers.is_empty();
         for marker in markers {
             let part = HatchingPart::decode(&marker.value).map_err(|error| unreadable(operation, &error))?;
             let Some(shard) = shard_of(&marker.key) else { continue };
@@ -338,7 +359,62 @@ impl<K: Kv> Inner<K> {
                 None => {}
             }
         }
-        Ok(any)
+        Ok(())
+    }
+
+    /// Children of splits that had happened at this revision and that were in no index yet: open, and never held.
+    pub(super) async fn unindexed_children(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        run: RunId,
+        revision: Revision,
+        deadline: Moment,
+    ) -> Result<Vec<ShardId>, InfraError> {
+        let read = RangeRequest::of(self.space.all_hatching(tenant, run)).at(revision);
+        let markers = self.kv.range(read, deadline).await.map_err(|error| failed(operation, &error))?.kvs;
+        let mut unindexed = Vec::new();
+        for marker in markers {
+            for child in self.staged_children(operation, tenant, run, &marker, revision, deadline).await? {
+                if child.is_listed && child.is_staged && !child.is_touched {
+                    unindexed.push(child.shard);
+                }
+            }
+        }
+        Ok(unindexed)
+    }
+
+    /// The children that a marker names and that lay in the store at this revision.
+    pub(super) async fn staged_children(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        run: RunId,
+        marker: &KeyValue,
+        revision: Revision,
+        deadline: Moment,
+    ) -> Result<Vec<StagedChild>, InfraError> {
+        let part = HatchingPart::decode(&marker.value).map_err(|error| unreadable(operation, &error))?;
+        let Some(parent) = shard_of(&marker.key) else { return Ok(Vec::new()) };
+        let get = |path: Bytes| Op::Range(RangeRequest::one(path).at(revision));
+        let cold = |shard: ShardId| get(self.space.cold(tenant, ShardKey::new(run, shard)).into());
+        let hot = |shard: ShardId| get(self.space.hot(tenant, ShardKey::new(run, shard)).into());
+        let mut there = Vec::new();
+        for chunk in part.children.chunks((self.config.txn_ops_max - 1) / 2) {
+            let mut reads = vec![cold(parent)];
+            reads.extend(chunk.iter().flat_map(|child| [cold(*child), hot(*child)]));
+            let read = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
+            let Some((parent, answers)) = read.responses.split_first() else { continue };
+            for (shard, answers) in chunk.iter().copied().zip(answers.chunks(2)) {
+                let [cold, hot] = answers else { continue };
+                let Some(cold) = found(cold) else { continue };
+                let cold = ColdPart::decode(&cold.value).map_err(|error| unreadable(operation, &error))?;
+                let is_listed = found(parent).map_or(Ok(false), |parent| stored::lists(operation, parent, shard))?;
+                let (is_staged, is_touched) = (cold.staged, found(hot).is_some());
+                there.push(StagedChild { shard, is_listed, is_staged, is_touched });
+            }
+        }
+        Ok(there)
     }
 
     /// Enters the children of a published split into the index of free shards, those at least that nobody has touched,
@@ -352,6 +428,7 @@ impl<K: Kv> Inner<K> {
     ) -> Result<(), InfraError> {
         let (tenant, key) = (parent.record.tenant, parent.record.key);
         let marker = self.space.hatching(tenant, key);
+        let in_its_name = || vec![Compare::value_is(&marker, part.encode())];
         for chunk in part.children.chunks(CHUNK.min(self.config.txn_ops_max / 4)) {
             let keys: Vec<ShardKey> = chunk.iter().map(|child| ShardKey::new(key.run, *child)).collect();
             let reads = keys.iter().map(|key| Op::get(self.space.cold(tenant, *key))).collect();
@@ -372,10 +449,11 @@ impl<K: Kv> Inner<K> {
                     failure: vec![],
                 }));
             }
-            let txn = Txn { compares: vec![Compare::exists(&marker)], success: entries, failure: vec![] };
+            let txn = Txn { compares: in_its_name(), success: entries, failure: vec![] };
             self.repeat(operation, txn, deadline).await?;
         }
-        self.repeat(operation, Txn::of(vec![Op::delete(marker)]), deadline).await?;
+        let txn = Txn { compares: in_its_name(), success: vec![Op::delete(&marker)], failure: vec![] };
+        self.repeat(operation, txn, deadline).await?;
         Ok(())
     }
 

@@ -16,19 +16,29 @@ use tessera_contracts::{RunId, TenantId};
 
 use super::{Inner, lock};
 use crate::kv::{EtcdLeaseId, Kv, Op};
+use crate::session::Session;
 
 /// Standings remembered; forgetting one costs a compare.
 const REMEMBERED_MAX: usize = 4_096;
 
-type Name = (TenantId, RunId, EtcdLeaseId);
+type Name = (TenantId, Where, EtcdLeaseId);
 
-/// The standings that this coordinator wrote: where they lie, or nothing while they are being written.
+/// Where a session is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Where {
+    /// In a run: its standing.
+    Run(RunId),
+    /// Among all workers of the tenant: its presence, see [`super::present`].
+    Tenant,
+}
+
+/// The standings and presences that this coordinator wrote: where they lie, or nothing while they are being written.
 #[derive(Debug, Default)]
 pub(super) struct Standings {
     known: HashMap<Name, Option<Bytes>>,
 }
 
-/// A standing that an acquire writes. Dropping it, unless it was stored, lets another write it.
+/// A standing or a presence that is written. Dropping it, unless it was stored, lets another write it.
 pub(super) struct BeingWritten<'i, K: Kv> {
     inner: &'i Inner<K>,
     name: Name,
@@ -38,18 +48,30 @@ pub(super) struct BeingWritten<'i, K: Kv> {
 impl<K: Kv> Inner<K> {
     /// Where the standing lies, if it was written.
     pub(super) fn standing(&self, tenant: TenantId, run: RunId, lease: EtcdLeaseId) -> Option<Bytes> {
-        lock(&self.standings).known.get(&(tenant, run, lease))?.clone()
+        lock(&self.standings).known.get(&(tenant, Where::Run(run), lease))?.clone()
     }
 
     /// The standing to be written with an acquire; `None` if it was, or another acquire is about to: two of one batch may
     /// not write the same key.
-    pub(super) fn take_standing(
+    pub(super) fn take_standing(&self, tenant: TenantId, run: RunId, session: &Session) -> Option<BeingWritten<'_, K>> {
+        let path = || self.space.standing(tenant, run, session.worker, session.lease).into();
+        self.take(tenant, Where::Run(run), session.lease, path)
+    }
+
+    /// The presence to be written, likewise.
+    pub(super) fn take_presence(&self, tenant: TenantId, session: &Session) -> Option<BeingWritten<'_, K>> {
+        let path = || self.space.presence(tenant, session.worker, session.lease).into();
+        self.take(tenant, Where::Tenant, session.lease, path)
+    }
+
+    fn take(
         &self,
         tenant: TenantId,
-        run: RunId,
+        place: Where,
         lease: EtcdLeaseId,
+        path: impl FnOnce() -> Bytes,
     ) -> Option<BeingWritten<'_, K>> {
-        let name = (tenant, run, lease);
+        let name = (tenant, place, lease);
         let mut standings = lock(&self.standings);
         if standings.known.contains_key(&name) {
             return None;
@@ -58,14 +80,15 @@ impl<K: Kv> Inner<K> {
             standings.known.retain(|_, path| path.is_none());
         }
         standings.known.insert(name, None);
-        Some(BeingWritten { inner: self, name, path: self.space.standing(tenant, run, lease).into() })
+        Some(BeingWritten { inner: self, name, path: path() })
     }
 
     /// It is not there any more: the next acquire writes it again.
     pub(super) fn forget_standing(&self, tenant: TenantId, run: RunId, lease: EtcdLeaseId) {
         let mut standings = lock(&self.standings);
-        if matches!(standings.known.get(&(tenant, run, lease)), Some(Some(_))) {
-            standings.known.remove(&(tenant, run, lease));
+        let name = (tenant, Where::Run(run), lease);
+        if matches!(standings.known.get(&name), Some(Some(_))) {
+            standings.known.remove(&name);
         }
     }
 }

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tessera_contracts::{RunId, ShardKey, TenantId};
+use tessera_contracts::{RunId, ShardId, ShardKey, TenantId};
 use tessera_coordination::error::InfraError;
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::record::state::{Head, ShardState};
 use tessera_coordination::record::view::{OwnerSignal, ShardView};
 use tessera_coordination::run::status::{RunGate, RunStatus};
+use tessera_coordination::stored::{IncarnationMismatch, check_same_incarnation};
 
 use super::commit::Guard;
 use super::{Inner, failed, unreadable};
 use crate::codec::{ColdPart, HotPart, OwnerPart, RunPart};
 use crate::keyspace::Keyspace;
-use crate::kv::{EtcdLeaseId, KeyValue, Kv, Moment, Op, OpResponse, Revision, Txn};
+use crate::kv::{EtcdLeaseId, KeyValue, Kv, Moment, Op, OpResponse, RangeRequest, Revision, Txn};
 
 /// Where the parts of a shard lie. Made once per shard, shared by its views.
 #[derive(Debug)]
@@ -49,6 +50,11 @@ pub(super) struct StoredRun {
 }
 
 impl StoredRun {
+    /// The run as readers see it: one that is being removed is gone.
+    pub(super) fn visible(self) -> Option<Self> {
+        self.part.removal.is_none().then_some(self)
+    }
+
     pub(super) fn gate(&self, lease_duration_default: u64) -> RunGate {
         self.part.config.gate(self.part.status, lease_duration_default)
     }
@@ -131,17 +137,17 @@ pub(super) fn assemble(
         return Err(InfraError::corruption(operation, "a read of a shard's parts was not answered part by part"));
     };
     let (Some(run), Some(cold)) = (found(run), found(cold)) else { return Ok(None) };
-    let run = decode_run(operation, run)?;
-    // Shards are written before their run becomes active; until then nobody sees them.
-    if run.part.status == RunStatus::Initializing {
-        return Ok(None);
-    }
+    // Shards are written before their run becomes active, and deleted once it is being removed: only in between they are seen.
+    let run = decode_run(operation, run)?.visible().filter(|run| run.part.status != RunStatus::Initializing);
+    let Some(run) = run else { return Ok(None) };
     let cold_revision = cold.mod_revision;
     let cold = ColdPart::decode(&cold.value).map_err(|error| unreadable(operation, &error))?;
     let hot_revision = found(hot).map_or(Revision(0), |kv| kv.mod_revision);
     let hot = found(hot).map(|kv| HotPart::decode(&kv.value)).transpose().map_err(|e| unreadable(operation, &e))?;
     let owner = found(owner).map(decode_owner).transpose().map_err(|error| unreadable(operation, &error))?;
-    let record = compose(tenant, key, &cold, hot, owner.as_ref());
+    let mixed = |mismatch: IncarnationMismatch| InfraError::corruption(operation, format!("shard {key}: {mismatch}"));
+    check_same_incarnation(run.part.incarnation, cold.incarnation).map_err(mixed)?;
+    let record = compose(tenant, key, &cold, hot, owner.as_ref()).map_err(mixed)?;
     record.check_invariants().map_err(|violation| InfraError::corruption(operation, violation.to_string()))?;
     let paths = Arc::clone(paths);
     let (record, cold) = (Arc::new(record), Arc::new(cold));
@@ -157,31 +163,34 @@ fn piece(operation: &'static str, before: &StoredShard, hot: &KeyValue) -> Resul
     }
     let hot = HotPart::decode(&hot.value).map_err(|error| unreadable(operation, &error))?;
     let record = &before.record;
-    let record = compose(record.tenant, record.key, &before.cold_now(), Some(hot), before.owner.as_ref());
-    let goes_together = record.check_invariants().is_ok();
-    let pieced = StoredShard { record: Arc::new(record), hot_revision, fresh: false, pieced: true, ..before.clone() };
-    Ok(goes_together.then_some(pieced))
+    let composed = compose(record.tenant, record.key, &before.cold_now(), Some(hot), before.owner.as_ref());
+    // A hot part of another incarnation was written in another run; what is remembered of this one is of no use then.
+    let Some(record) = composed.ok().filter(|record| record.check_invariants().is_ok()) else { return Ok(None) };
+    Ok(Some(StoredShard { record: Arc::new(record), hot_revision, fresh: false, pieced: true, ..before.clone() }))
 }
 
-/// The whole record. A renewal writes only the owner key, so a matching one has the deadline that counts.
+/// The whole record. A renewal writes only the owner key, so a matching one has the deadline that counts. Refuses parts of
+/// different incarnations of the run.
 pub(super) fn compose(
     tenant: TenantId,
     key: ShardKey,
     cold: &ColdPart,
     hot: Option<HotPart>,
     owner: Option<&StoredOwner>,
-) -> ShardRecord {
+) -> Result<ShardRecord, IncarnationMismatch> {
     let mut state = ShardState::newborn(cold.cursor_semantics, cold.parent);
-    let (mut cursor, mut park_detail) = (cold.born_at.clone(), None);
+    let (mut cursor, mut park_detail, mut unreachable) = (cold.born_at.clone(), None, Vec::new());
     if let Some(hot) = hot {
+        check_same_incarnation(cold.incarnation, hot.incarnation)?;
         state.head = with_deadline(hot.head, owner);
         state.op_log = hot.op_log;
         state.history = hot.history;
         cursor = hot.cursor;
         park_detail = hot.park_detail;
+        unreachable = hot.unreachable;
     }
-    let (spec, spawned) = (cold.spec.clone(), cold.spawned.clone());
-    ShardRecord { tenant, key, state, spec, cursor, spawned, park_detail }
+    let (incarnation, spec, spawned) = (cold.incarnation, cold.spec.clone(), cold.spawned.clone());
+    Ok(ShardRecord { tenant, key, incarnation, state, spec, cursor, spawned, park_detail, unreachable })
 }
 
 fn with_deadline(mut head: Head, owner: Option<&StoredOwner>) -> Head {
@@ -191,6 +200,12 @@ fn with_deadline(mut head: Head, owner: Option<&StoredOwner>) -> Head {
         holder.deadline = holder.deadline.max(owner.part.deadline);
     }
     head
+}
+
+/// Whether the cold part of a parent lists this child.
+pub(super) fn lists(operation: &'static str, parent: &KeyValue, child: ShardId) -> Result<bool, InfraError> {
+    let parent = ColdPart::decode(&parent.value).map_err(|error| unreadable(operation, &error))?;
+    Ok(parent.spawned.iter().any(|spawned| spawned.id == child))
 }
 
 pub(super) fn decode_run(operation: &'static str, kv: &KeyValue) -> Result<StoredRun, InfraError> {
@@ -244,28 +259,28 @@ impl<K: Kv> Inner<K> {
         let paths = Arc::new(ShardPaths::new(&self.space, tenant, key));
         let read = self.kv.txn(Txn::of(paths.reads()), deadline).await.map_err(|error| failed(operation, &error))?;
         let stored = assemble(operation, tenant, key, &paths, &read.responses)?;
-        self.if_published(operation, stored, deadline).await
+        match stored {
+            Some(stored) if !self.is_published(operation, &stored, deadline).await? => Ok(None),
+            stored => Ok(stored),
+        }
     }
 
-    /// Drops a shard of a split that was staged and never published: it exists only if its parent lists it.
-    pub(super) async fn if_published(
+    /// Whether a shard exists for readers: one of a split that was staged does only if its parent lists it.
+    pub(super) async fn is_published(
         &self,
         operation: &'static str,
-        stored: Option<StoredShard>,
+        stored: &StoredShard,
         deadline: Moment,
-    ) -> Result<Option<StoredShard>, InfraError> {
-        let Some(stored) = stored else { return Ok(None) };
+    ) -> Result<bool, InfraError> {
         let key = stored.record.key;
-        let (true, Some(parent)) = (stored.cold.staged, stored.cold.parent) else { return Ok(Some(stored)) };
+        let (true, Some(parent)) = (stored.cold.staged, stored.cold.parent) else { return Ok(true) };
         let parent = self.space.cold(stored.record.tenant, ShardKey::new(key.run, parent));
-        let read = crate::kv::RangeRequest::one(parent);
-        let parent = self.kv.range(read, deadline).await.map_err(|error| failed(operation, &error))?.into_one();
-        let Some(parent) = parent else { return Ok(None) };
-        let parent = ColdPart::decode(&parent.value).map_err(|error| unreadable(operation, &error))?;
-        Ok(parent.spawned.iter().any(|child| child.id == key.shard).then_some(stored))
+        let read = self.kv.range(RangeRequest::one(parent), deadline).await;
+        let parent = read.map_err(|error| failed(operation, &error))?.into_one();
+        parent.map_or(Ok(false), |parent| lists(operation, &parent, key.shard))
     }
 
-    /// Reads a run's record.
+    /// Reads a run's record, if there is a run for readers to see.
     pub(super) async fn load_run(
         &self,
         operation: &'static str,
@@ -273,12 +288,37 @@ impl<K: Kv> Inner<K> {
         run: RunId,
         deadline: Moment,
     ) -> Result<Option<StoredRun>, InfraError> {
-        let read = crate::kv::RangeRequest::one(self.space.run(tenant, run));
-        let answer = self.kv.range(read, deadline).await.map_err(|error| failed(operation, &error))?;
-        let Some(kv) = answer.into_one() else {
+        Ok(self.load_run_at(operation, tenant, run, deadline).await?.0)
+    }
+
+    /// The same, and the revision at which it was read.
+    pub(super) async fn load_run_at(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        run: RunId,
+        deadline: Moment,
+    ) -> Result<(Option<StoredRun>, Revision), InfraError> {
+        let (stored, revision) = self.find_run(operation, tenant, run, deadline).await?;
+        let visible = stored.and_then(StoredRun::visible);
+        if visible.is_none() {
             self.refuse_other_layouts(operation, deadline).await?;
-            return Ok(None);
-        };
-        decode_run(operation, &kv).map(Some)
+        }
+        Ok((visible, revision))
+    }
+
+    /// Reads a run's record, also if it is being removed.
+    pub(super) async fn find_run(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        run: RunId,
+        deadline: Moment,
+    ) -> Result<(Option<StoredRun>, Revision), InfraError> {
+        let read = RangeRequest::one(self.space.run(tenant, run));
+        let answer = self.kv.range(read, deadline).await.map_err(|error| failed(operation, &error))?;
+        let revision = answer.revision;
+        let stored = answer.into_one().map(|kv| decode_run(operation, &kv)).transpose()?;
+        Ok((stored, revision))
     }
 }

@@ -2,9 +2,13 @@
 
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::{SplitReplacePlan, SplitResidualPlan};
-use tessera_contracts::{CursorUpdate, FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::{
+    CursorUpdate, FenceEpoch, LogicalTime, OpId, RunId, RunIncarnation, ShardEpoch, ShardId, ShardKey, TenantId,
+    WorkerId,
+};
 use tessera_coordination::backend::{AsyncCoordinationBackend, AsyncRunManagement, AsyncShardClaiming, HeldShard};
 use tessera_coordination::decide::order::{self, OrderRequest};
+use tessera_coordination::decide::release::Release;
 use tessera_coordination::decide::renew::RenewResult;
 use tessera_coordination::decide::settle_run::Settlement;
 use tessera_coordination::decide::{
@@ -33,7 +37,8 @@ use tessera_coordination::shard_limits::ShardCensus;
 use super::AsyncEtcdCoordinator;
 use super::acquire::Granted;
 use super::commit::Guard;
-use super::mutate::{Done, Step};
+use super::mutate::{Done, OnShard, Step};
+use super::present::Present;
 use super::renew::join_all;
 use super::split::SplitStep;
 use crate::kv::Kv;
@@ -194,7 +199,7 @@ impl<K: Kv + Clone> AsyncCoordinationBackend for AsyncEtcdCoordinator<K> {
         tenant: TenantId,
         lease: &Lease,
         cursor: Option<CursorUpdate<'_>>,
-        reason: ReleaseReason,
+        reason: ReleaseReason<'_>,
         op_id: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<()>, ReleaseError> {
@@ -226,15 +231,23 @@ impl<K: Kv + Clone> AsyncEtcdCoordinator<K> {
         now: LogicalTime,
         tenant: TenantId,
         shard: HeldShard<'_>,
-        reason: ReleaseReason,
+        reason: ReleaseReason<'_>,
     ) -> Result<Done<IdempotentOutcome<()>>, ReleaseError> {
         let HeldShard { lease, cursor, op_id } = shard;
         let presented = lease.presented_by(tenant)?;
-        let decide = |view: &ShardView<'_>, record: &ShardRecord| {
-            let verdict = release::decide(view, presented, cursor, reason, op_id, now)?;
+        let decide = |view: &ShardView<'_>, record: &ShardRecord, present: &Present| {
+            let release = Release { cursor, reason };
+            let verdict = release::decide(view, presented, release, present.peers(), op_id, now)?;
             Ok::<_, ReleaseError>(Step::of(view, record, verdict, ()))
         };
-        self.inner.mutate("release", tenant, lease.key(), Guard::SessionStands, decide).await
+        let on_shard = OnShard {
+            operation: "release",
+            tenant,
+            key: lease.key(),
+            guard: Guard::SessionStands,
+            asks_who_is_there: matches!(reason, ReleaseReason::Unreachable(_)),
+        };
+        self.inner.mutate_among(on_shard, decide).await
     }
 }
 
@@ -244,10 +257,11 @@ impl<K: Kv + Clone> AsyncRunManagement for AsyncEtcdCoordinator<K> {
         now: LogicalTime,
         tenant: TenantId,
         run: RunId,
+        incarnation: RunIncarnation,
         config: RunConfig,
         events: &mut dyn EventSink,
     ) -> Result<(), CreateRunError> {
-        self.inner.create_run(now, tenant, run, config).await?;
+        self.inner.create_run(now, tenant, run, incarnation, config).await?;
         EventScope { tenant, run, at: now }.emit(events, || Some(EventKind::RunCreated));
         Ok(())
     }
@@ -289,12 +303,12 @@ impl<K: Kv + Clone> AsyncRunManagement for AsyncEtcdCoordinator<K> {
         now: LogicalTime,
         tenant: TenantId,
         key: ShardKey,
-        expected_fence: FenceEpoch,
+        expected: ShardEpoch,
         op_id: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<FenceEpoch>, UnparkError> {
         let decide = |view: &ShardView<'_>, record: &ShardRecord| {
-            let verdict = unpark::decide(view, expected_fence, op_id, now)?;
+            let verdict = unpark::decide(view, expected, op_id, now)?;
             let fence = match &verdict {
                 Verdict::Execute(change) => change.head.fence,
                 Verdict::Replay(outcome) => *outcome.get(),
@@ -310,12 +324,12 @@ impl<K: Kv + Clone> AsyncRunManagement for AsyncEtcdCoordinator<K> {
         now: LogicalTime,
         tenant: TenantId,
         key: ShardKey,
-        fence: FenceEpoch,
+        epoch: ShardEpoch,
         order: OrderRequest,
         events: &mut dyn EventSink,
     ) -> Result<(), OrderError> {
         let decide = |view: &ShardView<'_>, record: &ShardRecord| {
-            let change = order::decide(view, fence, order, now)?;
+            let change = order::decide(view, epoch, order, now)?;
             let mut next = record.clone();
             next.apply(&change, &[]);
             let event = Some(EventKind::ShardOrdered { shard: key.shard, order });
@@ -388,11 +402,12 @@ impl<K: Kv + Clone> AsyncRunManagement for AsyncEtcdCoordinator<K> {
         now: LogicalTime,
         tenant: TenantId,
         run: RunId,
+        worker: WorkerId,
         limit: usize,
         candidates: &mut Vec<ShardId>,
     ) -> Result<(), GetRunError> {
         candidates.clear();
-        candidates.extend(self.inner.candidates(now, tenant, run, limit).await?);
+        candidates.extend(self.inner.candidates(now, tenant, run, worker, limit).await?);
         Ok(())
     }
 

@@ -39,12 +39,19 @@ fn digits<const N: usize>(value: u64) -> Digits<N> {
 
 /// A tenant.
 pub(super) fn tenant(tenant: TenantId) -> Digits<TENANT> {
-    let bytes = tenant.as_bytes();
-    let bit = |at: usize| bytes.get(at / 8).is_some_and(|byte| byte & (128 >> (at % 8)) != 0);
-    Digits(core::array::from_fn(|at| {
-        let value = (6 * at..6 * at + 6).fold(0, |value, at| value << 1 | usize::from(bit(at)));
-        ALPHABET[value]
-    }))
+    let mut digits = [ALPHABET[0]; TENANT];
+    let (mut at, mut bits, mut held) = (0, 0u32, 0);
+    for byte in tenant.as_bytes() {
+        bits = bits << 8 & 0xffff | u32::from(*byte);
+        held += 8;
+        while held >= 6 {
+            held -= 6;
+            digits[at] = ALPHABET[(bits >> held & 63) as usize];
+            at += 1;
+        }
+    }
+    digits[at] = ALPHABET[(bits << (6 - held) & 63) as usize];
+    Digits(digits)
 }
 
 /// The number that is written so; `None` for anything that [`number`] does not write.
@@ -62,18 +69,34 @@ pub(super) fn read_tenant(text: &[u8]) -> Option<TenantId> {
         return None;
     }
     let mut bytes = [0u8; 32];
-    for (at, digit) in text.iter().enumerate() {
-        let value = value_of(*digit)?;
-        for bit in (0..6).filter(|bit| value & (32 >> bit) != 0).map(|bit| 6 * at + bit) {
-            *bytes.get_mut(bit / 8)? |= 128 >> (bit % 8);
+    let (mut at, mut bits, mut held) = (0, 0u32, 0);
+    for digit in text {
+        bits = bits << 6 & 0xffff | u32::from(value_of(*digit)?);
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            bytes[at] = (bits >> held & 0xff) as u8;
+            at += 1;
         }
     }
-    Some(TenantId::from_bytes(bytes))
+    // The last character has two bits more than the tenant.
+    (bits & 3 == 0).then(|| TenantId::from_bytes(bytes))
 }
 
 fn value_of(digit: u8) -> Option<u8> {
-    ALPHABET.binary_search(&digit).ok().and_then(|at| u8::try_from(at).ok())
+    let value = VALUES[usize::from(digit)];
+    (value < 64).then_some(value)
 }
+
+/// What each byte stands for; 255 for those that stand for nothing.
+const VALUES: [u8; 256] = {
+    let (mut values, mut value) = ([255; 256], 0);
+    while value < ALPHABET.len() {
+        values[ALPHABET[value] as usize] = value as u8;
+        value += 1;
+    }
+    values
+};
 
 #[cfg(test)]
 mod tests {

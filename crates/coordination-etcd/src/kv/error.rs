@@ -41,12 +41,18 @@ pub enum KvErrorKind {
     DuplicateKey,
     /// The request is larger than the server's `--max-request-bytes`.
     RequestTooLarge,
-    /// The token or the user was not accepted.
+    /// The user or the password was not accepted, or none was sent.
     Unauthenticated,
+    /// The token of a login is too old, or not yet known to the asked member: a new login helps.
+    TokenUnknown,
+    /// One side does not accept the other's certificate, or does not speak TLS.
+    Tls,
     /// The user may not touch these keys.
     PermissionDenied,
     /// The request is malformed, for instance an empty key.
     InvalidRequest,
+    /// The revision that was to be read at is no longer kept.
+    Compacted,
     /// The answer could not be understood: not an etcd, or another version of it.
     UnexpectedResponse,
     /// Anything else the server said.
@@ -88,7 +94,8 @@ impl KvError {
             | KvErrorKind::Deadline
             | KvErrorKind::Transport
             | KvErrorKind::NoLeader
-            | KvErrorKind::Overloaded => true,
+            | KvErrorKind::Overloaded
+            | KvErrorKind::TokenUnknown => true,
             KvErrorKind::SpaceExceeded
             | KvErrorKind::LeaseNotFound
             | KvErrorKind::LeaseExists
@@ -96,9 +103,39 @@ impl KvError {
             | KvErrorKind::DuplicateKey
             | KvErrorKind::RequestTooLarge
             | KvErrorKind::Unauthenticated
+            | KvErrorKind::Tls
             | KvErrorKind::PermissionDenied
             | KvErrorKind::InvalidRequest
+            | KvErrorKind::Compacted
             | KvErrorKind::UnexpectedResponse
+            | KvErrorKind::Other => false,
+        }
+    }
+
+    /// Whether an operator must act before any call of this kind can succeed: the caller is not let in, or it and the
+    /// server do not understand each other. Other errors that a repetition does not cure (a lease that is gone, a store
+    /// without space) depend on the moment or on the one request.
+    #[must_use]
+    pub const fn needs_operator(&self) -> bool {
+        match self.kind {
+            KvErrorKind::Unauthenticated
+            | KvErrorKind::Tls
+            | KvErrorKind::PermissionDenied
+            | KvErrorKind::TooManyOps
+            | KvErrorKind::RequestTooLarge
+            | KvErrorKind::UnexpectedResponse => true,
+            KvErrorKind::Connect
+            | KvErrorKind::Deadline
+            | KvErrorKind::Transport
+            | KvErrorKind::NoLeader
+            | KvErrorKind::Overloaded
+            | KvErrorKind::TokenUnknown
+            | KvErrorKind::SpaceExceeded
+            | KvErrorKind::LeaseNotFound
+            | KvErrorKind::LeaseExists
+            | KvErrorKind::DuplicateKey
+            | KvErrorKind::InvalidRequest
+            | KvErrorKind::Compacted
             | KvErrorKind::Other => false,
         }
     }
@@ -120,11 +157,14 @@ impl fmt::Display for KvError {
             KvErrorKind::TooManyOps => "the transaction has more operations than etcd's --max-txn-ops allows",
             KvErrorKind::DuplicateKey => "the transaction writes one key twice",
             KvErrorKind::RequestTooLarge => "the request is larger than etcd's --max-request-bytes",
-            KvErrorKind::Unauthenticated => "etcd did not accept the user or its token: check user and password",
+            KvErrorKind::Unauthenticated => "etcd did not accept the user or the password: check the login",
+            KvErrorKind::TokenUnknown => "etcd does not know the token of this login",
+            KvErrorKind::Tls => "TLS with etcd failed: check the certificates and the host's name",
             KvErrorKind::PermissionDenied => {
-                "the etcd user may not touch these keys: grant its role the namespace prefix"
+                "the etcd user may not touch these keys: grant its role the namespace's prefix"
             }
             KvErrorKind::InvalidRequest => "etcd called the request malformed",
+            KvErrorKind::Compacted => "etcd no longer keeps the revision that was read at",
             KvErrorKind::UnexpectedResponse => "the answer is not one that etcd gives: is the endpoint an etcd server?",
             KvErrorKind::Other => "etcd refused",
         };

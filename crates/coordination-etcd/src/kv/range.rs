@@ -70,6 +70,8 @@ pub struct RangeRequest {
     pub count_only: bool,
     /// How fresh. Ignored inside a transaction that writes, which always sees the latest.
     pub consistency: Consistency,
+    /// As of which revision; zero means the latest. An old one may be gone: [`super::KvErrorKind::Compacted`].
+    pub revision: Revision,
 }
 
 impl RangeRequest {
@@ -81,7 +83,21 @@ impl RangeRequest {
     /// The freshest values of `keys`.
     #[must_use]
     pub const fn of(keys: Keys) -> Self {
-        Self { keys, limit: 0, keys_only: false, count_only: false, consistency: Consistency::Linearizable }
+        Self {
+            keys,
+            limit: 0,
+            keys_only: false,
+            count_only: false,
+            consistency: Consistency::Linearizable,
+            revision: Revision(0),
+        }
+    }
+
+    /// As the store was at `revision`: reads that name the same one see one state, whatever is written between them.
+    #[must_use]
+    pub fn at(mut self, revision: Revision) -> Self {
+        self.revision = revision;
+        self
     }
 
     /// At most `limit` of them.

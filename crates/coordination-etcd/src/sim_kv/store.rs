@@ -2,10 +2,11 @@
 //!
 //! One transaction is one revision, whatever it writes, and none if it changes nothing. All compares, at every depth,
 //! are evaluated before the first write; reads see the writes before them. A lease's end deletes its keys in one revision.
+//! What was replaced is kept for a while, so that earlier revisions can be read until they are compacted.
 
 use core::ops::Bound;
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 
@@ -17,6 +18,8 @@ use crate::kv::{
 
 /// etcd raises shorter leases to this: one and a half election timeouts, in whole seconds.
 const LEASE_TTL_MIN: Duration = Duration::from_secs(2);
+/// Replaced values that are kept. A server keeps all until it is told to compact; a simulation runs for millions of writes.
+const REPLACED_MAX: usize = 4_096;
 
 /// The state of a simulated cluster.
 #[derive(Clone, Debug)]
@@ -25,6 +28,18 @@ pub struct Store {
     revision: i64,
     keys: BTreeMap<Bytes, Stored>,
     leases: BTreeMap<EtcdLeaseId, Lease>,
+    /// What every write replaced, the oldest first.
+    replaced: VecDeque<Replaced>,
+    /// The first revision that can still be read.
+    compacted: i64,
+}
+
+/// What a key held before the write of `revision`.
+#[derive(Clone, Debug)]
+struct Replaced {
+    revision: i64,
+    key: Bytes,
+    before: Option<Stored>,
 }
 
 #[derive(Clone, Debug)]
@@ -46,7 +61,14 @@ struct Lease {
 impl Default for Store {
     /// Empty, at revision 1 as a new etcd is.
     fn default() -> Self {
-        Self { limits: Limits::default(), revision: 1, keys: BTreeMap::new(), leases: BTreeMap::new() }
+        Self {
+            limits: Limits::default(),
+            revision: 1,
+            keys: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            replaced: VecDeque::new(),
+            compacted: 0,
+        }
     }
 }
 
@@ -71,9 +93,10 @@ impl Store {
     /// Reads keys.
     ///
     /// # Errors
-    /// If the key is empty.
+    /// If the key is empty, or the revision is one that is not there yet or not kept any more.
     pub fn range(&self, request: &RangeRequest) -> Result<RangeResponse, KvError> {
         admission::check_key(&request.keys)?;
+        self.check_revision(request)?;
         Ok(self.read(request, self.revision))
     }
 
@@ -85,6 +108,7 @@ impl Store {
         admission::admit(txn, &self.limits)?;
         let path = self.decide(txn);
         self.check_leases(txn, &mut path.iter().copied())?;
+        self.check_revisions(txn, &mut path.iter().copied())?;
         let mut writer = Writer { revision: self.revision + 1, changed: false };
         let mut answer = self.run(txn, &mut path.iter().copied(), &mut writer);
         if writer.changed {
@@ -92,6 +116,14 @@ impl Store {
         }
         answer.revision = Revision(self.revision);
         Ok(answer)
+    }
+
+    /// Forgets what was before `revision`, as a server does that is told to compact.
+    pub fn compact(&mut self, revision: Revision) {
+        self.compacted = self.compacted.max(revision.0.min(self.revision));
+        while self.replaced.front().is_some_and(|replaced| replaced.revision <= self.compacted) {
+            self.replaced.pop_front();
+        }
     }
 
     /// Creates a lease.
@@ -119,8 +151,9 @@ impl Store {
             .ok_or_else(|| KvError::not_applied(KvErrorKind::LeaseNotFound, format!("sim: lease {id}")))?;
         if !lease.keys.is_empty() {
             self.revision += 1;
-            for key in &lease.keys {
-                self.keys.remove(key);
+            for key in lease.keys {
+                let before = self.keys.remove(&key);
+                self.keep(Replaced { revision: self.revision, key, before });
             }
         }
         Ok(())
@@ -193,6 +226,40 @@ impl Store {
         Ok(())
     }
 
+    fn check_revisions(&self, txn: &Txn, path: &mut impl Iterator<Item = bool>) -> Result<(), KvError> {
+        let taken = path.next().unwrap_or_default();
+        for op in branch(txn, taken) {
+            match op {
+                Op::Range(range) => self.check_revision(range)?,
+                Op::Txn(nested) => self.check_revisions(nested, path)?,
+                Op::Put { .. } | Op::Delete(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_revision(&self, request: &RangeRequest) -> Result<(), KvError> {
+        match request.revision.0 {
+            0 => Ok(()),
+            future if future > self.revision => {
+                Err(KvError::not_applied(KvErrorKind::InvalidRequest, "sim: required revision is a future revision"))
+            }
+            past if past < self.compacted => {
+                Err(KvError::not_applied(KvErrorKind::Compacted, "sim: required revision has been compacted"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Remembers what a write replaced, and forgets what lies too far back.
+    fn keep(&mut self, replaced: Replaced) {
+        self.replaced.push_back(replaced);
+        if self.replaced.len() > REPLACED_MAX {
+            let oldest = self.replaced[0].revision;
+            self.compact(Revision(oldest));
+        }
+    }
+
     fn run(&mut self, txn: &Txn, path: &mut impl Iterator<Item = bool>, writer: &mut Writer) -> TxnResponse {
         let succeeded = path.next().unwrap_or_default();
         let mut responses = Vec::new();
@@ -226,33 +293,45 @@ impl Store {
             attached.keys.insert(key.clone());
         }
         let stored = Stored { value: value.clone(), create_revision, mod_revision: revision, version, lease };
-        self.keys.insert(key.clone(), stored);
+        let before = self.keys.insert(key.clone(), stored);
+        self.keep(Replaced { revision, key: key.clone(), before });
     }
 
     fn delete(&mut self, keys: &Keys, writer: &mut Writer) -> i64 {
         let doomed: Vec<Bytes> = self.within(keys).map(|(key, _)| key.clone()).collect();
-        for key in &doomed {
-            writer.write();
-            if let Some(stored) = self.keys.remove(key)
-                && let Some(attached) = self.leases.get_mut(&stored.lease)
-            {
-                attached.keys.remove(key);
+        let deleted = count(doomed.len());
+        for key in doomed {
+            let revision = writer.write();
+            let before = self.keys.remove(&key);
+            if let Some(attached) = before.as_ref().and_then(|stored| self.leases.get_mut(&stored.lease)) {
+                attached.keys.remove(&key);
             }
+            self.keep(Replaced { revision, key, before });
         }
-        count(doomed.len())
+        deleted
     }
 
     fn read(&self, request: &RangeRequest, revision: i64) -> RangeResponse {
-        let total = self.within(&request.keys).count();
-        let limit = if request.limit == 0 { usize::MAX } else { request.limit as usize };
-        let kvs = if request.count_only {
-            Vec::new()
-        } else {
-            let found = self.within(&request.keys).take(limit);
-            found.map(|(key, stored)| key_value(key, stored, request.keys_only)).collect()
-        };
-        let more = !request.count_only && total > limit;
-        RangeResponse { revision: Revision(revision), kvs, more, count: count(total) }
+        match request.revision.0 {
+            0 => respond(request, revision, || self.within(&request.keys)),
+            past => {
+                let then = self.within_at(&request.keys, past);
+                respond(request, revision, || then.iter().map(|(key, stored)| (*key, *stored)))
+            }
+        }
+    }
+
+    /// The keys as they were at an earlier revision.
+    fn within_at(&self, keys: &Keys, revision: i64) -> BTreeMap<&Bytes, &Stored> {
+        let bounds = Bounds::of(keys);
+        let mut then: BTreeMap<&Bytes, &Stored> = self.within(keys).collect();
+        for Replaced { key, before, .. } in self.replaced.iter().rev().take_while(|later| later.revision > revision) {
+            match before {
+                Some(before) if bounds.contains(key) => drop(then.insert(key, before)),
+                Some(_) | None => drop(then.remove(key)),
+            }
+        }
+        then
     }
 
     fn within(&self, keys: &Keys) -> impl Iterator<Item = (&Bytes, &Stored)> {
@@ -335,6 +414,23 @@ fn key_value(key: &Bytes, stored: &Stored, keys_only: bool) -> KeyValue {
     }
 }
 
+/// The answer to a read that finds these.
+fn respond<'s, I: Iterator<Item = (&'s Bytes, &'s Stored)>>(
+    request: &RangeRequest,
+    revision: i64,
+    found: impl Fn() -> I,
+) -> RangeResponse {
+    let total = found().count();
+    let limit = if request.limit == 0 { usize::MAX } else { request.limit as usize };
+    let kvs = if request.count_only {
+        Vec::new()
+    } else {
+        found().take(limit).map(|(key, stored)| key_value(key, stored, request.keys_only)).collect()
+    };
+    let more = !request.count_only && total > limit;
+    RangeResponse { revision: Revision(revision), kvs, more, count: count(total) }
+}
+
 fn count(of: usize) -> i64 {
     i64::try_from(of).unwrap_or(i64::MAX)
 }
@@ -381,6 +477,45 @@ mod tests {
         write(&mut store, vec![Op::put("a", "3")]);
         let again = get(&store, "a").expect("written");
         assert_eq!((again.version, again.create_revision), (1, Revision(5)));
+    }
+
+    #[test]
+    fn an_earlier_revision_is_read_as_it_was_until_it_is_compacted() {
+        let mut store = Store::default();
+        let lease = EtcdLeaseId(9);
+        store.lease_grant(lease, Duration::from_secs(5), T0).expect("granted");
+        write(&mut store, vec![Op::put("a", "1"), Op::put_attached("b", "1", lease)]);
+        let then = store.revision();
+        write(&mut store, vec![Op::put("a", "2"), Op::put("c", "1")]);
+        store.expire(Moment(Duration::from_secs(5)));
+        write(&mut store, vec![Op::delete("a")]);
+        let all = RangeRequest::of(Keys::Range { start: "a".into(), end: "z".into() });
+        let values = |store: &Store, at: Revision| {
+            let read = store.range(&all.clone().at(at)).map_err(|error| error.kind)?;
+            assert_eq!((read.count, read.revision), (read.kvs.len() as i64, store.revision()));
+            Ok(read.kvs.iter().map(|kv| [&kv.key[..], &kv.value[..]].concat()).collect::<Vec<_>>())
+        };
+        assert_eq!(values(&store, then), Ok(vec![b"a1".to_vec(), b"b1".to_vec()]));
+        assert_eq!(values(&store, Revision(then.0 + 1)), Ok(vec![b"a2".to_vec(), b"b1".to_vec(), b"c1".to_vec()]));
+        assert_eq!(values(&store, store.revision()), Ok(vec![b"c1".to_vec()]));
+        assert_eq!(values(&store, Revision(store.revision().0 + 1)), Err(KvErrorKind::InvalidRequest));
+        store.compact(Revision(then.0 + 1));
+        assert_eq!(values(&store, then), Err(KvErrorKind::Compacted));
+        assert_eq!(values(&store, Revision(then.0 + 1)).map(|found| found.len()), Ok(3));
+    }
+
+    #[test]
+    fn what_was_replaced_long_ago_is_compacted_by_itself() {
+        let mut store = Store::default();
+        write(&mut store, vec![Op::put("a", "1")]);
+        let then = store.revision();
+        let read = |store: &Store| store.range(&RangeRequest::one("a").at(then)).map(|read| read.count);
+        for _ in 0..REPLACED_MAX {
+            write(&mut store, vec![Op::put("b", "x")]);
+        }
+        assert_eq!(read(&store).map_err(|error| error.kind), Ok(1));
+        write(&mut store, vec![Op::put("b", "x"), Op::put("c", "x")]);
+        assert_eq!(read(&store).map_err(|error| error.kind), Err(KvErrorKind::Compacted));
     }
 
     #[test]

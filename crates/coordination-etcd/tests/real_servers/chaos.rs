@@ -18,7 +18,7 @@ use tessera_contracts::keyspace::Fraction;
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::plan_split_residual_at_fraction;
 use tessera_contracts::{
-    Cursor, CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardKey, ShardSpec, TenantId, WorkerId,
+    Cursor, CursorUpdate, LogicalTime, OpId, RunId, RunIncarnation, ShardId, ShardKey, ShardSpec, TenantId, WorkerId,
 };
 use tessera_coordination::backend::{AsyncCoordinationBackend, AsyncRunManagement, AsyncShardClaiming};
 use tessera_coordination::error::{ClaimError, OperationError, RunTransitionError};
@@ -36,6 +36,7 @@ use crate::history::{self, Record, Run, RunCall, Shard, ShardCall};
 
 const TENANT: TenantId = TenantId::from_bytes([9; 32]);
 const RUN: RunId = RunId::new(1);
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 const ROOTS: u32 = 12;
 /// Enough work that faults never run out of workers to meet.
 const ITEMS_PER_ROOT_AND_SECOND: u32 = 60;
@@ -349,7 +350,10 @@ fn no_item_is_lost_and_every_answer_has_its_order_while_members_and_workers_die(
             .map(|root| InitialShardInput::new(ShardId::new(root as u64 + 1), &bounds[root], &bounds[root + 1]))
             .collect();
         let run = RunConfig { max_shard_retries: 0, ..RunConfig::default() };
-        coordinator.create_run_with_shards(now(), TENANT, RUN, run, &inputs, world.op()).await.expect("registered");
+        coordinator
+            .create_run_with_shards(now(), TENANT, RUN, INCARNATION, run, &inputs, world.op())
+            .await
+            .expect("registered");
     });
     for index in 0..WORKERS {
         let world = Arc::clone(&world);

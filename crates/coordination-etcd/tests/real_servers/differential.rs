@@ -33,6 +33,8 @@ struct Read {
     limit: u32,
     keys_only: bool,
     count_only: bool,
+    /// As of which revision; zero is the latest.
+    revision: i64,
 }
 
 #[derive(Clone, Debug)]
@@ -75,12 +77,10 @@ fn span() -> impl Strategy<Value = Span> {
 }
 
 fn read() -> impl Strategy<Value = Read> {
-    (span(), 0..4u32, any::<bool>(), prop::bool::weighted(0.2)).prop_map(|(keys, limit, keys_only, count_only)| Read {
-        keys,
-        limit,
-        keys_only,
-        count_only,
-    })
+    let revision = prop_oneof![3 => Just(0), 1 => 1..14i64];
+    (span(), 0..4u32, any::<bool>(), prop::bool::weighted(0.2), revision).prop_map(
+        |(keys, limit, keys_only, count_only, revision)| Read { keys, limit, keys_only, count_only, revision },
+    )
 }
 
 fn target() -> impl Strategy<Value = Target> {
@@ -150,7 +150,7 @@ impl Place<'_> {
         let mut request = RangeRequest::of(self.keys(&read.keys)).limit(read.limit);
         request.keys_only = read.keys_only;
         request.count_only = read.count_only;
-        request
+        request.at(self.at(read.revision))
     }
 
     fn txn(&self, txn: &Transaction) -> Txn {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use tessera_contracts::manifest::InitialShardInput;
-use tessera_contracts::{CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::{
+    CursorUpdate, LogicalTime, OpId, RunId, RunIncarnation, ShardId, ShardKey, TenantId, WorkerId,
+};
 use tessera_coordination::backend::{AsyncCoordinationBackend, AsyncRunManagement};
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::{AcquireScratch, Lease};
@@ -14,6 +16,7 @@ use tessera_coordination_etcd::test_support::EtcdCluster;
 
 const TENANT: TenantId = TenantId::from_bytes([4; 32]);
 const RUN: RunId = RunId::new(1);
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 const SHARDS: u64 = 4_000;
 const WORKED_ON: u64 = 256;
 const NOW: LogicalTime = LogicalTime::new(1_700_000_000_000);
@@ -46,7 +49,8 @@ fn a_shard_takes_what_the_operators_manual_says() {
             .map(|n| InitialShardInput::new(ShardId::new(n as u64 + 1), keys[n].as_bytes(), keys[n + 1].as_bytes()))
             .collect();
         let run = RunConfig { lease_duration: Some(600_000), ..RunConfig::default() };
-        let registered = coordinator.create_run_with_shards(NOW, TENANT, RUN, run, &inputs, OpId::new(1)).await;
+        let registered =
+            coordinator.create_run_with_shards(NOW, TENANT, RUN, INCARNATION, run, &inputs, OpId::new(1)).await;
         registered.expect("registered");
         let (untouched_keys, untouched) = live(&client, &config.namespace).await;
 

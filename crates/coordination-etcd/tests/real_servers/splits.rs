@@ -8,7 +8,9 @@ use std::time::Duration;
 use crate::roots::{self, taken_name};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::{DerivedShardKind, SplitReplacePlan, derive_split_shard_id, plan_split_replace};
-use tessera_contracts::{CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardKey, ShardSpec, TenantId, WorkerId};
+use tessera_contracts::{
+    CursorUpdate, LogicalTime, OpId, RunId, RunIncarnation, ShardId, ShardKey, ShardSpec, TenantId, WorkerId,
+};
 use tessera_coordination::backend::{AsyncCoordinationBackend, AsyncRunManagement, AsyncShardClaiming};
 use tessera_coordination::error::{InfraError, SplitError};
 use tessera_coordination::run::config::RunConfig;
@@ -22,6 +24,7 @@ use tokio::sync::Notify;
 
 const TENANT: TenantId = TenantId::from_bytes([3; 32]);
 const KEY: ShardKey = ShardKey::new(RunId::new(1), ShardId::new(1));
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 const NOW: LogicalTime = LogicalTime::new(1_000_000);
 const SPLIT: OpId = OpId::new(9);
 const CHILDREN: usize = 200;
@@ -76,8 +79,15 @@ impl Stage {
         let kv = Gated { client, gate };
         let mut holder = AsyncEtcdCoordinator::over(kv.clone(), config.clone()).expect("valid");
         let shards = [InitialShardInput::new(KEY.shard, b"a", b"m")];
-        let registered =
-            holder.create_run_with_shards(NOW, TENANT, KEY.run, RunConfig::default(), &shards, OpId::new(1));
+        let registered = holder.create_run_with_shards(
+            NOW,
+            TENANT,
+            KEY.run,
+            INCARNATION,
+            RunConfig::default(),
+            &shards,
+            OpId::new(1),
+        );
         registered.await.expect("registered");
         let mut scratch = AcquireScratch::new();
         let granted = holder.acquire_and_restore_into(NOW, TENANT, KEY, WorkerId::new(1), &mut scratch).await;
@@ -217,8 +227,15 @@ async fn split_together(children: &[u16], limit: u64) -> (usize, u64) {
     let mut coordinator = AsyncEtcdCoordinator::connect(config).expect("valid");
     let bounds = roots::bounds(children.len());
     let roots = roots::inputs(&bounds);
-    let registered =
-        coordinator.create_run_with_shards(NOW, TENANT, KEY.run, RunConfig::default(), &roots, OpId::new(1));
+    let registered = coordinator.create_run_with_shards(
+        NOW,
+        TENANT,
+        KEY.run,
+        INCARNATION,
+        RunConfig::default(),
+        &roots,
+        OpId::new(1),
+    );
     registered.await.expect("registered");
     let mut splits = Vec::new();
     for (root, children) in roots.iter().zip(children) {

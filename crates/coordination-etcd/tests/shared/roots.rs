@@ -5,7 +5,7 @@
 
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::{DerivedShardKind, SplitReplacePlan, derive_split_shard_id, plan_split_replace};
-use tessera_contracts::{Cursor, CursorSemantics, OpId, ShardId, ShardKey, ShardSpec, TenantId};
+use tessera_contracts::{Cursor, CursorSemantics, OpId, RunIncarnation, ShardId, ShardKey, ShardSpec, TenantId};
 use tessera_coordination_etcd::codec::ColdPart;
 use tessera_coordination_etcd::keyspace::{Keyspace, ShardIndex};
 use tessera_coordination_etcd::kv::Op;
@@ -43,6 +43,7 @@ pub fn taken_name(
     let space = Keyspace::new(namespace);
     let taken = ShardKey::new(parent.run, derive_split_shard_id(parent.run, parent.shard, split, kind, index));
     let cold = ColdPart {
+        incarnation: RunIncarnation::new(1),
         spec: ShardSpec::new(b"x", b"y", b"somebody else's").expect("valid"),
         cursor_semantics: CursorSemantics::default(),
         parent: Some(ShardId::new(2)),

@@ -4,13 +4,16 @@
 // Each test program uses its share of this.
 #![allow(dead_code, unreachable_pub)]
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use proptest::prelude::*;
 use tessera_contracts::keyspace::Fraction;
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::{plan_split_replace_evenly, plan_split_residual_at_fraction};
 use tessera_contracts::{
-    CursorSemantics, CursorUpdate, FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId,
+    CursorSemantics, CursorUpdate, FenceEpoch, LogicalTime, OpId, RunId, RunIncarnation, ShardEpoch, ShardId, ShardKey,
+    TenantId, WorkerId,
 };
 use tessera_coordination::backend::CoordinationFacade;
 use tessera_coordination::decide::order::OrderRequest;
@@ -20,6 +23,7 @@ use tessera_coordination::record::history::ReleaseReason;
 use tessera_coordination::record::park::Park;
 use tessera_coordination::record::status::ParkReason;
 use tessera_coordination::run::config::RunConfig;
+use tessera_coordination::run::explain::ClaimExplanation;
 use tessera_coordination::run::summary::{ShardFilter, ShardPage};
 use tessera_coordination::{AcquireScratch, CoordinatorRuntimeConfig, InMemoryCoordinator, Lease};
 use tessera_coordination_etcd::EtcdConfig;
@@ -86,6 +90,9 @@ pub struct Side<B> {
     events: EventCollector,
     /// Shards by the order in which they came to be, so that both sides mean the same one.
     shards: Vec<ShardKey>,
+    /// How many incarnations were drawn, and which of them each run has.
+    drawn: u64,
+    incarnations: BTreeMap<RunId, RunIncarnation>,
 }
 
 impl<B: CoordinationFacade> Side<B> {
@@ -98,7 +105,15 @@ impl<B: CoordinationFacade> Side<B> {
             scratch: AcquireScratch::new(),
             events: EventCollector::new(),
             shards: Vec::new(),
+            drawn: 0,
+            incarnations: BTreeMap::new(),
         }
+    }
+
+    /// An ownership of the shard in the run that has the id now.
+    fn epoch(&self, key: ShardKey, fence: u8) -> ShardEpoch {
+        let incarnation = self.incarnations.get(&key.run).copied().unwrap_or(RunIncarnation::new(u64::MAX));
+        ShardEpoch::new(incarnation, FenceEpoch::new(u64::from(fence)))
     }
 
     fn lease(&self, index: u8) -> Option<Lease> {
@@ -128,7 +143,13 @@ impl<B: CoordinationFacade> Side<B> {
                     lease_duration: Some(LEASE_TICKS * self.tick),
                     max_shard_retries: 3,
                 };
-                format!("{:?}", self.backend.create_run_with_events(now, TENANT, run_id(run), config, &mut self.events))
+                self.drawn += 1;
+                let (run, drawn, events) = (run_id(run), RunIncarnation::new(self.drawn), &mut self.events);
+                let created = self.backend.create_run_with_events(now, TENANT, run, drawn, config, events);
+                if created.is_ok() {
+                    self.incarnations.insert(run, drawn);
+                }
+                format!("{created:?}")
             }
             Command::Register { run, shards, op } => {
                 let keys: Vec<[u8; 2]> = (0..=shards).map(|n| [b'a' + n * 4, 0]).collect();
@@ -272,16 +293,18 @@ impl<B: CoordinationFacade> Side<B> {
                 None => String::new(),
             },
             Command::Unpark { shard, fence, op } => {
-                let (key, fence) = (self.shard(shard), FenceEpoch::new(u64::from(fence)));
+                let key = self.shard(shard);
+                let expected = self.epoch(key, fence);
                 format!(
                     "{:?}",
-                    self.backend.unpark_shard_with_events(now, TENANT, key, fence, op_id(op), &mut self.events)
+                    self.backend.unpark_shard_with_events(now, TENANT, key, expected, op_id(op), &mut self.events)
                 )
             }
             Command::Order { shard, fence, split } => {
-                let (key, fence) = (self.shard(shard), FenceEpoch::new(u64::from(fence)));
+                let key = self.shard(shard);
+                let epoch = self.epoch(key, fence);
                 let order = if split { OrderRequest::Split(Fraction::HALF) } else { OrderRequest::Yield };
-                format!("{:?}", self.backend.order_with_events(now, TENANT, key, fence, order, &mut self.events))
+                format!("{:?}", self.backend.order_with_events(now, TENANT, key, epoch, order, &mut self.events))
             }
             Command::Settle { run, how, op } => {
                 let how = [Settlement::Complete, Settlement::Fail, Settlement::Cancel][usize::from(how)];
@@ -315,7 +338,9 @@ impl<B: CoordinationFacade> Side<B> {
         for run in [RunId::new(1), RunId::new(2)] {
             seen.push(format!("{:?}", self.backend.get_run(TENANT, run)));
             seen.push(format!("{:?}", self.backend.get_run_progress(self.now, TENANT, run)));
-            seen.push(format!("{:?}", self.backend.explain_claim(self.now, TENANT, run, WorkerId::new(1))));
+            let explained = self.backend.explain_claim(self.now, TENANT, run, WorkerId::new(1));
+            // Memory knows no sessions, so only etcd can tell a late holder that is still connected.
+            seen.push(format!("{:?}", explained.map(|explained| ClaimExplanation { overdue: 0, ..explained })));
             let mut page = Some(ShardPage::first(3));
             while let Some(next) = page {
                 let mut shards = Vec::new();
@@ -330,7 +355,14 @@ impl<B: CoordinationFacade> Side<B> {
                 seen.extend(shards.iter().map(|shard| format!("{shard:?}")));
             }
             let mut candidates = Vec::new();
-            let collected = self.backend.collect_claim_candidates_into(self.now, TENANT, run, 1_000, &mut candidates);
+            let collected = self.backend.collect_claim_candidates_into(
+                self.now,
+                TENANT,
+                run,
+                WorkerId::new(1),
+                1_000,
+                &mut candidates,
+            );
             candidates.sort_unstable();
             seen.push(format!("{collected:?} {candidates:?}"));
         }

@@ -24,6 +24,6 @@ pub fn config(wanted: &BackendConfig, base: EtcdConfig) -> EtcdConfig {
 pub const fn offers(need: Need) -> bool {
     match need {
         Need::Cooldown | Need::ClockSkew | Need::LostSessions => true,
-        Need::ByteLimit | Need::RunLimit | Need::ExactHints => false,
+        Need::ByteLimit | Need::RunLimit | Need::NoSessions | Need::ExactHints => false,
     }
 }

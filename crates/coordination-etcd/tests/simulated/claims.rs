@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
 
-use crate::fixtures::{NOW, RUN, TENANT, bounds, inputs};
+use crate::fixtures::{INCARNATION, NOW, RUN, TENANT, bounds, inputs};
 use tessera_contracts::{OpId, ShardId, WorkerId};
 use tessera_coordination::AcquireScratch;
 use tessera_coordination::backend::{AsyncRunManagement, AsyncShardClaiming};
@@ -18,7 +18,8 @@ fn world(roots: u64) -> (SimKv, AsyncEtcdCoordinator<SimKv>) {
     let mut coordinator = AsyncEtcdCoordinator::over(kv.clone(), EtcdConfig::default()).expect("valid");
     let bounds = bounds(roots as usize);
     let roots = inputs(&bounds);
-    let registered = coordinator.create_run_with_shards(NOW, TENANT, RUN, RunConfig::default(), &roots, OpId::new(1));
+    let registered =
+        coordinator.create_run_with_shards(NOW, TENANT, RUN, INCARNATION, RunConfig::default(), &roots, OpId::new(1));
     block_on(registered).expect("registered");
     (kv, coordinator)
 }
@@ -85,4 +86,20 @@ fn a_claim_that_is_given_up_in_the_middle_keeps_no_shard_from_the_next() {
         assert!(next == Ok(ShardId::new(1)) || held, "after {polls} polls: {next:?}");
         assert!(!ended || held);
     }
+}
+
+#[test]
+fn a_clock_that_is_ahead_does_not_call_a_held_shard_free() {
+    let (kv, coordinator) = world(2);
+    let held = block_on(claim(coordinator.clone())).expect("granted");
+    // Another process asks, an hour ahead.
+    let mut asker = AsyncEtcdCoordinator::over(kv, EtcdConfig::default()).expect("valid");
+    let ahead = NOW.saturating_add(3_600_000);
+    let explained = block_on(asker.explain_claim(ahead, TENANT, RUN, WorkerId::new(2))).expect("explained");
+    assert_eq!((explained.available, explained.overdue), (2, 1), "one is free, and {held} is held");
+    assert!(explained.to_string().starts_with("1 shard can be claimed now; the leases of 1 shard"), "{explained}");
+    // Without its session it is free, whatever the clock says.
+    block_on(coordinator.end_session(WorkerId::new(1))).expect("ended");
+    let explained = block_on(asker.explain_claim(NOW, TENANT, RUN, WorkerId::new(2))).expect("explained");
+    assert_eq!((explained.available, explained.overdue), (2, 0));
 }

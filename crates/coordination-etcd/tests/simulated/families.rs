@@ -118,12 +118,12 @@ fn more_families_without_anybody_than_one_request_can_name_are_removed_in_severa
     let (kv, mut etcd) = world(roots);
     let born: Vec<ShardId> = (1..=roots as u64).flat_map(|root| split(&mut etcd, root, 2)).collect();
     let mut candidates = Vec::new();
-    etcd.collect_claim_candidates_into(NOW, TENANT, RUN, 1_000, &mut candidates).expect("listed");
+    etcd.collect_claim_candidates_into(NOW, TENANT, RUN, WORKER, 1_000, &mut candidates).expect("listed");
     assert_eq!((candidates.len(), families(&kv)), (born.len(), roots));
     for child in &born {
         acquire(&mut etcd, *child);
     }
-    etcd.collect_claim_candidates_into(NOW, TENANT, RUN, 1_000, &mut candidates).expect("listed");
+    etcd.collect_claim_candidates_into(NOW, TENANT, RUN, WORKER, 1_000, &mut candidates).expect("listed");
     assert_eq!((candidates.len(), families(&kv)), (0, 0));
 }
 

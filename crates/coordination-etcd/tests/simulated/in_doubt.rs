@@ -7,6 +7,7 @@ use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::{CursorUpdate, FenceEpoch, OpId, ShardId, ShardKey};
 use tessera_coordination::backend::{CoordinationBackend, RunManagement, ShardClaiming};
 use tessera_coordination::error::OperationError as _;
+use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::{AcquireScratch, Lease};
 use tessera_coordination_etcd::EtcdConfig;
 use tessera_coordination_etcd::sim_kv::SimKv;
@@ -25,6 +26,19 @@ fn world() -> (SimKv, SimEtcdCoordinator) {
 
 fn acquire(backend: &mut SimEtcdCoordinator, key: ShardKey) -> Lease {
     fixtures::acquire(backend, key.shard)
+}
+
+#[test]
+fn a_creation_that_arrives_late_does_not_bring_back_a_run_that_has_come_and_gone() {
+    let kv = SimKv::new(1);
+    let mut backend = sync::simulate(kv.clone(), EtcdConfig::default()).expect("valid");
+    kv.inject(CallKind::Write, 0, Fault::Late(Duration::from_secs(2)));
+    let created = backend.create_run(NOW, TENANT, KEY.run, fixtures::INCARNATION, RunConfig::default());
+    created.expect("it asks again when nobody answers");
+    backend.cancel_run(NOW, TENANT, KEY.run, OpId::new(1)).expect("cancelled");
+    assert_eq!(backend.retire_runs(NOW, TENANT, NOW, 10), Ok(1));
+    kv.advance(Duration::from_secs(5));
+    backend.get_run(TENANT, KEY.run).expect_err("it was retired");
 }
 
 #[test]
@@ -59,7 +73,7 @@ fn a_lost_race_costs_one_more_round_trip_since_the_refusal_brings_what_it_takes(
     let (kv, mut backend) = world();
     let mut operator = sync::simulate(kv.clone(), EtcdConfig::default()).expect("valid");
     let lease = acquire(&mut backend, KEY);
-    operator.request_yield(NOW, TENANT, KEY, lease.fence()).expect("ordered");
+    operator.request_yield(NOW, TENANT, KEY, lease.epoch()).expect("ordered");
     let before = kv.calls();
     let cursor = CursorUpdate::at_key(b"b").expect("valid");
     backend.checkpoint(NOW, TENANT, &lease, cursor, OpId::new(7)).expect("recorded on what the operator wrote");

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use tessera_contracts::manifest::InitialShardInput;
-use tessera_contracts::{LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::{LogicalTime, OpId, RunId, RunIncarnation, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_coordination::AcquireScratch;
 use tessera_coordination::backend::{CoordinationBackend, RunManagement};
 use tessera_coordination::run::config::RunConfig;
@@ -14,6 +14,7 @@ use tessera_coordination_etcd::sync;
 
 const TENANT: TenantId = TenantId::from_bytes([3; 32]);
 const KEY: ShardKey = ShardKey::new(RunId::new(1), ShardId::new(1));
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 
 /// Whoever takes the old deadline for the true one would take the shard from a worker that holds it.
 #[test]
@@ -26,7 +27,9 @@ fn a_late_renewal_does_not_put_back_the_deadline_of_a_later_one() {
     let config = RunConfig { lease_duration: Some(100), ..RunConfig::default() };
     let at = LogicalTime::new;
     let root = [InitialShardInput::new(KEY.shard, b"a", b"z")];
-    backend.create_run_with_shards(at(1_000), TENANT, KEY.run, config, &root, OpId::new(1)).expect("registered");
+    backend
+        .create_run_with_shards(at(1_000), TENANT, KEY.run, INCARNATION, config, &root, OpId::new(1))
+        .expect("registered");
     let mut scratch = AcquireScratch::new();
     let lease = backend
         .acquire_and_restore_into(at(1_000), TENANT, KEY, WorkerId::new(1), &mut scratch)

@@ -1,6 +1,8 @@
 //! A namespace that holds runs of another layout is not taken for an empty one.
 
-use crate::fixtures::{NOW, RUN, TENANT, WORKER, acquire, bounds, coordinator, everything, inputs, plant, register};
+use crate::fixtures::{
+    INCARNATION, NOW, RUN, TENANT, WORKER, acquire, bounds, coordinator, everything, inputs, plant, register,
+};
 use tessera_contracts::{OpId, RunId, ShardId};
 use tessera_coordination::AcquireScratch;
 use tessera_coordination::backend::{RunManagement, ShardClaiming};
@@ -18,12 +20,12 @@ fn holding(tail: &str) -> SimKv {
 
 #[test]
 fn runs_of_an_older_or_a_newer_layout_are_named_and_not_overlooked() {
-    for layout in ["v1", "v2", "v4", "v9"] {
+    for layout in ["v1", "v4", "v6", "v9"] {
         let kv = holding(&format!("{layout}/run/somebody/something"));
         let mut etcd = coordinator(&kv);
         let stored = everything(&kv);
         let refusals = [
-            etcd.create_run(NOW, TENANT, RUN, RunConfig::default()).expect_err("refused").to_string(),
+            etcd.create_run(NOW, TENANT, RUN, INCARNATION, RunConfig::default()).expect_err("refused").to_string(),
             etcd.get_run(TENANT, RUN).expect_err("refused").to_string(),
             etcd.list_runs_into(TENANT, None, 10, &mut Vec::new()).expect_err("refused").to_string(),
             etcd.get_run_progress(NOW, TENANT, RUN).expect_err("refused").to_string(),

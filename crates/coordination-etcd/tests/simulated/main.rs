@@ -5,9 +5,11 @@ mod claims;
 mod conformance;
 mod families;
 mod fixtures;
+mod helpers;
 #[path = "../shared/history.rs"]
 mod history;
 mod in_doubt;
+mod incarnations;
 mod late_renewal;
 mod layouts;
 mod linearizability;
@@ -23,3 +25,4 @@ mod standings;
 #[path = "../shared/suite.rs"]
 mod suite;
 mod taken_names;
+mod unreachable;

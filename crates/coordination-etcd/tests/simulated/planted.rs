@@ -6,7 +6,7 @@ use std::iter;
 use crate::fixtures::{self, KEY, NOW, TENANT, coordinator, everything, plant, register};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::plan_split_replace;
-use tessera_contracts::{CursorUpdate, FenceEpoch, OpId, ShardId, ShardSpec, WorkerId};
+use tessera_contracts::{CursorUpdate, FenceEpoch, OpId, RunIncarnation, ShardId, ShardSpec, WorkerId};
 use tessera_coordination::backend::{CoordinationBackend, RunManagement, ShardClaiming};
 use tessera_coordination::record::history::ReleaseReason;
 use tessera_coordination::record::park::ParkInfo;
@@ -72,6 +72,8 @@ fn cases(hot: &[u8], cold: &[u8]) -> Vec<(&'static str, bool, Vec<u8>)> {
     };
     let mut orphan = ColdPart::decode(cold).expect("whole");
     orphan.parent = Some(ShardId::new(9));
+    let mut leftover = ColdPart::decode(cold).expect("whole");
+    leftover.incarnation = RunIncarnation::new(99);
     let park = Some(ParkInfo { reason: ParkReason::Other, retry_after: None });
     let split = |part: &mut HotPart| part.head = part.head.settled(ShardStatus::Split);
     let twice = |part: &mut HotPart| {
@@ -85,6 +87,8 @@ fn cases(hot: &[u8], cold: &[u8]) -> Vec<(&'static str, bool, Vec<u8>)> {
         ("invariant 6", true, changed_hot(&split)),
         ("invariant 7", false, orphan.encode()),
         ("invariant 9", true, changed_hot(&twice)),
+        ("is of incarnation", true, changed_hot(&|part| part.incarnation = RunIncarnation::new(99))),
+        ("is of incarnation", false, leftover.encode()),
         ("field end", true, [hot, &[0]].concat()),
         ("field version", false, [&[99], &cold[1..]].concat()),
     ]

@@ -85,7 +85,7 @@ fn an_order_to_a_holder_whose_session_the_store_has_ended_is_refused() {
     let late = LogicalTime::new(lease.deadline().get() + 500);
     kv.expire_lease(session(&kv));
     let stored = everything(&kv);
-    let refused = etcd.request_yield(late, TENANT, lease.key(), lease.fence());
+    let refused = etcd.request_yield(late, TENANT, lease.key(), lease.epoch());
     assert!(matches!(refused, Err(OrderError::NotLeased { .. })), "{refused:?}");
     assert_eq!(everything(&kv), stored);
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use redb::backends::FileBackend;
 use redb::{Database, StorageBackend};
 use tessera_contracts::CursorUpdate;
-use tessera_contracts::ids::{LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::ids::{LogicalTime, OpId, RunId, RunIncarnation, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::plan_split_residual;
 use tessera_coordination::record::history::ReleaseReason;
@@ -22,6 +22,7 @@ use tessera_coordination::{AcquireScratch, CoordinationBackend, Lease, RunManage
 
 pub(crate) const TENANT: TenantId = TenantId::from_bytes([9; 32]);
 pub(crate) const RUN: RunId = RunId::new(1);
+pub(crate) const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 pub(crate) const SHARDS: u64 = 4;
 
 /// A generator of small numbers; good enough to pick faults with, and the same on every machine.
@@ -264,7 +265,7 @@ impl Workload {
         match self.op {
             2 => {
                 let config = RunConfig { lease_duration: Some(1_000_000), ..RunConfig::default() };
-                return backend.create_run(now, TENANT, RUN, config).map_err(|error| error.to_string());
+                return backend.create_run(now, TENANT, RUN, INCARNATION, config).map_err(|error| error.to_string());
             }
             3 => {
                 let edges: Vec<[u8; 1]> = (0..=SHARDS as u8).map(|at| [at * 50 + 1]).collect();

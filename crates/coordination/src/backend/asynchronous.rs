@@ -12,7 +12,9 @@ use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 
 use tessera_contracts::CursorUpdate;
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::ids::{
+    FenceEpoch, LogicalTime, OpId, RunId, RunIncarnation, ShardEpoch, ShardId, ShardKey, TenantId, WorkerId,
+};
 use tessera_contracts::keyspace::Fraction;
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::{SplitReplacePlan, SplitResidualPlan};
@@ -235,7 +237,7 @@ twins! {
         /// See [`CoordinationBackend::release`].
         release, release_with_events(
             now: LogicalTime, tenant: TenantId, lease: &Lease, cursor: Option<CursorUpdate<'_>>,
-            reason: ReleaseReason, op_id: OpId
+            reason: ReleaseReason<'_>, op_id: OpId
         ) -> Result<IdempotentOutcome<()>, ReleaseError>;
     }
     batches {
@@ -258,8 +260,9 @@ twins! {
     AsyncRunManagement of RunManagement;
     mutates {
         /// See [`RunManagement::create_run`].
-        create_run, create_run_with_events(now: LogicalTime, tenant: TenantId, run: RunId, config: RunConfig)
-            -> Result<(), CreateRunError>;
+        create_run, create_run_with_events(
+            now: LogicalTime, tenant: TenantId, run: RunId, incarnation: RunIncarnation, config: RunConfig
+        ) -> Result<(), CreateRunError>;
         /// See [`RunManagement::register_shards`].
         register_shards, register_shards_with_events(
             now: LogicalTime, tenant: TenantId, run: RunId, shards: &[InitialShardInput<'_>], op_id: OpId
@@ -270,11 +273,11 @@ twins! {
         ) -> Result<IdempotentOutcome<()>, RunTransitionError>;
         /// See [`RunManagement::unpark_shard`].
         unpark_shard, unpark_shard_with_events(
-            now: LogicalTime, tenant: TenantId, key: ShardKey, expected_fence: FenceEpoch, op_id: OpId
+            now: LogicalTime, tenant: TenantId, key: ShardKey, expected: ShardEpoch, op_id: OpId
         ) -> Result<IdempotentOutcome<FenceEpoch>, UnparkError>;
         /// See [`RunManagement::request_yield`] and [`RunManagement::request_split`].
         order, order_with_events(
-            now: LogicalTime, tenant: TenantId, key: ShardKey, fence: FenceEpoch, order: OrderRequest
+            now: LogicalTime, tenant: TenantId, key: ShardKey, epoch: ShardEpoch, order: OrderRequest
         ) -> Result<(), OrderError>;
         /// See [`RunManagement::retire_runs`].
         retire_runs, retire_runs_with_events(
@@ -299,7 +302,7 @@ twins! {
         get_shard(tenant: TenantId, key: ShardKey) -> Result<ShardRecord, GetShardError>;
         /// See [`RunManagement::collect_claim_candidates_into`].
         collect_claim_candidates_into(
-            now: LogicalTime, tenant: TenantId, run: RunId, limit: usize, candidates: &mut Vec<ShardId>
+            now: LogicalTime, tenant: TenantId, run: RunId, worker: WorkerId, limit: usize, candidates: &mut Vec<ShardId>
         ) -> Result<(), GetRunError>;
         /// See [`RunManagement::explain_claim`].
         explain_claim(now: LogicalTime, tenant: TenantId, run: RunId, worker: WorkerId)
@@ -307,17 +310,19 @@ twins! {
     }
     provided {
         /// See [`RunManagement::create_run_with_shards`].
+        #[expect(clippy::too_many_arguments, reason = "the protocol's arguments, each with its own type")]
         fn create_run_with_shards(
             &mut self,
             now: LogicalTime,
             tenant: TenantId,
             run: RunId,
+            incarnation: RunIncarnation,
             config: RunConfig,
             shards: &[InitialShardInput<'_>],
             op_id: OpId,
         ) -> impl Future<Output = Result<IdempotentOutcome<u32>, RegisterShardsError>> + Send {
             async move {
-                match self.create_run(now, tenant, run, config).await {
+                match self.create_run(now, tenant, run, incarnation, config).await {
                     Ok(()) => {}
                     Err(CreateRunError::AlreadyExists { run }) => {
                         after_existing_run(run, config, self.get_run(tenant, run).await)?;
@@ -347,9 +352,9 @@ twins! {
         }
 
         /// See [`RunManagement::request_yield`].
-        fn request_yield(&mut self, now: LogicalTime, tenant: TenantId, key: ShardKey, fence: FenceEpoch)
+        fn request_yield(&mut self, now: LogicalTime, tenant: TenantId, key: ShardKey, epoch: ShardEpoch)
             -> impl Future<Output = Result<(), OrderError>> + Send {
-            self.order(now, tenant, key, fence, OrderRequest::Yield)
+            self.order(now, tenant, key, epoch, OrderRequest::Yield)
         }
 
         /// See [`RunManagement::request_split`].
@@ -358,10 +363,10 @@ twins! {
             now: LogicalTime,
             tenant: TenantId,
             key: ShardKey,
-            fence: FenceEpoch,
+            epoch: ShardEpoch,
             fraction: Fraction,
         ) -> impl Future<Output = Result<(), OrderError>> + Send {
-            self.order(now, tenant, key, fence, OrderRequest::Split(fraction))
+            self.order(now, tenant, key, epoch, OrderRequest::Split(fraction))
         }
     }
 }

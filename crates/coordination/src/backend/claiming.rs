@@ -56,7 +56,7 @@ pub fn claim_from_candidates<'s, B: CoordinationBackend + RunManagement>(
     candidates: &mut Vec<ShardId>,
     events: &mut dyn EventSink,
 ) -> Result<AcquireResultView<'s>, ClaimError> {
-    let listed = backend.collect_claim_candidates_into(now, tenant, run, CLAIM_ATTEMPTS_MAX, candidates);
+    let listed = backend.collect_claim_candidates_into(now, tenant, run, worker, CLAIM_ATTEMPTS_MAX, candidates);
     listed.map_err(|error| match error {
         GetRunError::RunNotFound(missing) => ClaimError::RunNotFound(missing),
         GetRunError::BackendError(error) => ClaimError::BackendError(error),
@@ -80,7 +80,7 @@ pub fn claim_from_candidates<'s, B: CoordinationBackend + RunManagement>(
 
 #[cfg(test)]
 mod tests {
-    use tessera_contracts::ids::OpId;
+    use tessera_contracts::ids::{OpId, RunIncarnation};
     use tessera_contracts::manifest::InitialShardInput;
 
     use super::*;
@@ -90,6 +90,7 @@ mod tests {
 
     const TENANT: TenantId = TenantId::from_bytes([4; 32]);
     const RUN: RunId = RunId::new(1);
+    const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 
     /// Five shards whose one try was spent at time 1, so that whoever asks for one from 11 on finds it used up.
     fn used_up() -> InMemoryCoordinator {
@@ -98,7 +99,9 @@ mod tests {
         let shards = [1, 2, 3, 4, 5]
             .map(|id| InitialShardInput::new(ShardId::new(id), &edges[id as usize - 1], &edges[id as usize]));
         let config = RunConfig { lease_duration: Some(10), max_shard_retries: 1, ..RunConfig::default() };
-        memory.create_run_with_shards(LogicalTime::new(1), TENANT, RUN, config, &shards, OpId::new(1)).unwrap();
+        memory
+            .create_run_with_shards(LogicalTime::new(1), TENANT, RUN, INCARNATION, config, &shards, OpId::new(1))
+            .unwrap();
         let scratch = &mut AcquireScratch::new();
         (0..5).for_each(|_| {
             memory.claim_next_available(LogicalTime::new(1), TENANT, RUN, WorkerId::new(9), scratch).unwrap();
@@ -112,7 +115,7 @@ mod tests {
             let (mut memory, mut tried) = (used_up(), EventCollector::new());
             let (mut listed, mut again) = (Vec::new(), Vec::new());
             let now = LogicalTime::new(11);
-            memory.collect_claim_candidates_into(now, TENANT, RUN, 100, &mut listed).unwrap();
+            memory.collect_claim_candidates_into(now, TENANT, RUN, WorkerId::new(worker), 100, &mut listed).unwrap();
             let scratch = &mut AcquireScratch::new();
             let worker_id = WorkerId::new(worker);
             let claimed =

@@ -1,11 +1,17 @@
 //! The contract of every backend, for runs as a whole and for operators.
 //!
 //! Apart from [`CoordinationBackend`](super::CoordinationBackend) because nothing here needs a lease: these are actions of
-//! whoever runs the fleet, not of a worker on its shard.
+//! the operator of a fleet, not of a worker on its shard.
+//!
+//! A run id may be used again once its run is retired. Each creation is told from the others by an *incarnation*, drawn at
+//! random by the creator. Requests about a run name its id and mean the run that has it today; requests about one ownership
+//! of a shard name a [`ShardEpoch`], which no other run of that id has.
 
 use alloc::vec::Vec;
 
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::ids::{
+    FenceEpoch, LogicalTime, OpId, RunId, RunIncarnation, ShardEpoch, ShardId, ShardKey, TenantId, WorkerId,
+};
 use tessera_contracts::manifest::InitialShardInput;
 
 use crate::decide::order::OrderRequest;
@@ -30,6 +36,7 @@ pub trait RunManagement {
         now: LogicalTime,
         tenant: TenantId,
         run: RunId,
+        incarnation: RunIncarnation,
         config: RunConfig,
         events: &mut dyn EventSink,
     ) -> Result<(), CreateRunError>;
@@ -62,7 +69,7 @@ pub trait RunManagement {
         now: LogicalTime,
         tenant: TenantId,
         key: ShardKey,
-        expected_fence: FenceEpoch,
+        expected: ShardEpoch,
         op_id: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<FenceEpoch>, UnparkError>;
@@ -73,7 +80,7 @@ pub trait RunManagement {
         now: LogicalTime,
         tenant: TenantId,
         key: ShardKey,
-        fence: FenceEpoch,
+        epoch: ShardEpoch,
         order: OrderRequest,
         events: &mut dyn EventSink,
     ) -> Result<(), OrderError>;
@@ -119,12 +126,13 @@ pub trait RunManagement {
     /// One shard's whole record: who held it, when and why it moved, what is parked and with which words.
     fn get_shard(&mut self, tenant: TenantId, key: ShardKey) -> Result<ShardRecord, GetShardError>;
 
-    /// Shards of the run that could be claimed at `now`, at most `limit`, into `candidates`, which is cleared first.
+    /// Shards of the run that `worker` could claim at `now`, at most `limit`, into `candidates`, which is cleared first.
     fn collect_claim_candidates_into(
         &mut self,
         now: LogicalTime,
         tenant: TenantId,
         run: RunId,
+        worker: WorkerId,
         limit: usize,
         candidates: &mut Vec<ShardId>,
     ) -> Result<(), GetRunError>;
@@ -138,15 +146,17 @@ pub trait RunManagement {
         worker: WorkerId,
     ) -> Result<ClaimExplanation, GetRunError>;
 
-    /// Creates a run without shards. Not idempotent: a taken id is refused.
+    /// Creates a run without shards. Not idempotent: a taken id is refused. `incarnation` is a number that no other
+    /// creation of the run has: draw it at random, never zero.
     fn create_run(
         &mut self,
         now: LogicalTime,
         tenant: TenantId,
         run: RunId,
+        incarnation: RunIncarnation,
         config: RunConfig,
     ) -> Result<(), CreateRunError> {
-        self.create_run_with_events(now, tenant, run, config, &mut NoEvents)
+        self.create_run_with_events(now, tenant, run, incarnation, config, &mut NoEvents)
     }
 
     /// Gives a run its shards and makes it active; answers how many. All or none of them are seen.
@@ -161,17 +171,20 @@ pub trait RunManagement {
         self.register_shards_with_events(now, tenant, run, shards, op_id, &mut NoEvents)
     }
 
-    /// Creates a run with its shards. Idempotent by `op_id`: if an earlier attempt got halfway, this finishes it.
+    /// Creates a run with its shards. Idempotent by `op_id`: if an earlier attempt got halfway, this finishes it. The run
+    /// that is there keeps its incarnation, also if a retry drew another: [`Self::get_run`] tells which it is.
+    #[expect(clippy::too_many_arguments, reason = "the protocol's arguments, each with its own type")]
     fn create_run_with_shards(
         &mut self,
         now: LogicalTime,
         tenant: TenantId,
         run: RunId,
+        incarnation: RunIncarnation,
         config: RunConfig,
         shards: &[InitialShardInput<'_>],
         op_id: OpId,
     ) -> Result<IdempotentOutcome<u32>, RegisterShardsError> {
-        match self.create_run(now, tenant, run, config) {
+        match self.create_run(now, tenant, run, incarnation, config) {
             Ok(()) => {}
             Err(CreateRunError::AlreadyExists { run }) => {
                 after_existing_run(run, config, self.get_run(tenant, run))?;
@@ -214,39 +227,39 @@ pub trait RunManagement {
         self.settle_run_with_events(now, tenant, run, Settlement::Cancel, op_id, &mut NoEvents)
     }
 
-    /// Revives a parked shard whose fence epoch is still `expected_fence`; answers the new epoch.
+    /// Revives a parked shard that is still at `expected`; answers the new fence epoch.
     fn unpark_shard(
         &mut self,
         now: LogicalTime,
         tenant: TenantId,
         key: ShardKey,
-        expected_fence: FenceEpoch,
+        expected: ShardEpoch,
         op_id: OpId,
     ) -> Result<IdempotentOutcome<FenceEpoch>, UnparkError> {
-        self.unpark_shard_with_events(now, tenant, key, expected_fence, op_id, &mut NoEvents)
+        self.unpark_shard_with_events(now, tenant, key, expected, op_id, &mut NoEvents)
     }
 
-    /// Asks the owner with epoch `fence` to give the shard back at its next safe point.
+    /// Asks the owner at `epoch` to give the shard back at its next safe point.
     fn request_yield(
         &mut self,
         now: LogicalTime,
         tenant: TenantId,
         key: ShardKey,
-        fence: FenceEpoch,
+        epoch: ShardEpoch,
     ) -> Result<(), OrderError> {
-        self.order_with_events(now, tenant, key, fence, OrderRequest::Yield, &mut NoEvents)
+        self.order_with_events(now, tenant, key, epoch, OrderRequest::Yield, &mut NoEvents)
     }
 
-    /// Asks the owner with epoch `fence` to keep `fraction` of what remains and to split off the rest.
+    /// Asks the owner at `epoch` to keep `fraction` of what remains and to split off the rest.
     fn request_split(
         &mut self,
         now: LogicalTime,
         tenant: TenantId,
         key: ShardKey,
-        fence: FenceEpoch,
+        epoch: ShardEpoch,
         fraction: tessera_contracts::keyspace::Fraction,
     ) -> Result<(), OrderError> {
-        self.order_with_events(now, tenant, key, fence, OrderRequest::Split(fraction), &mut NoEvents)
+        self.order_with_events(now, tenant, key, epoch, OrderRequest::Split(fraction), &mut NoEvents)
     }
 
     /// [`Self::retire_runs_with_events`] with nobody listening.

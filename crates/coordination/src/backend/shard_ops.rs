@@ -121,7 +121,7 @@ pub trait CoordinationBackend {
         tenant: TenantId,
         lease: &Lease,
         cursor: Option<CursorUpdate<'_>>,
-        reason: ReleaseReason,
+        reason: ReleaseReason<'_>,
         op_id: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<()>, ReleaseError>;
@@ -232,14 +232,16 @@ pub trait CoordinationBackend {
         self.split_residual_with_events(now, tenant, lease, plan, op_id, &mut NoEvents)
     }
 
-    /// Gives a shard back at once, recording `cursor` first if there is one.
+    /// Gives a shard back at once, recording `cursor` first if there is one. With the reason
+    /// [`Unreachable`](ReleaseReason::Unreachable) the shard is left to other workers, and parked once none is left; see
+    /// [`decide::unreachable`](crate::decide::unreachable).
     fn release(
         &mut self,
         now: LogicalTime,
         tenant: TenantId,
         lease: &Lease,
         cursor: Option<CursorUpdate<'_>>,
-        reason: ReleaseReason,
+        reason: ReleaseReason<'_>,
         op_id: OpId,
     ) -> Result<IdempotentOutcome<()>, ReleaseError> {
         self.release_with_events(now, tenant, lease, cursor, reason, op_id, &mut NoEvents)

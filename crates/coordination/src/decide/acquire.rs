@@ -6,8 +6,11 @@
 //! The retry budget is enforced here and nowhere else. A worker that dies takes its report with it, so failures are
 //! counted where the next attempt begins: acquisitions since the last progress. When that many brought nothing, the
 //! attempt parks the shard instead, and its answer says so.
+//!
+//! A worker that has reported a shard unreachable is not granted it again, and where a report asked for it nobody is before
+//! that time; see [`unreachable`](super::unreachable).
 
-use tessera_contracts::ids::{LogicalTime, WorkerId};
+use tessera_contracts::ids::{LogicalTime, ShardEpoch, WorkerId};
 
 use crate::error::{AcquireError, AlreadyLeased, InfraError};
 use crate::events::EventKind;
@@ -18,6 +21,8 @@ use crate::record::park::{ParkDetail, ParkInfo};
 use crate::record::state::{Change, DetailChange, Head};
 use crate::record::status::{ParkReason, ShardStatus};
 use crate::record::view::{OwnerSignal, ShardView};
+
+use super::unreachable::{held_back_until, is_reported_by};
 
 /// What to store, and what to tell the worker once it is stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,6 +60,7 @@ pub fn decide<const LOG: usize>(
         Some(holder) => freed_by(holder, view.owner, worker, now, skew)
             .ok_or_else(|| AlreadyLeased::new(view.key, holder.deadline, holder.owner))?,
     };
+    check_reports(view, worker, now, skew)?;
     let retries_max = view.run.max_shard_retries;
     if retries_max > 0 && head.stalled_acquisitions >= retries_max {
         return Ok(parked_instead(view, head));
@@ -77,18 +83,52 @@ pub fn decide<const LOG: usize>(
     let shard = view.key.shard;
     Ok(Acquisition {
         change,
-        outcome: Ok(Lease::new(view.tenant, view.key, worker, fence, deadline)),
+        outcome: Ok(Lease::new(view.tenant, view.key, worker, ShardEpoch::new(view.incarnation, fence), deadline)),
         event: EventKind::ShardAcquired { shard, worker, fence_epoch: fence, reason },
     })
 }
 
-/// Whether the shard could be granted to a stranger at `now`: what listings and hints call available. In a run that is not
-/// active, nothing is.
-pub fn is_claimable<const LOG: usize>(view: &ShardView<'_, LOG>, now: LogicalTime, skew: u64) -> bool {
+/// Whether reports that the shard cannot be reached stand between it and `worker`.
+fn check_reports<const LOG: usize>(
+    view: &ShardView<'_, LOG>,
+    worker: WorkerId,
+    now: LogicalTime,
+    skew: u64,
+) -> Result<(), AcquireError> {
+    if view.unreachable.is_empty() {
+        return Ok(());
+    }
+    if is_reported_by(view.unreachable, worker) {
+        return Err(AcquireError::ReportedUnreachable { key: view.key });
+    }
+    match held_back_until(view.unreachable) {
+        Some(until) if now < until.saturating_add(skew) => Err(AcquireError::HeldBack { key: view.key, until }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Whether nobody holds the shard at `now`: what hints count. In a run that is not active, that is of no use to anyone.
+pub fn is_open<const LOG: usize>(view: &ShardView<'_, LOG>, now: LogicalTime, skew: u64) -> bool {
     let head = &view.state.head;
     view.run.check_active(view.key.run).is_ok()
         && head.status == ShardStatus::Active
         && head.lease.is_none_or(|holder| freed_by(holder, view.owner, WorkerId::UNASSIGNED, now, skew).is_some())
+}
+
+/// Whether the shard could be granted to a stranger at `now`: what listings call available.
+pub fn is_claimable<const LOG: usize>(view: &ShardView<'_, LOG>, now: LogicalTime, skew: u64) -> bool {
+    is_claimable_by(view, WorkerId::UNASSIGNED, now, skew)
+}
+
+/// Whether a claim of `worker` could be granted the shard at `now`. The worker is not spared the allowance for its own past
+/// lease: only an acquire by name is.
+pub fn is_claimable_by<const LOG: usize>(
+    view: &ShardView<'_, LOG>,
+    worker: WorkerId,
+    now: LogicalTime,
+    skew: u64,
+) -> bool {
+    is_open(view, now, skew) && check_reports(view, worker, now, skew).is_ok()
 }
 
 /// Why a holder has lost its shard, if it has.

@@ -44,11 +44,16 @@ pub fn after_failed_acquire(run: RunId, error: AcquireError) -> Result<(), Claim
         AcquireError::AlreadyLeased(_)
         | AcquireError::Terminal { .. }
         | AcquireError::RetriesExhausted { .. }
+        | AcquireError::ReportedUnreachable { .. }
+        | AcquireError::HeldBack { .. }
         | AcquireError::Access(AccessRefused::ShardNotFound { .. }) => Ok(()),
         AcquireError::Access(AccessRefused::RunNotActive { run, status }) => {
             Err(ClaimError::RunNotActive { run, status })
         }
-        AcquireError::Access(AccessRefused::TenantMismatch { .. }) => Err(RunNotFound { run }.into()),
+        // An acquire presents no lease, so neither can come from it.
+        AcquireError::Access(AccessRefused::TenantMismatch { .. } | AccessRefused::OtherIncarnation { .. }) => {
+            Err(RunNotFound { run }.into())
+        }
         AcquireError::UnassignedWorker => Err(ClaimError::UnassignedWorker),
         AcquireError::BackendError(error) => Err(error.into()),
     }
@@ -87,6 +92,8 @@ mod tests {
             AlreadyLeased::new(key, LogicalTime::new(9), WorkerId::new(3)).into(),
             AcquireError::Terminal { status: ShardStatus::Done },
             AcquireError::RetriesExhausted { key, acquisitions: 3 },
+            AcquireError::ReportedUnreachable { key },
+            AcquireError::HeldBack { key, until: LogicalTime::new(9) },
             AccessRefused::ShardNotFound { key }.into(),
         ] {
             assert_eq!(after(gone), Ok(()));

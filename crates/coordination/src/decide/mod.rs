@@ -4,7 +4,7 @@
 //! nothing unless it makes shards. It is either a refusal, or what to store and what to answer. Backends carry it out; see
 //! the crate's front page for how.
 
-use tessera_contracts::ids::{ShardId, ShardKey};
+use tessera_contracts::ids::{RunIncarnation, ShardId, ShardKey};
 use tessera_contracts::{CursorSemantics, CursorUpdate, PayloadHash, ShardSpecRef};
 
 use crate::error::IdempotentOutcome;
@@ -25,6 +25,7 @@ pub mod settle_run;
 pub mod split_replace;
 pub mod split_residual;
 pub mod unpark;
+pub mod unreachable;
 
 /// What to do about an operation that has an op id.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,6 +52,8 @@ pub struct Split<'p, 'v, T> {
 pub struct Birth<'r> {
     /// Its name.
     pub key: ShardKey,
+    /// The creation of the run it belongs to: a child's is its parent's.
+    pub incarnation: RunIncarnation,
     /// What it covers.
     pub spec: ShardSpecRef<'r>,
     /// Where it starts.

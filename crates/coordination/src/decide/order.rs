@@ -1,15 +1,16 @@
 //! Orders: asking a holder to give its shard back, or to split it.
 //!
-//! An order is for one ownership, named by its fence epoch; the next owner does not inherit it. Asking twice is asking
+//! An order is for one ownership, named by incarnation and fence epoch; the next owner does not inherit it. Asking twice is asking
 //! once. It waits in the record and is told with the holder's next renewal.
 
-use tessera_contracts::ids::{FenceEpoch, LogicalTime};
+use tessera_contracts::ids::{LogicalTime, ShardEpoch};
 use tessera_contracts::keyspace::Fraction;
 
 use crate::error::{LeaseRefused, OrderError};
 use crate::record::orders::StandingOrders;
 use crate::record::state::{Change, Head};
 use crate::record::view::{OwnerSignal, ShardView};
+use crate::validation::check_incarnation;
 
 /// What is to be asked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -23,17 +24,18 @@ pub enum OrderRequest {
 /// Decides whether there is such an owner to ask.
 pub fn decide<const LOG: usize>(
     view: &ShardView<'_, LOG>,
-    fence: FenceEpoch,
+    epoch: ShardEpoch,
     request: OrderRequest,
     now: LogicalTime,
 ) -> Result<Change<'static>, OrderError> {
+    check_incarnation(view, epoch.incarnation)?;
     view.run.check_active(view.key.run)?;
     let head = view.state.head;
     if head.status.is_terminal() {
         return Err(LeaseRefused::Terminal { status: head.status }.into());
     }
-    if head.fence != fence {
-        return Err(LeaseRefused::StaleFence { presented: fence, current: head.fence }.into());
+    if head.fence != epoch.fence {
+        return Err(LeaseRefused::StaleFence { presented: epoch.fence, current: head.fence }.into());
     }
     if head.lease_live_at(now).is_none() || view.owner == OwnerSignal::Gone {
         return Err(OrderError::NotLeased { key: view.key });
@@ -48,7 +50,7 @@ pub fn decide<const LOG: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::testing::{KEY, OTHER, Shard, at, fence};
+    use crate::decide::testing::{KEY, OTHER, Shard, at, epoch, fence};
     use crate::error::AccessRefused;
     use crate::record::status::ShardStatus;
 
@@ -57,7 +59,7 @@ mod tests {
         let (mut shard, _) = Shard::<16>::leased();
         let third = Fraction::from_millionths(333_333).unwrap();
         for request in [OrderRequest::Yield, OrderRequest::Split(Fraction::HALF), OrderRequest::Split(third)] {
-            let change = decide(&shard.view(), fence(2), request, at(1099)).unwrap();
+            let change = decide(&shard.view(), epoch(2), request, at(1099)).unwrap();
             shard.record.apply(&change, &[]);
         }
         let orders = StandingOrders { yield_requested: true, split_requested: Some(third) };
@@ -66,7 +68,7 @@ mod tests {
 
     #[test]
     fn an_order_reaches_the_owner_it_was_meant_for_or_nobody() {
-        let ask = |shard: &Shard, epoch, now| decide(&shard.view(), fence(epoch), OrderRequest::Yield, at(now));
+        let ask = |shard: &Shard, held, now| decide(&shard.view(), epoch(held), OrderRequest::Yield, at(now));
         assert_eq!(ask(&Shard::new(), 1, 1), Err(OrderError::NotLeased { key: KEY }));
         let (mut shard, _) = Shard::leased();
         assert_eq!(ask(&shard, 2, 1100), Err(OrderError::NotLeased { key: KEY }));

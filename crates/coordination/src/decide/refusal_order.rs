@@ -8,14 +8,16 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, TenantId, WorkerId};
+use tessera_contracts::ids::{LogicalTime, OpId, RunId, RunIncarnation, ShardEpoch, ShardId, TenantId, WorkerId};
 use tessera_contracts::manifest::{InitialShardInput, validate_manifest};
 use tessera_contracts::split::{DerivedShardKind, SplitReplacePlan, SplitResidualPlan, derive_split_shard_id};
 use tessera_contracts::{Cursor, CursorUpdate, PayloadHash, ShardSpec};
 
 use super::order::OrderRequest;
+use super::release::Release;
 use super::settle_run::Settlement;
-use super::testing::{KEY, OTHER, Shard, TENANT, WORKER, at, fence};
+use super::testing::{INCARNATION, KEY, OTHER, Shard, TENANT, WORKER, at, fence};
+use super::unreachable::Peers;
 use super::{
     Verdict, acquire, checkpoint, complete, create_run, order, park, register_shards, release, renew, settle_run,
     split_replace, split_residual, unpark,
@@ -27,6 +29,7 @@ use crate::record::op_log::{OpKind, OpLogEntry, OpResult};
 use crate::record::park::Park;
 use crate::record::state::Spawned;
 use crate::record::status::{ParkReason, ShardStatus};
+use crate::record::unreachable::UnreachableReport;
 use crate::run::config::RunConfig;
 use crate::run::progress::ShardCounts;
 use crate::run::record::{RunOpKind, RunOpLogEntry, RunRecord};
@@ -41,7 +44,8 @@ struct Case {
     worker: WorkerId,
     now: LogicalTime,
     cursor: Cursor,
-    fence: FenceEpoch,
+    epoch: ShardEpoch,
+    incarnation: RunIncarnation,
     census: ShardCensus,
     replace: SplitReplacePlan,
     residual: SplitResidualPlan,
@@ -66,11 +70,12 @@ impl Case {
             worker: WORKER,
             now: at(1050),
             cursor: CursorUpdate::at_key(b"c").unwrap().to_owned(),
-            fence: lease.fence(),
+            epoch: lease.epoch(),
+            incarnation: INCARNATION,
             census: ShardCensus::default(),
             replace: SplitReplacePlan::new(vec![spec(b"b", b"g"), spec(b"g", b"m")]).unwrap(),
             residual: SplitResidualPlan::new(spec(b"b", b"g"), spec(b"g", b"m")),
-            run: RunRecord::newborn(TENANT, KEY.run, RunConfig::default(), at(1)),
+            run: RunRecord::newborn(TENANT, KEY.run, INCARNATION, RunConfig::default(), at(1)),
             run_name: KEY.run,
             run_exists: false,
             config: RunConfig::default(),
@@ -110,6 +115,7 @@ macro_rules! gated {
 type Rung = (&'static str, fn(&mut Case));
 
 const TENANT_RUNG: Rung = ("Access(TenantMismatch", |case| case.tenant = TenantId::from_bytes([8; 32]));
+const OTHER_RUN: Rung = ("Access(OtherIncarnation", |case| case.shard.record.incarnation = RunIncarnation::new(6));
 const OP_LOG: Rung = ("OpIdConflict(", |case| {
     let (payload_hash, kind, result) = (other_payload(), OpKind::Checkpoint, OpResult::Completed);
     case.shard.record.state.op_log.record(OpLogEntry { op_id: OP, payload_hash, executed_at: at(1), kind, result });
@@ -135,9 +141,9 @@ const LIMIT: Rung = ("LimitExceeded(", |case| {
 });
 const LEASED: [Rung; 4] = [TERMINAL, FENCE, EXPIRED, OWNER];
 
-/// Tenant, op-log, run, lease, and then what is the operation's own.
+/// Tenant, incarnation, op-log, run, lease, and then what is the operation's own.
 fn with_lease(own: &[Rung]) -> Vec<Rung> {
-    [&[TENANT_RUNG, OP_LOG, RUN][..], &LEASED, own].concat()
+    [&[TENANT_RUNG, OTHER_RUN, OP_LOG, RUN][..], &LEASED, own].concat()
 }
 
 fn run_op_log(kind: RunOpKind) -> impl Fn(&mut Case) {
@@ -145,6 +151,11 @@ fn run_op_log(kind: RunOpKind) -> impl Fn(&mut Case) {
         let entry = RunOpLogEntry { op_id: OP, kind, payload_hash: other_payload(), executed_at: at(1) };
         case.run.op_log.push_back_overwrite(entry);
     }
+}
+
+/// A report that holds the shard back for longer than any case takes.
+fn reported_by(worker: WorkerId) -> UnreachableReport {
+    UnreachableReport { worker, at: at(1), retry_after: Some(at(9_999)) }
 }
 
 /// How an operation is asked, and what can be wrong with it in the order in which it is told.
@@ -164,6 +175,8 @@ fn operations() -> Vec<Operation> {
                 RUN,
                 ("Terminal", TERMINAL.1),
                 ("AlreadyLeased", |case| case.now = at(1099)),
+                ("ReportedUnreachable", |case| case.shard.record.unreachable.push(reported_by(WORKER))),
+                ("HeldBack", |case| case.shard.record.unreachable.push(reported_by(OTHER))),
                 ("RetriesExhausted", |case| case.shard.gate.max_shard_retries = 1),
             ],
         ),
@@ -175,7 +188,7 @@ fn operations() -> Vec<Operation> {
                 Err(refused) => format!("Access({refused:?})"),
             },
             [
-                &[TENANT_RUNG][..],
+                &[TENANT_RUNG, OTHER_RUN][..],
                 &LEASED,
                 &[("Access(RunNotActive", |case| case.shard.gate.status = RunStatus::Initializing)],
             ]
@@ -199,8 +212,8 @@ fn operations() -> Vec<Operation> {
         (
             "release",
             |case| {
-                let cursor = Some(case.cursor.as_update());
-                gated!(case, release::decide, cursor, ReleaseReason::Released, OP, case.now)
+                let release = Release { cursor: Some(case.cursor.as_update()), reason: ReleaseReason::Released };
+                gated!(case, release::decide, release, Peers::Guessed(&[]), OP, case.now)
             },
             with_lease(&[NO_KEY, REGRESSION, OUTSIDE]),
         ),
@@ -219,7 +232,7 @@ fn operations() -> Vec<Operation> {
             "split_residual",
             |case| gated!(case, split_residual::decide, &case.residual, OP, &case.census, case.now),
             [
-                &[TENANT_RUNG, OP_LOG][..],
+                &[TENANT_RUNG, OTHER_RUN, OP_LOG][..],
                 // Forgotten by the op-log, remembered by the child.
                 &[("OpIdConflict(", |case| {
                     let id = derive_split_shard_id(KEY.run, KEY.shard, OP, DerivedShardKind::Residual, 0);
@@ -242,31 +255,34 @@ fn operations() -> Vec<Operation> {
         ),
         (
             "unpark_shard",
-            |case| told(unpark::decide(&case.shard.view(), case.fence, OP, case.now)),
+            |case| told(unpark::decide(&case.shard.view(), case.epoch, OP, case.now)),
             vec![
+                OTHER_RUN,
                 OP_LOG,
                 RUN,
                 ("NotParked", |case| case.shard.record.state.head.status = ShardStatus::Active),
-                ("FenceMoved", |case| case.fence = fence(9)),
+                ("FenceMoved", |case| case.epoch.fence = fence(9)),
             ],
         ),
         (
             "request_yield and request_split",
             |case| {
-                let decided = order::decide(&case.shard.view(), case.lease.fence(), OrderRequest::Yield, case.now);
+                let decided = order::decide(&case.shard.view(), case.lease.epoch(), OrderRequest::Yield, case.now);
                 decided.map_or_else(|error| format!("{error:?}"), |_| "executed".into())
             },
-            vec![RUN, TERMINAL, FENCE, ("NotLeased", |case| case.now = at(1100))],
+            vec![OTHER_RUN, RUN, TERMINAL, FENCE, ("NotLeased", |case| case.now = at(1100))],
         ),
         (
             "create_run",
             |case| {
-                let made = create_run::decide(case.run_exists, case.tenant, case.run_name, case.config, case.now);
+                let Case { run_exists, tenant, run_name, incarnation, config, now, .. } = *case;
+                let made = create_run::decide(run_exists, tenant, run_name, incarnation, config, now);
                 made.map_or_else(|error| format!("{error:?}"), |_| "executed".into())
             },
             vec![
                 ("UnassignedTenant", |case| case.tenant = TenantId::UNASSIGNED),
                 ("UnassignedRun", |case| case.run_name = RunId::UNASSIGNED),
+                ("UnassignedIncarnation", |case| case.incarnation = RunIncarnation::UNASSIGNED),
                 ("InvalidConfig(", |case| case.config.lease_duration = Some(0)),
                 ("AlreadyExists", |case| case.run_exists = true),
             ],
@@ -333,7 +349,7 @@ fn remember(case: &mut Case, operation: &str) {
         "release" => crate::payload::release(OP, Some(case.cursor.as_update()), ReleaseReason::Released),
         "split_replace" => crate::payload::split_replace(OP, &case.replace),
         "split_residual" => crate::payload::split_residual(OP, &case.residual),
-        _ => crate::payload::unpark(OP, case.fence),
+        _ => crate::payload::unpark(OP, case.epoch),
     }
     .executed_at(at(1));
     case.shard.record.state.op_log.record(entry);
@@ -354,6 +370,10 @@ fn a_retry_is_answered_whatever_else_is_wrong_by_now() {
             make_wrong(&mut case);
         }
         assert_eq!(ask(&case), "replayed", "{operation}");
+        let remembered = case.shard.record.incarnation;
+        (OTHER_RUN.1)(&mut case);
+        assert!(ask(&case).starts_with("Access(OtherIncarnation"), "{operation}: another run's operation is no answer");
+        case.shard.record.incarnation = remembered;
         if operation != "unpark_shard" {
             (TENANT_RUNG.1)(&mut case);
             assert!(ask(&case).starts_with("Access(TenantMismatch"), "{operation}: a stranger learns nothing");

@@ -45,6 +45,7 @@ pub fn decide<'r>(
         .iter()
         .map(|root| Birth {
             key: ShardKey::new(record.run, root.shard),
+            incarnation: record.incarnation,
             spec: root.spec,
             cursor: root.cursor,
             cursor_semantics: record.config.cursor_semantics,
@@ -59,7 +60,7 @@ pub fn decide<'r>(
 
 #[cfg(test)]
 mod tests {
-    use tessera_contracts::ids::{RunId, ShardId, TenantId};
+    use tessera_contracts::ids::{RunId, RunIncarnation, ShardId, TenantId};
     use tessera_contracts::manifest::{InitialShardInput, validate_manifest};
 
     use super::*;
@@ -67,7 +68,13 @@ mod tests {
     use crate::shard_limits::ShardLimits;
 
     fn record() -> RunRecord {
-        RunRecord::newborn(TenantId::from_bytes([1; 32]), RunId::new(1), RunConfig::default(), LogicalTime::new(1))
+        RunRecord::newborn(
+            TenantId::from_bytes([1; 32]),
+            RunId::new(1),
+            RunIncarnation::new(1),
+            RunConfig::default(),
+            LogicalTime::new(1),
+        )
     }
 
     const INPUTS: [InitialShardInput<'static>; 2] =

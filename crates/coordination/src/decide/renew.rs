@@ -12,7 +12,7 @@ use crate::record::orders::Orders;
 use crate::record::snapshot::CapacityHint;
 use crate::record::state::{Change, Head};
 use crate::record::view::HoldView;
-use crate::validation::validate_lease;
+use crate::validation::{check_incarnation, validate_lease};
 
 /// What to store, if anything, and what to answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,6 +51,7 @@ pub fn decide<'v, const LOG: usize>(
     now: LogicalTime,
 ) -> Result<Renewal, RenewError> {
     let view = view.into();
+    check_incarnation(view, lease.lease().incarnation())?;
     let holder = validate_lease(view, lease, now)?;
     let head = view.state.head;
     let status = view.run.status;

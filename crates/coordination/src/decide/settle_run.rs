@@ -105,14 +105,19 @@ pub(super) fn check_run_op(
 
 #[cfg(test)]
 mod tests {
-    use tessera_contracts::ids::{RunId, ShardId, TenantId};
+    use tessera_contracts::ids::{RunId, RunIncarnation, ShardId, TenantId};
 
     use super::*;
     use crate::run::config::RunConfig;
 
     fn run(status: RunStatus) -> RunRecord {
-        let mut record =
-            RunRecord::newborn(TenantId::from_bytes([1; 32]), RunId::new(1), RunConfig::default(), LogicalTime::new(1));
+        let mut record = RunRecord::newborn(
+            TenantId::from_bytes([1; 32]),
+            RunId::new(1),
+            RunIncarnation::new(1),
+            RunConfig::default(),
+            LogicalTime::new(1),
+        );
         if status != RunStatus::Initializing {
             record.root_shards.push(ShardId::new(1));
         }

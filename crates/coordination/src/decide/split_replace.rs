@@ -43,6 +43,7 @@ pub fn decide<'p: 'v, 'v, const LOG: usize>(
         let id = derive_split_shard_id(view.key.run, view.key.shard, op_id, DerivedShardKind::Child, index);
         Birth {
             key: ShardKey::new(view.key.run, id),
+            incarnation: view.incarnation,
             spec: spec.view(),
             cursor: inherited_cursor(view, spec),
             cursor_semantics: view.state.cursor_semantics,

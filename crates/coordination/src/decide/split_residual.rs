@@ -18,7 +18,7 @@ use crate::record::orders::StandingOrders;
 use crate::record::state::{Change, Head, Spawned};
 use crate::record::view::ShardView;
 use crate::shard_limits::{ShardCensus, check_shard_limits};
-use crate::validation::{check_op_idempotency, validate_lease};
+use crate::validation::{check_incarnation, check_op_idempotency, validate_lease};
 
 /// Decides whether the shard is shrunk; the answer is the residual's id.
 pub fn decide<'p: 'v, 'v, const LOG: usize>(
@@ -29,6 +29,7 @@ pub fn decide<'p: 'v, 'v, const LOG: usize>(
     census: &ShardCensus,
     now: LogicalTime,
 ) -> Result<Verdict<Split<'p, 'v, ShardId>, ShardId>, SplitError> {
+    check_incarnation(view, lease.lease().incarnation())?;
     let operation = payload::split_residual(op_id, plan);
     let remembered = check_op_idempotency(&view.state.op_log, &operation)?;
     if let Some(child) = find_replayed_residual(view.key, op_id, view.spawned) {
@@ -47,6 +48,7 @@ pub fn decide<'p: 'v, 'v, const LOG: usize>(
     check_shard_limits(census, 1)?;
     let residual = Birth {
         key: ShardKey::new(view.key.run, residual_id(view.key, op_id, view.spawned.len())),
+        incarnation: view.incarnation,
         spec: plan.residual().view(),
         cursor: CursorUpdate::initial(),
         cursor_semantics: view.state.cursor_semantics,

@@ -1,6 +1,8 @@
 //! A shard to decide about, for unit tests.
 
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::ids::{
+    FenceEpoch, LogicalTime, OpId, RunId, RunIncarnation, ShardEpoch, ShardId, ShardKey, TenantId, WorkerId,
+};
 use tessera_contracts::{CursorSemantics, CursorUpdate, PayloadHash, ShardSpecRef};
 
 use super::{Birth, acquire};
@@ -12,6 +14,7 @@ use crate::run::status::{RunGate, RunStatus};
 
 pub(crate) const TENANT: TenantId = TenantId::from_bytes([7; 32]);
 pub(crate) const KEY: ShardKey = ShardKey::new(RunId::new(1), ShardId::new(1));
+pub(crate) const INCARNATION: RunIncarnation = RunIncarnation::new(5);
 pub(crate) const WORKER: WorkerId = WorkerId::new(10);
 pub(crate) const OTHER: WorkerId = WorkerId::new(20);
 pub(crate) const LEASE_DURATION: u64 = 100;
@@ -26,6 +29,10 @@ pub(crate) fn op(id: u64) -> OpId {
 
 pub(crate) fn fence(epoch: u64) -> FenceEpoch {
     FenceEpoch::new(epoch)
+}
+
+pub(crate) fn epoch(fence: u64) -> ShardEpoch {
+    ShardEpoch::new(INCARNATION, FenceEpoch::new(fence))
 }
 
 pub(crate) fn key(bytes: &[u8]) -> CursorUpdate<'_> {
@@ -44,6 +51,7 @@ impl<const LOG: usize> Shard<LOG> {
     pub(crate) fn new() -> Self {
         let birth = Birth {
             key: KEY,
+            incarnation: INCARNATION,
             spec: ShardSpecRef::new(b"b", b"m", b"meta").unwrap(),
             cursor: CursorUpdate::initial(),
             cursor_semantics: CursorSemantics::Completed,

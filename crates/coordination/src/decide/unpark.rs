@@ -1,10 +1,10 @@
 //! Unpark: an operator revives a parked shard.
 //!
 //! Not lease-gated, since nobody holds a parked shard. So nothing fences a late duplicate whose op id was forgotten: the
-//! shard may have been worked on and parked again since. The caller therefore names the fence epoch it saw; unparking
-//! raises it, so a duplicate finds another one and is refused.
+//! shard may have been worked on and parked again since. The caller therefore names the incarnation and the fence epoch it
+//! saw; unparking raises the fence, so a duplicate finds another one and is refused.
 
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId};
+use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, ShardEpoch};
 
 use super::{Verdict, replayed};
 use crate::error::{InfraError, UnparkError};
@@ -13,18 +13,20 @@ use crate::record::history::MoveReason;
 use crate::record::orders::StandingOrders;
 use crate::record::state::{Change, DetailChange, Head};
 use crate::record::status::ShardStatus;
+use crate::record::unreachable::ReportChange;
 use crate::record::view::ShardView;
-use crate::validation::check_op_idempotency;
+use crate::validation::{check_incarnation, check_op_idempotency};
 
 /// Decides whether the shard is open again; the answer is its new fence epoch.
 pub fn decide<const LOG: usize>(
     view: &ShardView<'_, LOG>,
-    expected: FenceEpoch,
+    expected: ShardEpoch,
     op_id: OpId,
     now: LogicalTime,
 ) -> Result<Verdict<Change<'static>, FenceEpoch>, UnparkError> {
+    check_incarnation(view, expected.incarnation)?;
     let operation = payload::unpark(op_id, expected);
-    let next = expected.next();
+    let next = expected.fence.next();
     if let (Some(result), Some(fence)) = (check_op_idempotency(&view.state.op_log, &operation)?, next) {
         return Ok(Verdict::Replay(replayed(result, fence)));
     }
@@ -33,14 +35,16 @@ pub fn decide<const LOG: usize>(
     if head.status != ShardStatus::Parked {
         return Err(UnparkError::NotParked { status: head.status });
     }
-    if head.fence != expected {
-        return Err(UnparkError::FenceMoved { expected, current: head.fence });
+    if head.fence != expected.fence {
+        return Err(UnparkError::FenceMoved { expected: expected.fence, current: head.fence });
     }
     let fence = next.ok_or_else(|| InfraError::corruption("unpark.next_fence", "the fence epoch has no successor"))?;
     Ok(Verdict::Execute(Change {
         logged: Some(operation.executed_at(now)),
         undoes_park: true,
         park_detail: DetailChange::Clear,
+        // The operator says that things have changed: every worker may try again.
+        unreachable: ReportChange::CLEAR,
         ..Change::of_head(Head {
             status: ShardStatus::Active,
             fence,
@@ -48,6 +52,7 @@ pub fn decide<const LOG: usize>(
             park: None,
             freed: MoveReason::Unparked,
             stalled_acquisitions: 0,
+            unparks: head.unparks.saturating_add(1),
             orders: StandingOrders::NONE,
         })
     }))
@@ -57,7 +62,7 @@ pub fn decide<const LOG: usize>(
 mod tests {
     use super::*;
     use crate::decide::park;
-    use crate::decide::testing::{OTHER, Shard, TENANT, WORKER, at, fence, op, run};
+    use crate::decide::testing::{OTHER, Shard, TENANT, WORKER, at, epoch, fence, op, run};
     use crate::error::{AccessRefused, IdempotentOutcome};
     use crate::record::park::Park;
     use crate::record::status::ParkReason;
@@ -66,7 +71,7 @@ mod tests {
     type Answer = Result<IdempotentOutcome<FenceEpoch>, UnparkError>;
 
     fn unpark<const LOG: usize>(shard: &mut Shard<LOG>, expected: u64, id: u64) -> Answer {
-        let decided = decide(&shard.view(), fence(expected), op(id), at(1050));
+        let decided = decide(&shard.view(), epoch(expected), op(id), at(1050));
         decided.map(|verdict| match verdict {
             Verdict::Execute(change) => {
                 shard.record.apply(&change, &[]);

@@ -11,7 +11,7 @@ use core::fmt;
 
 use tessera_contracts::PayloadHash;
 use tessera_contracts::cursor::CursorViolation;
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, RunIncarnation, ShardKey, TenantId, WorkerId};
 
 use super::split::SplitRefused;
 use crate::record::status::ShardStatus;
@@ -31,6 +31,20 @@ pub enum AccessRefused {
     ShardNotFound {
         /// The shard asked for.
         key: ShardKey,
+    },
+    /// The request names an earlier or later run of the same id. Told before anything is looked up in the op-log: what
+    /// another run did is no answer to this one's request.
+    #[error(
+        "the request is of incarnation {presented} of run {run}, but the run is now incarnation {current}: it was \
+         retired and created anew; stop working"
+    )]
+    OtherIncarnation {
+        /// The run.
+        run: RunId,
+        /// The incarnation that the lease or the caller names.
+        presented: RunIncarnation,
+        /// The incarnation that there is.
+        current: RunIncarnation,
     },
     /// The run does not accept work: it is settled, or its shards are not registered yet.
     #[error("run {run} is {status}; shards of a run that is not active cannot be worked on")]
@@ -233,6 +247,15 @@ pub enum CoordError {
         /// The shard asked for.
         key: ShardKey,
     },
+    /// See [`AccessRefused::OtherIncarnation`].
+    OtherIncarnation {
+        /// The run.
+        run: RunId,
+        /// The incarnation that the lease or the caller names.
+        presented: RunIncarnation,
+        /// The incarnation that there is.
+        current: RunIncarnation,
+    },
     /// See [`AccessRefused::RunNotActive`].
     RunNotActive {
         /// The run.
@@ -283,6 +306,9 @@ impl From<CoordError> for Refusal {
         match error {
             CoordError::TenantMismatch { expected } => AccessRefused::TenantMismatch { expected }.into(),
             CoordError::ShardNotFound { key } => AccessRefused::ShardNotFound { key }.into(),
+            CoordError::OtherIncarnation { run, presented, current } => {
+                AccessRefused::OtherIncarnation { run, presented, current }.into()
+            }
             CoordError::RunNotActive { run, status } => AccessRefused::RunNotActive { run, status }.into(),
             CoordError::ShardTerminal { status } => LeaseRefused::Terminal { status }.into(),
             CoordError::StaleFence { presented, current } => LeaseRefused::StaleFence { presented, current }.into(),
@@ -304,6 +330,9 @@ impl From<Refusal> for CoordError {
         match refusal {
             Refusal::Access(AccessRefused::TenantMismatch { expected }) => Self::TenantMismatch { expected },
             Refusal::Access(AccessRefused::ShardNotFound { key }) => Self::ShardNotFound { key },
+            Refusal::Access(AccessRefused::OtherIncarnation { run, presented, current }) => {
+                Self::OtherIncarnation { run, presented, current }
+            }
             Refusal::Access(AccessRefused::RunNotActive { run, status }) => Self::RunNotActive { run, status },
             Refusal::Lease(LeaseRefused::Terminal { status }) => Self::ShardTerminal { status },
             Refusal::Lease(LeaseRefused::StaleFence { presented, current }) => Self::StaleFence { presented, current },

@@ -22,6 +22,15 @@ pub enum InfraError {
         /// What was found.
         message: Cow<'static, str>,
     },
+    /// The store does not let the caller in (a wrong password, a missing permission, a certificate), or the two do not
+    /// understand each other. Trying again will not help before an operator acts.
+    #[error("{message} (in {operation}); trying again does not help")]
+    Refused {
+        /// The failing step, such as `get_run`.
+        operation: &'static str,
+        /// The cause, and what to do about it.
+        message: Cow<'static, str>,
+    },
 }
 
 impl InfraError {
@@ -35,18 +44,34 @@ impl InfraError {
         Self::Corruption { operation, message: message.into() }
     }
 
+    /// A refusal that lasts until an operator acts.
+    pub fn refused(operation: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::Refused { operation, message: message.into() }
+    }
+
     /// Whether the same call may succeed later.
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::Transient { .. } => true,
-            Self::Corruption { .. } => false,
+            Self::Corruption { .. } | Self::Refused { .. } => false,
+        }
+    }
+
+    /// The cause alone, for callers that add their own words on where and what next.
+    pub fn message(&self) -> &str {
+        match self {
+            Self::Transient { message, .. } | Self::Corruption { message, .. } | Self::Refused { message, .. } => {
+                message
+            }
         }
     }
 
     /// The failing step.
     pub const fn operation(&self) -> &'static str {
         match self {
-            Self::Transient { operation, .. } | Self::Corruption { operation, .. } => operation,
+            Self::Transient { operation, .. }
+            | Self::Corruption { operation, .. }
+            | Self::Refused { operation, .. } => operation,
         }
     }
 }
@@ -61,12 +86,15 @@ mod tests {
     fn only_a_transient_failure_invites_another_try() {
         let transient = InfraError::transient("renew.txn", "timed out");
         let corrupt = InfraError::corruption("acquire.load_shard", "unknown version 9");
-        assert!(transient.is_transient() && !corrupt.is_transient());
+        let refused = InfraError::refused("get_run", "the password is wrong");
+        assert!(transient.is_transient() && !corrupt.is_transient() && !refused.is_transient());
         assert_eq!(transient.to_string(), "renew.txn failed for now: timed out; try again with the same operation id");
         assert_eq!(
             corrupt.to_string(),
             "acquire.load_shard found corrupt state: unknown version 9; do not retry, inspect the store"
         );
-        assert_eq!(corrupt.operation(), "acquire.load_shard");
+        assert_eq!(refused.to_string(), "the password is wrong (in get_run); trying again does not help");
+        assert_eq!((corrupt.operation(), refused.operation()), ("acquire.load_shard", "get_run"));
+        assert_eq!((transient.message(), refused.message()), ("timed out", "the password is wrong"));
     }
 }

@@ -4,6 +4,9 @@
 //! wildcard: a new block does not compile until each operation below has decided. A block that an operation never gives
 //! (a renewal has no cursor to refuse) can only come from a backend that mixed up its answers, and is reported as that.
 
+// A wildcard would decide for a block that does not exist yet.
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use core::fmt;
 
 use tessera_contracts::ids::{LogicalTime, ShardKey, WorkerId};
@@ -117,6 +120,22 @@ pub enum AcquireError {
         /// How many acquisitions brought nothing.
         acquisitions: u32,
     },
+    /// This worker reported that it cannot reach the shard.
+    #[error(
+        "this worker reported that it cannot reach shard {key}; the shard is left to other workers until it is unparked"
+    )]
+    ReportedUnreachable {
+        /// The shard.
+        key: ShardKey,
+    },
+    /// Another worker reported that it cannot reach the shard, and that waiting may help.
+    #[error("shard {key} was reported unreachable and is held back until {until}; try again then")]
+    HeldBack {
+        /// The shard.
+        key: ShardKey,
+        /// Until when; the claimant's allowance for clock skew comes on top.
+        until: LogicalTime,
+    },
     /// The store failed.
     #[error("{0}")]
     BackendError(#[from] InfraError),
@@ -142,17 +161,24 @@ impl OperationError for AcquireError {
         match self {
             Self::Access(refused) => Some(Refusal::Access(*refused)),
             Self::Terminal { status } => Some(Refusal::Lease(LeaseRefused::Terminal { status: *status })),
-            Self::AlreadyLeased(_) | Self::UnassignedWorker | Self::RetriesExhausted { .. } | Self::BackendError(_) => {
-                None
-            }
+            Self::AlreadyLeased(_)
+            | Self::UnassignedWorker
+            | Self::RetriesExhausted { .. }
+            | Self::ReportedUnreachable { .. }
+            | Self::HeldBack { .. }
+            | Self::BackendError(_) => None,
         }
     }
 
     fn is_transient(&self) -> bool {
         match self {
-            Self::AlreadyLeased(_) => true,
+            Self::AlreadyLeased(_) | Self::HeldBack { .. } => true,
             Self::BackendError(error) => error.is_transient(),
-            Self::Access(_) | Self::Terminal { .. } | Self::UnassignedWorker | Self::RetriesExhausted { .. } => false,
+            Self::Access(_)
+            | Self::Terminal { .. }
+            | Self::UnassignedWorker
+            | Self::RetriesExhausted { .. }
+            | Self::ReportedUnreachable { .. } => false,
         }
     }
 }

@@ -33,6 +33,9 @@ pub enum CreateRunError {
     /// Zero stands for "no tenant".
     #[error("tenant id 0 means unassigned; choose another")]
     UnassignedTenant,
+    /// Zero stands for "no incarnation".
+    #[error("run incarnation 0 means unassigned; draw one at random")]
+    UnassignedIncarnation,
     /// The configuration makes no sense.
     #[error("run configuration: {0}")]
     InvalidConfig(#[from] ConfigError),

@@ -4,7 +4,10 @@ use alloc::vec::Vec;
 
 use tessera_contracts::cursor::CursorViolation;
 use tessera_contracts::split::CoverageError;
-use tessera_contracts::{FenceEpoch, LogicalTime, OpId, PayloadHash, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::{
+    FenceEpoch, LogicalTime, OpId, PayloadHash, RunId, RunIncarnation, ShardEpoch, ShardId, ShardKey, TenantId,
+    WorkerId,
+};
 use tessera_stdx::SlabFull;
 
 use super::*;
@@ -14,12 +17,17 @@ use crate::shard_limits::{LimitScope, ShardLimitViolation};
 
 const KEY: ShardKey = ShardKey::new(RunId::new(3), ShardId::new(4));
 
-/// One of each of the twelve reasons.
+/// One of each of the thirteen reasons.
 fn every_reason() -> Vec<CoordError> {
     let hash = |stored| PayloadHash::from_stored(stored).unwrap();
     Vec::from([
         CoordError::TenantMismatch { expected: TenantId::from_bytes([1; 32]) },
         CoordError::ShardNotFound { key: KEY },
+        CoordError::OtherIncarnation {
+            run: RunId::new(3),
+            presented: RunIncarnation::new(1),
+            current: RunIncarnation::new(2),
+        },
         CoordError::RunNotActive { run: RunId::new(3), status: RunStatus::Cancelled },
         CoordError::ShardTerminal { status: ShardStatus::Done },
         CoordError::StaleFence { presented: FenceEpoch::new(2), current: FenceEpoch::new(3) },
@@ -37,7 +45,7 @@ fn every_reason() -> Vec<CoordError> {
     ])
 }
 
-/// Which of the twelve reasons an operation can give; the others come out as a mixed-up backend.
+/// Which of the thirteen reasons an operation can give; the others come out as a mixed-up backend.
 fn accepted<E: From<CoordError> + OperationError>() -> Vec<bool> {
     every_reason()
         .into_iter()
@@ -51,7 +59,7 @@ fn accepted<E: From<CoordError> + OperationError>() -> Vec<bool> {
 
 #[test]
 fn each_operation_gives_the_reasons_it_can_have_and_no_other() {
-    const ACCESS: [bool; 3] = [true; 3];
+    const ACCESS: [bool; 4] = [true; 4];
     let lease = [true; 4];
     let no_cursor = [false; 3];
     let row = |lease: [bool; 4], op_id: bool, cursor: [bool; 3], split: bool| {
@@ -92,7 +100,7 @@ fn reasons_survive_the_way_through_the_building_blocks() {
         assert_eq!(CoordError::from(Refusal::from(reason)), reason);
         assert!(!reason.to_string().is_empty());
     }
-    assert_eq!(every_reason().len(), 12);
+    assert_eq!(every_reason().len(), 13);
 }
 
 #[test]
@@ -101,7 +109,7 @@ fn a_tenant_mismatch_shows_the_callers_tenant_only() {
         TenantId::from_bytes([0xbb; 32]),
         KEY,
         WorkerId::new(1),
-        FenceEpoch::new(2),
+        ShardEpoch::new(RunIncarnation::new(1), FenceEpoch::new(2)),
         LogicalTime::new(3),
     );
     let caller = TenantId::from_bytes([0xaa; 32]);
@@ -138,7 +146,7 @@ fn an_op_id_conflict_does_not_tell_the_fingerprints() {
 fn losing_shard_or_lease_ends_a_session_and_nothing_else_does() {
     let ends: Vec<bool> =
         every_reason().into_iter().map(|reason| CheckpointError::from(reason).ends_session()).collect();
-    assert_eq!(ends, [true, true, true, true, true, true, true, false, false, false, false, false]);
+    assert_eq!(ends, [true, true, true, true, true, true, true, true, false, false, false, false, false]);
     assert!(!CheckpointError::from(InfraError::transient("checkpoint.txn", "timeout")).ends_session());
 }
 

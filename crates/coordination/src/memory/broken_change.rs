@@ -8,7 +8,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::ids::{
+    FenceEpoch, LogicalTime, OpId, RunId, RunIncarnation, ShardId, ShardKey, TenantId, WorkerId,
+};
 use tessera_contracts::limits::MAX_SPAWNED_PER_SHARD;
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::{CursorUpdate, PayloadHash};
@@ -25,6 +27,7 @@ use crate::run::config::RunConfig;
 
 const TENANT: TenantId = TenantId::from_bytes([3; 32]);
 const KEY: ShardKey = ShardKey::new(RunId::new(1), ShardId::new(1));
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 
 fn at(time: u64) -> LogicalTime {
     LogicalTime::new(time)
@@ -33,7 +36,9 @@ fn at(time: u64) -> LogicalTime {
 fn leased() -> (InMemoryCoordinator, Lease) {
     let mut memory = InMemoryCoordinator::default();
     let shards = [InitialShardInput::new(KEY.shard, b"a", b"m")];
-    memory.create_run_with_shards(at(1), TENANT, KEY.run, RunConfig::default(), &shards, OpId::new(1)).unwrap();
+    memory
+        .create_run_with_shards(at(1), TENANT, KEY.run, INCARNATION, RunConfig::default(), &shards, OpId::new(1))
+        .unwrap();
     let scratch = &mut AcquireScratch::new();
     let lease = memory.acquire_and_restore_into(at(2), TENANT, KEY, WorkerId::new(1), scratch).unwrap().lease;
     memory.checkpoint(at(2), TENANT, &lease, CursorUpdate::at_key(b"b").unwrap(), OpId::new(5)).unwrap();

@@ -86,6 +86,11 @@ impl<const WALK: u32> ClaimIndex<WALK> {
         in_order.into_iter().chain(out_of_order).min()
     }
 
+    /// Shards that are leased, lapsed or not.
+    pub(super) fn leased<'a>(&'a self, places: &'a [Place]) -> impl Iterator<Item = Slot> + 'a {
+        self.leases.iter(places).chain(self.stragglers.iter())
+    }
+
     /// The shard to claim next: the one that has been free longest, or the one whose lease lapsed longest ago.
     pub(super) fn candidate(&self, places: &[Place]) -> Option<Slot> {
         match self.free.first {

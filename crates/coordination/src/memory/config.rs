@@ -41,13 +41,13 @@ impl Default for CoordinatorRuntimeConfig {
     fn default() -> Self {
         Self {
             default_lease_duration: DEFAULT_LEASE_DURATION,
-            max_shards_per_tenant: DEFAULT_MAX_SHARDS_PER_TENANT as usize,
-            max_total_shards: DEFAULT_MAX_TOTAL_SHARDS as usize,
+            max_shards_per_tenant: DEFAULT_MAX_SHARDS_PER_TENANT,
+            max_total_shards: DEFAULT_MAX_TOTAL_SHARDS,
             max_total_runs: DEFAULT_MAX_RUNS,
             claim_cooldown_interval: 0,
             clock_skew_allowance: 0,
             hash_seed: 0,
-            slab_capacity: auto_slab_capacity(DEFAULT_MAX_TOTAL_SHARDS as usize),
+            slab_capacity: auto_slab_capacity(DEFAULT_MAX_TOTAL_SHARDS),
         }
     }
 }

@@ -4,7 +4,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use tessera_contracts::CursorUpdate;
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::ids::{
+    FenceEpoch, LogicalTime, OpId, RunId, RunIncarnation, ShardEpoch, ShardId, ShardKey, TenantId, WorkerId,
+};
 use tessera_contracts::keyspace::Fraction;
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::redact::RedactedKey;
@@ -20,10 +22,12 @@ use crate::record::lease::Lease;
 use crate::record::park::Park;
 use crate::record::snapshot::AcquireScratch;
 use crate::record::status::ParkReason;
+use crate::record::unreachable::Unreachable;
 use crate::run::config::RunConfig;
 
 const TENANT: TenantId = TenantId::from_bytes([3; 32]);
 const RUN: RunId = RunId::new(1);
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 const NEW_RUN: RunId = RunId::new(2);
 const WORKER: WorkerId = WorkerId::new(7);
 const ONE: ShardId = ShardId::new(1);
@@ -51,7 +55,7 @@ impl Stage {
     fn new() -> Self {
         let mut memory = InMemoryCoordinator::default();
         let shards = [InitialShardInput::new(ONE, b"a", b"m"), InitialShardInput::new(TWO, b"m", b"z")];
-        memory.create_run_with_shards(at(1), TENANT, RUN, CONFIG, &shards, OpId::new(1)).unwrap();
+        memory.create_run_with_shards(at(1), TENANT, RUN, INCARNATION, CONFIG, &shards, OpId::new(1)).unwrap();
         Self { memory, events: EventCollector::new(), lease: None }
     }
 
@@ -75,8 +79,17 @@ impl Stage {
         }
     }
 
-    fn release(&mut self, reason: ReleaseReason) {
+    fn release(&mut self, reason: ReleaseReason<'_>) {
         let lease = self.held();
+        self.memory.release_with_events(at(3), TENANT, &lease, None, reason, OP, &mut self.events).unwrap();
+    }
+
+    /// Another worker holds shard 1, cannot reach it and gives it back.
+    fn unreachable_for_another(&mut self) {
+        let (key, scratch) = (ShardKey::new(RUN, ONE), &mut AcquireScratch::new());
+        let acquired = self.memory.acquire_and_restore_into(at(2), TENANT, key, WorkerId::new(78), scratch);
+        let lease = acquired.unwrap().lease;
+        let reason = ReleaseReason::Unreachable(Unreachable::NONE);
         self.memory.release_with_events(at(3), TENANT, &lease, None, reason, OP, &mut self.events).unwrap();
     }
 
@@ -168,10 +181,20 @@ fn rows() -> Vec<Row> {
             NotAsked,
         ),
         (
+            "acquire of what another could not reach",
+            |stage| {
+                stage.acquire(TWO, 2);
+                stage.unreachable_for_another();
+                stage.next_owner(4);
+            },
+            granted(3, MoveReason::Unreachable),
+            NotAsked,
+        ),
+        (
             "acquire after unpark",
             |stage| {
                 stage.park();
-                let (key, seen) = (ShardKey::new(RUN, ONE), FenceEpoch::new(2));
+                let (key, seen) = (ShardKey::new(RUN, ONE), ShardEpoch::new(INCARNATION, FenceEpoch::new(2)));
                 stage.memory.unpark_shard(at(4), TENANT, key, seen, OpId::new(101)).unwrap();
                 stage.next_owner(5);
             },
@@ -249,6 +272,40 @@ fn rows() -> Vec<Row> {
         ("release", |stage| stage.release(ReleaseReason::Released), released(MoveReason::Released), Nothing),
         ("release when asked", |stage| stage.release(ReleaseReason::Yielded), released(MoveReason::Yielded), Nothing),
         (
+            "release of what another worker may reach",
+            |stage| {
+                stage.acquire(TWO, 2);
+                stage.events.drain();
+                stage.unreachable_for_another();
+            },
+            released(MoveReason::Unreachable),
+            NotAsked,
+        ),
+        (
+            "release of what nobody else may reach",
+            |stage| stage.release(ReleaseReason::Unreachable(Unreachable::NONE)),
+            vec![EventKind::ShardParked { shard: ONE, reason: ParkReason::Unreachable }],
+            Nothing,
+        ),
+        (
+            "claim of what nobody else may reach any more",
+            |stage| {
+                let two = stage.acquire(TWO, 2);
+                stage.unreachable_for_another();
+                stage.memory.complete(at(3), TENANT, &two, CursorUpdate::initial(), OpId::new(12)).unwrap();
+                stage.events.drain();
+                let scratch = &mut AcquireScratch::new();
+                let (memory, events, other) = (&mut stage.memory, &mut stage.events, WorkerId::new(78));
+                let claimed = memory.claim_next_available_with_events(at(11), TENANT, RUN, other, scratch, events);
+                assert!(claimed.is_err(), "the other worker may still come for it");
+                // A lease duration after it was last heard of, it is taken for gone.
+                let claimed = memory.claim_next_available_with_events(at(12), TENANT, RUN, other, scratch, events);
+                assert!(claimed.is_err());
+            },
+            vec![EventKind::ShardParked { shard: ONE, reason: ParkReason::Unreachable }],
+            NotAsked,
+        ),
+        (
             "drain",
             |stage| {
                 let lease = stage.held();
@@ -263,7 +320,8 @@ fn rows() -> Vec<Row> {
             |stage| {
                 stage.park();
                 stage.events.drain();
-                let (key, seen, op) = (ShardKey::new(RUN, ONE), FenceEpoch::new(2), OpId::new(101));
+                let (key, seen, op) =
+                    (ShardKey::new(RUN, ONE), ShardEpoch::new(INCARNATION, FenceEpoch::new(2)), OpId::new(101));
                 stage.memory.unpark_shard_with_events(at(4), TENANT, key, seen, op, &mut stage.events).unwrap();
             },
             vec![EventKind::ShardUnparked { shard: ONE, new_fence_epoch: FenceEpoch::new(3) }],
@@ -275,7 +333,7 @@ fn rows() -> Vec<Row> {
                 let lease = stage.held();
                 let (memory, events) = (&mut stage.memory, &mut stage.events);
                 memory
-                    .order_with_events(at(3), TENANT, lease.key(), lease.fence(), OrderRequest::Yield, events)
+                    .order_with_events(at(3), TENANT, lease.key(), lease.epoch(), OrderRequest::Yield, events)
                     .unwrap();
             },
             ordered(OrderRequest::Yield),
@@ -286,7 +344,7 @@ fn rows() -> Vec<Row> {
             |stage| {
                 let (lease, order) = (stage.held(), OrderRequest::Split(Fraction::HALF));
                 let (memory, events) = (&mut stage.memory, &mut stage.events);
-                memory.order_with_events(at(3), TENANT, lease.key(), lease.fence(), order, events).unwrap();
+                memory.order_with_events(at(3), TENANT, lease.key(), lease.epoch(), order, events).unwrap();
             },
             ordered(OrderRequest::Split(Fraction::HALF)),
             NotAsked,
@@ -294,7 +352,10 @@ fn rows() -> Vec<Row> {
         (
             "create_run",
             |stage| {
-                stage.memory.create_run_with_events(at(2), TENANT, NEW_RUN, CONFIG, &mut stage.events).unwrap();
+                stage
+                    .memory
+                    .create_run_with_events(at(2), TENANT, NEW_RUN, INCARNATION, CONFIG, &mut stage.events)
+                    .unwrap();
             },
             vec![EventKind::RunCreated],
             NotAsked,
@@ -303,7 +364,7 @@ fn rows() -> Vec<Row> {
             "register_shards",
             |stage| {
                 if stage.memory.get_run(TENANT, NEW_RUN).is_err() {
-                    stage.memory.create_run(at(2), TENANT, NEW_RUN, CONFIG).unwrap();
+                    stage.memory.create_run(at(2), TENANT, NEW_RUN, INCARNATION, CONFIG).unwrap();
                 }
                 let (shards, events) = ([InitialShardInput::new(ONE, b"a", b"m")], &mut stage.events);
                 stage.memory.register_shards_with_events(at(2), TENANT, NEW_RUN, &shards, OP, events).unwrap();

@@ -96,6 +96,11 @@ impl LeaseList {
         self.list.iter(places).take(self.lapsed_count as usize)
     }
 
+    /// All of them, lapsed ones too.
+    pub(super) fn iter(&self, places: &[Place]) -> impl Iterator<Item = Slot> {
+        self.list.iter(places)
+    }
+
     /// The one before; the last one, if `slot` is the end.
     fn before(&self, slot: Slot, places: &[Place]) -> Slot {
         match places.get(slot as usize).and_then(Place::links) {

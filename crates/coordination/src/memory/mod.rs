@@ -3,7 +3,8 @@
 //! `&mut self` makes every operation atomic, so there is nothing here but storage: find the record, ask the decision, carry
 //! it out, keep the indexes current. Records are found through two levels of maps, tenant first, so that a wrong tenant
 //! misses at once. Records live in an arena, their byte strings in them if short and else in one slab, and what can be
-//! claimed in an index per run; after registration no operation on a shard allocates unless it makes shards.
+//! claimed in an index per run; after registration no operation on a shard allocates unless it makes shards or reports that one
+//! cannot be reached.
 //!
 //! A split is decided in full before anything is touched, and its children are stored before the parent changes. So a full
 //! slab leaves everything as it was, and no record has to be taken out of the map to be changed.
@@ -17,6 +18,7 @@ use tessera_contracts::ids::{LogicalTime, RunId, ShardId, ShardKey, TenantId, Wo
 use tessera_stdx::{ByteSlab, SlabFull};
 
 mod arena;
+mod askers;
 #[cfg(test)]
 mod broken_change;
 mod claim_index;
@@ -39,9 +41,10 @@ pub use config::{
 };
 
 use self::arena::Arena;
+use self::askers::Askers;
 use self::claim_index::ClaimIndex;
 use self::place::Slot;
-use self::pooled_record::RunSlot;
+use self::pooled_record::{RunSeen, RunSlot};
 use self::tenants::Tenants;
 use crate::error::{AccessRefused, RunNotFound};
 use crate::record::snapshot::CapacityHint;
@@ -93,6 +96,7 @@ struct Run {
     shards: BTreeMap<ShardId, Slot>,
     counts: ShardCounts,
     index: ClaimIndex,
+    askers: Askers,
 }
 
 impl InMemoryCoordinator {
@@ -142,14 +146,21 @@ impl InMemoryCoordinator {
     #[inline(always)]
     fn view(&self, slot: Slot) -> ShardView<'_> {
         let record = self.arena.get(slot);
-        record.view(self.run(record.run).record.gate(self.config.default_lease_duration), &self.slab)
+        record.view(self.run_seen(record.run), &self.slab)
     }
 
     /// The same without range and progress, which lie apart from the record.
     #[inline(always)]
     fn hold_view(&self, slot: Slot) -> HoldView<'_> {
         let record = self.arena.get(slot);
-        record.hold_view(self.run(record.run).record.gate(self.config.default_lease_duration))
+        record.hold_view(self.run_seen(record.run))
+    }
+
+    /// What a run tells its shards.
+    #[inline(always)]
+    fn run_seen(&self, slot: RunSlot) -> RunSeen {
+        let record = &self.run(slot).record;
+        RunSeen { incarnation: record.incarnation, gate: record.gate(self.config.default_lease_duration) }
     }
 
     fn census(&self, tenant: TenantId) -> ShardCensus {

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use tessera_contracts::ids::{ShardKey, TenantId};
+use tessera_contracts::ids::{RunIncarnation, ShardKey, TenantId};
 use tessera_contracts::pooled::PooledShard;
 use tessera_stdx::{ByteSlab, ByteSlot, SlabFull};
 
@@ -12,13 +12,24 @@ use crate::record::invariants;
 use crate::record::op_log::OP_LOG_CAP;
 use crate::record::shard_record::ShardRecord;
 use crate::record::state::{Change, DetailChange, ShardState, Spawned, assert_transition_legal};
+use crate::record::unreachable::UnreachableReport;
 use crate::record::view::{HoldView, OwnerSignal, ShardView};
 use crate::run::status::RunGate;
 use crate::stored::HotView;
 
+/// What a run tells its shards.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunSeen {
+    pub(super) incarnation: RunIncarnation,
+    pub(super) gate: RunGate,
+}
+
 /// The number of a run in the coordinator.
 pub(super) type RunSlot = u32;
 
+/// Which incarnation of its run it belongs to is not written down in each record: the run's slot tells, since a run that is
+/// retired takes its shards along.
+///
 /// In this order, so that what a checkpoint reads lies in the first seven cache lines, ahead of op-log entries, history and
 /// what only splits and operators read; and so that no entry lies across two lines.
 #[derive(Debug)]
@@ -32,6 +43,8 @@ pub(super) struct PooledRecord {
     pub(super) tenant: TenantId,
     pub(super) spawned: Vec<Spawned>,
     park_detail: Option<ByteSlot>,
+    /// Empty, and then without memory of its own, for nearly every shard.
+    pub(super) unreachable: Vec<UnreachableReport>,
 }
 
 const _: () = {
@@ -54,6 +67,7 @@ impl PooledRecord {
             tenant,
             spawned: Vec::new(),
             park_detail: None,
+            unreachable: Vec::new(),
         })
     }
 
@@ -67,6 +81,7 @@ impl PooledRecord {
             tenant: record.tenant,
             spawned: record.spawned.clone(),
             park_detail: None,
+            unreachable: record.unreachable.clone(),
         };
         if let Some(detail) = &record.park_detail {
             match slab.insert(detail.as_bytes()) {
@@ -82,16 +97,18 @@ impl PooledRecord {
 
     // Always inlined: a decision that reads only a part of a record then loads only that part of it.
     #[inline(always)]
-    pub(super) fn view<'a>(&'a self, gate: RunGate, slab: &'a ByteSlab) -> ShardView<'a> {
+    pub(super) fn view<'a>(&'a self, run: RunSeen, slab: &'a ByteSlab) -> ShardView<'a> {
         let (spec, cursor) = self.shard.view(slab);
         ShardView {
             tenant: self.tenant,
             key: self.key,
+            incarnation: run.incarnation,
             state: &self.state,
             spec,
             cursor,
             spawned: &self.spawned,
-            run: gate,
+            unreachable: &self.unreachable,
+            run: run.gate,
             // There is no session to lose in one process: the deadline alone decides.
             owner: OwnerSignal::Alive,
         }
@@ -99,11 +116,13 @@ impl PooledRecord {
 
     /// What a decision sees that reads neither range nor progress.
     #[inline(always)]
-    pub(super) fn hold_view(&self, gate: RunGate) -> HoldView<'_> {
-        HoldView { tenant: self.tenant, key: self.key, state: &self.state, run: gate, owner: OwnerSignal::Alive }
+    pub(super) fn hold_view(&self, run: RunSeen) -> HoldView<'_> {
+        let RunSeen { incarnation, gate } = run;
+        let (tenant, key, state, owner) = (self.tenant, self.key, &self.state, OwnerSignal::Alive);
+        HoldView { tenant, key, incarnation, state, run: gate, owner }
     }
 
-    /// Carries out a decision. If the slab is full nothing has changed: no decision writes more than one byte field.
+    /// Carries out a decision. If the slab is full nothing has changed.
     ///
     /// # Panics
     ///
@@ -120,21 +139,22 @@ impl PooledRecord {
         if let Err(violation) = invariants::check_change(self.key, &self.state, spawned, change, births.clone()) {
             panic!("shard {}: {violation}", self.key);
         }
-        if let Some(cursor) = change.cursor {
-            self.shard.replace_cursor(cursor, slab)?;
-        }
-        if let Some(spec) = change.spec {
-            self.shard.replace_spec(spec, slab)?;
-        }
-        match change.park_detail {
-            DetailChange::Keep => {}
-            DetailChange::Clear => self.forget_detail(slab),
-            DetailChange::Set(detail) => {
-                let slot = slab.insert(detail.as_str().as_bytes())?;
-                self.forget_detail(slab);
-                self.park_detail = Some(slot);
+        // The words first: they can be taken back if there is no room for the rest. Cursor and spec never change together.
+        let words = match change.park_detail {
+            DetailChange::Set(detail) => Some(slab.insert(detail.as_str().as_bytes())?),
+            DetailChange::Keep | DetailChange::Clear => None,
+        };
+        if let Err(full) = self.write_bytes(change, slab) {
+            if let Some(slot) = words {
+                slab.remove(slot);
             }
+            return Err(full);
         }
+        if change.park_detail != DetailChange::Keep {
+            self.forget_detail(slab);
+            self.park_detail = words;
+        }
+        change.unreachable.apply(&mut self.unreachable);
         self.spawned.extend(births);
         self.state.apply(change);
         if cfg!(debug_assertions) {
@@ -143,14 +163,27 @@ impl PooledRecord {
         Ok(())
     }
 
+    #[inline]
+    fn write_bytes(&mut self, change: &Change<'_>, slab: &mut ByteSlab) -> Result<(), SlabFull> {
+        if let Some(cursor) = change.cursor {
+            self.shard.replace_cursor(cursor, slab)?;
+        }
+        if let Some(spec) = change.spec {
+            self.shard.replace_spec(spec, slab)?;
+        }
+        Ok(())
+    }
+
     /// What every operation changes, to be stored elsewhere.
-    pub(super) fn hot<'a>(&'a self, slab: &'a ByteSlab) -> HotView<'a> {
+    pub(super) fn hot<'a>(&'a self, incarnation: RunIncarnation, slab: &'a ByteSlab) -> HotView<'a> {
         HotView {
+            incarnation,
             head: &self.state.head,
             cursor: self.shard.view(slab).1,
             op_log: &self.state.op_log,
             history: &self.state.history,
             park_detail: self.detail(slab),
+            unreachable: &self.unreachable,
         }
     }
 
@@ -158,17 +191,19 @@ impl PooledRecord {
         self.park_detail.and_then(|slot| slab.get(slot)).and_then(|text| core::str::from_utf8(text).ok())
     }
 
-    pub(super) fn to_owned(&self, slab: &ByteSlab) -> ShardRecord {
+    pub(super) fn to_owned(&self, incarnation: RunIncarnation, slab: &ByteSlab) -> ShardRecord {
         let detail = self.detail(slab);
         let (spec, cursor) = self.shard.view(slab);
         ShardRecord {
             tenant: self.tenant,
             key: self.key,
+            incarnation,
             state: self.state.clone(),
             spec: spec.to_owned(),
             cursor: cursor.to_owned(),
             spawned: self.spawned.clone(),
             park_detail: detail.map(Into::into),
+            unreachable: self.unreachable.clone(),
         }
     }
 

@@ -10,7 +10,7 @@ use super::{InMemoryCoordinator, Standing, standing};
 use crate::error::{GetShardError, InfraError};
 use crate::record::shard_record::ShardRecord;
 use crate::run::record::RunRecord;
-use crate::stored::HotView;
+use crate::stored::{HotView, check_same_incarnation};
 
 impl InMemoryCoordinator {
     /// Takes in a run as it was. Its shards follow by [`restore_shard`](Self::restore_shard).
@@ -29,7 +29,8 @@ impl InMemoryCoordinator {
     /// The often-written part of a shard's record, where it lies: a backend that stores many at a time need not copy them.
     pub fn hot_part(&mut self, tenant: TenantId, key: ShardKey) -> Result<HotView<'_>, GetShardError> {
         let slot = self.locate(tenant, key)?;
-        Ok(self.arena.get(slot).hot(&self.slab))
+        let record = self.arena.get(slot);
+        Ok(record.hot(self.run(record.run).record.incarnation, &self.slab))
     }
 
     /// Takes in a shard as it was. Its run must be there.
@@ -40,6 +41,10 @@ impl InMemoryCoordinator {
         };
         if self.locate(tenant, key).is_ok() {
             return Err(corrupt_shard(key, "is there twice"));
+        }
+        let of_run = self.run(run_slot).record.incarnation;
+        if let Err(mismatch) = check_same_incarnation(of_run, record.incarnation) {
+            return Err(corrupt_shard(key, mismatch));
         }
         if let Err(violation) = record.check_invariants() {
             return Err(corrupt_shard(key, violation));
@@ -77,7 +82,7 @@ mod tests {
     use alloc::string::ToString;
     use alloc::vec::Vec;
 
-    use tessera_contracts::ids::{LogicalTime, OpId, RunId, ShardId, TenantId, WorkerId};
+    use tessera_contracts::ids::{LogicalTime, OpId, RunId, RunIncarnation, ShardId, TenantId, WorkerId};
     use tessera_contracts::manifest::InitialShardInput;
     use tessera_contracts::split::plan_split_residual;
     use tessera_contracts::{CursorUpdate, ShardSpecRef};
@@ -92,6 +97,7 @@ mod tests {
 
     const TENANT: TenantId = TenantId::from_bytes([5; 32]);
     const RUN: RunId = RunId::new(1);
+    const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 
     fn at(time: u64) -> LogicalTime {
         LogicalTime::new(time)
@@ -105,7 +111,7 @@ mod tests {
             metadata: b"meta",
             ..InitialShardInput::new(ShardId::new(id), start.as_bytes(), end.as_bytes())
         });
-        memory.create_run_with_shards(at(1), TENANT, RUN, config, &shards, OpId::new(1)).unwrap();
+        memory.create_run_with_shards(at(1), TENANT, RUN, INCARNATION, config, &shards, OpId::new(1)).unwrap();
         let mut scratch = AcquireScratch::default();
         let mut acquire = |memory: &mut InMemoryCoordinator, shard: u64, worker: u64| {
             let key = ShardKey::new(RUN, ShardId::new(shard));
@@ -178,6 +184,8 @@ mod tests {
         assert!(second.restore_shard(&record).unwrap_err().to_string().contains("belongs to no run"));
         second.restore_run(run.clone()).unwrap();
         assert!(second.restore_run(run).unwrap_err().to_string().contains("is there twice"));
+        let retired = ShardRecord { incarnation: RunIncarnation::new(99), ..record.clone() };
+        assert!(second.restore_shard(&retired).unwrap_err().to_string().contains("is of incarnation"));
         second.restore_shard(&record).unwrap();
         assert!(second.restore_shard(&record).unwrap_err().to_string().contains("is there twice"));
         let mut broken = record;

@@ -3,14 +3,16 @@
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::ids::{
+    FenceEpoch, LogicalTime, OpId, RunId, RunIncarnation, ShardEpoch, ShardId, ShardKey, TenantId, WorkerId,
+};
 use tessera_contracts::manifest::{InitialShardInput, validate_manifest};
 use tessera_contracts::redact::RedactedKey;
 
 use super::pooled_record::{PooledRecord, RunSlot};
-use super::{ClaimIndex, InMemoryCoordinator, Run, Tenant};
+use super::{Askers, ClaimIndex, InMemoryCoordinator, Run, Tenant};
 use crate::backend::RunManagement;
-use crate::decide::acquire::is_claimable;
+use crate::decide::acquire::{is_claimable, is_claimable_by};
 use crate::decide::claim::cooldown_until;
 use crate::decide::order::{self, OrderRequest};
 use crate::decide::settle_run::{self, Settlement};
@@ -49,8 +51,13 @@ impl InMemoryCoordinator {
     /// Takes in a run that has no shards yet.
     pub(super) fn insert_run(&mut self, record: RunRecord) {
         let (tenant, run) = (record.tenant, record.run);
-        let made =
-            Run { record, shards: Default::default(), counts: ShardCounts::default(), index: ClaimIndex::default() };
+        let made = Run {
+            record,
+            shards: Default::default(),
+            counts: ShardCounts::default(),
+            index: ClaimIndex::default(),
+            askers: Askers::default(),
+        };
         let slot = self.vacant_runs.pop().unwrap_or_else(|| {
             self.runs.push(None);
             (self.runs.len() - 1) as RunSlot
@@ -89,11 +96,12 @@ impl RunManagement for InMemoryCoordinator {
         now: LogicalTime,
         tenant: TenantId,
         run: RunId,
+        incarnation: RunIncarnation,
         config: RunConfig,
         events: &mut dyn EventSink,
     ) -> Result<(), CreateRunError> {
         let exists = self.locate_run(tenant, run).is_ok();
-        let record = create_run::decide(exists, tenant, run, config, now)?;
+        let record = create_run::decide(exists, tenant, run, incarnation, config, now)?;
         if self.run_count() >= self.config.max_total_runs {
             return Err(CreateRunError::TooManyRuns { held: self.run_count() });
         }
@@ -162,12 +170,12 @@ impl RunManagement for InMemoryCoordinator {
         now: LogicalTime,
         tenant: TenantId,
         key: ShardKey,
-        expected_fence: FenceEpoch,
+        expected: ShardEpoch,
         op_id: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<FenceEpoch>, UnparkError> {
         let slot = self.locate(tenant, key)?;
-        match unpark::decide(&self.view(slot), expected_fence, op_id, now)? {
+        match unpark::decide(&self.view(slot), expected, op_id, now)? {
             Verdict::Replay(outcome) => Ok(outcome),
             Verdict::Execute(change) => {
                 self.commit(slot, &change, core::iter::empty())
@@ -184,12 +192,12 @@ impl RunManagement for InMemoryCoordinator {
         now: LogicalTime,
         tenant: TenantId,
         key: ShardKey,
-        fence: FenceEpoch,
+        epoch: ShardEpoch,
         order: OrderRequest,
         events: &mut dyn EventSink,
     ) -> Result<(), OrderError> {
         let slot = self.locate(tenant, key)?;
-        let change = order::decide(&self.view(slot), fence, order, now)?;
+        let change = order::decide(&self.view(slot), epoch, order, now)?;
         self.commit(slot, &change, core::iter::empty())
             .map_err(|full| InfraError::transient("order.commit", alloc::format!("{full}")))?;
         let scope = EventScope { tenant, run: key.run, at: now };
@@ -248,10 +256,7 @@ impl RunManagement for InMemoryCoordinator {
         runs.clear();
         let Some(held) = self.tenants.get(tenant) else { return Ok(()) };
         let above = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        runs.extend(held.runs.range(above).take(limit).map(|(_, slot)| {
-            let RunRecord { run, status, created_at, completed_at, .. } = self.run(*slot).record;
-            RunSummary { run, status, created_at, completed_at }
-        }));
+        runs.extend(held.runs.range(above).take(limit).map(|(_, slot)| RunSummary::of(&self.run(*slot).record)));
         Ok(())
     }
 
@@ -282,7 +287,8 @@ impl RunManagement for InMemoryCoordinator {
 
     fn get_shard(&mut self, tenant: TenantId, key: ShardKey) -> Result<ShardRecord, GetShardError> {
         let slot = self.locate(tenant, key)?;
-        Ok(self.arena.get(slot).to_owned(&self.slab))
+        let record = self.arena.get(slot);
+        Ok(record.to_owned(self.run(record.run).record.incarnation, &self.slab))
     }
 
     fn collect_claim_candidates_into(
@@ -290,6 +296,7 @@ impl RunManagement for InMemoryCoordinator {
         now: LogicalTime,
         tenant: TenantId,
         run: RunId,
+        worker: WorkerId,
         limit: usize,
         candidates: &mut Vec<ShardId>,
     ) -> Result<(), GetRunError> {
@@ -297,7 +304,9 @@ impl RunManagement for InMemoryCoordinator {
         let slot = self.locate_run(tenant, run)?;
         // Sorts expired leases in, and answers nothing for a run that gives out no work.
         if self.capacity(slot, now).available_count > 0 {
-            let found = self.run(slot).index.candidates(&self.arena.places).take(limit);
+            let skew = self.config.clock_skew_allowance;
+            let open = self.run(slot).index.candidates(&self.arena.places);
+            let found = open.filter(|slot| is_claimable_by(&self.view(*slot), worker, now, skew)).take(limit);
             candidates.extend(found.map(|slot| self.arena.get(slot).key.shard));
         }
         Ok(())
@@ -311,10 +320,9 @@ impl RunManagement for InMemoryCoordinator {
         worker: WorkerId,
     ) -> Result<ClaimExplanation, GetRunError> {
         let slot = self.locate_run(tenant, run)?;
-        let mut explanation = ClaimExplanation::new(self.run(slot).record.status);
+        let mut explanation = ClaimExplanation::new(self.run(slot).record.status, worker);
         for &shard in self.run(slot).shards.values() {
-            let view = self.view(shard);
-            explanation.add(&view, is_claimable(&view, now, self.config.clock_skew_allowance));
+            explanation.add(&self.view(shard), now, self.config.clock_skew_allowance);
         }
         let last = self.tenants.get(tenant).and_then(|tenant| tenant.last_claims.get(&worker)).copied();
         explanation.cooldown_until = cooldown_until(last, self.config.claim_cooldown_interval, now);

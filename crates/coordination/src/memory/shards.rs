@@ -11,7 +11,9 @@ use super::InMemoryCoordinator;
 use super::place::Slot;
 use super::pooled_record::PooledRecord;
 use crate::backend::CoordinationBackend;
+use crate::decide::release::Release;
 use crate::decide::renew::RenewResult;
+use crate::decide::unreachable::Peers;
 use crate::decide::{
     Birth, Split, Verdict, acquire, checkpoint, complete, park, release, renew, split_replace, split_residual,
 };
@@ -80,6 +82,7 @@ impl InMemoryCoordinator {
         for child in &children {
             let birth = Birth {
                 key: child.key,
+                incarnation: child.incarnation,
                 spec: child.spec.view(),
                 cursor: child.cursor.as_update(),
                 cursor_semantics: child.state.cursor_semantics,
@@ -118,7 +121,7 @@ struct Detached<'p> {
     event: Option<EventKind>,
 }
 
-fn no_room(operation: &'static str, full: SlabFull) -> InfraError {
+pub(super) fn no_room(operation: &'static str, full: SlabFull) -> InfraError {
     InfraError::transient(operation, alloc::format!("{full}"))
 }
 
@@ -133,6 +136,8 @@ impl CoordinationBackend for InMemoryCoordinator {
         events: &mut dyn EventSink,
     ) -> Result<AcquireResultView<'s>, AcquireError> {
         let slot = self.locate(tenant, key)?;
+        let run = self.arena.get(slot).run;
+        self.run_mut(run).askers.note(worker, now);
         let lease = self.acquire_slot(now, slot, worker, events)?;
         scratch.fill(&self.view(slot));
         let capacity = self.capacity(self.arena.get(slot).run, now);
@@ -262,13 +267,18 @@ impl CoordinationBackend for InMemoryCoordinator {
         tenant: TenantId,
         lease: &Lease,
         cursor: Option<CursorUpdate<'_>>,
-        reason: ReleaseReason,
+        reason: ReleaseReason<'_>,
         op_id: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<()>, ReleaseError> {
         let presented = lease.presented_by(tenant)?;
         let slot = self.locate(tenant, lease.key())?;
-        match release::decide(&self.view(slot), presented, cursor, reason, op_id, now)? {
+        let takes_part = match reason {
+            ReleaseReason::Unreachable(_) => self.takes_part(self.arena.get(slot).run, now),
+            ReleaseReason::Released | ReleaseReason::Yielded | ReleaseReason::Drained => Vec::new(),
+        };
+        let (release, peers) = (Release { cursor, reason }, Peers::Guessed(&takes_part));
+        match release::decide(&self.view(slot), presented, release, peers, op_id, now)? {
             Verdict::Replay(outcome) => Ok(outcome),
             Verdict::Execute(change) => {
                 Ok(IdempotentOutcome::Executed(self.execute(now, slot, lease, &change, events)?))

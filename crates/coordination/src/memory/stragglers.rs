@@ -60,6 +60,11 @@ impl Stragglers {
         self.live.top().map(|deadline| deadline.at)
     }
 
+    /// All of them, lapsed ones too.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Slot> {
+        self.live.entries.iter().chain(&self.lapsed.entries).map(|deadline| deadline.slot)
+    }
+
     /// Shards whose leases lapsed.
     pub(super) fn lapsed(&self) -> impl Iterator<Item = Slot> {
         self.lapsed.entries.iter().map(|deadline| deadline.slot)

@@ -5,8 +5,11 @@
 use core::fmt;
 use core::hash::{Hash, Hasher};
 
+use tessera_contracts::canonical::{CanonicalBytes, CanonicalSink};
 use tessera_contracts::ids::{FenceEpoch, LogicalTime, WorkerId};
 use tessera_stdx::RingBuffer;
+
+use super::unreachable::Unreachable;
 
 /// How many owners a shard remembers.
 pub const HISTORY_CAP: usize = 8;
@@ -30,6 +33,8 @@ pub enum MoveReason {
     Drained = 5,
     /// It was parked, and unparked.
     Unparked = 6,
+    /// The owner before could not reach the target.
+    Unreachable = 7,
 }
 
 const _: () = {
@@ -40,11 +45,12 @@ const _: () = {
     assert!(MoveReason::Yielded as u8 == 4);
     assert!(MoveReason::Drained as u8 == 5);
     assert!(MoveReason::Unparked as u8 == 6);
+    assert!(MoveReason::Unreachable as u8 == 7);
 };
 
 impl MoveReason {
     /// All reasons, by number.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::FirstAcquire,
         Self::Expired,
         Self::SessionLost,
@@ -52,6 +58,7 @@ impl MoveReason {
         Self::Yielded,
         Self::Drained,
         Self::Unparked,
+        Self::Unreachable,
     ];
 
     /// The stored number.
@@ -74,6 +81,7 @@ impl MoveReason {
             Self::Yielded => "yielded",
             Self::Drained => "drained",
             Self::Unparked => "unparked",
+            Self::Unreachable => "unreachable",
         }
     }
 }
@@ -85,24 +93,35 @@ impl fmt::Display for MoveReason {
 }
 
 /// Why a worker gives a shard back.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-#[repr(u8)]
-pub enum ReleaseReason {
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReleaseReason<'a> {
     /// For a reason of its own.
     #[default]
-    Released = 3,
+    Released,
     /// It was asked to yield.
-    Yielded = 4,
+    Yielded,
     /// It is about to stop.
-    Drained = 5,
+    Drained,
+    /// It cannot reach the target; another worker may. It is not given the shard again.
+    Unreachable(Unreachable<'a>),
 }
 
-impl From<ReleaseReason> for MoveReason {
-    fn from(reason: ReleaseReason) -> Self {
+impl From<ReleaseReason<'_>> for MoveReason {
+    fn from(reason: ReleaseReason<'_>) -> Self {
         match reason {
             ReleaseReason::Released => Self::Released,
             ReleaseReason::Yielded => Self::Yielded,
             ReleaseReason::Drained => Self::Drained,
+            ReleaseReason::Unreachable(_) => Self::Unreachable,
+        }
+    }
+}
+
+impl CanonicalBytes for ReleaseReason<'_> {
+    fn write_canonical(&self, sink: &mut impl CanonicalSink) {
+        sink.u8(MoveReason::from(*self).as_u8());
+        if let Self::Unreachable(unreachable) = self {
+            unreachable.write_canonical(sink);
         }
     }
 }
@@ -182,6 +201,6 @@ mod tests {
         for reason in MoveReason::ALL {
             assert_eq!(MoveReason::from_u8(reason.as_u8()), Some(reason));
         }
-        assert_eq!(MoveReason::from_u8(7), None);
+        assert_eq!(MoveReason::from_u8(8), None);
     }
 }

@@ -3,7 +3,9 @@
 //! A [`Lease`] is a capability. Only an acquire decision makes one, its fields are private, and every lease-gated
 //! operation demands it. A worker that was taken over still holds an old one; the fence epoch tells it apart.
 
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::ids::{
+    FenceEpoch, LogicalTime, RunId, RunIncarnation, ShardEpoch, ShardId, ShardKey, TenantId, WorkerId,
+};
 
 use super::view::ShardView;
 use crate::error::AccessRefused;
@@ -38,7 +40,7 @@ pub struct Lease {
     tenant: TenantId,
     key: ShardKey,
     owner: WorkerId,
-    fence: FenceEpoch,
+    epoch: ShardEpoch,
     deadline: LogicalTime,
 }
 
@@ -47,17 +49,17 @@ impl Lease {
         tenant: TenantId,
         key: ShardKey,
         owner: WorkerId,
-        fence: FenceEpoch,
+        epoch: ShardEpoch,
         deadline: LogicalTime,
     ) -> Self {
-        Self { tenant, key, owner, fence, deadline }
+        Self { tenant, key, owner, epoch, deadline }
     }
 
     /// The lease of whoever holds the shard now. For a backend that did not hear whether its acquire took effect: if the
     /// holder is the one it asked for, at the fence it asked for, it did.
     pub fn of_holder<const LOG: usize>(view: &ShardView<'_, LOG>) -> Option<Self> {
         let head = &view.state.head;
-        head.lease.map(|holder| Self::new(view.tenant, view.key, holder.owner, head.fence, holder.deadline))
+        head.lease.map(|holder| Self::new(view.tenant, view.key, holder.owner, view.epoch(), holder.deadline))
     }
 
     /// The tenant the shard belongs to.
@@ -87,7 +89,18 @@ impl Lease {
 
     /// The fencing token: whatever this worker writes elsewhere should carry it, so that the sink can refuse an older one.
     pub const fn fence(&self) -> FenceEpoch {
-        self.fence
+        self.epoch.fence
+    }
+
+    /// Which creation of the run it was granted in. What the worker writes elsewhere should carry this too: fence epochs
+    /// start anew when a run id is used again.
+    pub const fn incarnation(&self) -> RunIncarnation {
+        self.epoch.incarnation
+    }
+
+    /// Incarnation and fence epoch together: this ownership and no other.
+    pub const fn epoch(&self) -> ShardEpoch {
+        self.epoch
     }
 
     /// From this time on the lease opens nothing, as far as its holder knows.

@@ -10,4 +10,5 @@ pub mod shard_record;
 pub mod snapshot;
 pub mod state;
 pub mod status;
+pub mod unreachable;
 pub mod view;

@@ -6,12 +6,13 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use tessera_contracts::ids::{ShardKey, TenantId};
+use tessera_contracts::ids::{RunIncarnation, ShardEpoch, ShardKey, TenantId};
 use tessera_contracts::{Cursor, ShardSpec};
 
 use super::invariants::{self, InvariantViolation};
 use super::op_log::OP_LOG_CAP;
 use super::state::{Change, DetailChange, ShardState, Spawned, assert_transition_legal};
+use super::unreachable::UnreachableReport;
 use super::view::{OwnerSignal, ShardView};
 use crate::decide::Birth;
 use crate::run::status::RunGate;
@@ -23,6 +24,8 @@ pub struct ShardRecord<const LOG: usize = OP_LOG_CAP> {
     pub tenant: TenantId,
     /// Which shard it is.
     pub key: ShardKey,
+    /// Which creation of the run it belongs to.
+    pub incarnation: RunIncarnation,
     /// Status, fence, lease, op-log and history.
     pub state: ShardState<LOG>,
     /// Range and metadata.
@@ -31,8 +34,10 @@ pub struct ShardRecord<const LOG: usize = OP_LOG_CAP> {
     pub cursor: Cursor,
     /// Children and residuals, oldest first.
     pub spawned: Vec<Spawned>,
-    /// What whoever parked it had to say.
+    /// What the worker that parked it, or that last reported it unreachable, had to say.
     pub park_detail: Option<String>,
+    /// Who reported that it cannot be reached, oldest first; see [`unreachable`](super::unreachable).
+    pub unreachable: Vec<UnreachableReport>,
 }
 
 impl<const LOG: usize> ShardRecord<LOG> {
@@ -41,11 +46,13 @@ impl<const LOG: usize> ShardRecord<LOG> {
         Self {
             tenant,
             key: birth.key,
+            incarnation: birth.incarnation,
             state: ShardState::newborn(birth.cursor_semantics, birth.parent),
             spec: birth.spec.to_owned(),
             cursor: birth.cursor.to_owned(),
             spawned: Vec::new(),
             park_detail: None,
+            unreachable: Vec::new(),
         }
     }
 
@@ -54,13 +61,20 @@ impl<const LOG: usize> ShardRecord<LOG> {
         ShardView {
             tenant: self.tenant,
             key: self.key,
+            incarnation: self.incarnation,
             state: &self.state,
             spec: self.spec.view(),
             cursor: self.cursor.as_update(),
             spawned: &self.spawned,
+            unreachable: &self.unreachable,
             run,
             owner,
         }
+    }
+
+    /// The ownership the shard is at: what a request about it names.
+    pub const fn epoch(&self) -> ShardEpoch {
+        ShardEpoch::new(self.incarnation, self.state.head.fence)
     }
 
     /// Carries out a decision, and the children it makes if it is a split.
@@ -82,6 +96,7 @@ impl<const LOG: usize> ShardRecord<LOG> {
             DetailChange::Clear => self.park_detail = None,
             DetailChange::Set(detail) => self.park_detail = Some(detail.as_str().into()),
         }
+        change.unreachable.apply(&mut self.unreachable);
         self.spawned.extend(births.iter().map(Birth::as_spawned));
         self.state.apply(change);
         self.assert_invariants();

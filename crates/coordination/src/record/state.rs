@@ -14,6 +14,7 @@ use super::op_log::{OP_LOG_CAP, OpLog, OpLogEntry};
 use super::orders::StandingOrders;
 use super::park::{ParkDetail, ParkInfo};
 use super::status::ShardStatus;
+use super::unreachable::ReportChange;
 
 /// The part of a record that most operations rewrite.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -30,6 +31,8 @@ pub struct Head {
     pub freed: MoveReason,
     /// Acquisitions since progress was last recorded.
     pub stalled_acquisitions: u32,
+    /// How often it was unparked: what the fence has grown by beside acquisitions.
+    pub unparks: u32,
     /// What the owner is asked to do.
     pub orders: StandingOrders,
 }
@@ -44,6 +47,7 @@ impl Head {
             park: None,
             freed: MoveReason::FirstAcquire,
             stalled_acquisitions: 0,
+            unparks: 0,
             orders: StandingOrders::NONE,
         }
     }
@@ -52,6 +56,11 @@ impl Head {
     #[must_use]
     pub const fn settled(self, status: ShardStatus) -> Self {
         Self { status, lease: None, orders: StandingOrders::NONE, ..self }
+    }
+
+    /// How often it was acquired: the fence grows by one at every acquisition and at every unpark, and nowhere else.
+    pub const fn acquire_count(&self) -> u64 {
+        self.fence.get().saturating_sub(FenceEpoch::INITIAL.get()).saturating_sub(self.unparks as u64)
     }
 
     /// Whether someone could be granted the shard without waiting for a lease to end.
@@ -139,6 +148,8 @@ pub struct Change<'r> {
     pub spec: Option<ShardSpecRef<'r>>,
     /// What happens to the park detail.
     pub park_detail: DetailChange<'r>,
+    /// What happens to the reports that it cannot be reached.
+    pub unreachable: ReportChange,
 }
 
 /// What happens to the stored park detail.
@@ -164,6 +175,7 @@ impl Change<'_> {
             cursor: None,
             spec: None,
             park_detail: DetailChange::Keep,
+            unreachable: ReportChange::Keep,
         }
     }
 }

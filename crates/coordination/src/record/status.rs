@@ -85,6 +85,8 @@ pub enum ParkReason {
     TooManyErrors = 3,
     /// None of the others; the detail text says what.
     Other = 4,
+    /// No worker that took part could reach the target; see [`decide::unreachable`](crate::decide::unreachable).
+    Unreachable = 5,
 }
 
 const _: () = {
@@ -93,12 +95,13 @@ const _: () = {
     assert!(ParkReason::Poisoned as u8 == 2);
     assert!(ParkReason::TooManyErrors as u8 == 3);
     assert!(ParkReason::Other as u8 == 4);
+    assert!(ParkReason::Unreachable as u8 == 5);
 };
 
 impl ParkReason {
     /// All reasons, by number.
-    pub const ALL: [Self; 5] =
-        [Self::PermissionDenied, Self::NotFound, Self::Poisoned, Self::TooManyErrors, Self::Other];
+    pub const ALL: [Self; 6] =
+        [Self::PermissionDenied, Self::NotFound, Self::Poisoned, Self::TooManyErrors, Self::Other, Self::Unreachable];
 
     /// The stored number.
     pub const fn as_u8(self) -> u8 {
@@ -113,6 +116,7 @@ impl ParkReason {
             2 => Some(Self::Poisoned),
             3 => Some(Self::TooManyErrors),
             4 => Some(Self::Other),
+            5 => Some(Self::Unreachable),
             _ => None,
         }
     }
@@ -125,6 +129,7 @@ impl ParkReason {
             Self::Poisoned => "poisoned",
             Self::TooManyErrors => "too many errors",
             Self::Other => "other",
+            Self::Unreachable => "unreachable",
         }
     }
 }
@@ -148,7 +153,7 @@ mod tests {
         for reason in ParkReason::ALL {
             assert_eq!(ParkReason::from_u8(reason.as_u8()), Some(reason));
         }
-        assert_eq!(ParkReason::from_u8(5), None);
+        assert_eq!(ParkReason::from_u8(6), None);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! What a decision sees: a shard's record, borrowed from wherever a backend keeps it, and the little it must know besides.
 
-use tessera_contracts::ids::{ShardKey, TenantId};
+use tessera_contracts::ids::{RunIncarnation, ShardEpoch, ShardKey, TenantId};
 use tessera_contracts::{CursorUpdate, ShardSpecRef};
 
 use super::op_log::OP_LOG_CAP;
 use super::state::{ShardState, Spawned};
+use super::unreachable::UnreachableReport;
 use crate::run::status::RunGate;
 
 /// Everything a decision about one shard may depend on.
@@ -14,6 +15,8 @@ pub struct ShardView<'a, const LOG: usize = OP_LOG_CAP> {
     pub tenant: TenantId,
     /// Which shard it is.
     pub key: ShardKey,
+    /// Which creation of the run it belongs to.
+    pub incarnation: RunIncarnation,
     /// The fixed-size part of the record.
     pub state: &'a ShardState<LOG>,
     /// Range and metadata.
@@ -22,6 +25,8 @@ pub struct ShardView<'a, const LOG: usize = OP_LOG_CAP> {
     pub cursor: CursorUpdate<'a>,
     /// Children and residuals, oldest first.
     pub spawned: &'a [Spawned],
+    /// Who reported that it cannot be reached, oldest first.
+    pub unreachable: &'a [UnreachableReport],
     /// What the run says.
     pub run: RunGate,
     /// Whether the store still hears from the holder.
@@ -36,6 +41,8 @@ pub struct HoldView<'a, const LOG: usize = OP_LOG_CAP> {
     pub tenant: TenantId,
     /// Which shard it is.
     pub key: ShardKey,
+    /// Which creation of the run it belongs to.
+    pub incarnation: RunIncarnation,
     /// The fixed-size part of the record.
     pub state: &'a ShardState<LOG>,
     /// What the run says.
@@ -47,8 +54,15 @@ pub struct HoldView<'a, const LOG: usize = OP_LOG_CAP> {
 impl<'a, const LOG: usize> From<&ShardView<'a, LOG>> for HoldView<'a, LOG> {
     #[inline]
     fn from(view: &ShardView<'a, LOG>) -> Self {
-        let ShardView { tenant, key, state, run, owner, .. } = *view;
-        Self { tenant, key, state, run, owner }
+        let ShardView { tenant, key, incarnation, state, run, owner, .. } = *view;
+        Self { tenant, key, incarnation, state, run, owner }
+    }
+}
+
+impl<const LOG: usize> ShardView<'_, LOG> {
+    /// The ownership the shard is at.
+    pub const fn epoch(&self) -> ShardEpoch {
+        ShardEpoch::new(self.incarnation, self.state.head.fence)
     }
 }
 

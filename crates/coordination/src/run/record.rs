@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use tessera_contracts::PayloadHash;
-use tessera_contracts::ids::{LogicalTime, OpId, RunId, ShardId, TenantId};
+use tessera_contracts::ids::{LogicalTime, OpId, RunId, RunIncarnation, ShardId, TenantId};
 use tessera_stdx::RingBuffer;
 
 use super::config::RunConfig;
@@ -85,6 +85,8 @@ pub struct RunRecord {
     pub tenant: TenantId,
     /// Which run it is.
     pub run: RunId,
+    /// Which creation of it.
+    pub incarnation: RunIncarnation,
     /// What its creator chose.
     pub config: RunConfig,
     /// Where it stands.
@@ -112,10 +114,17 @@ pub struct RunChange {
 
 impl RunRecord {
     /// A run without shards.
-    pub const fn newborn(tenant: TenantId, run: RunId, config: RunConfig, now: LogicalTime) -> Self {
+    pub const fn newborn(
+        tenant: TenantId,
+        run: RunId,
+        incarnation: RunIncarnation,
+        config: RunConfig,
+        now: LogicalTime,
+    ) -> Self {
         Self {
             tenant,
             run,
+            incarnation,
             config,
             status: RunStatus::Initializing,
             created_at: now,
@@ -179,7 +188,7 @@ impl RunRecord {
     /// If an invariant is violated.
     pub fn assert_invariants(&self) {
         if let Err(violation) = self.check_invariants() {
-            panic!("run {}: {violation}", self.run);
+            panic!("run {}: invariant violated: {violation}", self.run);
         }
     }
 }
@@ -221,7 +230,13 @@ mod tests {
     use super::*;
 
     fn record() -> RunRecord {
-        RunRecord::newborn(TenantId::from_bytes([1; 32]), RunId::new(1), RunConfig::default(), LogicalTime::new(1))
+        RunRecord::newborn(
+            TenantId::from_bytes([1; 32]),
+            RunId::new(1),
+            RunIncarnation::new(1),
+            RunConfig::default(),
+            LogicalTime::new(1),
+        )
     }
 
     #[test]

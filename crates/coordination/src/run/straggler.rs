@@ -53,7 +53,7 @@ pub fn ask_for_work<B: RunManagement + ?Sized>(
     backend.list_shards_into(now, tenant, run, &ShardFilter::active(), page, seen)?;
     let Some(summary) = widest_remaining(seen, now) else { return Ok(None) };
     let key = tessera_contracts::ShardKey::new(run, summary.shard);
-    backend.request_split(now, tenant, key, summary.fence, fraction)?;
+    backend.request_split(now, tenant, key, summary.epoch(), fraction)?;
     Ok(Some(summary.shard))
 }
 
@@ -70,7 +70,7 @@ pub enum AskError {
 
 #[cfg(test)]
 mod tests {
-    use tessera_contracts::ids::{FenceEpoch, WorkerId};
+    use tessera_contracts::ids::{FenceEpoch, RunIncarnation, WorkerId};
     use tessera_contracts::redact::RedactedKey;
 
     use super::*;
@@ -81,17 +81,20 @@ mod tests {
     fn summary(id: u64, start: &[u8], last_key: Option<&[u8]>, end: &[u8], deadline: u64) -> ShardSummary {
         ShardSummary {
             shard: ShardId::new(id),
+            incarnation: RunIncarnation::new(1),
             status: ShardStatus::Active,
             fence: FenceEpoch::new(2),
             lease: Some(LeaseHolder { owner: WorkerId::new(1), deadline: LogicalTime::new(deadline) }),
             park: None,
             orders: StandingOrders::NONE,
+            acquire_count: 1,
             stalled_acquisitions: 0,
             start: RedactedKey::new(Some(start)),
             end: RedactedKey::new(Some(end)),
             last_key: RedactedKey::new(last_key),
             parent: None,
             spawned_count: 0,
+            unreachable_reports: 0,
         }
     }
 

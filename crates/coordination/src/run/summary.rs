@@ -1,8 +1,9 @@
 //! Listings: which shards to show, and the little that is shown of each.
 
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, RunId, ShardId};
+use tessera_contracts::ids::{FenceEpoch, LogicalTime, RunId, RunIncarnation, ShardEpoch, ShardId};
 use tessera_contracts::redact::RedactedKey;
 
+use super::record::RunRecord;
 use super::status::RunStatus;
 use crate::record::lease::LeaseHolder;
 use crate::record::orders::StandingOrders;
@@ -90,6 +91,8 @@ impl ShardPage {
 pub struct ShardSummary {
     /// Which shard.
     pub shard: ShardId,
+    /// Which creation of the run it belongs to.
+    pub incarnation: RunIncarnation,
     /// Where it stands.
     pub status: ShardStatus,
     /// Its fence epoch.
@@ -100,6 +103,8 @@ pub struct ShardSummary {
     pub park: Option<ParkInfo>,
     /// What its holder is asked to do.
     pub orders: StandingOrders,
+    /// How often it was acquired, by any worker.
+    pub acquire_count: u64,
     /// Acquisitions since progress was last recorded.
     pub stalled_acquisitions: u32,
     /// First key.
@@ -112,6 +117,8 @@ pub struct ShardSummary {
     pub parent: Option<ShardId>,
     /// How many were split from it.
     pub spawned_count: u32,
+    /// How many workers reported that they cannot reach it.
+    pub unreachable_reports: u32,
 }
 
 impl ShardSummary {
@@ -120,23 +127,26 @@ impl ShardSummary {
         let head = &view.state.head;
         Self {
             shard: view.key.shard,
+            incarnation: view.incarnation,
             status: head.status,
             fence: head.fence,
             lease: head.lease,
             park: head.park,
             orders: head.orders,
+            acquire_count: head.acquire_count(),
             stalled_acquisitions: head.stalled_acquisitions,
             start: RedactedKey::new(Some(view.spec.start())),
             end: RedactedKey::new(Some(view.spec.end())),
             last_key: RedactedKey::new(view.cursor.last_key()),
             parent: view.state.parent,
             spawned_count: u32::try_from(view.spawned.len()).unwrap_or(u32::MAX),
+            unreachable_reports: u32::try_from(view.unreachable.len()).unwrap_or(u32::MAX),
         }
     }
 
-    /// How often the shard changed hands: acquisitions, and unparks, which also fence.
-    pub const fn acquire_count(&self) -> u64 {
-        self.fence.get().saturating_sub(FenceEpoch::INITIAL.get())
+    /// The ownership the shard is at: what a request about it names.
+    pub const fn epoch(&self) -> ShardEpoch {
+        ShardEpoch::new(self.incarnation, self.fence)
     }
 
     /// When its lease ends, if it is held.
@@ -150,12 +160,28 @@ impl ShardSummary {
 pub struct RunSummary {
     /// Which run.
     pub run: RunId,
+    /// Which creation of it.
+    pub incarnation: RunIncarnation,
     /// Where it stands.
     pub status: RunStatus,
     /// When it was created.
     pub created_at: LogicalTime,
     /// When it settled.
     pub completed_at: Option<LogicalTime>,
+}
+
+impl RunSummary {
+    /// The summary of a run.
+    pub const fn of(record: &RunRecord) -> Self {
+        let RunRecord { run, incarnation, status, created_at, completed_at, .. } = record;
+        Self {
+            run: *run,
+            incarnation: *incarnation,
+            status: *status,
+            created_at: *created_at,
+            completed_at: *completed_at,
+        }
+    }
 }
 
 const _: () = assert!(size_of::<ShardSummary>() <= 256, "a listing of 10,000 shards stays in a few megabytes");

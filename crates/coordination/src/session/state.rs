@@ -37,7 +37,8 @@ impl SessionState {
         &self.lease
     }
 
-    /// The shard as it was when it was acquired; only its range follows residual splits.
+    /// The shard as it was when it was acquired. Checkpoints leave it; a residual split narrows its range and adds the new
+    /// child.
     pub const fn snapshot(&self) -> &ShardSnapshot {
         &self.snapshot
     }
@@ -92,9 +93,12 @@ impl SessionState {
 
     /// A residual split took effect, now or before: a lost answer that is replayed narrows the session like the first one
     /// would have. An older split that is replayed after a newer one does not widen it again.
-    pub fn narrowed(&mut self, plan: &SplitResidualPlan) {
+    pub fn narrowed(&mut self, plan: &SplitResidualPlan, residual: ShardId) {
         if self.spec().range().contains_range(plan.kept().range()) {
             self.snapshot.spec = plan.kept().clone();
+        }
+        if !self.snapshot.spawned.contains(&residual) {
+            self.snapshot.spawned = self.snapshot.spawned.iter().copied().chain([residual]).collect();
         }
         self.orders.standing.split_requested = None;
     }

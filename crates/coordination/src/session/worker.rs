@@ -54,7 +54,8 @@ macro_rules! session {
                 self.state.lease()
             }
 
-            /// The shard as it was when it was acquired; only its range follows residual splits.
+            /// The shard as it was when it was acquired. Checkpoints leave it; a residual split narrows its range and adds
+            /// the new child.
             pub const fn initial_snapshot(&self) -> &ShardSnapshot {
                 self.state.snapshot()
             }
@@ -159,7 +160,7 @@ macro_rules! session {
             ) -> Result<IdempotentOutcome<ShardId>, SplitResidualError> {
                 let outcome =
                     self.backend.split_residual(now, self.state.tenant(), self.state.lease(), plan, op_id)$($wait)*?;
-                self.state.narrowed(plan);
+                self.state.narrowed(plan, *outcome.get());
                 Ok(outcome)
             }
 
@@ -203,7 +204,7 @@ macro_rules! session {
                 self,
                 now: LogicalTime,
                 cursor: Option<CursorUpdate<'_>>,
-                reason: ReleaseReason,
+                reason: ReleaseReason<'_>,
                 op_id: OpId,
             ) -> Result<IdempotentOutcome<()>, SessionFailure<Self, ReleaseError>> {
                 let done =

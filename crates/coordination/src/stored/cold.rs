@@ -6,13 +6,15 @@ use alloc::vec::Vec;
 use crate::record::shard_record::ShardRecord;
 use crate::record::state::Spawned;
 use tessera_contracts::limits::{MAX_KEY_SIZE, MAX_METADATA_SIZE, MAX_SPAWNED_PER_SHARD};
-use tessera_contracts::{Cursor, CursorSemantics, PayloadHash, ShardId, ShardSpec};
+use tessera_contracts::{Cursor, CursorSemantics, PayloadHash, RunIncarnation, ShardId, ShardSpec};
 
 use super::{CodecError, Kind, Reader, Writer};
 
 /// The seldom-written part of a shard's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColdPart {
+    /// The creation of the run it belongs to.
+    pub incarnation: RunIncarnation,
     /// Range and metadata.
     pub spec: ShardSpec,
     /// What the cursor's progress means.
@@ -32,6 +34,7 @@ impl ColdPart {
     #[must_use]
     pub fn of(record: &ShardRecord) -> Self {
         Self {
+            incarnation: record.incarnation,
             spec: record.spec.clone(),
             cursor_semantics: record.state.cursor_semantics,
             parent: record.state.parent,
@@ -47,6 +50,7 @@ impl ColdPart {
         let spec = &self.spec;
         let bytes = spec.start().len() + spec.end().len() + spec.metadata().len() + self.spawned.len() * 16;
         let mut writer = Writer::new(Kind::COLD, bytes + 64);
+        writer.incarnation(self.incarnation);
         writer.bytes(spec.start());
         writer.bytes(spec.end());
         writer.bytes(spec.metadata());
@@ -68,6 +72,7 @@ impl ColdPart {
     /// If they are not a cold shard record of a known version.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         let mut reader = Reader::new(Kind::COLD, bytes)?;
+        let incarnation = reader.incarnation()?;
         let start = reader.bytes(MAX_KEY_SIZE, "start")?;
         let end = reader.bytes(MAX_KEY_SIZE, "end")?;
         let metadata = reader.bytes(MAX_METADATA_SIZE, "metadata")?;
@@ -86,7 +91,7 @@ impl ColdPart {
         }
         let staged = reader.numbered("staged", |number| [false, true].get(usize::from(number)).copied())?;
         reader.finish()?;
-        Ok(Self { spec, cursor_semantics, parent, born_at, spawned, staged })
+        Ok(Self { incarnation, spec, cursor_semantics, parent, born_at, spawned, staged })
     }
 }
 
@@ -103,6 +108,7 @@ mod tests {
             payload_hash: PayloadHash::from_stored(id + 100).expect("not zero"),
         };
         ColdPart {
+            incarnation: RunIncarnation::new(0x1122_3344_5566_7788),
             spec: ShardSpec::new(b"apple", b"pear", b"{\"repo\":7}").expect("valid"),
             cursor_semantics: CursorSemantics::Dispatched,
             parent: Some(ShardId::new(3)),
@@ -121,9 +127,15 @@ mod tests {
     }
 
     #[test]
+    fn a_shard_of_no_incarnation_is_refused() {
+        let nameless = ColdPart { incarnation: RunIncarnation::UNASSIGNED, ..example() };
+        assert_eq!(ColdPart::decode(&nameless.encode()).unwrap_err().field, "incarnation");
+    }
+
+    #[test]
     fn a_length_beyond_its_bound_is_refused_before_it_is_believed() {
         let mut encoded = example().encode();
-        encoded[2..6].copy_from_slice(&u32::MAX.to_le_bytes());
+        encoded[10..14].copy_from_slice(&u32::MAX.to_le_bytes());
         let error = ColdPart::decode(&encoded).expect_err("four gigabytes of key");
         assert_eq!(error.field, "start");
     }

@@ -17,7 +17,7 @@ use core::fmt;
 
 use tessera_contracts::CursorUpdate;
 use tessera_contracts::cursor::Cursor;
-use tessera_contracts::ids::{LogicalTime, ShardKey, TenantId};
+use tessera_contracts::ids::{LogicalTime, RunIncarnation, ShardKey, TenantId};
 use tessera_contracts::limits::{MAX_KEY_SIZE, MAX_TOKEN_SIZE};
 
 use crate::record::shard_record::ShardRecord;
@@ -32,7 +32,7 @@ pub use hot::{HOT_BYTES_USUAL, HotPart, HotView};
 pub use run::{RootsPart, RunPart, Staging};
 
 /// The layout that is written.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 3;
 
 /// What a value holds. Numbers below 64 belong to this module; a backend takes its own from there on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +55,33 @@ impl Kind {
 }
 
 /// A shard's whole record from its two parts.
-#[must_use]
-pub fn join(tenant: TenantId, key: ShardKey, cold: ColdPart, hot: HotPart) -> ShardRecord {
-    let ColdPart { spec, cursor_semantics, parent, spawned, .. } = cold;
-    let HotPart { head, cursor, op_log, history, park_detail } = hot;
+///
+/// # Errors
+/// If the parts are of different incarnations of the run: then one of them is a leftover of a retired run.
+pub fn join(tenant: TenantId, key: ShardKey, cold: ColdPart, hot: HotPart) -> Result<ShardRecord, IncarnationMismatch> {
+    check_same_incarnation(cold.incarnation, hot.incarnation)?;
+    let ColdPart { incarnation, spec, cursor_semantics, parent, spawned, .. } = cold;
+    let HotPart { head, cursor, op_log, history, park_detail, unreachable, .. } = hot;
     let state = ShardState { head, cursor_semantics, parent, op_log, history };
-    ShardRecord { tenant, key, state, spec, cursor, spawned, park_detail }
+    Ok(ShardRecord { tenant, key, incarnation, state, spec, cursor, spawned, park_detail, unreachable })
+}
+
+/// Whether what was read of one shard, or of a run and its shard, belongs to one creation of the run.
+///
+/// # Errors
+/// If not.
+pub fn check_same_incarnation(expected: RunIncarnation, found: RunIncarnation) -> Result<(), IncarnationMismatch> {
+    if expected == found { Ok(()) } else { Err(IncarnationMismatch { expected, found }) }
+}
+
+/// Parts of different incarnations of a run lie under one name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a part is of incarnation {found} of the run, the others are of {expected}")]
+pub struct IncarnationMismatch {
+    /// The incarnation of what was read first.
+    pub expected: RunIncarnation,
+    /// The incarnation of what does not go with it.
+    pub found: RunIncarnation,
 }
 
 /// Why a stored value cannot be read.
@@ -138,6 +159,11 @@ impl Writer {
     /// A point in time.
     pub fn time(&mut self, time: LogicalTime) {
         self.u64(time.get());
+    }
+
+    /// A run's incarnation.
+    pub fn incarnation(&mut self, incarnation: RunIncarnation) {
+        self.u64(incarnation.get());
     }
 
     /// A cursor.
@@ -249,6 +275,15 @@ impl<'b> Reader<'b> {
         self.u64(field).map(LogicalTime::new)
     }
 
+    /// A run's incarnation; none is stored without one.
+    pub fn incarnation(&mut self) -> Result<RunIncarnation, CodecError> {
+        let incarnation = RunIncarnation::new(self.u64("incarnation")?);
+        if incarnation.is_unassigned() {
+            return Err(self.wrong("incarnation", "0 means unassigned"));
+        }
+        Ok(incarnation)
+    }
+
     /// A cursor.
     pub fn cursor(&mut self, field: &'static str) -> Result<Cursor, CodecError> {
         let last_key = self.option(field, |reader| reader.bytes(MAX_KEY_SIZE, field))?;
@@ -288,7 +323,7 @@ mod tests {
     fn what_cannot_be_read_is_named_by_record_and_field() {
         let bytes = [VERSION + 1, Kind::HOT.number];
         let refused = Reader::new(Kind::HOT, &bytes).unwrap_err();
-        assert_eq!(refused.to_string(), "stored hot shard record, field version: 2, but this program knows only 1");
+        assert_eq!(refused.to_string(), "stored hot shard record, field version: 4, but this program knows only 3");
     }
 }
 

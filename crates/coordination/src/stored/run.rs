@@ -7,13 +7,15 @@ use crate::run::config::RunConfig;
 use crate::run::record::{RUN_OP_LOG_CAP, RunOpKind, RunOpLogEntry, RunRecord};
 use crate::run::status::RunStatus;
 use tessera_contracts::limits::MAX_INITIAL_SHARDS;
-use tessera_contracts::{CursorSemantics, LogicalTime, OpId, PayloadHash, RunId, ShardId, TenantId};
+use tessera_contracts::{CursorSemantics, LogicalTime, OpId, PayloadHash, RunId, RunIncarnation, ShardId, TenantId};
 
 use super::{CodecError, Kind, Reader, Writer};
 
 /// The stored part of a run's record: everything but the list of its roots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunPart {
+    /// Which creation of the run.
+    pub incarnation: RunIncarnation,
     /// What its creator chose.
     pub config: RunConfig,
     /// Where it stands.
@@ -51,6 +53,7 @@ impl RunPart {
     #[must_use]
     pub fn of(record: &RunRecord, staging: Option<Staging>) -> Self {
         Self {
+            incarnation: record.incarnation,
             config: record.config,
             status: record.status,
             created_at: record.created_at,
@@ -64,7 +67,7 @@ impl RunPart {
     /// The whole record again. Without the roots it serves every decision; only who asks for the roots needs them.
     #[must_use]
     pub fn into_record(self, tenant: TenantId, run: RunId, roots: Vec<ShardId>) -> RunRecord {
-        let mut record = RunRecord::newborn(tenant, run, self.config, self.created_at);
+        let mut record = RunRecord::newborn(tenant, run, self.incarnation, self.config, self.created_at);
         record.status = self.status;
         record.completed_at = self.completed_at;
         record.root_shards = roots;
@@ -78,6 +81,7 @@ impl RunPart {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::new(Kind::RUN, 256);
+        writer.incarnation(self.incarnation);
         writer.u8(self.config.cursor_semantics as u8);
         writer.option(self.config.lease_duration, Writer::u64);
         writer.u32(self.config.max_shard_retries);
@@ -105,6 +109,7 @@ impl RunPart {
     /// If they are not a run record of a known version.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         let mut reader = Reader::new(Kind::RUN, bytes)?;
+        let incarnation = reader.incarnation()?;
         let config = RunConfig {
             cursor_semantics: reader.numbered("cursor_semantics", CursorSemantics::from_stored)?,
             lease_duration: reader.option("lease_duration", |reader| reader.u64("lease_duration"))?,
@@ -121,7 +126,7 @@ impl RunPart {
             Ok(Staging { attempt: reader.u64("staging")?, reserved: reader.u32("staging")? })
         })?;
         reader.finish()?;
-        Ok(Self { config, status, created_at, completed_at, op_log, root_count, staging })
+        Ok(Self { incarnation, config, status, created_at, completed_at, op_log, root_count, staging })
     }
 }
 
@@ -165,6 +170,7 @@ mod tests {
 
     fn example() -> RunPart {
         RunPart {
+            incarnation: RunIncarnation::new(0x1122_3344_5566_7788),
             config: RunConfig {
                 cursor_semantics: CursorSemantics::Completed,
                 lease_duration: Some(30_000),

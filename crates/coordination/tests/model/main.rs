@@ -11,7 +11,8 @@ use proptest::test_runner::TestRunner;
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::{SplitReplacePlan, SplitResidualPlan};
 use tessera_contracts::{
-    CursorUpdate, FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, ShardSpec, TenantId, WorkerId,
+    CursorUpdate, FenceEpoch, LogicalTime, OpId, RunId, RunIncarnation, ShardEpoch, ShardId, ShardKey, ShardSpec,
+    TenantId, WorkerId,
 };
 use tessera_coordination::error::{AcquireError, CoordError, OperationError};
 use tessera_coordination::record::history::ReleaseReason;
@@ -25,6 +26,12 @@ use tessera_coordination::{
 };
 
 const RUN: RunId = RunId::new(1);
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
+
+fn epoch(fence: u64) -> ShardEpoch {
+    ShardEpoch::new(INCARNATION, FenceEpoch::new(fence))
+}
+
 /// The op id of the registration; the model's own ids are below.
 const REGISTRATION: u64 = 1000;
 
@@ -178,8 +185,16 @@ impl Pair {
             [InitialShardInput::new(ShardId::new(1), b"b", b"g"), InitialShardInput::new(ShardId::new(2), b"g", b"m")];
         let config =
             RunConfig { lease_duration: Some(naive::LEASE), max_shard_retries: naive::RETRIES, ..RunConfig::default() };
-        real.create_run_with_shards(LogicalTime::new(1), tenant, RUN, config, &shards, OpId::new(REGISTRATION))
-            .expect("the manifest is valid");
+        real.create_run_with_shards(
+            LogicalTime::new(1),
+            tenant,
+            RUN,
+            INCARNATION,
+            config,
+            &shards,
+            OpId::new(REGISTRATION),
+        )
+        .expect("the manifest is valid");
         Self {
             real,
             model: naive::World::new(&[(1, b'b', b'g'), (2, b'g', b'm')]),
@@ -325,7 +340,7 @@ impl Pair {
                 let id = self.shard(shard);
                 let fence = self.model.shards[&id].fence.saturating_sub(behind);
                 let key = ShardKey::new(RUN, ShardId::new(id));
-                let answer = self.real.unpark_shard(now, tenant, key, FenceEpoch::new(fence), OpId::new(op));
+                let answer = self.real.unpark_shard(now, tenant, key, epoch(fence), OpId::new(op));
                 if let Ok(answer) = &answer {
                     assert_eq!(answer.get().get(), fence + 1);
                 }
@@ -336,7 +351,7 @@ impl Pair {
                 let id = self.shard(shard);
                 let fence = self.model.shards[&id].fence.saturating_sub(behind);
                 let key = ShardKey::new(RUN, ShardId::new(id));
-                let answer = self.real.request_yield(now, tenant, key, FenceEpoch::new(fence));
+                let answer = self.real.request_yield(now, tenant, key, epoch(fence));
                 let expected = self.model.request_yield(id, fence, self.now);
                 let answer = answer.map(|()| "executed").map_err(|error| reason(&error));
                 self.agree("yield", answer, expected);
