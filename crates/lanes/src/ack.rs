@@ -61,7 +61,7 @@ impl AckTable {
         self.pending[usize::from(place)].waits = false;
     }
 
-    /// The acknowledgement of `correlation_id` came: its timer, to cancel it. `None` if nobody waits (any more).
+    /// The acknowledgement of `correlation_id` came: its timer, to cancel it. `None` if no sender waits for it (any more).
     pub(crate) fn acked(&mut self, correlation_id: u64) -> Option<Option<TimerHandle>> {
         let acked = |pending: &&mut Pending| pending.waits && pending.envelope.correlation_id == correlation_id;
         let pending = self.pending.iter_mut().find(acked)?;

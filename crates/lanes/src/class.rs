@@ -64,7 +64,7 @@ pub enum DropReason {
     Full,
     /// It has been forwarded or retried as often as it may be.
     TtlExpired,
-    /// Nobody is there: no such lane, or the lane is down.
+    /// No receiver: no such lane, or the lane is down.
     NoRoute,
 }
 

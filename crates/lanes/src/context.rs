@@ -19,7 +19,7 @@ use crate::envelope::{Envelope, Flags, Kind, PAYLOAD_BYTES_MAX};
 use crate::net::send_queue::{SendQueue, SendRefused};
 use crate::ring::bulk::Frame;
 use crate::ring::link::{Inlet, Link, Sent, link};
-use crate::ring::park::Bed;
+use crate::ring::park::Parker;
 use crate::ring::pressure::Pressure;
 use crate::telemetry::counters::LaneCounters;
 use crate::telemetry::trace::{TraceEvent, TraceWhat, Tracer};
@@ -54,7 +54,7 @@ pub struct Context {
     caps: [Option<TokenBucket>; 3],
     ack_timeout: Duration,
     pub(crate) steer_offset: Option<u16>,
-    /// Raised when the lane is given up: from then on nothing it does may reach anybody.
+    /// Raised when the lane is given up: from then on nothing it does may leave the lane.
     pub(crate) fence: Arc<AtomicBool>,
     rng: ChaCha8Rng,
     /// Bytes that live until the next call of the handler.
@@ -66,7 +66,7 @@ pub struct Context {
 /// How far a slot has come that another lane hands over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// It is here, or somebody else's.
+    /// It is here, or owned by another lane.
     None,
     /// It is ours by this map, and not all of it has come.
     Awaited(MapVersion),
@@ -78,7 +78,7 @@ pub(crate) enum Arrival {
 #[derive(Debug)]
 pub(crate) struct OwnWay {
     pub(crate) sizes: RingSizes,
-    pub(crate) bed: Arc<Bed>,
+    pub(crate) parker: Arc<Parker>,
     pub(crate) pressure: Arc<Pressure>,
 }
 
@@ -210,8 +210,8 @@ impl Context {
         self.timers.cancel(timer).is_some()
     }
 
-    /// Wakes somebody who waits for what this call has answered: at once if it is the first in a while, else together with others when
-    /// every lane of the thread has had its turn. Whoever must not wait for that is woken by the handler itself.
+    /// Wakes the caller that this call has answered: at once if it is the first in a while, else together with others when
+    /// every lane of the thread has had its turn. The handler itself wakes a caller that must not wait for that.
     pub fn wake_caller(&mut self, waker: Waker) {
         self.wakes.push(waker);
     }
@@ -296,7 +296,7 @@ impl Context {
         let Some(place) = self.acks.insert(envelope, payload) else {
             return self.drop_message(&envelope, DropCause::AcksFull);
         };
-        // The timer first: a message that nobody would ask after again must not go out as one that is acknowledged.
+        // The timer first: a message without a retry timer must not go out as an acknowledged one.
         let Ok(timer) = self.insert_timer(self.ack_timeout, Timer::Ack(place)) else {
             self.acks.forget(place);
             return self.drop_message(&envelope, DropCause::AcksFull);
@@ -398,7 +398,7 @@ impl Context {
 
     #[cold]
     fn link_to_itself(&mut self, own_way: &OwnWay) {
-        let (out, inlet) = link(self.lane, self.lane, &own_way.sizes, own_way.bed.clone(), own_way.pressure.clone());
+        let (out, inlet) = link(self.lane, self.lane, &own_way.sizes, own_way.parker.clone(), own_way.pressure.clone());
         let index = usize::from(self.lane.0);
         if self.links.len() <= index {
             self.links.resize_with(index + 1, || None);

@@ -129,7 +129,7 @@ mod tests {
             let waiting: usize = lengths.iter().flatten().sum();
             let mut queues = Queues(lengths);
             let mut drain = Drain::default();
-            // The least a turn gives the lowest class is a batch of 16, so this many turns must be enough for everybody.
+            // The least a turn gives the lowest class is a batch of 16, so this many turns must be enough for every class.
             for _ in 0..waiting.div_ceil(BATCH_MIN) {
                 let before = queues.0.iter().fold([0; 3], |sum, queue| [sum[0] + queue[0], sum[1] + queue[1], sum[2] + queue[2]]);
                 let (taken, _) = queues.turn(&mut drain);

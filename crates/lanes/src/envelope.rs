@@ -50,7 +50,7 @@ pub struct Flags(u8);
 impl Flags {
     /// Nothing special.
     pub const NONE: Self = Self(0);
-    /// Addressed to whoever owns `slot`, so it is forwarded when that lane has changed.
+    /// Addressed to the owner of `slot`, so it is forwarded when that lane has changed.
     pub const KEYED: Self = Self(1);
     /// The sender waits for an acknowledgement and retries without one.
     pub const ACK_WANTED: Self = Self(2);

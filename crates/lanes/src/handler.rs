@@ -1,6 +1,6 @@
 //! What a user of the runtime writes: a state machine that is called with what happened and answers through its [`Context`].
 //!
-//! A handler belongs to one lane and is called by nobody else, so it needs no lock and no atomics. It must not block: a lane
+//! A handler belongs to one lane and is called by no other thread, so it needs no lock and no atomics. It must not block: a lane
 //! that stalls past its bound is replaced. It sees no clock, socket or thread, so the same handler runs in
 //! [`simulated`](crate::simulated) time. Messages are delivered at most once and may be lost with a lane; a handler tolerates
 //! repeats (by correlation id and kind) and gaps.
@@ -105,7 +105,7 @@ pub struct Datagram<'a> {
 pub struct Message<'a> {
     /// Its header.
     pub envelope: &'a Envelope,
-    /// Its payload, valid during the call. Whoever needs it longer copies it.
+    /// Its payload, valid during the call. A handler that needs it longer copies it.
     pub payload: &'a [u8],
 }
 

@@ -53,7 +53,7 @@ impl Handoffs {
         self.exports.is_empty() && self.imports.is_empty()
     }
 
-    /// Starts handing `slot` to `to`; a hand-over of the same slot to somebody else is replaced.
+    /// Starts handing `slot` to `to`; a hand-over of the same slot to another lane is replaced.
     pub(crate) fn export(&mut self, slot: Slot, to: LaneIndex) {
         self.cancel(slot);
         self.exports.push_back(Export { slot, to, step: ExportStep::Sending(0) });

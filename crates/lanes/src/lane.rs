@@ -14,7 +14,7 @@ use std::time::Duration;
 use tessera_contracts::prefix_map::{LaneIndex, MapVersion, PrefixMap, Slot};
 
 use crate::class::{Class, DropCause};
-use crate::context::Context;
+use crate::context::{Arrival, Context};
 use crate::drain::Drain;
 use crate::envelope::PAYLOAD_BYTES_MAX;
 use crate::handler::{Handler, Notice, Record};
@@ -104,7 +104,8 @@ impl<H: Handler> Lane<H> {
     /// Hands the handler what its log remembers. Slots that belong to other lanes by now are handed to them after the start.
     ///
     /// A lane that is `restarted` may have died while it handed slots over. It cannot know which, so it hands over every slot
-    /// that is not its own, most of them empty: their new owners then know that nothing more will come.
+    /// that is not its own, most of them empty: their new owners then know that nothing more will come. Slots that were on their way to it when it
+    /// died are sent again, and it awaits them again.
     pub(crate) fn recover<'r>(&mut self, records: impl IntoIterator<Item = Record<'r>>, restarted: bool) {
         let mut foreign = [restarted; 256];
         for record in records {
@@ -117,6 +118,8 @@ impl<H: Handler> Lane<H> {
             let owner = self.cx.owner(slot);
             if owner != self.cx.lane {
                 self.handoffs.export(slot, owner);
+            } else if restarted && let Some(since) = self.cx.counters.arriving.get(slot) {
+                self.cx.arrivals[usize::from(slot.0)] = Arrival::Awaited(since);
             }
         }
         self.publish_handoffs();
@@ -246,7 +249,7 @@ impl<H: Handler> Lane<H> {
         let heard_from = self.inlets.len();
         self.inlets.retain(|inlet| !inlet.is_finished());
         if heard_from > 0 && self.inlets.is_empty() {
-            // From now on nobody looks.
+            // From now on no caller looks.
             for class in &self.cx.counters.classes {
                 class.depth.set(0);
                 class.fullest_permille.set(0);
@@ -328,10 +331,10 @@ pub(in crate::lane) mod tests {
     use crate::envelope::{Envelope, Kind};
     use crate::handler::{Datagram, Message, RecordSink, Walk};
     use crate::ring::link::link;
-    use crate::ring::park::Bed;
+    use crate::ring::park::Parker;
     use crate::ring::pressure::Pressure;
     use crate::wal::Importance;
-    use crate::wal::queue::{Entry, LogReceiver, WriterBeds, log_queue};
+    use crate::wal::queue::{Entry, LogReceiver, WriterParkers, log_queue};
 
     /// Does everything a busy handler does: answers, tells the other lane in two classes, logs, sets timers and stops them.
     #[derive(Default)]
@@ -426,11 +429,12 @@ pub(in crate::lane) mod tests {
         });
         for (src, dst) in [(0, 1), (1, 0), (0, 0), (1, 1)] {
             let (src_lane, dst_lane) = (LaneIndex(src as u8), LaneIndex(dst as u8));
-            let (out, inlet) = link(src_lane, dst_lane, &config.rings, Bed::alone(), Arc::new(Pressure::default()));
+            let (out, inlet) =
+                link(src_lane, dst_lane, &config.rings, Parker::without_socket(), Arc::new(Pressure::default()));
             lanes[src].mail(LaneTime(0), Mail::Link(Box::new(out)));
             lanes[dst].mail(LaneTime(0), Mail::Inlet(Box::new(inlet)));
         }
-        let (sender, receiver) = log_queue(1 << 20, WriterBeds::default());
+        let (sender, receiver) = log_queue(1 << 20, WriterParkers::default());
         lanes[0].cx.log = Some(sender);
         (lanes, receiver)
     }

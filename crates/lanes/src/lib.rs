@@ -19,7 +19,7 @@
 //! messages mean.
 //!
 //! Unsafe code is confined to `net::sys` and `ring::inbox`. Receiving and sending datagrams in batches without allocating, and
-//! attaching a packet filter to a group of sockets, have no safe binding. And no safe queue without a lock lets somebody else
+//! attaching a packet filter to a group of sockets, have no safe binding. And no safe queue without a lock lets another thread
 //! have what waits for a thread that hangs.
 #![deny(unsafe_code)]
 

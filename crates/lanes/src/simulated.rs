@@ -20,14 +20,14 @@ use crate::context::Context;
 use crate::handler::Handler;
 use crate::lane::{Lane, Mail};
 use crate::ring::link::link;
-use crate::ring::park::Bed;
+use crate::ring::park::Parker;
 use crate::ring::pressure::Pressure;
 use crate::telemetry::counters::LaneCounters;
 use crate::time::LaneTime;
 use crate::wal::LogConfig;
 use crate::wal::faulty::FaultyDirectory;
 use crate::wal::log::{Finding, Wal, lanes_with_files, remove_lane};
-use crate::wal::queue::{WriterBeds, log_queue};
+use crate::wal::queue::{WriterParkers, log_queue};
 use crate::wal::writer::Writer;
 
 pub use network::{NetworkConfig, VirtualNetwork};
@@ -75,7 +75,7 @@ pub struct TurnCost {
 struct VirtualLane<H> {
     lane: Lane<H>,
     writer: Option<Writer<FaultyDirectory>>,
-    bed: Arc<Bed>,
+    parker: Arc<Parker>,
     pressure: Arc<Pressure>,
     counters: Arc<LaneCounters>,
     stalled_until: LaneTime,
@@ -129,7 +129,7 @@ impl<H: Handler> VirtualNode<H> {
         let counters =
             self.lanes[place].as_ref().map_or_else(|| Arc::new(LaneCounters::default()), |old| old.counters.clone());
         self.lanes[place] = None;
-        let (bed, pressure) = (Bed::alone(), Arc::new(Pressure::default()));
+        let (parker, pressure) = (Parker::without_socket(), Arc::new(Pressure::default()));
         let mut seed = [0; 32];
         self.rng.fill_bytes(&mut seed);
         let mut cx =
@@ -140,8 +140,8 @@ impl<H: Handler> VirtualNode<H> {
             let (wal, found) = Wal::open(self.disk.clone(), index, self.rng.next_u64())
                 .expect("a virtual disk fails only when told to, and its node is then crashed as a whole");
             self.findings.extend(found.findings.iter().cloned());
-            let (sender, receiver) = log_queue(log.queue_bytes_max, WriterBeds::default());
-            writer = Some(Writer::new(wal, receiver, log, bed.clone(), self.rng.next_u64()));
+            let (sender, receiver) = log_queue(log.queue_bytes_max, WriterParkers::default());
+            writer = Some(Writer::new(wal, receiver, log, parker.clone(), self.rng.next_u64()));
             cx.log = Some(sender);
             recovered = Some(found);
         }
@@ -152,19 +152,19 @@ impl<H: Handler> VirtualNode<H> {
         let sizes = self.config.lane.rings;
         for other in self.lanes.iter_mut().flatten() {
             let there = other.lane.cx.lane;
-            let (out, inlet) = link(index, there, &sizes, other.bed.clone(), other.pressure.clone());
+            let (out, inlet) = link(index, there, &sizes, other.parker.clone(), other.pressure.clone());
             lane.mail(self.now, Mail::Link(Box::new(out)));
             other.lane.mail(self.now, Mail::Inlet(Box::new(inlet)));
-            let (out, inlet) = link(there, index, &sizes, bed.clone(), pressure.clone());
+            let (out, inlet) = link(there, index, &sizes, parker.clone(), pressure.clone());
             other.lane.mail(self.now, Mail::Link(Box::new(out)));
             lane.mail(self.now, Mail::Inlet(Box::new(inlet)));
         }
-        let (out, inlet) = link(index, index, &sizes, bed.clone(), pressure.clone());
+        let (out, inlet) = link(index, index, &sizes, parker.clone(), pressure.clone());
         lane.mail(self.now, Mail::Link(Box::new(out)));
         lane.mail(self.now, Mail::Inlet(Box::new(inlet)));
         lane.start(self.now);
         let stalled_until = LaneTime(0);
-        self.lanes[place] = Some(VirtualLane { lane, writer, bed, pressure, counters, stalled_until });
+        self.lanes[place] = Some(VirtualLane { lane, writer, parker, pressure, counters, stalled_until });
     }
 
     /// Gives the records of lanes that no longer exist to lanes that do.
@@ -287,7 +287,7 @@ impl<H: Handler> VirtualNode<H> {
                 busy = true;
             }
             if let Some(writer) = &mut lane.writer {
-                // A failed writer has told its lane; whoever made the disk fail crashes the node.
+                // A failed writer has told its lane; the test that made the disk fail crashes the node.
                 let _ = writer.turn(self.now);
             }
         }
@@ -297,7 +297,7 @@ impl<H: Handler> VirtualNode<H> {
         busy
     }
 
-    /// Turns until nobody has anything to do at this time.
+    /// Gives turns until no lane has work at this time.
     pub fn run_until_idle(&mut self) {
         while self.turn() {}
     }

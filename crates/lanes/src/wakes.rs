@@ -2,10 +2,10 @@
 //!
 //! To wake a thread takes as long as two or three requests, and it is mostly one that has more calls under way: woken for each
 //! answer, it would also give its next calls one by one. So of all whom lanes answer in a round the first is woken at once, which
-//! is everybody where calls come one after the other, and the rest together when every lane of the thread has had its turn. Where
+//! is all of them where calls come one after the other, and the rest together when every lane of the thread has had its turn. Where
 //! one of them hangs they wait for it, as do all calls that lanes of the thread have taken.
 //!
-//! Nobody is forgotten: what goes with a lane that panics, or with its thread, is woken as it goes.
+//! No waiter is forgotten: what goes with a lane that panics, or with its thread, is woken as it goes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
@@ -14,7 +14,7 @@ use std::task::Waker;
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
     waiting: Vec<Waker>,
-    /// Somebody was woken in this round.
+    /// A waiter was woken in this round.
     has_woken: bool,
 }
 
@@ -40,7 +40,7 @@ impl Wakes {
         self.has_woken |= std::mem::take(&mut lane.has_woken);
     }
 
-    /// The round is over: wakes everybody.
+    /// The round is over: wakes all waiters.
     pub(crate) fn wake(&mut self) {
         self.has_woken = false;
         self.waiting.drain(..).for_each(wake);
@@ -106,7 +106,7 @@ mod tests {
             lane.push(counting.clone().into());
             assert_eq!(woken(), round * 4 + 3);
             drop(std::mem::take(&mut lane));
-            assert_eq!(woken(), round * 4 + 4, "what goes away forgets nobody");
+            assert_eq!(woken(), round * 4 + 4, "a dropped queue wakes its waiters");
         }
     }
 }

@@ -9,7 +9,7 @@ use tessera_lanes::runtime::{CommandRefused, RestartPolicy, Runtime, RuntimeConf
 use tessera_lanes::{Context, Handler};
 
 /// So long a test waits for something that must happen; it does not measure.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
 enum Ask {

@@ -18,7 +18,7 @@ use tessera_lanes::runtime::{ChangeRefused, CommandRefused, RestartPolicy, Runti
 use tessera_lanes::wal::{Durability, LogConfig};
 
 /// So long a test waits for something that must happen; it does not measure.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 struct TempDir(PathBuf);
 
@@ -357,9 +357,12 @@ fn an_idle_lane_sleeps_and_a_command_wakes_it() {
     let runtime = start(config(2));
     let counters = runtime.counters();
     wait_for("sleep", || counters[0].sleeps.get() > 0);
-    let turns = counters[0].turns.get();
+    let (turns, begun) = (counters[0].turns.get(), Instant::now());
     std::thread::sleep(Duration::from_millis(200));
-    assert!(counters[0].turns.get() - turns < 20, "an idle lane hardly turns");
+    let turns = counters[0].turns.get() - turns;
+    // On a busy machine the pause is longer than it should be.
+    let pause = begun.elapsed();
+    assert!(turns < 20 + pause.as_millis() as u64 / 20, "an idle lane turned {turns} times in {pause:?}");
     let (to, from) = channel();
     runtime.command(LaneIndex(0), Order::List(to)).unwrap();
     assert!(from.recv_timeout(PATIENCE).is_ok());

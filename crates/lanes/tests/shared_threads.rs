@@ -14,7 +14,7 @@ use tessera_lanes::runtime::{RestartPolicy, Runtime, RuntimeConfig};
 use tessera_lanes::{Context, Handler};
 
 /// So long a test waits for something that must happen; it does not measure.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 const LANE: LaneIndex = LaneIndex(0);
 
 /// Threads are counted, and a thread is held up: one test at a time.

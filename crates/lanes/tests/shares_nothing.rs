@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 const SHARING: [&str; 9] =
     ["Mutex", "RwLock", "Condvar", "OnceLock", "LazyLock", "OnceCell", "static mut", "thread_local", "Rc<"];
 /// Where the outside, the supervisors and the observer meet. Lanes do not see it.
-const OUTSIDE: [&str; 3] = ["runtime/shared.rs", "runtime/keeper.rs", "runtime/carriers.rs"];
-/// What a lane counts with, made when it first counts. The lane alone writes and readers only look, so nobody ever waits for it.
+const OUTSIDE: [&str; 3] = ["runtime/shared.rs", "runtime/supervisor_thread.rs", "runtime/thread_pool.rs"];
+/// What a lane counts with, made when it first counts. The lane alone writes and readers only look, so no thread ever waits for it.
 const MADE_ONCE: ([&str; 2], &str) = (["telemetry/counters.rs", "telemetry/histogram.rs"], "OnceLock");
 /// The disk of a simulation, shared by the lanes of one thread.
 const SIMULATED: [&str; 2] = ["wal/faulty.rs", "simulated.rs"];

@@ -44,7 +44,16 @@ impl<H: Handler> Lane<H> {
     }
 
     pub(super) fn publish_handoffs(&self) {
-        let arriving = self.cx.arrivals.iter().filter(|arrival| **arrival != Arrival::None).count();
+        let mut arriving = 0;
+        for (slot, arrival) in (0..=u8::MAX).map(Slot).zip(self.cx.arrivals.iter()) {
+            let since = match arrival {
+                Arrival::None => None,
+                // What has come and is not known to be safe goes with the lane.
+                Arrival::Awaited(since) | Arrival::Whole(since) => Some(*since),
+            };
+            arriving += usize::from(since.is_some());
+            self.cx.counters.arriving.set(slot, since);
+        }
         self.cx.counters.handoffs_pending.set((self.handoffs.exports.len() + arriving) as u64);
     }
 
@@ -132,6 +141,8 @@ impl<H: Handler> Lane<H> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::context::Context;
+    use crate::lane::Mail;
     use crate::lane::tests::{Busy, two_lanes};
     use crate::time::LaneTime;
     use crate::wal::queue::LogReceiver;
@@ -245,6 +256,34 @@ mod tests {
         }
         assert_eq!(first.handler.imported, 3, "it serves them from memory");
         assert_eq!(second.handoffs.exports.len(), 1);
+    }
+
+    #[test]
+    fn a_lane_that_dies_while_a_slot_arrives_awaits_it_again() {
+        for had_come in [false, true] {
+            let ([mut first, mut second], _log) = two_lanes();
+            let slot = (0..=u8::MAX).map(Slot).find(|slot| first.cx.owner(*slot) == LaneIndex(1)).unwrap();
+            let lent = Arc::new(first.cx.map.lent(slot, LaneIndex(0)).unwrap());
+            first.adopt(lent.clone());
+            second.adopt(lent);
+            if had_come {
+                let link = link_to(&mut second.cx.links, LaneIndex(0)).unwrap();
+                assert!(link.bulk.try_push(Frame::Record { kind: 1, slot: slot.0 }, &[7; 100]));
+                second.turn(LaneTime(1));
+                first.turn(LaneTime(2));
+                assert!(first.cx.is_settled(slot), "all of it has come, and its log does not have it yet");
+            }
+            let ([mut fresh, _], _log) = two_lanes();
+            let Context { map, counters, .. } = *first.cx;
+            fresh.cx.map = map;
+            fresh.cx.counters = Arc::new((*counters).clone());
+            let mut died = second;
+            died.mail(LaneTime(3), Mail::Unlink(LaneIndex(0)));
+            fresh.recover([], true);
+            assert!(!fresh.cx.is_settled(slot), "it may have been lost on its way: {had_come}");
+            let others = (0..=u8::MAX).map(Slot).filter(|other| fresh.cx.owns(*other) && *other != slot);
+            assert!(others.into_iter().all(|other| fresh.cx.is_settled(other)));
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ const TIMERS_PER_TURN: usize = 256;
 impl<H: Handler> Lane<H> {
     pub(super) fn take_messages(&mut self) -> bool {
         if self.inlets.is_empty() {
-            return false; // Nobody to hear from: the counters of what waits are zero, and out of the cache.
+            return false; // No producer: the counters of what waits are zero, and out of the cache.
         }
         let mut taken = [0; 3];
         for class in Class::ALL {
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(second.cx.send(answer, &[]), Enqueue::Dropped(DropReason::NoRoute));
         assert_eq!(second.cx.pass_on(LaneIndex(0), peer(), b"x", 0), Enqueue::Dropped(DropReason::NoRoute));
         first.turn(LaneTime(3000));
-        assert_eq!(first.handler.handled, 0, "nothing of it reaches anybody");
+        assert_eq!(first.handler.handled, 0, "nothing of it leaves the lane");
         second.cx.fence.store(false, Ordering::Relaxed);
         assert!(second.turn(LaneTime(3000)), "only the fence held it back");
     }

@@ -27,7 +27,7 @@ pub(crate) struct Receiver {
     buffer: Box<[u8]>,
     stride: usize,
     batch: usize,
-    /// How many came at once at most since somebody asked.
+    /// The most that came at once since the last query.
     reached: usize,
     drained: bool,
     calls: Calls,

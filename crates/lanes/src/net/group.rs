@@ -2,7 +2,7 @@
 //!
 //! The kernel numbers the members of the group by the order of binding. Closing one would renumber those behind it, so a lane
 //! that dies leaves its socket behind, and its successor takes it up. Only the last are closed, when their lanes have retired:
-//! where the kernel does not steer, it would go on giving them a share of the datagrams that nobody reads.
+//! where the kernel does not steer, it would go on giving them a share of the datagrams that no lane reads.
 //! Nor is a member ever connected: a connected one takes its peer's datagrams past the filter.
 
 use std::io;
@@ -107,7 +107,7 @@ pub(crate) mod tests {
     use crate::net::send_queue::SendQueue;
     use crate::telemetry::counters::LaneCounters;
 
-    /// Somebody who shares the port of a group and can tell the kernel how to steer for all.
+    /// A process that shares the port of a group and can change its steering.
     pub(crate) fn stranger_at(address: SocketAddr) -> SocketGroup {
         let socket = bind_one(address, 1 << 16).unwrap();
         SocketGroup { sockets: vec![Arc::new(socket)], address, buffer_bytes: 1 << 16 }

@@ -17,7 +17,7 @@ pub(crate) struct SendQueue {
     head: usize,
     /// Where the next one is written.
     end: usize,
-    /// How far bytes were written since somebody asked.
+    /// How far bytes were written since the last query.
     reached: usize,
     datagrams_max: usize,
     datagram_bytes_max: usize,
@@ -89,7 +89,7 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Moves what waits to the front. Whoever sends sends all there is before more comes, so there hardly ever is anything.
+    /// Moves what waits to the front. A send usually empties the queue, so there is hardly ever anything to move.
     #[cold]
     fn move_up(&mut self) {
         let start = self.slots.get(self.head).map_or(self.end, |first| first.start as usize);

@@ -1,7 +1,7 @@
 //! Four things the kernel offers and no safe binding does: receiving and sending datagrams in batches without allocating,
-//! steering a SO_REUSEPORT group by a packet filter, and taking back memory whose contents nobody needs. All pointers live for
+//! steering a SO_REUSEPORT group by a packet filter, and releasing memory whose contents are not needed. All pointers live for
 //! one call; what comes out is plain data. The two calls of every turn go to the kernel directly: the C library's wait for a
-//! thread's cancellation around each, which nobody here asks for.
+//! thread's cancellation around each, which this crate does not use.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -21,7 +21,7 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Nothing from nobody.
+    /// An empty slot.
     pub(super) const NONE: Self =
         Self { from: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)), len: 0, truncated: false };
 }

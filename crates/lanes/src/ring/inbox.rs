@@ -1,18 +1,18 @@
-//! A queue that many fill and one empties, until somebody closes it and has what is left.
+//! A queue that many fill and one empties, until it is closed; the closer gets the rest.
 //!
 //! This is the way of commands into a lane. A channel would do, were it not for lanes that hang: its receiving end is the hung
-//! thread's, and with it everything that waits, so that whoever asked waits for as long as the thread hangs. Here the taker owns
+//! thread's, and with it everything that waits, so that a caller waits for as long as the thread hangs. Here the taker owns
 //! nothing but what it has taken, one at a time, and the rest can be had without it.
 //!
 //! What is given is put on a stack. The taker takes the whole stack, turns it over, and keeps it where the closer finds it, too.
 //! Each change of hands is one exchange of a word, after which the list belongs to one thread alone. A closed place holds a mark
-//! in place of a list: then nobody puts anything there any more, and a taker that held a list meanwhile drops it itself.
+//! in place of a list: then no producer adds to it any more, and a taker that held a list meanwhile drops it itself.
 
 use std::marker::PhantomData;
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Somebody's place in the queue.
+/// One item of the queue.
 pub(crate) struct Node<T> {
     item: T,
     next: *mut Self,
@@ -65,7 +65,7 @@ fn is_list<T>(place: *mut Node<T>) -> bool {
 }
 
 impl<T, P: Place<T>> Inbox<T, P> {
-    /// Only for items that may go to another thread: whoever takes one was given it by somebody else.
+    /// Only for items that may go to another thread: the taker runs on another thread than the sender.
     pub(crate) fn new() -> Self
     where
         T: Send,
@@ -79,7 +79,7 @@ impl<T, P: Place<T>> Inbox<T, P> {
         let mut seen = self.given.load();
         loop {
             if seen == closed() {
-                // SAFETY: the node was made above and nobody has been told of it.
+                // SAFETY: the node was made above and is not shared yet.
                 return Err(unsafe { Box::from_raw(node) }.item);
             }
             // SAFETY: as above; it is still ours alone.
@@ -129,7 +129,7 @@ fn take_list<T>(place: &impl Place<T>) -> Option<*mut Node<T>> {
 fn turned_over<T>(mut list: *mut Node<T>) -> *mut Node<T> {
     let mut turned = null_mut();
     while !list.is_null() {
-        // SAFETY: the caller owns the list, so its nodes are alive and nobody else looks at them.
+        // SAFETY: the caller owns the list, so its nodes are alive and no other thread reads them.
         let next = std::mem::replace(unsafe { &mut (*list).next }, turned);
         turned = std::mem::replace(&mut list, next);
     }

@@ -6,7 +6,7 @@
 //! | Coordination | push, unless a duplicate is in flight | drop the new one |
 //! | Hints | push | keep the newest of each prefix at the producer, the oldest give way; ask the consumer to skip its oldest |
 //!
-//! A [`Link`] is the producer's end and an [`Inlet`] the consumer's. A link dies with either lane; whoever still holds the
+//! A [`Link`] is the producer's end and an [`Inlet`] the consumer's. A link dies with either lane; the lane that still holds the
 //! producer's end learns how many messages died in it.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::envelope::{Envelope, PAYLOAD_BYTES_MAX};
 use crate::ring::bulk::{BulkConsumer, BulkProducer, bulk_ring};
 use crate::ring::inflight::{Identity, Inflight};
 use crate::ring::message::{MessageConsumer, MessageProducer, RingFull, message_ring};
-use crate::ring::park::Bed;
+use crate::ring::park::Parker;
 use crate::ring::pressure::{Pressure, PressureHold};
 use crate::ring::stage::{Stage, Staged};
 
@@ -38,12 +38,12 @@ pub(crate) enum Sent {
     Dropped(DropCause),
 }
 
-/// Both ends of a new link to a lane that sleeps in `bed` under `pressure`.
+/// Both ends of a new link to a lane that sleeps in `parker` under `pressure`.
 pub(crate) fn link(
     src: LaneIndex,
     dst: LaneIndex,
     sizes: &RingSizes,
-    bed: Arc<Bed>,
+    parker: Arc<Parker>,
     pressure: Arc<Pressure>,
 ) -> (Link, Inlet) {
     let (control_in, control_out) = message_ring(sizes.of(Class::Control));
@@ -63,7 +63,7 @@ pub(crate) fn link(
         skip: skip.clone(),
         bulk: bulk_in,
         pressure: PressureHold::new(pressure),
-        bed,
+        parker,
         touched: false,
     };
     let inlet = Inlet {
@@ -91,7 +91,7 @@ pub(crate) struct Link {
     skip: Arc<AtomicU32>,
     pub(crate) bulk: BulkProducer,
     pressure: PressureHold,
-    bed: Arc<Bed>,
+    parker: Arc<Parker>,
     /// Something was pushed since the receiver was last offered a wake-up.
     touched: bool,
 }
@@ -196,7 +196,7 @@ impl Link {
 
     /// Offers the receiver a wake-up if anything was pushed since the last offer. Says whether it slept.
     pub(crate) fn wake_if_touched(&mut self) -> bool {
-        std::mem::take(&mut self.touched) && self.bed.wake()
+        std::mem::take(&mut self.touched) && self.parker.wake()
     }
 
     /// Messages of `class` not yet taken by the receiver, staged ones included.
@@ -300,7 +300,7 @@ mod tests {
 
     fn pair() -> (Link, Inlet, Arc<Pressure>) {
         let pressure = Arc::new(Pressure::default());
-        let (link, inlet) = link(LaneIndex(0), LaneIndex(1), &tiny(), Bed::alone(), pressure.clone());
+        let (link, inlet) = link(LaneIndex(0), LaneIndex(1), &tiny(), Parker::without_socket(), pressure.clone());
         (link, inlet, pressure)
     }
 

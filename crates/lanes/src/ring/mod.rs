@@ -8,7 +8,6 @@
 //! it; the pressure and skip counters are relaxed hints of which a stale reading sheds or keeps a few messages too many, never
 //! more.
 
-pub(crate) mod bell;
 pub(crate) mod bulk;
 #[allow(unsafe_code, reason = "a queue whose taker may hang hands its nodes on by pointers")]
 pub(crate) mod inbox;
@@ -20,3 +19,4 @@ pub(crate) mod message;
 pub(crate) mod park;
 pub(crate) mod pressure;
 pub(crate) mod stage;
+pub(crate) mod wake_set;

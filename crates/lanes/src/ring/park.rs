@@ -14,7 +14,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::thread::futex;
 
-use crate::ring::bell::Bell;
+use crate::ring::wake_set::WakeSet;
 
 /// The two atomic steps of the protocol, so that loom can run it with its own.
 pub(crate) trait ParkedFlag {
@@ -56,9 +56,9 @@ pub(crate) fn needs_wake(flag: &impl ParkedFlag) -> bool {
     flag.is_set() && flag.take()
 }
 
-/// Where a thread sleeps: the flag, and what ends its wait.
+/// Parks a thread: the flag, and the object that ends its wait.
 #[derive(Debug)]
-pub(crate) struct Bed {
+pub(crate) struct Parker {
     /// A word and not a bool because the kernel can wait on it.
     parked: AtomicU32,
     woken_by: WokenBy,
@@ -71,24 +71,24 @@ enum WokenBy {
     /// For a thread that waits for nothing else: half the system calls of a wake-up by descriptor, and none to open.
     Flag,
     /// For a lane that shares its thread with others: the thread is woken, and told for whom.
-    Bell(Arc<Bell>, u8),
+    WakeSet(Arc<WakeSet>, u8),
 }
 
-impl Bed {
+impl Parker {
     /// For a thread that also waits for a socket.
-    pub(crate) fn beside_a_socket() -> io::Result<Arc<Self>> {
+    pub(crate) fn with_socket() -> io::Result<Arc<Self>> {
         let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self::woken_by(WokenBy::Eventfd(fd)))
     }
 
     /// For a thread that waits for nothing but to be woken, and for lanes that a simulator steps, which never sleep.
-    pub(crate) fn alone() -> Arc<Self> {
+    pub(crate) fn without_socket() -> Arc<Self> {
         Self::woken_by(WokenBy::Flag)
     }
 
-    /// For a lane at this place of a thread that carries many.
-    pub(crate) fn shared(bell: Arc<Bell>, place: u8) -> Arc<Self> {
-        Self::woken_by(WokenBy::Bell(bell, place))
+    /// For a lane at this index of a shared thread.
+    pub(crate) fn shared(wake_set: Arc<WakeSet>, index: u8) -> Arc<Self> {
+        Self::woken_by(WokenBy::WakeSet(wake_set, index))
     }
 
     fn woken_by(woken_by: WokenBy) -> Arc<Self> {
@@ -105,26 +105,26 @@ impl Bed {
         match &self.woken_by {
             WokenBy::Eventfd(fd) => drop(rustix::io::write(fd, &1u64.to_ne_bytes())),
             WokenBy::Flag => drop(futex::wake(&self.parked, futex::Flags::PRIVATE, 1)),
-            WokenBy::Bell(bell, place) => bell.call(*place),
+            WokenBy::WakeSet(wake_set, index) => wake_set.call(*index),
         }
         true
     }
 
-    /// Announces sleep; the caller then checks its sources once more, and then sleeps or rises.
+    /// Announces sleep; the caller then checks its sources once more, and then sleeps or unparks.
     pub(crate) fn announce_sleep(&self) {
         announce_sleep(&self.parked);
     }
 
-    /// Sleeps until woken, until `wait` is over, or until there is something to read from `socket`, and rises.
+    /// Sleeps until woken, until `wait` is over, or until there is something to read from `socket`, and unparks.
     pub(crate) fn sleep(&self, wait: Duration, socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
         let slept = match &self.woken_by {
             WokenBy::Eventfd(fd) => sleep_on(fd.as_fd(), socket, &timeout),
             WokenBy::Flag => futex::wait(&self.parked, futex::Flags::PRIVATE, 1, Some(&timeout)),
-            // The thread that carries the lane sleeps for all it carries.
-            WokenBy::Bell(..) => Ok(()),
+            // The shared thread sleeps for all its lanes.
+            WokenBy::WakeSet(..) => Ok(()),
         };
-        self.rise();
+        self.unpark();
         match slept {
             // Over, interrupted, or woken before the kernel had us: the caller looks again in each case.
             Ok(()) | Err(Errno::TIMEDOUT | Errno::INTR | Errno::AGAIN) => Ok(()),
@@ -133,7 +133,7 @@ impl Bed {
     }
 
     /// Called instead of sleeping when the second look found work.
-    pub(crate) fn rise(&self) {
+    pub(crate) fn unpark(&self) {
         self.parked.set(false);
     }
 }
@@ -221,7 +221,7 @@ pub(in crate::ring) mod tests {
                 producer.join().expect("producers do not panic");
             }
             let wakes = wakes.load(LoomOrdering::Acquire);
-            // It sleeps if it saw nothing; then somebody woke it, and only one did.
+            // It sleeps if it saw nothing; then exactly one producer woke it.
             assert!(seen > 0 || wakes == 1, "asleep with work in the ring");
             assert!(wakes <= 1, "one sleep is ended once");
         });
@@ -238,17 +238,17 @@ pub(in crate::ring) mod tests {
         explore(Unfenced::default);
     }
 
-    fn beds() -> [Arc<Bed>; 2] {
-        [Bed::beside_a_socket().unwrap(), Bed::alone()]
+    fn parkers() -> [Arc<Parker>; 2] {
+        [Parker::with_socket().unwrap(), Parker::without_socket()]
     }
 
     #[test]
     fn a_lane_that_is_awake_costs_its_waker_no_system_call() {
-        for bed in beds() {
-            assert!(!bed.wake());
-            bed.announce_sleep();
-            assert!(bed.wake());
-            assert!(!bed.wake(), "the second waker of the same sleep does nothing");
+        for parker in parkers() {
+            assert!(!parker.wake());
+            parker.announce_sleep();
+            assert!(parker.wake());
+            assert!(!parker.wake(), "the second waker of the same sleep does nothing");
         }
     }
 
@@ -257,31 +257,31 @@ pub(in crate::ring) mod tests {
 
     #[test]
     fn who_is_woken_between_announcing_and_sleeping_does_not_sleep() {
-        for bed in beds() {
+        for parker in parkers() {
             for _ in 0..3 {
-                bed.announce_sleep();
-                assert!(bed.wake());
-                bed.sleep(LONG, None).unwrap();
-                assert!(!bed.wake(), "it has risen");
+                parker.announce_sleep();
+                assert!(parker.wake());
+                parker.sleep(LONG, None).unwrap();
+                assert!(!parker.wake(), "it has risen");
             }
         }
     }
 
     #[test]
     fn a_sleeper_rises_when_it_is_woken_and_when_its_time_is_over() {
-        for bed in beds() {
-            let sleeper = bed.clone();
+        for parker in parkers() {
+            let sleeper = parker.clone();
             let thread = std::thread::spawn(move || {
                 sleeper.announce_sleep();
                 sleeper.sleep(LONG, None).unwrap();
             });
-            while !bed.wake() {
+            while !parker.wake() {
                 std::thread::yield_now();
             }
             thread.join().unwrap();
-            bed.announce_sleep();
-            bed.sleep(Duration::from_millis(1), None).unwrap();
-            assert!(!bed.wake(), "it has risen");
+            parker.announce_sleep();
+            parker.sleep(Duration::from_millis(1), None).unwrap();
+            assert!(!parker.wake(), "it has risen");
         }
     }
 
@@ -289,8 +289,8 @@ pub(in crate::ring) mod tests {
     fn a_datagram_ends_the_sleep_beside_a_socket() {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.send_to(b"x", socket.local_addr().unwrap()).unwrap();
-        let bed = Bed::beside_a_socket().unwrap();
-        bed.announce_sleep();
-        bed.sleep(LONG, Some(socket.as_fd())).unwrap();
+        let parker = Parker::with_socket().unwrap();
+        parker.announce_sleep();
+        parker.sleep(LONG, Some(socket.as_fd())).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! The flag by which a full control ring makes everybody spare its receiver.
+//! The flag by which a full control ring makes all producers shed load for its receiver.
 //!
 //! One per receiving lane. Each producer raises it for itself and takes its own raise back; while any raise stands, all
 //! producers shed Coordination and Hints to that lane, so its loop has little else to drain than Control.

@@ -1,6 +1,6 @@
 //! The way of commands into a lane: a queue with a bound that takes memory as commands come.
 //!
-//! A lane takes its commands one at a time and owns no others. So those that wait when it is given up are dropped by whoever
+//! A lane takes its commands one at a time and owns no others. So those that wait when it is given up are dropped by the thread that
 //! gives it up, however long its thread hangs, and who asked learns of it: a command goes with the way to answer it.
 
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl<C> CommandInbox<C> {
 impl<C> Drop for CommandInbox<C> {
     fn drop(&mut self) {
         let dropped = self.queue.commands.close();
-        // They wait no more: whoever sends now is told that the lane is gone, not that it is busy.
+        // They wait no more: a sender is now told that the lane is gone, not that it is busy.
         self.queue.waiting.fetch_sub(dropped.len(), Ordering::Relaxed);
     }
 }

@@ -16,18 +16,18 @@ use crate::context::Context;
 use crate::handler::Handler;
 use crate::lane::{Lane, Mail};
 use crate::net::calls::Calls;
-use crate::ring::park::Bed;
-use crate::runtime::carrier::Carrier;
-use crate::runtime::carriers::Place;
+use crate::ring::park::Parker;
 use crate::runtime::commands::CommandInbox;
-use crate::runtime::keeper::Caller;
+use crate::runtime::lane_task::LaneTask;
 use crate::runtime::log_thread::LogThread;
+use crate::runtime::shared_thread::SharedThread;
 use crate::runtime::supervisor::Request;
-use crate::runtime::turning::Turning;
+use crate::runtime::supervisor_thread::TaskSender;
+use crate::runtime::thread_pool::Reservation;
 use crate::time::{LaneTime, micros};
 use crate::wal::LogConfig;
 use crate::wal::log::{Recovered, Wal, remove_lane};
-use crate::wal::queue::{WriterBeds, log_queue};
+use crate::wal::queue::{WriterParkers, log_queue};
 use crate::wal::storage::Directory;
 use crate::wal::writer::Writer;
 
@@ -35,7 +35,7 @@ use crate::wal::writer::Writer;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Everything a lane's thread needs.
-pub(super) struct Seat<C> {
+pub(super) struct LanePorts<C> {
     pub(super) lane: LaneIndex,
     pub(super) restarted: bool,
     /// It starts when it is told that it owns something, or leaves if it never will.
@@ -47,19 +47,19 @@ pub(super) struct Seat<C> {
     pub(super) calls: Calls,
     pub(super) spin: Duration,
     pub(super) origin: Instant,
-    pub(super) bed: Arc<Bed>,
-    pub(super) pulse: Arc<Pulse>,
+    pub(super) parker: Arc<Parker>,
+    pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) mail: Inbox<Mail>,
     pub(super) commands: CommandInbox<C>,
     pub(super) log: Option<(Directory, LogConfig)>,
     /// Lanes that no longer exist, whose logs this lane takes over.
     pub(super) orphans: Vec<LaneIndex>,
-    pub(super) reports: Caller<Request>,
+    pub(super) reports: TaskSender<Request>,
     /// Where it takes its turns, if not on a thread of its own.
-    pub(super) place: Option<Place>,
+    pub(super) reservation: Option<Reservation>,
 }
 
-impl<C> Seat<C> {
+impl<C> LanePorts<C> {
     fn now(&self) -> LaneTime {
         LaneTime(micros(self.origin.elapsed()))
     }
@@ -67,17 +67,17 @@ impl<C> Seat<C> {
     /// Tells the supervisor that the lane gets on, and returns the time.
     pub(super) fn beat(&self) -> LaneTime {
         let now = self.now();
-        self.pulse.beat(now);
+        self.heartbeat.beat(now);
         now
     }
 
     /// Waits for the disk, which only a lane that does not serve yet may do. It is no stall: a replacement would wait for the
     /// same disk, and two must not open one log. But the supervisor knows of it.
-    fn at_the_disk<R>(&self, wait: impl FnOnce() -> R) -> R {
-        self.pulse.disk_wait_began.store(self.now().0 + 1, Ordering::Relaxed);
-        self.pulse.rest();
+    fn waiting_for_disk<R>(&self, wait: impl FnOnce() -> R) -> R {
+        self.heartbeat.disk_wait_began.store(self.now().0 + 1, Ordering::Relaxed);
+        self.heartbeat.rest();
         let result = wait();
-        self.pulse.disk_wait_began.store(0, Ordering::Relaxed);
+        self.heartbeat.disk_wait_began.store(0, Ordering::Relaxed);
         self.beat();
         result
     }
@@ -85,7 +85,7 @@ impl<C> Seat<C> {
 
 /// What the supervisor sees of a lane's loop, and the flags by which it ends it.
 #[derive(Debug, Default)]
-pub(super) struct Pulse {
+pub(super) struct Heartbeat {
     /// When the current turn, or step of starting, began, in microseconds plus one; zero while the lane sleeps, waits for its
     /// disk before it serves, or has ended.
     turn_began: AtomicU64,
@@ -95,14 +95,14 @@ pub(super) struct Pulse {
     pub(super) fenced: Arc<AtomicBool>,
     pub(super) stop: AtomicBool,
     /// The thread that the lane shares with others, whose turns it has to wait for once it is there.
-    carrier: Option<Arc<Carrier>>,
-    is_carried: AtomicBool,
+    shared: Option<Arc<SharedThread>>,
+    is_shared: AtomicBool,
 }
 
-impl Pulse {
+impl Heartbeat {
     /// Of a lane that takes its turns on that thread, or on one of its own.
-    pub(super) fn of(carrier: Option<Arc<Carrier>>) -> Self {
-        Self { carrier, ..Self::default() }
+    pub(super) fn of(shared: Option<Arc<SharedThread>>) -> Self {
+        Self { shared, ..Self::default() }
     }
 
     fn beat(&self, now: LaneTime) {
@@ -116,14 +116,14 @@ impl Pulse {
     /// How long the lane has been in its current turn, or the one it waits for on a thread that it shares. Many turns of others
     /// are no stall, however long they are together; nor is one that the lane does not wait for yet, because it is still opened.
     pub(super) fn busy_for(&self, now: LaneTime) -> Duration {
-        match &self.carrier {
-            Some(carrier) if self.is_carried.load(Ordering::Relaxed) => carrier.busy_for(),
+        match &self.shared {
+            Some(shared) if self.is_shared.load(Ordering::Relaxed) => shared.busy_for(),
             _ => since(&self.turn_began, now),
         }
     }
 
     /// How long the lane has waited for its disk before it serves.
-    pub(super) fn at_the_disk_for(&self, now: LaneTime) -> Duration {
+    pub(super) fn waiting_for_disk_for(&self, now: LaneTime) -> Duration {
         since(&self.disk_wait_began, now)
     }
 }
@@ -158,51 +158,51 @@ impl Ending {
 /// Runs a lane to its end, or until it takes its turns elsewhere, and reports its end. What it needs comes in boxes: every frame
 /// below the loop that held it would keep its stack for as long as the lane lives.
 pub(super) fn run<H: Handler + Send + 'static>(
-    seat: Box<Seat<H::Command>>,
+    ports: Box<LanePorts<H::Command>>,
     handler: impl FnOnce() -> H,
     cx: Box<Context>,
 ) where
     H::Command: Send,
 {
-    let (lane, reports, pulse) = (seat.lane, seat.reports.clone(), seat.pulse.clone());
-    let ending = catch_unwind(AssertUnwindSafe(move || live(seat, handler, cx))).map_err(|panic| Ending::of(&*panic));
+    let (lane, reports, heartbeat) = (ports.lane, ports.reports.clone(), ports.heartbeat.clone());
+    let ending = catch_unwind(AssertUnwindSafe(move || live(ports, handler, cx))).map_err(|panic| Ending::of(&*panic));
     match ending {
-        Ok(Ok(None)) => {} // It lives on, and its end is reported by whoever sees it.
-        Ok(Ok(Some(ending))) | Err(ending) => report(lane, &reports, pulse, ending),
-        Ok(Err(error)) => report(lane, &reports, pulse, Ending::Failed(error.to_string())),
+        Ok(Ok(None)) => {} // It lives on; the thread that sees its end reports it.
+        Ok(Ok(Some(ending))) | Err(ending) => report(lane, &reports, heartbeat, ending),
+        Ok(Err(error)) => report(lane, &reports, heartbeat, Ending::Failed(error.to_string())),
     }
 }
 
 /// Tells the supervisor that a lane is gone, once it is.
-pub(super) fn report(lane: LaneIndex, reports: &Caller<Request>, pulse: Arc<Pulse>, ending: Ending) {
-    pulse.rest();
-    // If the supervisor is gone, so is everybody who would want to know.
-    let _ = reports.send(Request::Ended { lane, pulse, ending });
+pub(super) fn report(lane: LaneIndex, reports: &TaskSender<Request>, heartbeat: Arc<Heartbeat>, ending: Ending) {
+    heartbeat.rest();
+    // If the supervisor is gone, no receiver is left.
+    let _ = reports.send(Request::Ended { lane, heartbeat, ending });
 }
 
-/// The whole life of a lane with a thread of its own; of others, until they have a place on another.
+/// The whole life of a lane with a thread of its own; of others, until a shared thread takes them.
 fn live<H: Handler + Send + 'static>(
-    seat: Box<Seat<H::Command>>,
+    ports: Box<LanePorts<H::Command>>,
     handler: impl FnOnce() -> H,
     cx: Box<Context>,
 ) -> io::Result<Option<Ending>>
 where
     H::Command: Send,
 {
-    pin(&seat);
-    let lane = match opened(&seat, handler, cx)? {
+    pin(&ports);
+    let lane = match opened(&ports, handler, cx)? {
         Ok(lane) => lane,
         Err(ending) => return Ok(Some(ending)),
     };
-    let elsewhere = seat.place.as_ref().map(|place| (place.carrier().clone(), place.number()));
-    let pulse = seat.pulse.clone();
-    let mut turning = Box::new(Turning::new(seat, lane)?);
+    let elsewhere = ports.reservation.as_ref().map(|reservation| (reservation.shared().clone(), reservation.number()));
+    let heartbeat = ports.heartbeat.clone();
+    let mut task = Box::new(LaneTask::new(ports, lane)?);
     match elsewhere {
-        Some((carrier, place)) => {
-            pulse.is_carried.store(true, Ordering::Relaxed);
-            carrier.take(place, turning).map(|()| None)
+        Some((shared, index)) => {
+            heartbeat.is_shared.store(true, Ordering::Relaxed);
+            shared.take(index, task).map(|()| None)
         }
-        None => turning.turn_for_ever().map(Some),
+        None => task.run().map(Some),
     }
 }
 
@@ -210,70 +210,70 @@ where
 /// again that making and moving large things has taken.
 #[inline(never)]
 fn opened<H: Handler>(
-    seat: &Seat<H::Command>,
+    ports: &LanePorts<H::Command>,
     handler: impl FnOnce() -> H,
     mut cx: Box<Context>,
 ) -> io::Result<Result<Box<Lane<H>>, Ending>> {
     let version = cx.map.version();
-    cx.fence = seat.pulse.fenced.clone();
+    cx.fence = ports.heartbeat.fenced.clone();
     let mut recovered = Vec::new();
-    if let Some((directory, config)) = &seat.log {
+    if let Some((directory, config)) = &ports.log {
         let mut open = |lane| {
             let salt = cx.random_u64();
-            seat.at_the_disk(|| Wal::open(directory.clone(), lane, salt))
+            ports.waiting_for_disk(|| Wal::open(directory.clone(), lane, salt))
         };
-        for orphan in &seat.orphans {
+        for orphan in &ports.orphans {
             recovered.push(open(*orphan)?.1);
         }
-        let (wal, found) = open(seat.lane)?;
+        let (wal, found) = open(ports.lane)?;
         recovered.push(found);
-        let beds = WriterBeds::default();
-        let (sender, receiver) = log_queue(config.queue_bytes_max, beds.clone());
-        let writer = Writer::new(wal, receiver, *config, seat.bed.clone(), cx.random_u64());
-        let log = LogThread::start(writer, beds, seat.origin, format!("log-{}", seat.lane.0))?;
+        let parkers = WriterParkers::default();
+        let (sender, receiver) = log_queue(config.queue_bytes_max, parkers.clone());
+        let writer = Writer::new(wal, receiver, *config, ports.parker.clone(), cx.random_u64());
+        let log = LogThread::start(writer, parkers, ports.origin, format!("log-{}", ports.lane.0))?;
         cx.log = Some(sender);
         let findings = recovered.iter().flat_map(|found| &found.findings).map(ToString::to_string).collect();
-        let report = Request::Logging { lane: seat.lane, pulse: seat.pulse.clone(), log, findings };
-        let _ = seat.reports.send(report);
+        let report = Request::Logging { lane: ports.lane, heartbeat: ports.heartbeat.clone(), log, findings };
+        let _ = ports.reports.send(report);
     }
-    seat.beat();
+    ports.beat();
     let mut lane = Box::new(Lane::new(handler(), cx));
     let orphaned = recovered.len().saturating_sub(1);
     let (orphans, own) = recovered.split_at(orphaned);
     let own = own.iter().flat_map(|found| found.records()).inspect(|_| {
-        seat.beat();
+        ports.beat();
     });
-    lane.recover(own, seat.restarted);
-    // The links wait in the mail, so that what the handler does first reaches somebody.
-    let now = seat.beat();
-    while let Ok(mail) = seat.mail.try_recv() {
+    lane.recover(own, ports.restarted);
+    // The links wait in the mail, so that the handler's first messages have receivers.
+    let now = ports.beat();
+    while let Ok(mail) = ports.mail.try_recv() {
         lane.mail(now, mail);
     }
-    adopt(seat, &mut lane, orphans)?;
+    adopt(ports, &mut lane, orphans)?;
     if lane.cx.is_fenced() {
         return Ok(Err(Ending::Fenced));
     }
-    let _ = seat.reports.send(Request::Opened { lane: seat.lane, pulse: seat.pulse.clone() });
-    if seat.on_trial
-        && let Some(ending) = wait_for_a_map_after(version, seat, &mut lane)
+    let _ = ports.reports.send(Request::Opened { lane: ports.lane, heartbeat: ports.heartbeat.clone() });
+    if ports.on_trial
+        && let Some(ending) = wait_for_a_map_after(version, ports, &mut lane)
     {
         return Ok(Err(ending));
     }
-    lane.start(seat.beat());
+    lane.start(ports.beat());
     Ok(Ok(lane))
 }
 
 /// Waits until the lane owns something by a newer map, and says how it ended if that does not come.
 fn wait_for_a_map_after<H: Handler>(
     version: MapVersion,
-    seat: &Seat<H::Command>,
+    ports: &LanePorts<H::Command>,
     lane: &mut Lane<H>,
 ) -> Option<Ending> {
     loop {
         if lane.cx.is_fenced() {
             return Some(Ending::Fenced);
         }
-        if seat.pulse.stop.load(Ordering::Relaxed) {
+        if ports.heartbeat.stop.load(Ordering::Relaxed) {
             return Some(Ending::Stopped);
         }
         if lane.is_retiring() {
@@ -283,9 +283,9 @@ fn wait_for_a_map_after<H: Handler>(
         if lane.cx.map.version() != version {
             return None;
         }
-        seat.pulse.rest();
-        let mail = seat.mail.recv_timeout(LOOK_EVERY);
-        let now = seat.beat();
+        ports.heartbeat.rest();
+        let mail = ports.mail.recv_timeout(LOOK_EVERY);
+        let now = ports.beat();
         match mail {
             Ok(mail) => lane.mail(now, mail),
             Err(RecvTimeoutError::Timeout) => {}
@@ -295,17 +295,17 @@ fn wait_for_a_map_after<H: Handler>(
 }
 
 /// Takes over the records of lanes that no longer exist, and removes their files once the records are safe in our own log.
-fn adopt<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>, orphans: &[Recovered]) -> io::Result<()> {
-    let Some((directory, _)) = &seat.log else { return Ok(()) };
-    let mut safe = !seat.orphans.is_empty();
-    for (orphan, found) in seat.orphans.iter().zip(orphans) {
+fn adopt<H: Handler>(ports: &LanePorts<H::Command>, lane: &mut Lane<H>, orphans: &[Recovered]) -> io::Result<()> {
+    let Some((directory, _)) = &ports.log else { return Ok(()) };
+    let mut safe = !ports.orphans.is_empty();
+    for (orphan, found) in ports.orphans.iter().zip(orphans) {
         for (count, record) in found.records().enumerate() {
-            lane.import(seat.beat(), record);
+            lane.import(ports.beat(), record);
             if count % 64 == 63 {
-                seat.at_the_disk(|| lane.wait_for_log()); // The queue to its log is bounded.
+                ports.waiting_for_disk(|| lane.wait_for_log()); // The queue to its log is bounded.
             }
         }
-        seat.at_the_disk(|| lane.wait_for_disk());
+        ports.waiting_for_disk(|| lane.wait_for_disk());
         if lane.cx.is_fenced() {
             return Ok(()); // Its successor imports them.
         }
@@ -315,15 +315,15 @@ fn adopt<H: Handler>(seat: &Seat<H::Command>, lane: &mut Lane<H>, orphans: &[Rec
         }
     }
     if safe {
-        let _ = seat.reports.send(Request::Adopted { lane: seat.lane, pulse: seat.pulse.clone() });
+        let _ = ports.reports.send(Request::Adopted { lane: ports.lane, heartbeat: ports.heartbeat.clone() });
     }
     Ok(())
 }
 
-fn pin<C>(seat: &Seat<C>) {
-    let Some(core) = seat.core else {
+fn pin<C>(ports: &LanePorts<C>) {
+    let Some(core) = ports.core else {
         // Where it started is as good, if this is refused.
-        let _ = seat.home.map(|home| sched_setaffinity(None, &home));
+        let _ = ports.home.map(|home| sched_setaffinity(None, &home));
         return;
     };
     let mut cores = CpuSet::new();
@@ -333,6 +333,6 @@ fn pin<C>(seat: &Seat<C>) {
             "could not be pinned to core {core} ({error}): it runs wherever the system puts it, and may be slower. \
              Allow the core in the process's affinity or cpuset, or switch pinning off"
         );
-        let _ = seat.reports.send(Request::Event { lane: seat.lane, what });
+        let _ = ports.reports.send(Request::Event { lane: ports.lane, what });
     }
 }

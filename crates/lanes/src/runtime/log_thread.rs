@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::time::{LaneTime, micros};
-use crate::wal::queue::WriterBeds;
+use crate::wal::queue::WriterParkers;
 use crate::wal::storage::Directory;
 use crate::wal::writer::Writer;
 
@@ -18,23 +18,23 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 pub(super) struct LogThread {
     thread: JoinHandle<Result<(), String>>,
     stop: Arc<AtomicBool>,
-    beds: WriterBeds,
+    parkers: WriterParkers,
 }
 
 impl LogThread {
     pub(super) fn start(
         mut writer: Writer<Directory>,
-        beds: WriterBeds,
+        parkers: WriterParkers,
         origin: Instant,
         name: String,
     ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopping, sleeping) = (stop.clone(), beds.clone());
+        let (stopping, sleeping) = (stop.clone(), parkers.clone());
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             loop {
                 let now = LaneTime(micros(origin.elapsed()));
                 let next = writer.turn(now).map_err(|error| error.to_string())?;
-                // Whoever says so has seen the lane end, and so do we: all that it queued is there.
+                // The sender of this has seen the lane end, so everything the lane queued is here.
                 if stopping.load(Ordering::Acquire) || writer.is_finished() {
                     return writer.finish(now).map_err(|error| error.to_string());
                 }
@@ -42,20 +42,20 @@ impl LogThread {
                     continue;
                 }
                 let gathers = writer.gathers();
-                let bed = if gathers { &sleeping.gathering } else { &sleeping.idle };
-                bed.announce_sleep();
+                let parker = if gathers { &sleeping.gathering } else { &sleeping.idle };
+                parker.announce_sleep();
                 // The second look, now that the lane knows.
                 let may_sleep = if gathers { writer.gathers() } else { writer.is_empty() };
                 if may_sleep && !stopping.load(Ordering::Relaxed) {
                     let wait = next.map_or(SLEEP_MAX, |next| next.since(now)).min(SLEEP_MAX);
                     // A sleep that fails is a short one: the loop looks again.
-                    let _ = bed.sleep(wait, None);
+                    let _ = parker.sleep(wait, None);
                 } else {
-                    bed.rise();
+                    parker.unpark();
                 }
             }
         })?;
-        Ok(Self { thread, stop, beds })
+        Ok(Self { thread, stop, parkers })
     }
 
     /// Whether the writer has ended, which it does by itself only when its lane is gone or its disk fails.
@@ -66,8 +66,8 @@ impl LogThread {
     /// Tells the writer to end once it has written what is queued, and says whether it has.
     pub(super) fn has_stopped(&self) -> bool {
         self.stop.store(true, Ordering::Release);
-        self.beds.idle.wake();
-        self.beds.gathering.wake();
+        self.parkers.idle.wake();
+        self.parkers.gathering.wake();
         self.is_finished()
     }
 

@@ -4,20 +4,20 @@
 //! links and maps by mail, and watches. Everything outside the lanes (commands, changes, counters) goes through [`Runtime`].
 
 mod buffers;
-mod carrier;
-mod carriers;
 mod commands;
 mod cores;
-mod keeper;
+mod lane_task;
 mod lane_thread;
 mod log_thread;
-mod means;
 mod observer;
-mod patience;
 mod settings;
 mod shared;
+mod shared_thread;
+mod spawner;
+mod spin_policy;
 mod supervisor;
-mod turning;
+mod supervisor_thread;
+mod thread_pool;
 mod workload;
 
 use std::any::Any;
@@ -31,7 +31,7 @@ use tessera_contracts::prefix_map::{LaneIndex, MapError, PrefixMap, Slot};
 
 use crate::handler::Handler;
 pub use crate::runtime::settings::{RestartPolicy, RuntimeConfig};
-use crate::runtime::shared::{Door, Shared, lock};
+use crate::runtime::shared::{Endpoint, Shared, lock};
 use crate::telemetry::alarms::Alarm;
 use crate::telemetry::counters::LaneCounters;
 use crate::telemetry::snapshot::Snapshot;
@@ -52,10 +52,10 @@ pub struct Event {
 #[derive(Debug)]
 pub struct Runtime<C: Send + 'static> {
     shared: Arc<Shared<C>>,
-    requests: keeper::Caller<supervisor::Request>,
-    supervisor: Option<keeper::Departure>,
+    requests: supervisor_thread::TaskSender<supervisor::Request>,
+    supervisor: Option<supervisor_thread::Ended>,
     observer: Option<observer::Observer>,
-    /// Held so that it is dropped by whoever drops the runtime: it may own anything, even another runtime, and the thread of the
+    /// Held so that the owner of the runtime drops it: it may own anything, even another runtime, and the thread of the
     /// supervisors must not wait for itself.
     _make: Arc<dyn Any + Send + Sync>,
 }
@@ -138,16 +138,16 @@ impl<C: Send + 'static> Runtime<C> {
         H: Handler<Command = C> + Send + 'static,
         F: Fn(LaneIndex) -> H + Send + Sync + 'static,
     {
-        Self::start_with(config, make, Arc::new(means::System))
+        Self::start_with(config, make, Arc::new(spawner::System))
     }
 
-    fn start_with<H, F>(config: RuntimeConfig, make: F, means: Arc<dyn means::Means>) -> Result<Self, StartError>
+    fn start_with<H, F>(config: RuntimeConfig, make: F, spawner: Arc<dyn spawner::Spawner>) -> Result<Self, StartError>
     where
         H: Handler<Command = C> + Send + 'static,
         F: Fn(LaneIndex) -> H + Send + Sync + 'static,
     {
         let make = Arc::new(make);
-        let (shared, requests, supervisor) = supervisor::opening::start(&config, make.clone(), means)?;
+        let (shared, requests, supervisor) = supervisor::opening::start(&config, make.clone(), spawner)?;
         let mut runtime = Self { shared, requests, supervisor: Some(supervisor), observer: None, _make: make };
         if observer::Observer::is_wanted(&config) {
             runtime.observer = Some(observer::Observer::start(&config, runtime.shared.clone())?);
@@ -187,16 +187,18 @@ impl<C: Send + 'static> Runtime<C> {
 
     /// Asks something of a lane. Never waits.
     ///
-    /// A lane that goes down drops the commands it has not taken, and those that it has with its state: whoever waits for an
+    /// A lane that goes down drops the commands it has not taken, and those that it has with its state: a caller that waits for an
     /// answer finds the way of it gone and may ask again, and reaches its successor. So it is with one that hangs and is given up,
     /// but for what it has taken: the command in which it hangs, and those whose answers its handler owes, are the hung thread's
     /// until that comes back.
     pub fn command(&self, lane: LaneIndex, command: C) -> Result<(), CommandRefused<C>> {
-        let doors = self.shared.doors.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(Some(door)) = doors.get(usize::from(lane.0)) else { return Err(CommandRefused::Down(command)) };
-        match door.commands.try_send(command) {
+        let endpoints = self.shared.endpoints.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(Some(endpoint)) = endpoints.get(usize::from(lane.0)) else {
+            return Err(CommandRefused::Down(command));
+        };
+        match endpoint.commands.try_send(command) {
             Ok(()) => {
-                door.bed.wake();
+                endpoint.parker.wake();
                 Ok(())
             }
             Err(TrySendError::Full(command)) => Err(CommandRefused::Busy(command)),
@@ -220,8 +222,8 @@ impl<C: Send + 'static> Runtime<C> {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let (map, counters) = (self.map(), self.counters());
-        let doors = self.shared.doors.read().unwrap_or_else(PoisonError::into_inner);
-        let is_up = |lane: usize| doors.get(lane).is_some_and(Option::is_some);
+        let endpoints = self.shared.endpoints.read().unwrap_or_else(PoisonError::into_inner);
+        let is_up = |lane: usize| endpoints.get(lane).is_some_and(Option::is_some);
         let knows_map = |lane: &LaneCounters| lane.map_version.get() == u64::from(map.version().0);
         (0..map.lanes()).all(is_up)
             && counters.iter().take(map.lanes()).all(|lane| lane.incarnations.get() > 0)
@@ -239,7 +241,7 @@ impl<C: Send + 'static> Runtime<C> {
     /// Lanes that have waited for their disk for longer than the stall bound and cannot serve before it answers.
     #[must_use]
     pub fn waiting_for_disk(&self) -> Vec<LaneIndex> {
-        lock(&self.shared.at_the_disk).clone()
+        lock(&self.shared.waiting_for_disk).clone()
     }
 
     /// Alarms that stand.
@@ -283,7 +285,7 @@ impl<C: Send + 'static> Runtime<C> {
         answer.recv().unwrap_or(Err(ChangeRefused::Stopped))
     }
 
-    /// Tells all lanes to stop and waits for nothing: for a runtime that others hold, too. Whoever waits for a change of lanes is
+    /// Tells all lanes to stop and waits for nothing: for a runtime that others hold, too. A caller that waits for a change of lanes is
     /// told at once; the lanes are gone when the last holder has [shut it down](Self::shutdown) or dropped it.
     pub fn begin_stop(&self) {
         let _ = self.requests.send(supervisor::Request::Stop);

@@ -78,7 +78,7 @@ impl Drop for Observer {
 }
 
 fn watch<C>(shared: &Shared<C>, listener: Option<&TcpListener>, mut traces: Option<TraceWriter>, stop: &AtomicBool) {
-    // Linux counts niceness by thread, and anybody may become nicer.
+    // Linux counts niceness by thread, and any thread may become nicer.
     if let Err(error) = nice(NICER) {
         shared.event(None, format!("the observer runs at the lanes' own priority, which may slow them: {error}"));
     }
@@ -122,7 +122,7 @@ impl AlarmWatch {
         }
         self.next_look += LOOK_EVERY;
         let mut standing = self.alarms.observe(LaneTime(micros(self.origin.elapsed())), &read(shared));
-        standing.extend(lock(&shared.at_the_disk).iter().map(|lane| Alarm::DiskHangs { lane: *lane }));
+        standing.extend(lock(&shared.waiting_for_disk).iter().map(|lane| Alarm::DiskHangs { lane: *lane }));
         *lock(&shared.alarms) = standing;
     }
 }

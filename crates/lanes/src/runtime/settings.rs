@@ -46,7 +46,7 @@ pub struct RuntimeConfig {
     /// A lane that spends longer than this in one turn is given up and replaced. Commands that wait for it are dropped then, and
     /// reach its successor if they are given again.
     pub stall_bound: Duration,
-    /// How long whoever changes the lanes is kept waiting. If they are not all open by then, everything stays as it was; if slots
+    /// How long a caller that changes the lanes waits. If they are not all open by then, everything stays as it was; if slots
     /// have begun to move, they go on to, and only the waiting ends.
     pub change_patience: Duration,
     /// How long lanes are given to stop before their threads are left behind.
@@ -57,7 +57,7 @@ pub struct RuntimeConfig {
     pub commands_max: usize,
     /// Where metrics are served as Prometheus text, at `/metrics`; `None` for nowhere.
     pub metrics: Option<SocketAddr>,
-    /// Trace events kept for each lane until somebody takes them.
+    /// Trace events kept for each lane until they are read.
     pub traces_max: usize,
     /// Where traces are written; `None` leaves them to [`Runtime::take_traces`](crate::runtime::Runtime::take_traces).
     pub trace_files: Option<TraceFiles>,

@@ -1,4 +1,4 @@
-//! What the threads outside the lanes know together.
+//! State that the supervisor shares with threads outside the lanes.
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
@@ -6,32 +6,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use tessera_contracts::prefix_map::{LaneIndex, PrefixMap};
 
-use crate::ring::park::Bed;
+use crate::ring::park::Parker;
 use crate::runtime::Event;
 use crate::runtime::commands::CommandSender;
 use crate::telemetry::alarms::Alarm;
 use crate::telemetry::counters::LaneCounters;
 use crate::telemetry::trace::TraceEvent;
 
-/// What the outside and the supervisor know together. Lanes do not see it.
+/// State shared by the supervisor and the runtime's callers. Lanes do not see it.
 #[derive(Debug)]
 pub(super) struct Shared<C> {
     /// Where to send commands, by lane; `None` while a lane is down.
-    pub(super) doors: RwLock<Vec<Option<Door<C>>>>,
+    pub(super) endpoints: RwLock<Vec<Option<Endpoint<C>>>>,
     pub(super) counters: RwLock<Vec<Arc<LaneCounters>>>,
     pub(super) map: RwLock<Arc<PrefixMap>>,
     pub(super) events: Mutex<Vec<Event>>,
     pub(super) traces: Mutex<Vec<rtrb::Consumer<TraceEvent>>>,
     pub(super) alarms: Mutex<Vec<Alarm>>,
     /// Lanes that wait for their disk for too long, in order.
-    pub(super) at_the_disk: Mutex<Vec<LaneIndex>>,
+    pub(super) waiting_for_disk: Mutex<Vec<LaneIndex>>,
     pub(super) address: Option<SocketAddr>,
     /// Whether the kernel steers, as far as we were asked to make it.
     pub(super) steering: AtomicBool,
     pub(super) failed: AtomicBool,
 }
 
-/// Events kept until somebody takes them; the oldest go first.
+/// Events kept until they are read; the oldest are dropped first.
 const EVENTS_MAX: usize = 1024;
 /// Traces kept in all before those of dead lanes are thrown away unread.
 const TRACES_OF_THE_DEAD_MAX: usize = 512;
@@ -39,13 +39,13 @@ const TRACES_OF_THE_DEAD_MAX: usize = 512;
 impl<C> Shared<C> {
     pub(super) fn new(map: Arc<PrefixMap>, address: Option<SocketAddr>) -> Self {
         Self {
-            doors: RwLock::default(),
+            endpoints: RwLock::default(),
             counters: RwLock::default(),
             map: RwLock::new(map),
             events: Mutex::default(),
             traces: Mutex::default(),
             alarms: Mutex::default(),
-            at_the_disk: Mutex::default(),
+            waiting_for_disk: Mutex::default(),
             address,
             steering: AtomicBool::new(false),
             failed: AtomicBool::new(false),
@@ -60,7 +60,7 @@ impl<C> Shared<C> {
         events.push(Event { lane, what: what.into() });
     }
 
-    /// A lane starts with this trace. Those of dead lanes that nobody reads do not pile up.
+    /// A lane starts with this trace. Unread traces of dead lanes do not pile up.
     pub(super) fn add_trace(&self, trace: rtrb::Consumer<TraceEvent>) {
         let mut traces = lock(&self.traces);
         traces.retain(|old| !(old.is_abandoned() && old.is_empty()));
@@ -88,7 +88,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[derive(Debug)]
-pub(super) struct Door<C> {
+pub(super) struct Endpoint<C> {
     pub(super) commands: CommandSender<C>,
-    pub(super) bed: Arc<Bed>,
+    pub(super) parker: Arc<Parker>,
 }

@@ -1,6 +1,6 @@
 //! Who owns the sockets, starts lanes, watches them, replaces those that fail, and changes which lane owns what.
 //!
-//! In its turn on the [`keeper`](crate::runtime::keeper)'s thread it works off requests and looks at the lanes' pulses. It never
+//! In its turn on the [`supervisor_thread`](crate::runtime::supervisor_thread)'s thread it works off requests and looks at the lanes' pulses. It never
 //! touches a lane's state: all it can do to a lane is send it mail, raise its fence, or tell it to stop. And it never waits:
 //! others have turns on that thread too.
 
@@ -23,13 +23,13 @@ use crate::handler::Handler;
 use crate::lane::Mail;
 use crate::net::calls::Calls;
 use crate::net::group::SocketGroup;
-use crate::ring::park::Bed;
+use crate::ring::park::Parker;
 use crate::ring::pressure::Pressure;
-use crate::runtime::keeper::{Caller, Kept};
-use crate::runtime::lane_thread::{Ending, Pulse};
+use crate::runtime::lane_thread::{Ending, Heartbeat};
 use crate::runtime::log_thread::LogThread;
-use crate::runtime::means::Means;
 use crate::runtime::observer::AlarmWatch;
+use crate::runtime::spawner::Spawner;
+use crate::runtime::supervisor_thread::{SupervisorTask, TaskSender};
 use crate::runtime::{ChangeRefused, RuntimeConfig, Shared, lock};
 use crate::time::{LaneTime, micros};
 use crate::wal::storage::Directory;
@@ -47,24 +47,24 @@ pub(super) enum Request {
     /// A lane has a log now, found in this state.
     Logging {
         lane: LaneIndex,
-        pulse: Arc<Pulse>,
+        heartbeat: Arc<Heartbeat>,
         log: LogThread,
         findings: Vec<String>,
     },
     /// A lane has its log and what that remembers: it starts, unless it is on trial.
     Opened {
         lane: LaneIndex,
-        pulse: Arc<Pulse>,
+        heartbeat: Arc<Heartbeat>,
     },
     Ended {
         lane: LaneIndex,
-        pulse: Arc<Pulse>,
+        heartbeat: Arc<Heartbeat>,
         ending: Ending,
     },
     /// A lane has the records of all the lanes whose logs it was to take over safe in its own.
     Adopted {
         lane: LaneIndex,
-        pulse: Arc<Pulse>,
+        heartbeat: Arc<Heartbeat>,
     },
     Event {
         lane: LaneIndex,
@@ -100,9 +100,9 @@ pub(super) enum Change {
 struct Supervisor<H: Handler, F> {
     config: RuntimeConfig,
     make: Arc<F>,
-    means: Arc<dyn Means>,
+    spawner: Arc<dyn Spawner>,
     shared: Arc<Shared<H::Command>>,
-    requests: Caller<Request>,
+    requests: TaskSender<Request>,
     inbox: Receiver<Request>,
     map: Arc<PrefixMap>,
     sockets: Option<SocketGroup>,
@@ -126,9 +126,9 @@ struct Supervisor<H: Handler, F> {
 struct Watched {
     state: State,
     mail: Sender<Mail>,
-    bed: Arc<Bed>,
+    parker: Arc<Parker>,
     pressure: Arc<Pressure>,
-    pulse: Arc<Pulse>,
+    heartbeat: Arc<Heartbeat>,
     log: Option<LogThread>,
     /// Lanes that no longer exist, whose logs it has yet to take over.
     orphans: Vec<LaneIndex>,
@@ -163,7 +163,7 @@ enum State {
 }
 
 struct ChangeInProgress {
-    /// None once whoever asked for it has been told.
+    /// `None` once the requester has been told.
     reply: Option<SyncSender<Result<(), ChangeRefused>>>,
     begun: Instant,
     stage: Stage,
@@ -173,7 +173,7 @@ struct ChangeInProgress {
 
 /// How far a change has come.
 enum Stage {
-    /// All lanes, old and new, are to be open before anybody hears of this map. Up to here nothing has happened that would have
+    /// All lanes, old and new, must be open before any lane receives this map. Up to here nothing has happened that would have
     /// to be undone.
     Opening(Arc<PrefixMap>),
     /// All know the map, and slots move. From here on there is no way back.
@@ -182,7 +182,7 @@ enum Stage {
     Retiring,
 }
 
-impl<H, F> Kept for Supervisor<H, F>
+impl<H, F> SupervisorTask for Supervisor<H, F>
 where
     H: Handler + Send + 'static,
     H::Command: Send + 'static,
@@ -209,7 +209,7 @@ where
     H::Command: Send + 'static,
     F: Fn(LaneIndex) -> H + Send + Sync + 'static,
 {
-    /// When to look again though nobody says anything: soon if something is to be moved on, else often enough that a stall is
+    /// When to look again although no message arrives: soon if something is to be moved on, else often enough that a stall is
     /// seen an eighth of its bound late at most.
     fn next_look(&self) -> Duration {
         let moving =
@@ -224,23 +224,27 @@ where
     fn handle(&mut self, request: Request) {
         match request {
             Request::Change { change, reply } => self.begin(change, reply),
-            Request::Logging { lane, pulse, log, findings } => {
+            Request::Logging { lane, heartbeat, log, findings } => {
                 for finding in findings {
                     self.shared.event(Some(lane), finding);
                 }
-                match self.lanes.get_mut(&lane).filter(|watched| Arc::ptr_eq(&watched.pulse, &pulse)) {
+                match self.lanes.get_mut(&lane).filter(|watched| Arc::ptr_eq(&watched.heartbeat, &heartbeat)) {
                     Some(watched) => watched.log = Some(log),
                     None => self.logs_left.push(log), // It opened its log after it was given up.
                 }
             }
-            Request::Opened { lane, pulse } => {
-                if let Some(watched) = self.lanes.get_mut(&lane).filter(|watched| Arc::ptr_eq(&watched.pulse, &pulse)) {
+            Request::Opened { lane, heartbeat } => {
+                if let Some(watched) =
+                    self.lanes.get_mut(&lane).filter(|watched| Arc::ptr_eq(&watched.heartbeat, &heartbeat))
+                {
                     watched.is_open = true;
                 }
             }
-            Request::Ended { lane, pulse, ending } => self.ended(lane, &pulse, ending),
-            Request::Adopted { lane, pulse } => {
-                if let Some(watched) = self.lanes.get_mut(&lane).filter(|watched| Arc::ptr_eq(&watched.pulse, &pulse)) {
+            Request::Ended { lane, heartbeat, ending } => self.ended(lane, &heartbeat, ending),
+            Request::Adopted { lane, heartbeat } => {
+                if let Some(watched) =
+                    self.lanes.get_mut(&lane).filter(|watched| Arc::ptr_eq(&watched.heartbeat, &heartbeat))
+                {
                     watched.orphans.clear();
                 }
             }
@@ -250,8 +254,8 @@ where
         }
     }
 
-    fn ended(&mut self, lane: LaneIndex, pulse: &Arc<Pulse>, ending: Ending) {
-        let current = self.lanes.get(&lane).is_some_and(|watched| Arc::ptr_eq(&watched.pulse, pulse));
+    fn ended(&mut self, lane: LaneIndex, heartbeat: &Arc<Heartbeat>, ending: Ending) {
+        let current = self.lanes.get(&lane).is_some_and(|watched| Arc::ptr_eq(&watched.heartbeat, heartbeat));
         match ending {
             _ if self.stop_by.is_some() => {
                 if let Some(watched) = self.lanes.get_mut(&lane).filter(|_| current) {
@@ -284,7 +288,7 @@ where
         let delay = self.config.restart.delay(failures);
         watched.state = State::Down { restart_at: Instant::now() + delay };
         self.shared.event(Some(lane), format!("{why}; restarts in {} ms (failure {failures})", delay.as_millis()));
-        self.set_door(lane, None);
+        self.set_endpoint(lane, None);
         self.tell_others(lane, |_| Mail::Unlink(lane));
         if self.config.restart.failures_max.is_some_and(|most| failures > most) {
             self.shared
@@ -300,18 +304,18 @@ where
         }
     }
 
-    /// Looks at every lane's pulse, restarts what is due, and moves a running change on.
+    /// Looks at every lane's heartbeat, restarts what is due, and moves a running change on.
     fn look(&mut self) {
         let now = self.now();
         let stalled: Vec<LaneIndex> = self
             .lanes
             .iter()
             .filter(|(_, watched)| watched.is_up())
-            .filter(|(_, watched)| watched.pulse.busy_for(now) > self.config.stall_bound)
+            .filter(|(_, watched)| watched.heartbeat.busy_for(now) > self.config.stall_bound)
             .map(|(lane, _)| *lane)
             .collect();
         for lane in stalled {
-            self.lanes[&lane].pulse.fenced.store(true, Ordering::Relaxed);
+            self.lanes[&lane].heartbeat.fenced.store(true, Ordering::Relaxed);
             let bound = self.config.stall_bound.as_millis();
             self.down(lane, &format!("stalled for more than {bound} ms and was given up"));
         }
@@ -343,7 +347,7 @@ where
         }
         let orphans = watched.orphans.clone();
         match self.start_lane(lane, Start::Again, orphans) {
-            // The sockets outlive the lane, so the kernel should still steer. Whoever shares our port could have changed that.
+            // The sockets outlive the lane, so the kernel should still steer. A process that shares our port could have changed that.
             Ok(()) => self.steer(),
             Err(error) => self.down(lane, &format!("could not be restarted: {error}")),
         }
@@ -370,10 +374,10 @@ where
         let waiting: Vec<LaneIndex> = self
             .lanes
             .iter()
-            .filter(|(_, watched)| watched.at_the_disk_for(now, Instant::now()) > bound)
+            .filter(|(_, watched)| watched.waiting_for_disk_for(now, Instant::now()) > bound)
             .map(|(lane, _)| *lane)
             .collect();
-        let before = std::mem::replace(&mut *lock(&self.shared.at_the_disk), waiting.clone());
+        let before = std::mem::replace(&mut *lock(&self.shared.waiting_for_disk), waiting.clone());
         for lane in waiting.iter().filter(|lane| !before.contains(lane)) {
             let what = format!(
                 "its disk has not answered for more than {} ms: it serves when it does. Check the disk of the logs",
@@ -393,19 +397,19 @@ impl Watched {
     }
 
     /// How long the lane has waited for a disk: to read its log, to see its predecessor's writer end, or to be gone.
-    fn at_the_disk_for(&self, now: LaneTime, instant: Instant) -> Duration {
+    fn waiting_for_disk_for(&self, now: LaneTime, instant: Instant) -> Duration {
         match self.state {
             State::Down { restart_at } if self.log.is_some() => instant.saturating_duration_since(restart_at),
             State::Retired { at } | State::Removing { at } => instant.saturating_duration_since(at),
             State::Down { .. } | State::Stopped => Duration::ZERO,
-            State::Running | State::Retiring => self.pulse.at_the_disk_for(now),
+            State::Running | State::Retiring => self.heartbeat.waiting_for_disk_for(now),
         }
     }
 
     fn tell(&self, mail: Mail) {
         // A lane that is gone is about to be reported as ended; its successor gets mail of its own.
         if self.mail.send(mail).is_ok() {
-            self.bed.wake();
+            self.parker.wake();
         }
     }
 }

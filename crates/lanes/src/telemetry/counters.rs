@@ -1,13 +1,15 @@
-//! The counters of one lane. The lane writes, anybody reads.
+//! The counters of one lane. The lane writes; any thread reads.
 //!
 //! Adding is a load and a store, not a locked instruction: there is one writer. A reader may see two counters of one event
 //! a moment apart, which no rate or percentile minds.
 //!
 //! A lane that is restarted goes on from a copy: its predecessor, if it stalled and comes back, then writes to numbers that
-//! nobody reads, and there is still one writer.
+//! no thread reads, and there is still one writer.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use tessera_contracts::prefix_map::{MapVersion, Slot};
 
 use crate::class::{Class, DropCause};
 use crate::envelope::Kind;
@@ -45,6 +47,27 @@ impl Counter {
 impl Clone for Counter {
     fn clone(&self) -> Self {
         Self(AtomicU64::new(self.get()))
+    }
+}
+
+/// The slots that are on their way to a lane, and since which map. They outlive the lane: who died while slots arrived is sent them again, and its
+/// successor must not take them for its own before they have come. They take their memory with the first hand-over.
+#[derive(Clone, Debug, Default)]
+pub struct ArrivingSlots(OnceLock<Box<[Counter; 256]>>);
+
+impl ArrivingSlots {
+    /// Notes since which map `slot` is awaited; only the owner may.
+    pub(crate) fn set(&self, slot: Slot, since: Option<MapVersion>) {
+        if since.is_some() || self.0.get().is_some() {
+            let slots = self.0.get_or_init(|| Box::new([const { Counter(AtomicU64::new(0)) }; 256]));
+            slots[usize::from(slot.0)].set(since.map_or(0, |since| u64::from(since.0) + 1));
+        }
+    }
+
+    /// Since which map `slot` is awaited.
+    pub(crate) fn get(&self, slot: Slot) -> Option<MapVersion> {
+        let noted = self.0.get()?[usize::from(slot.0)].get();
+        Some(MapVersion(u16::try_from(noted.checked_sub(1)?).ok()?))
     }
 }
 
@@ -141,6 +164,8 @@ pub struct LaneCounters {
     pub log_syncs: Counter,
     /// Slots being handed to other lanes.
     pub handoffs_pending: Counter,
+    /// Slots that are on their way to this lane.
+    pub arriving: ArrivingSlots,
     /// The version of the map the lane works by.
     pub map_version: Counter,
     /// How often the lane was started.

@@ -1,6 +1,6 @@
 //! What lanes count, and what is made of it without making a lane wait.
 //!
-//! A lane writes its own counters and nobody else does; readers take relaxed loads whenever they like. Rates, percentiles,
+//! Only a lane writes its counters; readers take relaxed loads whenever they like. Rates, percentiles,
 //! rankings and alarms are the reader's work.
 
 pub mod alarms;

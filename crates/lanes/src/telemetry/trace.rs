@@ -1,4 +1,4 @@
-//! A lane's trace: one event in N, and every drop, over a ring to whoever writes traces out.
+//! A lane's trace: one event in N, and every drop, over a ring to the thread that writes traces.
 //!
 //! The ring is the buffer and the message at once. A reader that lags loses events and never slows a lane.
 

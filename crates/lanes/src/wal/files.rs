@@ -17,7 +17,7 @@ pub fn lanes_with_files(storage: &impl Storage) -> io::Result<Vec<LaneIndex>> {
 }
 
 /// Removes every file of `lane`: its records are safe elsewhere. What was set aside because it is damaged has records that are nowhere
-/// else: it stays for whoever was told of it.
+/// else: it stays for the operator who was told of it.
 pub fn remove_lane(storage: &impl Storage, lane: LaneIndex) -> io::Result<()> {
     for name in storage.list()? {
         if parse_name(&name).is_some_and(|(of, ..)| of == lane) {

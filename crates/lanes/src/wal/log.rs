@@ -109,7 +109,7 @@ impl<S: Storage> Wal<S> {
             is_damaged,
             damaged,
         };
-        // What was recovered may never have been synced; nobody may act on it before it is.
+        // What was recovered may never have been synced; the lane may not act on it before it is.
         wal.sync()?;
         wal.storage.sync_directory()?;
         Ok((wal, recovered))

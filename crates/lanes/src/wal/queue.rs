@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rtrb::{Consumer, Producer, RingBuffer};
 use tessera_contracts::prefix_map::Slot;
 
-use crate::ring::park::Bed;
+use crate::ring::park::Parker;
 use crate::wal::{Lsn, RECORD_PAYLOAD_BYTES_MAX};
 
 const HEADER_BYTES: usize = 16;
@@ -19,7 +19,7 @@ const HEADER_BYTES: usize = 16;
 pub enum Importance {
     /// Can be lost: a contact, a score. Refused first.
     Soft,
-    /// Somebody was, or will be, promised that it is kept.
+    /// A caller was, or will be, promised that it is kept.
     Hard,
 }
 
@@ -134,28 +134,28 @@ impl Progress {
     }
 }
 
-/// Where a writer sleeps. Two beds, because a lane that logs in every turn would otherwise wake, in every turn, a writer that
+/// Where a writer sleeps. Two parkers, because a lane that logs in every turn would otherwise wake, in every turn, a writer that
 /// only waits for its group to become large enough.
 #[derive(Clone, Debug)]
-pub(crate) struct WriterBeds {
+pub(crate) struct WriterParkers {
     /// With nothing to do: any record wakes it.
-    pub(crate) idle: Arc<Bed>,
+    pub(crate) idle: Arc<Parker>,
     /// With a group to sync when it is time: only a queue that fills up wakes it.
-    pub(crate) gathering: Arc<Bed>,
+    pub(crate) gathering: Arc<Parker>,
 }
 
-impl Default for WriterBeds {
+impl Default for WriterParkers {
     fn default() -> Self {
-        Self { idle: Bed::alone(), gathering: Bed::alone() }
+        Self { idle: Parker::without_socket(), gathering: Parker::without_socket() }
     }
 }
 
 /// Both ends of the way from a lane to its writer.
-pub(crate) fn log_queue(bytes_max: usize, beds: WriterBeds) -> (LogSender, LogReceiver) {
+pub(crate) fn log_queue(bytes_max: usize, parkers: WriterParkers) -> (LogSender, LogReceiver) {
     let (producer, consumer) = RingBuffer::new(bytes_max.max(2 * (HEADER_BYTES + RECORD_PAYLOAD_BYTES_MAX)));
     let progress = Arc::new(Progress::default());
     (
-        LogSender { ring: producer, last: Lsn(0), progress: progress.clone(), beds, touched: false },
+        LogSender { ring: producer, last: Lsn(0), progress: progress.clone(), parkers, touched: false },
         LogReceiver { ring: consumer, progress },
     )
 }
@@ -166,7 +166,7 @@ pub(crate) struct LogSender {
     ring: Producer<u8>,
     last: Lsn,
     pub(crate) progress: Arc<Progress>,
-    beds: WriterBeds,
+    parkers: WriterParkers,
     touched: bool,
 }
 
@@ -227,12 +227,12 @@ impl LogSender {
 
     /// Wakes the writer if it sleeps and has something to do. Once per turn.
     pub(crate) fn wake_if_touched(&mut self) {
-        if !std::mem::take(&mut self.touched) || self.beds.idle.wake() {
+        if !std::mem::take(&mut self.touched) || self.parkers.idle.wake() {
             return;
         }
         let capacity = self.ring.buffer().capacity();
         if is_filling(capacity - self.ring.slots(), capacity) {
-            self.beds.gathering.wake();
+            self.parkers.gathering.wake();
         }
     }
 }
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn soft_records_are_refused_first_and_hard_ones_when_nothing_fits() {
-        let (mut sender, mut receiver) = log_queue(0, WriterBeds::default());
+        let (mut sender, mut receiver) = log_queue(0, WriterParkers::default());
         let record = Entry::Record { kind: 1, slot: Slot(2) };
         let mut soft = 0;
         while sender.push(record, &[0; 4096], Importance::Soft).is_ok() {
@@ -322,32 +322,32 @@ mod tests {
 
     #[test]
     fn a_writer_that_gathers_is_woken_by_a_queue_that_fills_and_an_idle_one_by_any_record() {
-        let beds = WriterBeds::default();
-        let (mut sender, mut receiver) = log_queue(1 << 20, beds.clone());
+        let parkers = WriterParkers::default();
+        let (mut sender, mut receiver) = log_queue(1 << 20, parkers.clone());
         let mut log = |bytes: usize| {
             sender.push(Entry::Record { kind: 1, slot: Slot(2) }, &vec![0; bytes], Importance::Hard).unwrap();
             sender.wake_if_touched();
         };
-        beds.idle.announce_sleep();
+        parkers.idle.announce_sleep();
         log(1);
-        assert!(!beds.idle.wake(), "it was woken");
-        beds.gathering.announce_sleep();
+        assert!(!parkers.idle.wake(), "it was woken");
+        parkers.gathering.announce_sleep();
         for _ in 0..4 {
             log(60_000);
         }
         assert!(!receiver.is_filling());
         log(30_000);
         assert!(receiver.is_filling());
-        assert!(!beds.gathering.wake(), "it was woken");
+        assert!(!parkers.gathering.wake(), "it was woken");
         while receiver.pop(&mut Vec::new()).is_some() {}
-        beds.gathering.announce_sleep();
+        parkers.gathering.announce_sleep();
         log(1);
-        assert!(beds.gathering.wake(), "it slept on");
+        assert!(parkers.gathering.wake(), "it slept on");
     }
 
     #[test]
     fn entries_survive_every_wrap() {
-        let (mut sender, mut receiver) = log_queue(0, WriterBeds::default());
+        let (mut sender, mut receiver) = log_queue(0, WriterParkers::default());
         let mut payload = Vec::new();
         for round in 0..5000usize {
             let bytes: Vec<u8> = (0..(round * 131) % 3000).map(|at| at as u8 ^ round as u8).collect();
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_record_longer_than_allowed_is_refused_by_its_length() {
-        let (mut sender, _receiver) = log_queue(0, WriterBeds::default());
+        let (mut sender, _receiver) = log_queue(0, WriterParkers::default());
         let record = Entry::Record { kind: 1, slot: Slot(2) };
         assert_eq!(sender.push(record, &[0; RECORD_PAYLOAD_BYTES_MAX + 1], Importance::Hard), Err(LogRefused::TooLong));
         assert!(sender.push(record, &[0; RECORD_PAYLOAD_BYTES_MAX], Importance::Hard).is_ok());

@@ -221,7 +221,7 @@ mod tests {
             let (read, end, tail) = read(&bytes);
             prop_assert_eq!(&read[..], &payloads[..hit]);
             prop_assert_eq!(end, ends[hit]);
-            // Each record vouches for all before it; only the last has nobody to vouch for it.
+            // Each record vouches for all before it; no later record vouches for the last one.
             prop_assert_eq!(tail, if hit + 1 < payloads.len() { Tail::Damaged } else { Tail::Torn });
         }
 

@@ -143,7 +143,7 @@ pub(super) fn load(storage: &impl Storage, found: &Found, recovered: &mut Recove
         };
         let Some(header) = SegmentHeader::decode(&bytes).filter(|header| header.generation == *generation) else {
             if next_says.is_none() && (bytes.len() <= SEGMENT_HEADER_BYTES || bytes.iter().all(|byte| *byte == 0)) {
-                // A log that was being created when the power failed: nothing was in it that anybody knew of.
+                // A log that was being created when the power failed: it held nothing that had been acknowledged.
                 recovered.findings.push(Finding::TornTail { file: name.clone(), at: 0, bytes: bytes.len() as u64 });
                 storage.remove(name)?;
             } else {

@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::ring::park::Bed;
+use crate::ring::park::Parker;
 use crate::time::LaneTime;
 use crate::wal::log::Wal;
 use crate::wal::queue::{Entry, LogReceiver};
@@ -23,7 +23,7 @@ pub(crate) struct Writer<S: Storage> {
     wal: Wal<S>,
     receiver: LogReceiver,
     config: LogConfig,
-    lane_bed: Arc<Bed>,
+    lane_bed: Arc<Parker>,
     /// Random numbers for new segments, in place of a source of them: a salt need only differ from its predecessor's.
     salt: u64,
     batch: Vec<u8>,
@@ -34,7 +34,7 @@ pub(crate) struct Writer<S: Storage> {
 }
 
 impl<S: Storage> Writer<S> {
-    pub(crate) fn new(wal: Wal<S>, receiver: LogReceiver, config: LogConfig, lane_bed: Arc<Bed>, salt: u64) -> Self {
+    pub(crate) fn new(wal: Wal<S>, receiver: LogReceiver, config: LogConfig, lane_bed: Arc<Parker>, salt: u64) -> Self {
         Self {
             wal,
             receiver,
@@ -59,7 +59,7 @@ impl<S: Storage> Writer<S> {
         self.receiver.is_empty()
     }
 
-    /// Whether what is queued can wait for the group it belongs to: something is to be synced later anyway, nobody is told
+    /// Whether what is queued can wait for the group it belongs to: something is to be synced later anyway, no caller is told
     /// before that, and there is room for more.
     pub(crate) fn gathers(&self) -> bool {
         matches!(self.config.durability, Durability::Group { .. })
@@ -163,7 +163,7 @@ impl<S: Storage> Writer<S> {
 
     /// Puts everything that is queued and written on disk, and ends.
     ///
-    /// Whoever ends a writer has seen its lane end before, which may have queued its last words while the writer was at the disk.
+    /// The thread that ends a writer has seen its lane end before; the lane may have queued its last words while the writer was at the disk.
     /// A lane that was given up may queue for ever: of that no more is written than a queue holds.
     pub(crate) fn finish(mut self, now: LaneTime) -> io::Result<()> {
         for _ in 0..self.config.queue_bytes_max / BATCH_BYTES_MAX + 2 {
@@ -207,21 +207,21 @@ mod tests {
 
     use super::*;
     use crate::wal::faulty::FaultyDirectory;
-    use crate::wal::queue::{Importance, LogSender, WriterBeds, log_queue};
+    use crate::wal::queue::{Importance, LogSender, WriterParkers, log_queue};
 
     fn logged(durability: Durability) -> (LogSender, Writer<FaultyDirectory>) {
         let (wal, _) = Wal::open(FaultyDirectory::default(), LaneIndex(0), 1).unwrap();
-        let (sender, receiver) = log_queue(0, WriterBeds::default());
+        let (sender, receiver) = log_queue(0, WriterParkers::default());
         let config = LogConfig { durability, ..LogConfig::default() };
-        (sender, Writer::new(wal, receiver, config, Bed::alone(), 2))
+        (sender, Writer::new(wal, receiver, config, Parker::without_socket(), 2))
     }
 
     #[test]
     fn what_a_lane_queues_while_the_writer_is_at_the_disk_is_written_before_it_ends() {
         let disk = FaultyDirectory::default();
         let (wal, _) = Wal::open(disk.clone(), LaneIndex(0), 1).unwrap();
-        let (mut sender, receiver) = log_queue(0, WriterBeds::default());
-        let mut writer = Writer::new(wal, receiver, LogConfig::default(), Bed::alone(), 2);
+        let (mut sender, receiver) = log_queue(0, WriterParkers::default());
+        let mut writer = Writer::new(wal, receiver, LogConfig::default(), Parker::without_socket(), 2);
         let entry = Entry::Record { kind: 1, slot: Slot(9) };
         sender.push(entry, b"first", Importance::Hard).unwrap();
         writer.turn(LaneTime(0)).unwrap();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     /// A lane may log, begin a snapshot and fall silent, all while the writer is elsewhere. Nothing comes afterwards that
-    /// would make the writer sync, so it must speak by itself: whoever waits for the record waits for ever otherwise.
+    /// would make the writer sync, so it must speak by itself: a caller that waits for the record waits for ever otherwise.
     #[test]
     fn a_record_gathered_together_with_a_snapshot_is_reported_though_nothing_follows() {
         let delay = Duration::from_micros(200);

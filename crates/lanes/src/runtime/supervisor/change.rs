@@ -1,9 +1,9 @@
 //! Changing which lane owns what while lanes run: new lanes start, all learn the map, slots move, lanes without slots retire.
 //!
-//! Nobody hears of the new map before every lane is open, the new ones with their logs. So a disk that is full, or a system that
+//! No lane receives the new map before every lane is open, the new ones with their logs. So a disk that is full, or a system that
 //! refuses, costs nothing: new lanes are let go, and the old map was never replaced. Once slots move there is no way back, since
 //! each is with its old owner or its new one; a lane that fails then is restarted like any other, and holds the change up but
-//! not whoever waits for it.
+//! not the caller that waits for it.
 
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, PoisonError};
@@ -97,7 +97,7 @@ where
         self.retire_lanes_without_slots();
     }
 
-    /// Moves a running change on, and tells whoever waits for it in time what has become of it.
+    /// Moves a running change on, and tells the waiting caller in time how it ended.
     pub(super) fn move_on(&mut self) {
         let is_settled = self.change.is_some() && self.is_settled();
         let Some(change) = &mut self.change else { return };
@@ -127,7 +127,7 @@ where
         }
     }
 
-    /// Whether everybody who was to leave has, and nothing is on its way. What is undone has moved nothing that could be.
+    /// Whether every lane that was to leave has left, and no slot is in transit. What is undone has moved nothing that could be.
     fn is_done(&self, is_settled: bool) -> bool {
         let gone = self.lanes.keys().all(|lane| usize::from(lane.0) < self.map.lanes());
         self.change.as_ref().is_some_and(|change| {
@@ -180,7 +180,7 @@ where
         self.shared.event(None, format!("the change of lanes that was held up {what} after {seconds} s"));
     }
 
-    /// Whoever waits is told how it stands; the change itself goes on.
+    /// The waiting caller is told how it stands; the change itself goes on.
     fn answer_in_time(&mut self) {
         let Some(change) = &mut self.change else { return };
         let Some(reply) = change.reply.take() else { return };
@@ -203,9 +203,9 @@ where
         let has_no_log = self.log.is_some() && watched.log.is_none();
         let failed_lately = watched.started.elapsed() < self.config.restart.healthy_after;
         let failed = watched.last_failure.as_ref().filter(|_| !watched.is_up() || has_no_log || failed_lately);
-        let at_the_disk = !watched.at_the_disk_for(self.now(), Instant::now()).is_zero();
+        let waiting_for_disk = !watched.waiting_for_disk_for(self.now(), Instant::now()).is_zero();
         let waited_for = match slots_under_way(&self.counters_of(lane), &self.map) {
-            _ if at_the_disk => "its disk has not answered yet".to_owned(),
+            _ if waiting_for_disk => "its disk has not answered yet".to_owned(),
             _ if watched.state == State::Retiring || watched.is_gone() => "it has yet to leave".to_owned(),
             _ if !watched.is_up() || !watched.is_open => "it has yet to start".to_owned(),
             Some(0) => return None,
@@ -245,14 +245,14 @@ mod tests {
 
     use super::*;
     use crate::context::Context;
-    use crate::ring::park::Bed;
-    use crate::runtime::means::{Means, System};
+    use crate::ring::park::Parker;
+    use crate::runtime::spawner::{Spawner, System};
     use crate::runtime::{Runtime, RuntimeConfig};
     use crate::wal::{Importance, LogConfig};
 
     /// A system that has only so much left of what it is asked for.
     struct Scarce {
-        beds: AtomicU32,
+        parkers: AtomicU32,
         threads: AtomicU32,
     }
 
@@ -261,9 +261,9 @@ mod tests {
         taken.map(drop).map_err(|_| io::ErrorKind::WouldBlock.into())
     }
 
-    impl Means for Scarce {
-        fn bed(&self, has_socket: bool) -> io::Result<Arc<Bed>> {
-            take(&self.beds).and_then(|()| System.bed(has_socket))
+    impl Spawner for Scarce {
+        fn parker(&self, has_socket: bool) -> io::Result<Arc<Parker>> {
+            take(&self.parkers).and_then(|()| System.parker(has_socket))
         }
 
         fn thread(&self, name: String, body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
@@ -299,9 +299,9 @@ mod tests {
     #[test]
     fn a_lane_that_the_system_refuses_undoes_the_change_and_every_slot_keeps_its_owner() {
         let folder = std::env::temp_dir().join(format!("tessera-lanes-scarce-{}", std::process::id()));
-        for (beds, threads) in [(4, 100), (100, 4), (2, 100), (100, 2)] {
+        for (parkers, threads) in [(4, 100), (100, 4), (2, 100), (100, 2)] {
             let _ = std::fs::remove_dir_all(&folder);
-            let means = Arc::new(Scarce { beds: beds.into(), threads: threads.into() });
+            let spawner = Arc::new(Scarce { parkers: parkers.into(), threads: threads.into() });
             let config = RuntimeConfig {
                 lanes: 2,
                 spin: Duration::ZERO,
@@ -309,16 +309,19 @@ mod tests {
                 log: Some((folder.clone(), LogConfig::default())),
                 ..RuntimeConfig::default()
             };
-            let runtime = Runtime::start_with(config, |_| Named, means.clone()).unwrap();
+            let runtime = Runtime::start_with(config, |_| Named, spawner.clone()).unwrap();
             let before = (runtime.map(), owners(&runtime));
             let refused = runtime.resize(8);
-            assert!(matches!(refused, Err(ChangeRefused::NoLane(_))), "{beds} beds, {threads} threads: {refused:?}");
+            assert!(
+                matches!(refused, Err(ChangeRefused::NoLane(_))),
+                "{parkers} parkers, {threads} threads: {refused:?}"
+            );
             assert_eq!((runtime.map(), owners(&runtime)), before, "nothing has moved");
             assert!(runtime.is_settled() && runtime.command(LaneIndex(2), channel().0).is_err());
             let events = runtime.take_events();
             assert!(events.iter().any(|event| event.what.contains("could not be started")), "{events:?}");
-            means.beds.store(100, Ordering::Relaxed);
-            means.threads.store(100, Ordering::Relaxed);
+            spawner.parkers.store(100, Ordering::Relaxed);
+            spawner.threads.store(100, Ordering::Relaxed);
             assert_eq!(runtime.resize(5), Ok(()), "once it has more, so have we");
             assert_eq!(owners(&runtime).len(), 5);
             drop(runtime);

@@ -1,4 +1,4 @@
-//! Putting a lane on its socket and core: rings to all others, a door for commands, and the kernel told who owns what.
+//! Putting a lane on its socket and core: rings to all others, a endpoint for commands, and the kernel told who owns what.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -14,11 +14,11 @@ use crate::handler::Handler;
 use crate::lane::Mail;
 use crate::ring::link::link;
 use crate::ring::pressure::Pressure;
-use crate::runtime::Door;
-use crate::runtime::carriers::Place;
+use crate::runtime::Endpoint;
 use crate::runtime::commands::command_queue;
-use crate::runtime::lane_thread::{self, Pulse, Seat};
+use crate::runtime::lane_thread::{self, Heartbeat, LanePorts};
 use crate::runtime::supervisor::{Start, State, Supervisor, Watched};
+use crate::runtime::thread_pool::Reservation;
 use crate::telemetry::counters::LaneCounters;
 use crate::telemetry::trace::Tracer;
 
@@ -29,27 +29,27 @@ where
     F: Fn(LaneIndex) -> H + Send + Sync + 'static,
 {
     /// Starts a lane on its socket, new or in place of a dead one, and links it with all others. If the system refuses what the
-    /// lane needs, nobody has been told of it.
+    /// lane needs, no other lane has been told of it.
     pub(super) fn start_lane(&mut self, index: LaneIndex, start: Start, orphans: Vec<LaneIndex>) -> io::Result<()> {
-        let place = usize::from(index.0);
+        let at = usize::from(index.0);
         let counters = {
             let mut counters = self.shared.counters.write().unwrap_or_else(PoisonError::into_inner);
-            // Whoever was here before may still hang, and count when it comes back.
-            if let Some(before) = counters.get_mut(place) {
+            // The former lane may still hang, and count when it comes back.
+            if let Some(before) = counters.get_mut(at) {
                 *before = Arc::new((**before).clone());
             }
-            while counters.len() <= place {
+            while counters.len() <= at {
                 counters.push(Arc::new(LaneCounters::default()));
             }
-            counters[place].clone()
+            counters[at].clone()
         };
         let shares = self.config.share_threads && !self.config.pin;
-        let shared = shares.then(|| Place::take(self.home, place, self.config.stall_bound)).transpose()?;
-        let bed = match &shared {
-            Some(place) => place.bed(),
-            None => self.means.bed(self.sockets.is_some())?,
+        let shared = shares.then(|| Reservation::take(self.home, at, self.config.stall_bound)).transpose()?;
+        let parker = match &shared {
+            Some(reservation) => reservation.parker(),
+            None => self.spawner.parker(self.sockets.is_some())?,
         };
-        let pulse = Arc::new(Pulse::of(shared.as_ref().map(|place| place.carrier().clone())));
+        let heartbeat = Arc::new(Heartbeat::of(shared.as_ref().map(|reservation| reservation.shared().clone())));
         let pressure = Arc::new(Pressure::default());
         let (mail, mailbox) = channel();
         let (commands, command_inbox) = command_queue(self.config.commands_max);
@@ -60,55 +60,55 @@ where
         cx.tracer = tracer;
         self.shared.add_trace(traces);
         let alone = self.config.lanes <= self.cores.len() && !shares;
-        let seat = Box::new(Seat {
+        let ports = Box::new(LanePorts {
             lane: index,
             restarted: start == Start::Again,
             on_trial: start == Start::OnTrial,
             home: self.home,
-            core: (self.config.pin && !self.cores.is_empty()).then(|| self.cores[place % self.cores.len()]),
-            socket: self.sockets.as_ref().map(|sockets| sockets.socket(place)),
+            core: (self.config.pin && !self.cores.is_empty()).then(|| self.cores[at % self.cores.len()]),
+            socket: self.sockets.as_ref().map(|sockets| sockets.socket(at)),
             calls: self.calls,
             spin: if alone { self.config.spin } else { Duration::ZERO },
             origin: self.origin,
-            bed: bed.clone(),
-            pulse: pulse.clone(),
+            parker: parker.clone(),
+            heartbeat: heartbeat.clone(),
             mail: mailbox,
             commands: command_inbox,
             log: self.log.as_ref().map(|(directory, config, _)| (directory.clone(), *config)),
             orphans: orphans.clone(),
             reports: self.requests.clone(),
-            place: shared,
+            reservation: shared,
         });
         // Links first: the lane finds them in its mail before its handler starts. The others get theirs once it lives.
         let sizes = self.config.lane.rings;
         let mut for_others = Vec::new();
         for (there, other) in self.lanes.iter().filter(|(there, other)| **there != index && other.is_up()) {
-            let (out, inlet) = link(index, *there, &sizes, other.bed.clone(), other.pressure.clone());
+            let (out, inlet) = link(index, *there, &sizes, other.parker.clone(), other.pressure.clone());
             let _ = mail.send(Mail::Link(Box::new(out)));
             for_others.push((*there, Mail::Inlet(Box::new(inlet))));
-            let (out, inlet) = link(*there, index, &sizes, bed.clone(), pressure.clone());
+            let (out, inlet) = link(*there, index, &sizes, parker.clone(), pressure.clone());
             for_others.push((*there, Mail::Link(Box::new(out))));
             let _ = mail.send(Mail::Inlet(Box::new(inlet)));
         }
-        cx.own_way = Some(OwnWay { sizes, bed: bed.clone(), pressure: pressure.clone() });
+        cx.own_way = Some(OwnWay { sizes, parker: parker.clone(), pressure: pressure.clone() });
         let make = self.make.clone();
-        let body = move || lane_thread::run(seat, move || make(index), cx);
-        self.means.thread(format!("lane-{}", index.0), Box::new(body))?;
+        let body = move || lane_thread::run(ports, move || make(index), cx);
+        self.spawner.thread(format!("lane-{}", index.0), Box::new(body))?;
         for (there, mail) in for_others {
             self.lanes[&there].tell(mail);
         }
-        self.set_door(index, Some(Door { commands, bed: bed.clone() }));
+        self.set_endpoint(index, Some(Endpoint { commands, parker: parker.clone() }));
         let (failures, last_failure) =
             self.lanes.remove(&index).map_or((0, None), |old| (old.failures, old.last_failure));
         let on_trial = start == Start::OnTrial;
         // One that owns nothing has left its slots to others, and comes back only to see to it that they have them.
-        let state = if on_trial || place < self.map.lanes() { State::Running } else { State::Retiring };
+        let state = if on_trial || at < self.map.lanes() { State::Running } else { State::Retiring };
         let watched = Watched {
             state,
             mail,
-            bed,
+            parker,
             pressure,
-            pulse,
+            heartbeat,
             log: None,
             orphans,
             started: Instant::now(),
@@ -124,20 +124,20 @@ where
         Ok(())
     }
 
-    pub(super) fn set_door(&self, lane: LaneIndex, door: Option<Door<H::Command>>) {
-        let mut doors = self.shared.doors.write().unwrap_or_else(PoisonError::into_inner);
-        let place = usize::from(lane.0);
-        if doors.len() <= place {
-            doors.resize_with(place + 1, || None);
+    pub(super) fn set_endpoint(&self, lane: LaneIndex, endpoint: Option<Endpoint<H::Command>>) {
+        let mut endpoints = self.shared.endpoints.write().unwrap_or_else(PoisonError::into_inner);
+        let at = usize::from(lane.0);
+        if endpoints.len() <= at {
+            endpoints.resize_with(at + 1, || None);
         }
-        let closed = std::mem::replace(&mut doors[place], door);
-        drop(doors);
+        let closed = std::mem::replace(&mut endpoints[at], endpoint);
+        drop(endpoints);
         discard(closed);
     }
 
-    /// Nobody can command any lane any more.
-    pub(super) fn close_doors(&self) {
-        let closed = std::mem::take(&mut *self.shared.doors.write().unwrap_or_else(PoisonError::into_inner));
+    /// Closes all lanes to commands.
+    pub(super) fn close_endpoints(&self) {
+        let closed = std::mem::take(&mut *self.shared.endpoints.write().unwrap_or_else(PoisonError::into_inner));
         discard(closed.into_iter().flatten());
     }
 
@@ -158,11 +158,11 @@ where
     }
 }
 
-/// Drops the commands that wait behind doors nobody opens any more, so that who asked learns of it: a lane that hangs would keep
+/// Drops the commands that wait behind closed endpoints, so that their senders learn of it: a lane that hangs would keep
 /// them for as long. On a thread of their own, because they may own anything, even another runtime, and the thread of the
 /// supervisors must not wait for itself.
-fn discard<C: Send + 'static>(doors: impl IntoIterator<Item = Door<C>>) {
-    let left: Vec<C> = doors.into_iter().flat_map(|door| door.commands.close()).collect();
+fn discard<C: Send + 'static>(endpoints: impl IntoIterator<Item = Endpoint<C>>) {
+    let left: Vec<C> = endpoints.into_iter().flat_map(|endpoint| endpoint.commands.close()).collect();
     if !left.is_empty() {
         // Without a thread to be had they are dropped here after all: most own nothing but a way to answer.
         let _ = std::thread::Builder::new().name("lane-left".to_owned()).spawn(move || drop(left));
@@ -223,14 +223,14 @@ mod tests {
         };
         let runtime = Runtime::start(config, |_| Echo).unwrap();
         assert_eq!(astray(&runtime), 0);
-        // Somebody who shares the port replaces the filter: everything goes to lane 0.
+        // Another process on the port replaces the filter: everything goes to lane 0.
         let stranger = stranger_at(runtime.address().unwrap());
         stranger.steer(&PrefixMap::new(Selector::default(), 1).unwrap(), 0).unwrap();
         let map = runtime.map();
         let foreign = (0..=u8::MAX).filter(|slot| map.lane_of_slot(Slot(*slot)) != LaneIndex(0)).count();
         assert_eq!(astray(&runtime), foreign as u64, "lanes make up for it");
         runtime.command(LaneIndex(1), ()).unwrap();
-        // A patience, not a measure: the new lane may serve before its supervisor has told the kernel.
+        // A spin_policy, not a measure: the new lane may serve before its supervisor has told the kernel.
         let deadline = Instant::now() + Duration::from_secs(10);
         while astray(&runtime) > 0 {
             assert!(Instant::now() < deadline, "the kernel still steers as the stranger told it");

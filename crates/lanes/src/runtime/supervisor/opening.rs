@@ -12,22 +12,22 @@ use tessera_contracts::prefix_map::{LaneIndex, PrefixMap};
 use crate::handler::Handler;
 use crate::net::calls::Calls;
 use crate::net::group::SocketGroup;
-use crate::runtime::keeper::{self, Caller, Departure, Kept, NotKept};
-use crate::runtime::means::Means;
 use crate::runtime::observer::{AlarmWatch, Observer};
+use crate::runtime::spawner::Spawner;
 use crate::runtime::supervisor::{Request, Start, Supervisor};
+use crate::runtime::supervisor_thread::{self, Ended, NotRegistered, SupervisorTask, TaskSender};
 use crate::runtime::{RuntimeConfig, Shared, StartError, cores};
 use crate::wal::log::lanes_with_files;
 use crate::wal::storage::Directory;
 
 /// What is shared with the supervisor, the way to ask something of it, and what tells that it has ended.
-type Made<C> = (Arc<Shared<C>>, Caller<Request>, Departure);
+type Made<C> = (Arc<Shared<C>>, TaskSender<Request>, Ended);
 
 /// Starts the supervisor and all lanes.
 pub(in crate::runtime) fn start<H, F>(
     config: &RuntimeConfig,
     make: Arc<F>,
-    means: Arc<dyn Means>,
+    spawner: Arc<dyn Spawner>,
 ) -> Result<Made<H::Command>, StartError>
 where
     H: Handler + Send + 'static,
@@ -71,11 +71,11 @@ where
         _ if config.batched_calls => Calls::Batched { slot_at: config.lane.steer_offset },
         _ => Calls::Single,
     };
-    let (requests, inbox) = Caller::new();
+    let (requests, inbox) = TaskSender::new();
     let mut supervisor = Supervisor {
         config: config.clone(),
         make,
-        means,
+        spawner,
         shared: shared.clone(),
         requests: requests.clone(),
         inbox,
@@ -103,16 +103,17 @@ where
             return Err(io("starting a lane")(error));
         }
     }
-    let ended = keeper::keep(Box::new(supervisor), &requests).map_err(|NotKept { kept, error }| {
-        see_out(kept, &requests);
-        io("starting the supervisor")(error)
-    })?;
+    let ended =
+        supervisor_thread::register(Box::new(supervisor), &requests).map_err(|NotRegistered { task, error }| {
+            see_out(task, &requests);
+            io("starting the supervisor")(error)
+        })?;
     Ok((shared, requests, ended))
 }
 
-/// Stops the lanes that have been started, and waits for them as whoever drops a runtime does: nobody else would ever tell them to, and
+/// Stops the lanes that have been started, and waits for them as dropping a runtime does: no other thread would ever stop them, and
 /// they would keep their port and go on writing logs that are not locked any more.
-fn see_out(mut supervisor: Box<dyn Kept>, requests: &Caller<Request>) {
+fn see_out(mut supervisor: Box<dyn SupervisorTask>, requests: &TaskSender<Request>) {
     let _ = requests.send(Request::Stop);
     while let Some(pause) = supervisor.turn() {
         std::thread::sleep(pause);
@@ -140,17 +141,17 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::ring::park::Bed;
+    use crate::ring::park::Parker;
     use crate::runtime::Runtime;
-    use crate::runtime::means::System;
+    use crate::runtime::spawner::System;
     use crate::wal::LogConfig;
 
     /// A system that has only so many threads left.
     struct FewThreads(AtomicU32);
 
-    impl Means for FewThreads {
-        fn bed(&self, has_socket: bool) -> io::Result<Arc<Bed>> {
-            System.bed(has_socket)
+    impl Spawner for FewThreads {
+        fn parker(&self, has_socket: bool) -> io::Result<Arc<Parker>> {
+            System.parker(has_socket)
         }
 
         fn thread(&self, name: String, body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
@@ -183,7 +184,7 @@ mod tests {
             let refused = Runtime::start_with(config.clone(), move |_| There(there.clone()), few);
             assert!(matches!(refused, Err(StartError::Io { .. })), "{refused:?}");
             let left = gone.recv_timeout(Duration::ZERO);
-            assert_eq!(left, Err(RecvTimeoutError::Disconnected), "somebody has the log and the port");
+            assert_eq!(left, Err(RecvTimeoutError::Disconnected), "a lane still holds the log and the port");
             let (there, _) = channel();
             Runtime::start(config.clone(), move |_| There(there.clone())).unwrap();
         }

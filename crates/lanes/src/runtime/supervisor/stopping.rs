@@ -21,9 +21,9 @@ where
     H::Command: Send + 'static,
     F: Fn(LaneIndex) -> H + Send + Sync + 'static,
 {
-    /// A lane has retired: it owns nothing and nobody sends to it any more. It is gone once its log is.
+    /// A lane has retired: it owns nothing and receives nothing any more. It is gone once its log is.
     pub(super) fn retired(&mut self, lane: LaneIndex) {
-        self.set_door(lane, None);
+        self.set_endpoint(lane, None);
         self.tell_others(lane, |_| Mail::Unlink(lane));
         if let Some(watched) = self.lanes.get_mut(&lane) {
             watched.state = State::Retired { at: Instant::now() };
@@ -76,8 +76,8 @@ where
         }
         let stop_by = *self.stop_by.get_or_insert_with(|| {
             for watched in self.lanes.values() {
-                watched.pulse.stop.store(true, Ordering::Relaxed);
-                watched.bed.wake();
+                watched.heartbeat.stop.store(true, Ordering::Relaxed);
+                watched.parker.wake();
             }
             Instant::now() + self.config.stop_patience
         });
@@ -88,12 +88,12 @@ where
         if running > 0 {
             self.shared.event(None, format!("{running} lanes did not stop in time and were left behind"));
             for watched in self.lanes.values_mut().filter(|watched| watched.is_up()) {
-                // Whoever waited for the end may rely on it: one that comes back finds nothing that is still its own.
-                watched.pulse.fenced.store(true, Ordering::Relaxed);
+                // A caller that waited for the end may rely on it: a lane that comes back owns nothing any more.
+                watched.heartbeat.fenced.store(true, Ordering::Relaxed);
                 watched.state = State::Stopped;
             }
         }
-        self.close_doors();
+        self.close_endpoints();
         self.see_off();
         self.logs_left.retain(|log| !log.has_stopped());
         for (lane, watched) in &mut self.lanes {

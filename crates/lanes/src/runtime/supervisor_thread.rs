@@ -15,68 +15,68 @@ use std::time::{Duration, Instant};
 
 use crate::runtime::lock;
 
-/// Somebody who is given turns.
-pub(super) trait Kept: Send {
+/// Client who is given turns.
+pub(super) trait SupervisorTask: Send {
     /// Does what there is to do, without waiting for anything, and says after how long it wants the next turn at the latest; none
     /// when it is done for good.
     fn turn(&mut self) -> Option<Duration>;
 }
 
-/// The sending end of a kept one's inbox: whoever sends also sees to it that it is read.
-pub(super) struct Caller<R> {
+/// The sending end of a task's inbox: a send also gives the task a turn in which it reads.
+pub(super) struct TaskSender<R> {
     inbox: Sender<R>,
     called: Arc<AtomicBool>,
 }
 
-impl<R> Caller<R> {
-    /// A way to call somebody, and what it has of it: the flag goes to [`keep`] with it.
+impl<R> TaskSender<R> {
+    /// A sender and the receiver of the task it wakes; the sender's flag goes to [`register`] with the task.
     pub(super) fn new() -> (Self, Receiver<R>) {
         let (inbox, receiver) = channel();
         (Self { inbox, called: Arc::default() }, receiver)
     }
 
-    /// Sends, unless nobody will ever read it.
+    /// Sends, unless the task has ended.
     pub(super) fn send(&self, request: R) -> Result<(), SendError<R>> {
         self.inbox.send(request)?;
         self.called.store(true, Ordering::Release);
-        ring();
+        signal();
         Ok(())
     }
 }
 
-impl<R> Clone for Caller<R> {
+impl<R> Clone for TaskSender<R> {
     fn clone(&self) -> Self {
         Self { inbox: self.inbox.clone(), called: self.called.clone() }
     }
 }
 
-impl<R> fmt::Debug for Caller<R> {
+impl<R> fmt::Debug for TaskSender<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Caller")
+        f.write_str("TaskSender")
     }
 }
 
-/// What the keeper's thread and others know together.
-struct Desk {
-    arrivals: Vec<Place>,
-    rung: bool,
-    is_staffed: bool,
+/// State that the supervisor thread shares with the threads that register tasks.
+struct Registry {
+    arrivals: Vec<Entry>,
+    signalled: bool,
+    is_running: bool,
 }
 
-/// One that is kept, and when its next turn is.
-struct Place {
-    kept: Box<dyn Kept>,
+/// A task and the time of its next turn.
+struct Entry {
+    task: Box<dyn SupervisorTask>,
     called: Arc<AtomicBool>,
     due: Instant,
     /// Dropped after it.
-    _leaving: Leaving,
+    _guard: EndGuard,
 }
 
-/// Tells who waits that one who was kept is gone.
+/// Lets a thread wait until a task has ended.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Departure(Arc<(Mutex<bool>, Condvar)>);
+pub(super) struct Ended(Arc<(Mutex<bool>, Condvar)>);
 
-impl Departure {
+impl Ended {
     /// Waits until it is gone.
     pub(super) fn wait(&self) {
         let (gone, changed) = &*self.0;
@@ -84,9 +84,9 @@ impl Departure {
     }
 }
 
-struct Leaving(Departure);
+struct EndGuard(Ended);
 
-impl Drop for Leaving {
+impl Drop for EndGuard {
     fn drop(&mut self) {
         let (gone, changed) = &*self.0.0;
         *lock(gone) = true;
@@ -94,80 +94,80 @@ impl Drop for Leaving {
     }
 }
 
-static DESK: Mutex<Desk> = Mutex::new(Desk { arrivals: Vec::new(), rung: false, is_staffed: false });
-static BELL: Condvar = Condvar::new();
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry { arrivals: Vec::new(), signalled: false, is_running: false });
+static CHANGED: Condvar = Condvar::new();
 
-fn ring() {
-    lock(&DESK).rung = true;
-    BELL.notify_one();
+fn signal() {
+    lock(&REGISTRY).signalled = true;
+    CHANGED.notify_one();
 }
 
-/// One for whose turns there is no thread, and why.
-pub(super) struct NotKept {
-    pub(super) kept: Box<dyn Kept>,
+/// A task that no thread could be started for, and the reason.
+pub(super) struct NotRegistered {
+    pub(super) task: Box<dyn SupervisorTask>,
     pub(super) error: io::Error,
 }
 
-impl fmt::Debug for NotKept {
+impl fmt::Debug for NotRegistered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NotKept({})", self.error)
+        write!(f, "NotRegistered({})", self.error)
     }
 }
 
-/// Gives `kept` turns from now on: at once, whenever `caller` is used, and when it wants one.
-pub(super) fn keep<R>(kept: Box<dyn Kept>, caller: &Caller<R>) -> Result<Departure, NotKept> {
-    let departure = Departure::default();
-    let _leaving = Leaving(departure.clone());
-    let mut desk = lock(&DESK);
-    if !desk.is_staffed {
+/// Gives `task` turns from now on: at once, whenever `caller` is used, and when it wants one.
+pub(super) fn register<R>(task: Box<dyn SupervisorTask>, caller: &TaskSender<R>) -> Result<Ended, NotRegistered> {
+    let ended = Ended::default();
+    let _guard = EndGuard(ended.clone());
+    let mut registry = lock(&REGISTRY);
+    if !registry.is_running {
         if let Err(error) = std::thread::Builder::new().name("lanes".to_owned()).spawn(serve) {
-            return Err(NotKept { kept, error });
+            return Err(NotRegistered { task, error });
         }
-        desk.is_staffed = true;
+        registry.is_running = true;
     }
-    desk.arrivals.push(Place { kept, called: caller.called.clone(), due: Instant::now(), _leaving });
-    drop(desk);
-    ring();
-    Ok(departure)
+    registry.arrivals.push(Entry { task, called: caller.called.clone(), due: Instant::now(), _guard });
+    drop(registry);
+    signal();
+    Ok(ended)
 }
 
-/// Gives everybody turns until nobody is left.
+/// Gives every task turns until none is left.
 fn serve() {
     let origin = Instant::now();
-    let mut places: Vec<Place> = Vec::new();
+    let mut entries: Vec<Entry> = Vec::new();
     loop {
-        let mut desk = lock(&DESK);
-        while !desk.rung
-            && let Some(due) = places.iter().map(|place| place.due).min()
+        let mut registry = lock(&REGISTRY);
+        while !registry.signalled
+            && let Some(due) = entries.iter().map(|entry| entry.due).min()
         {
             let wait = due.saturating_duration_since(Instant::now());
             if wait.is_zero() {
                 break;
             }
-            desk = BELL.wait_timeout(desk, wait).unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            registry = CHANGED.wait_timeout(registry, wait).unwrap_or_else(std::sync::PoisonError::into_inner).0;
         }
-        desk.rung = false;
-        places.append(&mut desk.arrivals);
-        if places.is_empty() {
-            desk.is_staffed = false;
+        registry.signalled = false;
+        entries.append(&mut registry.arrivals);
+        if entries.is_empty() {
+            registry.is_running = false;
             return;
         }
-        drop(desk);
-        places.retain_mut(|place| {
-            if !place.called.swap(false, Ordering::Acquire) && place.due > Instant::now() {
+        drop(registry);
+        entries.retain_mut(|entry| {
+            if !entry.called.swap(false, Ordering::Acquire) && entry.due > Instant::now() {
                 return true;
             }
             // One that panics is dropped in the middle of what it did; the others go on.
-            let next = catch_unwind(AssertUnwindSafe(|| place.kept.turn())).unwrap_or_default();
+            let next = catch_unwind(AssertUnwindSafe(|| entry.task.turn())).unwrap_or_default();
             next.is_some_and(|pause| {
-                place.due = next_beat(origin, Instant::now(), pause);
+                entry.due = next_beat(origin, Instant::now(), pause);
                 true
             })
         });
     }
 }
 
-/// The first multiple of `pause` since `origin` that is after `now`: those who want the same pause are woken for together.
+/// The first multiple of `pause` since `origin` that is after `now`: tasks with the same pause share a wake-up.
 fn next_beat(origin: Instant, now: Instant, pause: Duration) -> Instant {
     let (since, pause) = (now.saturating_duration_since(origin), pause.max(Duration::from_millis(1)));
     let late = Duration::from_nanos((since.as_nanos() % pause.as_nanos()) as u64);
@@ -180,7 +180,7 @@ mod tests {
 
     /// So long a test waits for something that must happen; it does not measure.
     const PATIENCE: Duration = Duration::from_secs(30);
-    /// So long nobody is given a turn without being called.
+    /// A task gets no turn for this long unless it is called.
     const LONG: Duration = Duration::from_secs(3600);
 
     /// Says on which thread it has its turns, what it was told, and does what it is told.
@@ -189,7 +189,7 @@ mod tests {
         says: Sender<(std::thread::ThreadId, Vec<&'static str>)>,
     }
 
-    impl Kept for Told {
+    impl SupervisorTask for Told {
         fn turn(&mut self) -> Option<Duration> {
             let told: Vec<&str> = self.inbox.try_iter().collect();
             let _ = self.says.send((std::thread::current().id(), told.clone()));
@@ -198,18 +198,18 @@ mod tests {
         }
     }
 
-    struct Somebody {
-        caller: Caller<&'static str>,
+    struct Client {
+        caller: TaskSender<&'static str>,
         heard: Receiver<(std::thread::ThreadId, Vec<&'static str>)>,
-        departure: Departure,
+        ended: Ended,
     }
 
-    impl Somebody {
+    impl Client {
         fn new() -> Self {
-            let (caller, inbox) = Caller::new();
+            let (caller, inbox) = TaskSender::new();
             let (says, heard) = channel();
-            let departure = keep(Box::new(Told { inbox, says }), &caller).unwrap();
-            Self { caller, heard, departure }
+            let ended = register(Box::new(Told { inbox, says }), &caller).unwrap();
+            Self { caller, heard, ended }
         }
 
         /// Which thread gives the turn in which it hears `word`.
@@ -221,37 +221,37 @@ mod tests {
 
     #[test]
     fn all_have_their_turns_on_one_thread_when_they_are_called_and_one_that_panics_goes_alone() {
-        let [first, second, third] = [(); 3].map(|()| Somebody::new());
-        let threads = [&first, &second, &third].map(|somebody| {
-            somebody.caller.send("hello").unwrap();
-            somebody.hears("hello")
+        let [first, second, third] = [(); 3].map(|()| Client::new());
+        let threads = [&first, &second, &third].map(|client| {
+            client.caller.send("hello").unwrap();
+            client.hears("hello")
         });
         assert!(threads.iter().all(|thread| *thread == threads[0]), "{threads:?}");
         second.caller.send("panic").unwrap();
-        second.departure.wait();
+        second.ended.wait();
         assert!(second.caller.send("are you there?").is_err(), "what it had is gone with it");
-        for somebody in [&first, &third] {
-            somebody.caller.send("still there?").unwrap();
-            assert_eq!(somebody.hears("still there?"), threads[0]);
+        for client in [&first, &third] {
+            client.caller.send("still there?").unwrap();
+            assert_eq!(client.hears("still there?"), threads[0]);
         }
         third.caller.send("leave").unwrap();
-        third.departure.wait();
+        third.ended.wait();
         first.caller.send("and you?").unwrap();
         assert_eq!(first.hears("and you?"), threads[0]);
         first.caller.send("leave").unwrap();
-        first.departure.wait();
-        let late = Somebody::new();
+        first.ended.wait();
+        let late = Client::new();
         late.caller.send("leave").unwrap();
-        late.departure.wait();
+        late.ended.wait();
     }
 
     #[test]
     fn what_was_sent_before_somebody_is_kept_is_heard_in_the_first_turn() {
-        let (caller, inbox) = Caller::new();
+        let (caller, inbox) = TaskSender::new();
         caller.send("early").unwrap();
         caller.send("leave").unwrap();
         let (says, heard) = channel();
-        keep(Box::new(Told { inbox, says }), &caller).unwrap().wait();
+        register(Box::new(Told { inbox, says }), &caller).unwrap().wait();
         assert_eq!(heard.recv_timeout(PATIENCE).unwrap().1, ["early", "leave"]);
     }
 

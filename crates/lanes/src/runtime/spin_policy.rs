@@ -1,19 +1,19 @@
-//! Whether an idle lane looks for work a little longer before it sleeps.
+//! Decides whether an idle lane polls a little longer before it sleeps.
 //!
 //! A wake-up costs more than a short look, so a lane that is called again at once had better look on. A lane that is not has
-//! looked in vain, and took a core from somebody who had work. The last sleep tells which it is: one that ended within the
+//! looked in vain, and took a core from a thread that had work. The last sleep tells which it is: one that ended within the
 //! time of a look would have been spared by looking.
 
 use std::time::Duration;
 
 /// How long to look for work before sleeping.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct SpinPolicy {
     look_max: Duration,
     pays: bool,
 }
 
-impl Patience {
+impl SpinPolicy {
     pub(super) fn new(look_max: Duration) -> Self {
         Self { look_max, pays: false }
     }
@@ -41,13 +41,13 @@ mod tests {
     #[test]
     fn a_lane_looks_for_work_only_while_work_comes_within_that_time() {
         let most = Duration::from_micros(50);
-        let mut patience = Patience::new(most);
-        assert_eq!(patience.look(), Duration::ZERO, "nothing is known yet");
-        patience.slept(most);
-        assert_eq!((patience.look(), patience.pays()), (most, true));
-        patience.slept(most + Duration::from_micros(1));
-        assert_eq!((patience.look(), patience.pays()), (Duration::ZERO, false), "it looked in vain");
-        let mut never = Patience::new(Duration::ZERO);
+        let mut spin_policy = SpinPolicy::new(most);
+        assert_eq!(spin_policy.look(), Duration::ZERO, "nothing is known yet");
+        spin_policy.slept(most);
+        assert_eq!((spin_policy.look(), spin_policy.pays()), (most, true));
+        spin_policy.slept(most + Duration::from_micros(1));
+        assert_eq!((spin_policy.look(), spin_policy.pays()), (Duration::ZERO, false), "it looked in vain");
+        let mut never = SpinPolicy::new(Duration::ZERO);
         never.slept(Duration::ZERO);
         assert!(!never.pays());
     }

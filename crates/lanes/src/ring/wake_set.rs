@@ -1,7 +1,7 @@
-//! Calling one of many who sleep on one thread.
+//! Waking one of many tasks that sleep on one thread.
 //!
-//! A thread that carries many lanes sleeps once for all of them, so it must be told whom it was woken for. A caller notes the
-//! place it calls in a word, and *then* wakes the thread if it sleeps; the thread announces its sleep, and *then* looks at the
+//! A thread shared by many lanes sleeps once for all of them, so a waker must tell it for which lane. A caller notes the
+//! index it calls in a word, and *then* wakes the thread if it sleeps; the thread announces its sleep, and *then* looks at the
 //! words once more. It is the protocol of [`park`](crate::ring::park) with words for rings.
 
 use std::io;
@@ -12,21 +12,21 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::ring::park::{ParkedFlag, announce_sleep, needs_wake};
 
-/// How many can sleep on one thread.
-pub(crate) const PLACES: usize = 256;
-const WORDS: usize = PLACES / u64::BITS as usize;
+/// How many tasks one thread can have.
+pub(crate) const TASKS_PER_THREAD_MAX: usize = 256;
+const WORDS: usize = TASKS_PER_THREAD_MAX / u64::BITS as usize;
 
-/// A set of places.
+/// A set of indices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Places([u64; WORDS]);
+pub(crate) struct IndexSet([u64; WORDS]);
 
-impl Places {
-    pub(crate) fn add(&mut self, place: u8) {
-        self.0[usize::from(place / 64)] |= 1 << (place % 64);
+impl IndexSet {
+    pub(crate) fn add(&mut self, index: u8) {
+        self.0[usize::from(index / 64)] |= 1 << (index % 64);
     }
 
-    pub(crate) fn remove(&mut self, place: u8) {
-        self.0[usize::from(place / 64)] &= !(1 << (place % 64));
+    pub(crate) fn remove(&mut self, index: u8) {
+        self.0[usize::from(index / 64)] &= !(1 << (index % 64));
     }
 
     pub(crate) fn add_all(&mut self, others: Self) {
@@ -35,8 +35,8 @@ impl Places {
         }
     }
 
-    pub(crate) fn has(&self, place: u8) -> bool {
-        self.0[usize::from(place / 64)] & (1 << (place % 64)) != 0
+    pub(crate) fn has(&self, index: u8) -> bool {
+        self.0[usize::from(index / 64)] & (1 << (index % 64)) != 0
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -65,7 +65,7 @@ impl Places {
     }
 }
 
-/// The atomic steps on a word of places, so that loom can run them with its own.
+/// The atomic steps on a word of indices, so that loom can run them with its own.
 trait Word {
     fn add(&self, bits: u64);
     fn is_empty(&self) -> bool;
@@ -86,17 +86,17 @@ impl Word for AtomicU64 {
     }
 }
 
-/// The caller's half: notes the place, and says whether the thread needs a wake-up from us.
-fn call(words: &[impl Word], parked: &impl ParkedFlag, place: u8) -> bool {
-    words[usize::from(place / 64)].add(1 << (place % 64));
+/// The caller's half: notes the index, and says whether the thread needs a wake-up from us.
+fn call(words: &[impl Word], parked: &impl ParkedFlag, index: u8) -> bool {
+    words[usize::from(index / 64)].add(1 << (index % 64));
     needs_wake(parked)
 }
 
-/// Who was called since this was last asked.
-fn take_called(words: &[impl Word]) -> Places {
-    let mut called = Places::default();
+/// Takes the indices called since the last call.
+fn take_called(words: &[impl Word]) -> IndexSet {
+    let mut called = IndexSet::default();
     for (word, taken) in words.iter().zip(&mut called.0) {
-        // Read first: most of the time there is nobody.
+        // Read first: most of the time no index is set.
         if !word.is_empty() {
             *taken = word.take();
         }
@@ -104,44 +104,44 @@ fn take_called(words: &[impl Word]) -> Places {
     called
 }
 
-/// What a thread that carries many is woken by, and where it reads whom for.
+/// Wakes a shared thread, and records for which tasks.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct WakeSet {
     called: [AtomicU64; WORDS],
     parked: AtomicU32,
     fd: OwnedFd,
 }
 
-impl Bell {
+impl WakeSet {
     pub(crate) fn new() -> io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self { called: Default::default(), parked: AtomicU32::new(0), fd })
     }
 
-    /// Calls whoever has this place.
-    pub(crate) fn call(&self, place: u8) {
-        if call(&self.called, &self.parked, place) {
+    /// Marks the task at this index as called, and wakes the thread if it sleeps.
+    pub(crate) fn call(&self, index: u8) {
+        if call(&self.called, &self.parked, index) {
             // A counter at its maximum is as readable as one at one.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
         }
     }
 
-    /// Who was called since this was last asked.
-    pub(crate) fn take_called(&self) -> Places {
+    /// Takes the indices called since the last call.
+    pub(crate) fn take_called(&self) -> IndexSet {
         take_called(&self.called)
     }
 
-    /// Announces sleep; the thread then looks at everything once more, and then waits for the descriptor or rises.
+    /// Announces sleep; the thread then looks at everything once more, and then waits for the descriptor or unparks.
     pub(crate) fn announce_sleep(&self) {
         announce_sleep(&self.parked);
     }
 
     /// The thread is awake.
-    pub(crate) fn rise(&self) {
+    pub(crate) fn unpark(&self) {
         self.parked.set(false);
     }
 
-    /// What is readable once somebody has woken the thread.
+    /// Readable once the thread has been woken.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -174,17 +174,17 @@ mod tests {
         }
     }
 
-    /// What a thread that carries two lanes shares with those who have something for them.
+    /// State that a thread with two lanes shares with their producers.
     struct Shared<F> {
         rings: [LoomUsize; 2],
-        beds: [F; 2],
+        parkers: [F; 2],
         words: [LoomWord; 1],
         parked: F,
         wakes: LoomUsize,
     }
 
-    /// Somebody has a message for each of two lanes, while the lanes lie down one after the other and their thread goes to sleep.
-    /// It must see that a lane was called, or be woken, or the lane must have seen its message as it lay down.
+    /// Producers have a message for each of two lanes, while the lanes park one after the other and their thread goes to sleep.
+    /// It must see that a lane was called, or be woken, or the lane must have seen its message while parking.
     fn explore<F: ParkedFlag + Default + Send + Sync + 'static>(looks_again: bool) {
         // With up to three preemptions, which is where such bugs live; without that bound it takes minutes.
         let mut model = loom::model::Builder::new();
@@ -192,7 +192,7 @@ mod tests {
         model.check(move || {
             let shared = LoomArc::new(Shared {
                 rings: [(); 2].map(|()| LoomUsize::new(0)),
-                beds: [(); 2].map(|()| F::default()),
+                parkers: [(); 2].map(|()| F::default()),
                 words: [LoomWord(LoomU64::new(0))],
                 parked: F::default(),
                 wakes: LoomUsize::new(0),
@@ -201,16 +201,16 @@ mod tests {
                 let shared = shared.clone();
                 loom::thread::spawn(move || {
                     shared.rings[usize::from(lane)].fetch_add(1, LoomOrdering::Release);
-                    if needs_wake(&shared.beds[usize::from(lane)]) && call(&shared.words, &shared.parked, lane) {
+                    if needs_wake(&shared.parkers[usize::from(lane)]) && call(&shared.words, &shared.parked, lane) {
                         shared.wakes.fetch_add(1, LoomOrdering::Release);
                     }
                 })
             });
-            let mut ready = Places::default();
-            for (lane, bed) in shared.beds.iter().enumerate() {
-                announce_sleep(bed);
+            let mut ready = IndexSet::default();
+            for (lane, parker) in shared.parkers.iter().enumerate() {
+                announce_sleep(parker);
                 if shared.rings[lane].load(LoomOrdering::Acquire) > 0 {
-                    bed.set(false);
+                    parker.set(false);
                     ready.add(lane as u8);
                 }
             }
@@ -223,7 +223,7 @@ mod tests {
             }
             let wakes = shared.wakes.load(LoomOrdering::Acquire);
             assert!(wakes <= 1, "one sleep is ended once");
-            // It sleeps if nobody is ready; then somebody woke it. Awake, it looks who was called.
+            // It sleeps if no lane is ready; then a producer woke it. Awake, it looks which lanes were called.
             assert!(!ready.is_empty() || wakes == 1, "asleep with work in a ring");
             ready.add_all(take_called(&shared.words));
             assert_eq!(ready.iter().collect::<Vec<_>>(), [0, 1], "a lane sleeps on with work in its ring");
@@ -247,29 +247,29 @@ mod tests {
         explore::<Unfenced>(true);
     }
 
-    fn is_ringing(bell: &Bell) -> bool {
-        let mut fds = [PollFd::from_borrowed_fd(bell.fd(), PollFlags::IN)];
+    fn is_ringing(wake_set: &WakeSet) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(wake_set.fd(), PollFlags::IN)];
         poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
     }
 
     #[test]
     fn places_are_a_set_of_256() {
-        let mut places = Places::default();
-        assert!(places.is_empty());
-        for place in 0..=255 {
-            assert_eq!((places.first_missing(), places.len()), (Some(place), usize::from(place)));
-            places.add(place);
+        let mut indices = IndexSet::default();
+        assert!(indices.is_empty());
+        for index in 0..=255 {
+            assert_eq!((indices.first_missing(), indices.len()), (Some(index), usize::from(index)));
+            indices.add(index);
         }
-        assert_eq!(places.first_missing(), None);
-        assert!(places.iter().eq(0..=255));
-        for place in [0, 63, 64, 200, 255] {
-            places.remove(place);
+        assert_eq!(indices.first_missing(), None);
+        assert!(indices.iter().eq(0..=255));
+        for index in [0, 63, 64, 200, 255] {
+            indices.remove(index);
         }
-        assert_eq!((places.first_missing(), places.len()), (Some(0), 251));
-        let mut few = Places::default();
+        assert_eq!((indices.first_missing(), indices.len()), (Some(0), 251));
+        let mut few = IndexSet::default();
         few.add(64);
         few.add_all(few);
-        let mut other = Places::default();
+        let mut other = IndexSet::default();
         other.add(255);
         few.add_all(other);
         assert_eq!(few.iter().collect::<Vec<_>>(), [64, 255]);
@@ -277,21 +277,21 @@ mod tests {
 
     #[test]
     fn who_is_called_is_told_once_and_only_a_sleeper_is_woken() {
-        let bell = Bell::new().unwrap();
-        for place in [3, 70, 255] {
-            bell.call(place);
+        let wake_set = WakeSet::new().unwrap();
+        for index in [3, 70, 255] {
+            wake_set.call(index);
         }
-        assert!(!is_ringing(&bell), "a thread that is awake costs its callers no system call");
-        assert_eq!(bell.take_called().iter().collect::<Vec<_>>(), [3, 70, 255]);
-        assert!(bell.take_called().is_empty());
-        bell.announce_sleep();
-        bell.call(70);
-        assert!(is_ringing(&bell));
-        bell.silence();
-        assert!(!is_ringing(&bell));
-        bell.call(3);
-        assert!(!is_ringing(&bell), "one sleep is ended once");
-        bell.rise();
-        assert_eq!(bell.take_called().iter().collect::<Vec<_>>(), [3, 70]);
+        assert!(!is_ringing(&wake_set), "a thread that is awake costs its callers no system call");
+        assert_eq!(wake_set.take_called().iter().collect::<Vec<_>>(), [3, 70, 255]);
+        assert!(wake_set.take_called().is_empty());
+        wake_set.announce_sleep();
+        wake_set.call(70);
+        assert!(is_ringing(&wake_set));
+        wake_set.silence();
+        assert!(!is_ringing(&wake_set));
+        wake_set.call(3);
+        assert!(!is_ringing(&wake_set), "one sleep is ended once");
+        wake_set.unpark();
+        assert_eq!(wake_set.take_called().iter().collect::<Vec<_>>(), [3, 70]);
     }
 }

@@ -15,9 +15,9 @@ use crate::handler::Handler;
 use crate::lane::Lane;
 use crate::net::batch::{Receiver, send_all};
 use crate::runtime::buffers::{Buffers, Needs};
-use crate::runtime::carrier::Carried;
-use crate::runtime::lane_thread::{Ending, Seat, report};
-use crate::runtime::patience::Patience;
+use crate::runtime::lane_thread::{Ending, LanePorts, report};
+use crate::runtime::shared_thread::Task;
+use crate::runtime::spin_policy::SpinPolicy;
 use crate::telemetry::counters::LaneCounters;
 use crate::time::LaneTime;
 
@@ -35,7 +35,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(500);
 pub(super) enum Next {
     /// Another one at once.
     Again,
-    /// None before something comes or this has passed. Whoever has something for it knows that it sleeps.
+    /// None before something comes or this has passed. Senders know that it sleeps.
     Sleep(Duration),
     /// None ever.
     End(Ending),
@@ -46,50 +46,50 @@ pub(super) enum Next {
 pub(super) enum Socket {
     /// Nothing: to know, the lane asks it.
     Unknown,
-    /// The thread that carries the lane watches the sockets of all, and has just seen whether this one has something.
+    /// The shared thread watches the sockets of all its lanes, and has just seen whether this one has something.
     HasSomething,
     IsEmpty,
 }
 
 /// A lane that runs, between two turns.
-pub(super) struct Turning<H: Handler> {
-    seat: Box<Seat<H::Command>>,
+pub(super) struct LaneTask<H: Handler> {
+    ports: Box<LanePorts<H::Command>>,
     lane: Box<Lane<H>>,
     counters: Arc<LaneCounters>,
     is_v6: bool,
-    patience: Patience,
+    spin_policy: SpinPolicy,
     spin_until: LaneTime,
     socket_empty_until: LaneTime,
     fell_asleep: LaneTime,
     woken: Option<LaneTime>,
 }
 
-impl<H: Handler> Turning<H> {
-    pub(super) fn new(seat: Box<Seat<H::Command>>, lane: Box<Lane<H>>) -> io::Result<Self> {
-        let local = seat.socket.as_ref().map(|socket| socket.local_addr()).transpose()?;
+impl<H: Handler> LaneTask<H> {
+    pub(super) fn new(ports: Box<LanePorts<H::Command>>, lane: Box<Lane<H>>) -> io::Result<Self> {
+        let local = ports.socket.as_ref().map(|socket| socket.local_addr()).transpose()?;
         Ok(Self {
             counters: lane.cx.counters.clone(),
             is_v6: local.is_some_and(|at| at.is_ipv6()),
-            patience: Patience::new(seat.spin),
+            spin_policy: SpinPolicy::new(ports.spin),
             spin_until: LaneTime(0),
             socket_empty_until: LaneTime(0),
             fell_asleep: LaneTime(0),
             woken: None,
-            seat,
+            ports,
             lane,
         })
     }
 
     /// Turns on this thread until the lane ends.
-    pub(super) fn turn_for_ever(&mut self) -> io::Result<Ending> {
+    pub(super) fn run(&mut self) -> io::Result<Ending> {
         let mut buffers = Buffers::new(self.needs());
         loop {
             match self.turn(&mut buffers, Socket::Unknown)? {
                 Next::Again => {}
                 Next::Sleep(wait) => {
                     buffers.rest(self.fell_asleep);
-                    self.seat.bed.sleep(wait, self.socket())?;
-                    self.rise();
+                    self.ports.parker.sleep(wait, self.socket())?;
+                    self.unpark();
                 }
                 Next::End(ending) => return Ok(ending),
             }
@@ -97,22 +97,22 @@ impl<H: Handler> Turning<H> {
     }
 
     fn socket(&self) -> Option<BorrowedFd<'_>> {
-        self.seat.socket.as_ref().map(|socket| socket.as_fd())
+        self.ports.socket.as_ref().map(|socket| socket.as_fd())
     }
 
     fn is_fenced(&self) -> bool {
-        self.seat.pulse.fenced.load(Ordering::Relaxed)
+        self.ports.heartbeat.fenced.load(Ordering::Relaxed)
     }
 
     fn send(&mut self) {
-        if let Some(socket) = &self.seat.socket {
-            send_all(socket, self.seat.calls, self.is_v6, &mut self.lane.cx.sends, &self.counters);
+        if let Some(socket) = &self.ports.socket {
+            send_all(socket, self.ports.calls, self.is_v6, &mut self.lane.cx.sends, &self.counters);
         }
     }
 
     fn needs(&self) -> Needs {
         let (send_queue_max, datagram_bytes_max) = self.lane.cx.sends.bounds();
-        Needs { calls: self.seat.calls, datagram_bytes_max, send_queue_max }
+        Needs { calls: self.ports.calls, datagram_bytes_max, send_queue_max }
     }
 
     /// One turn, with buffers that another lane may use next.
@@ -125,7 +125,7 @@ impl<H: Handler> Turning<H> {
         let next = self.turn_with(&mut buffers.receiver, socket);
         if lent {
             match next {
-                // It found something to do as it lay down.
+                // It found work while parking.
                 Ok(Next::Again | Next::Sleep(_)) if !self.is_fenced() => self.send(),
                 // One that was given up must not be heard again.
                 _ => self.lane.cx.sends.advance(usize::MAX),
@@ -137,32 +137,32 @@ impl<H: Handler> Turning<H> {
 
     fn turn_with(&mut self, receiver: &mut Receiver, known: Socket) -> io::Result<Next> {
         let is_watched = known != Socket::Unknown;
-        let mut now = self.woken.take().unwrap_or_else(|| self.seat.beat());
+        let mut now = self.woken.take().unwrap_or_else(|| self.ports.beat());
         if self.is_fenced() {
             return Ok(Next::End(Ending::Fenced));
         }
         let mut busy = false;
-        while let Ok(mail) = self.seat.mail.try_recv() {
+        while let Ok(mail) = self.ports.mail.try_recv() {
             self.lane.mail(now, mail);
             busy = true;
         }
         for taken in 1..=COMMANDS_PER_TURN {
-            let Some(command) = self.seat.commands.take() else { break };
+            let Some(command) = self.ports.commands.take() else { break };
             self.lane.command(now, command);
-            // To lie down is to look for more of them, and a socket that is watched need not be asked before.
-            busy |= !is_watched || self.patience.pays() || taken == COMMANDS_PER_TURN;
+            // To park is to look for more of them, and a socket that is watched need not be asked before.
+            busy |= !is_watched || self.spin_policy.pays() || taken == COMMANDS_PER_TURN;
             if self.is_fenced() {
                 return Ok(Next::End(Ending::Fenced));
             }
         }
         let (mut socket_is_empty, mut drained) = (true, false);
-        let Self { seat, lane, counters, is_v6, patience, .. } = self;
-        if let Some(socket) = seat.socket.as_ref().filter(|_| known != Socket::IsEmpty) {
+        let Self { ports, lane, counters, is_v6, spin_policy, .. } = self;
+        if let Some(socket) = ports.socket.as_ref().filter(|_| known != Socket::IsEmpty) {
             if is_watched || now >= self.socket_empty_until {
                 let received = receiver.receive(socket, counters, |from, bytes| {
                     lane.datagram(now, from, bytes);
-                    if lane.cx.sends.len() >= SEND_BATCH && !seat.pulse.fenced.load(Ordering::Relaxed) {
-                        send_all(socket, seat.calls, *is_v6, &mut lane.cx.sends, counters);
+                    if lane.cx.sends.len() >= SEND_BATCH && !ports.heartbeat.fenced.load(Ordering::Relaxed) {
+                        send_all(socket, ports.calls, *is_v6, &mut lane.cx.sends, counters);
                     }
                 });
                 match received {
@@ -170,7 +170,7 @@ impl<H: Handler> Turning<H> {
                     Ok(_) => {
                         socket_is_empty = false;
                         // Drained, and nothing more is expected soon: to sleep on the socket is to ask it.
-                        drained = receiver.has_drained() && !patience.pays() && !lane.is_retired();
+                        drained = receiver.has_drained() && !spin_policy.pays() && !lane.is_retired();
                         busy |= !drained;
                         if drained && !is_watched {
                             self.socket_empty_until = now.after(EMPTY_SOCKET_PAUSE);
@@ -191,22 +191,22 @@ impl<H: Handler> Turning<H> {
         }
         self.send();
         if !is_watched {
-            // Nobody else has a turn on this thread. A waker may take its time, and must not where the lane is known to sleep.
+            // No other lane has a turn on this thread. A waker may take its time, and must not where the lane is known to sleep.
             self.lane.cx.wakes.wake();
         }
-        if self.seat.pulse.stop.load(Ordering::Relaxed) {
+        if self.ports.heartbeat.stop.load(Ordering::Relaxed) {
             self.lane.stop(now);
             self.send();
             return Ok(Next::End(Ending::Stopped));
         }
         if busy {
-            self.spin_until = now.after(self.patience.look());
+            self.spin_until = now.after(self.spin_policy.look());
             return Ok(Next::Again);
         }
         if drained && !is_watched {
             // Nothing but datagrams came. To sleep is to look at everything once more; only what has become of the socket in a
             // longer while is better asked than slept on.
-            now = self.seat.beat();
+            now = self.ports.beat();
             if now >= self.socket_empty_until {
                 self.woken = Some(now);
                 return Ok(Next::Again);
@@ -221,27 +221,28 @@ impl<H: Handler> Turning<H> {
             return Ok(Next::Again);
         }
         self.fell_asleep = now;
-        Ok(match self.lie_down(now) {
+        Ok(match self.park(now) {
             Some(wait) => Next::Sleep(wait),
             None => {
-                self.rise();
+                self.unpark();
                 Next::Again
             }
         })
     }
 
     /// Makes it known that the lane sleeps, and says for how long at most; none if there is something after all.
-    fn lie_down(&mut self, now: LaneTime) -> Option<Duration> {
-        let Self { seat, lane, .. } = self;
-        seat.bed.announce_sleep();
+    fn park(&mut self, now: LaneTime) -> Option<Duration> {
+        let Self { ports, lane, .. } = self;
+        ports.parker.announce_sleep();
         // The second look, now that wakers know. What is found is handled: it cannot be put back.
-        let mut found =
-            lane.has_waiting() || seat.pulse.stop.load(Ordering::Relaxed) || seat.pulse.fenced.load(Ordering::Relaxed);
-        if let Ok(mail) = seat.mail.try_recv() {
+        let mut found = lane.has_waiting()
+            || ports.heartbeat.stop.load(Ordering::Relaxed)
+            || ports.heartbeat.fenced.load(Ordering::Relaxed);
+        if let Ok(mail) = ports.mail.try_recv() {
             lane.mail(now, mail);
             found = true;
         }
-        if let Some(command) = seat.commands.take() {
+        if let Some(command) = ports.commands.take() {
             lane.command(now, command);
             found = true;
         }
@@ -250,22 +251,22 @@ impl<H: Handler> Turning<H> {
             return None;
         }
         lane.cx.counters.sleeps.add(1);
-        seat.pulse.rest();
+        ports.heartbeat.rest();
         Some(wait)
     }
 
     /// Something came, or the time has passed.
-    fn rise(&mut self) {
-        self.seat.bed.rise();
+    fn unpark(&mut self) {
+        self.ports.parker.unpark();
         self.socket_empty_until = LaneTime(0);
-        let risen = self.seat.beat();
-        self.patience.slept(risen.since(self.fell_asleep));
-        self.spin_until = risen.after(self.patience.look());
+        let risen = self.ports.beat();
+        self.spin_policy.slept(risen.since(self.fell_asleep));
+        self.spin_until = risen.after(self.spin_policy.look());
         self.woken = Some(risen);
     }
 }
 
-impl<H: Handler + Send> Carried for Turning<H>
+impl<H: Handler + Send> Task for LaneTask<H>
 where
     H::Command: Send,
 {
@@ -284,14 +285,14 @@ where
         next
     }
 
-    fn rise(&mut self) {
-        self.rise();
+    fn unpark(&mut self) {
+        self.unpark();
     }
 
     fn end(self: Box<Self>, ending: Ending) {
-        let (lane, reports, pulse) = (self.seat.lane, self.seat.reports.clone(), self.seat.pulse.clone());
+        let (lane, reports, heartbeat) = (self.ports.lane, self.ports.reports.clone(), self.ports.heartbeat.clone());
         // What one that panicked leaves behind may panic again, and its end is to be reported all the same.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(self)));
-        report(lane, &reports, pulse, ending);
+        report(lane, &reports, heartbeat, ending);
     }
 }
