@@ -404,6 +404,7 @@ fn trust_neighbours(config: &mut NodeConfig) {
     config.lookup.per_prefix_max = usize::MAX;
     config.abuse.per_prefix_per_sec = config.abuse.per_prefix_per_sec.max(200_000);
     config.abuse.per_peer_per_sec = config.abuse.per_peer_per_sec.max(20_000);
+    config.abuse.unproven_per_sec = config.abuse.unproven_per_sec.max(20_000);
     config.abuse.strangers_per_prefix_per_sec = config.abuse.strangers_per_prefix_per_sec.max(1_000);
     // All there is room for, however much that is set to.
     config.records.bytes_per_giver_max = u32::MAX;

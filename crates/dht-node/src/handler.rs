@@ -12,7 +12,6 @@ use tessera_contracts::point::{ContentId, Point as _};
 use tessera_contracts::prefix_map::{LaneIndex, Slot};
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
-use tessera_dht::identity::Identity;
 use tessera_dht::node::LaneNode;
 use tessera_dht::node::command::{Answer, Command, CommandId, Outcome};
 use tessera_dht::node::log::log_kind;
@@ -88,7 +87,7 @@ const INTRODUCED: Kind = Kind::new(0x80);
 #[derive(Debug)]
 pub(crate) struct DhtLane {
     /// Five kilobytes: on its own, it is not moved over the stack of the thread that makes the lane.
-    node: Box<LaneNode<Identity>>,
+    node: Box<LaneNode>,
     clock: Clock,
     seeds: Arc<Vec<Contact>>,
     flags: Arc<Flags>,
@@ -113,12 +112,7 @@ enum Youth {
 }
 
 impl DhtLane {
-    pub(crate) fn new(
-        node: Box<LaneNode<Identity>>,
-        clock: Clock,
-        seeds: Arc<Vec<Contact>>,
-        flags: Arc<Flags>,
-    ) -> Self {
+    pub(crate) fn new(node: Box<LaneNode>, clock: Clock, seeds: Arc<Vec<Contact>>, flags: Arc<Flags>) -> Self {
         Self {
             node,
             clock,
@@ -158,7 +152,7 @@ impl DhtLane {
     }
 
     /// Calls the lane and sees to its timers.
-    fn with(&mut self, cx: &mut Context, act: impl FnOnce(&mut LaneNode<Identity>, Now, &mut Out<'_>)) {
+    fn with(&mut self, cx: &mut Context, act: impl FnOnce(&mut LaneNode, Now, &mut Out<'_>)) {
         let now = self.clock.at(cx.now());
         act(&mut self.node, now, &mut Out { cx, waiting: &mut self.waiting });
         let Some(due_ms) = self.node.next_wake_ms() else { return };

@@ -174,6 +174,8 @@ pub fn named(counters: &Counters) -> Vec<(&'static str, u64)> {
         ("refused_replay", counters.refused_replay),
         ("refused_stranger", counters.refused_stranger),
         ("refused_forged", counters.refused_forged),
+        ("challenges_sent", counters.challenges_sent),
+        ("challenges_taken", counters.challenges_taken),
         ("malformed", counters.malformed),
         ("requests_served", counters.requests_served),
         ("requests_limited", counters.requests_limited),

@@ -5,7 +5,6 @@
 //! live structures instead could miss a record that moved from ahead of the walk to behind it.
 
 use tessera_contracts::prefix_map::Slot;
-use tessera_dht::identity::Identity;
 use tessera_dht::node::LaneNode;
 use tessera_dht::time::Now;
 use tessera_lanes::handler::{RecordSink, Walk};
@@ -48,7 +47,7 @@ impl Copied {
 pub(crate) struct SlotWalk(Copied);
 
 impl SlotWalk {
-    pub(crate) fn new(node: &LaneNode<Identity>, slot: Slot, now: Now) -> Self {
+    pub(crate) fn new(node: &LaneNode, slot: Slot, now: Now) -> Self {
         let mut copied = Copied::default();
         node.export_slots(|of| of == slot, now, |kind, slot, payload| copied.push(kind, slot, payload));
         Self(copied)
@@ -68,7 +67,7 @@ pub(crate) struct SnapshotWalk {
 }
 
 impl SnapshotWalk {
-    pub(crate) fn step(&mut self, node: &LaneNode<Identity>, now: Now, sink: &mut RecordSink<'_>) -> Walk {
+    pub(crate) fn step(&mut self, node: &LaneNode, now: Now, sink: &mut RecordSink<'_>) -> Walk {
         if !self.copied.drain(sink) {
             return Walk::More(1);
         }

@@ -1,8 +1,12 @@
 //! Who asks too much, and who misbehaves.
 //!
-//! Two limits meet each request: one for the peer's key, one for its address prefix, so that neither many keys on one
+//! Two limits meet each request of a proven address: one for the peer's key, one for its address prefix, so that neither many keys on one
 //! network nor one key on many addresses gets more than its share. Each lane holds its share of the node's limit. Replies
 //! to our own questions never pass here: a flood of others' requests must not cut us off from our own answers.
+//!
+//! Addresses that are not proven share limits of their own, one for all of them: a source address can be made up, so a limit by prefix would be
+//! spent by a spoofer for others, and a memory by key would be filled. Above that limit they are told to come with a cookie, which costs them a
+//! round trip and this node no state.
 //!
 //! Misbehaviour is scored: every offence adds its weight, and the sum halves with time. Above a threshold the peer is in
 //! quarantine: not served, not asked, not in the table; it leaves by itself as the sum decays. What other lanes say about
@@ -24,10 +28,17 @@ pub struct AbuseLimits {
     pub per_peer_per_sec: u32,
     /// The same for all peers of an address prefix together.
     pub per_prefix_per_sec: u32,
+    /// The same for all peers together whose address is not proven. Above it they are answered COOKIE_REQUIRED.
+    pub unproven_per_sec: u32,
     /// Seconds' worth of units that may be spent at once.
     pub burst_secs: u32,
-    /// First contacts of unknown keys per second and prefix.
+    /// First contacts of unknown keys at proven addresses, per second and prefix. Above it they are not answered.
     pub strangers_per_prefix_per_sec: u32,
+    /// First contacts of unknown keys without a cookie, per second, all together. Above it strangers are sent a cookie in place of a key
+    /// agreement.
+    pub unproven_strangers_per_sec: u32,
+    /// Cookies sent to strangers per second. Above it they are not answered.
+    pub challenges_per_sec: u32,
     /// Peers and prefixes remembered by one lane.
     pub remembered_max: usize,
     /// Half-life of scores.
@@ -39,8 +50,13 @@ impl Default for AbuseLimits {
         Self {
             per_peer_per_sec: 400,
             per_prefix_per_sec: 2000,
+            unproven_per_sec: 2000,
             burst_secs: 2,
             strangers_per_prefix_per_sec: 100,
+            // 100 agreements of 65 us are 0.7 % of a core, and a newcomer then needs no second round trip.
+            unproven_strangers_per_sec: 100,
+            // A keyed hash and a datagram of 100 bytes each: about a fifth of a core, and 80 Mbit/s.
+            challenges_per_sec: 100_000,
             remembered_max: 4096,
             score_half_life_ms: 10 * 60 * 1000,
         }
@@ -91,8 +107,30 @@ impl Offence {
 pub struct Limited {
     /// After how many milliseconds to ask again.
     pub retry_after_ms: u32,
-    /// Whether the peer itself has asked too much. Else all of its address prefix together have, and anybody can seem to be one of them.
-    pub by_peer: bool,
+    /// Whose limit it is.
+    pub limit: LimitOf,
+}
+
+/// Whose limit a request is above.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitOf {
+    /// The peer's own: it is to blame.
+    Peer,
+    /// That of its address prefix: others may be to blame.
+    Prefix,
+    /// That of all addresses that are not proven: with a cookie it passes.
+    Unproven,
+}
+
+/// What becomes of a stranger's first datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stranger {
+    /// It may cost a key agreement.
+    Admitted,
+    /// It is sent a cookie to come again with.
+    Challenged,
+    /// It is not answered.
+    Refused,
 }
 
 #[derive(Debug)]
@@ -111,6 +149,9 @@ pub struct Abuse {
     peer_seeds: [u64; 2],
     prefixes: KeyedLru<u64, TokenBucket>,
     strangers: KeyedLru<u64, TokenBucket>,
+    unproven: TokenBucket,
+    unproven_strangers: TokenBucket,
+    challenges: TokenBucket,
     scores: KeyedLru<PublicKey, Score>,
 }
 
@@ -119,9 +160,14 @@ impl Abuse {
     #[must_use]
     pub fn new(limits: AbuseLimits, lanes: usize, rng: &mut LaneRng) -> Self {
         let remembered_max = limits.remembered_max;
+        let lanes = (lanes as u32).max(1);
+        let [unproven, unproven_strangers, challenges] = unproven_buckets(&limits, lanes);
         Self {
             limits,
-            lanes: (lanes as u32).max(1),
+            lanes,
+            unproven,
+            unproven_strangers,
+            challenges,
             peers: KeyedLru::with_room(FIRST_ENTRIES, remembered_max, rng.u64()),
             peer_seeds: [rng.u64(), rng.u64()],
             prefixes: KeyedLru::with_room(FIRST_PREFIXES, remembered_max, rng.u64()),
@@ -147,9 +193,15 @@ impl Abuse {
     /// The number of lanes changed, and with it this lane's share: that of a peer now, others as buckets are made anew.
     pub fn set_lanes(&mut self, lanes: usize) {
         self.lanes = (lanes as u32).max(1);
+        [self.unproven, self.unproven_strangers, self.challenges] = unproven_buckets(&self.limits, self.lanes);
     }
 
-    /// Lets a request pass, or says when to ask again.
+    /// Lets a request of an address that is not proven pass, or says that it needs a cookie.
+    pub fn admit_unproven(&mut self, now_ms: u64, cost: u32) -> Result<(), Limited> {
+        self.unproven.take(now_ms, cost).map_err(|_| Limited { retry_after_ms: 0, limit: LimitOf::Unproven })
+    }
+
+    /// Lets a request of a proven address pass, or says when to ask again.
     pub fn admit(&mut self, now_ms: u64, peer: &PublicKey, prefix: AddrPrefix, cost: u32) -> Result<(), Limited> {
         let (per_peer, per_prefix) =
             (self.share(self.limits.per_peer_per_sec), self.share(self.limits.per_prefix_per_sec));
@@ -157,13 +209,24 @@ impl Abuse {
         let (rate, burst) = (per_second(per_peer), burst_of(per_peer).max(WRITE_COST));
         let peer = Mark::of(&self.peer_seeds, peer);
         let level = self.peers.get_or_insert_with(peer, || TokenLevel::full(rate, burst, now_ms));
-        let limited = |by_peer| move |refused| Limited { retry_after_ms: retry_after(refused), by_peer };
-        level.take(rate, burst, now_ms, cost).map_err(limited(true))?;
+        let limited = |limit| move |refused| Limited { retry_after_ms: retry_after(refused), limit };
+        level.take(rate, burst, now_ms, cost).map_err(limited(LimitOf::Peer))?;
         let by_prefix = || bucket(per_prefix, burst_of(per_prefix), now_ms);
-        self.prefixes.get_or_insert_with(prefix.0, by_prefix).take(now_ms, cost).map_err(limited(false))
+        self.prefixes.get_or_insert_with(prefix.0, by_prefix).take(now_ms, cost).map_err(limited(LimitOf::Prefix))
     }
 
-    /// Lets an unknown key of `prefix` cost us an agreement, or not.
+    /// Whether an unknown key without a cookie may cost an agreement, or is to be sent a cookie.
+    pub fn admit_unproven_stranger(&mut self, now_ms: u64) -> Stranger {
+        if self.unproven_strangers.take(now_ms, 1).is_ok() {
+            Stranger::Admitted
+        } else if self.challenges.take(now_ms, 1).is_ok() {
+            Stranger::Challenged
+        } else {
+            Stranger::Refused
+        }
+    }
+
+    /// Lets an unknown key at a proven address of `prefix` cost us an agreement, or not.
     pub fn admit_stranger(&mut self, now_ms: u64, prefix: AddrPrefix) -> bool {
         let per_sec = self.share(self.limits.strangers_per_prefix_per_sec);
         self.strangers.get_or_insert_with(prefix.0, || bucket(per_sec, per_sec, now_ms)).take(now_ms, 1).is_ok()
@@ -172,6 +235,9 @@ impl Abuse {
     /// Scores an offence. Returns the peer's own score if it has just come into quarantine: worth telling the other lanes.
     pub fn offence(&mut self, now_ms: u64, peer: &PublicKey, offence: Offence) -> Option<f64> {
         let before = self.is_quarantined(now_ms, peer);
+        if !self.may_score(now_ms, peer) {
+            return None;
+        }
         let score = self.score_of(peer);
         score.own.record(now_ms, offence.weight());
         let own = score.own.sum_at(now_ms);
@@ -180,7 +246,7 @@ impl Abuse {
 
     /// Another lane has scored this peer.
     pub fn hearsay(&mut self, now_ms: u64, peer: &PublicKey, heard: f64) {
-        if heard.is_finite() && heard > 0.0 {
+        if heard.is_finite() && heard > 0.0 && self.may_score(now_ms, peer) {
             let score = self.score_of(peer);
             let room = (HEARSAY_SCORE_MAX - score.hearsay.sum_at(now_ms)).max(0.0);
             score.hearsay.record(now_ms, heard.min(room));
@@ -196,14 +262,38 @@ impl Abuse {
         })
     }
 
+    /// Whether a score may be noted. Keys cost nothing: with many of them a peer could have its own score forgotten, so one that is in
+    /// quarantine is not displaced.
+    fn may_score(&self, now_ms: u64, peer: &PublicKey) -> bool {
+        self.scores.len() < self.scores.capacity()
+            || self.scores.peek(peer).is_some()
+            || self.scores.iter_oldest().next().is_none_or(|(oldest, _)| !self.is_quarantined(now_ms, oldest))
+    }
+
     fn share(&self, of_node: u32) -> u32 {
-        of_node.div_ceil(self.lanes).max(1)
+        share(of_node, self.lanes)
     }
 
     fn score_of(&mut self, peer: &PublicKey) -> &mut Score {
         let half_life = NonZeroU64::new(self.limits.score_half_life_ms).unwrap_or(NonZeroU64::MIN);
         self.scores.get_or_insert_with(*peer, || Score { own: Ewma::new(half_life), hearsay: Ewma::new(half_life) })
     }
+}
+
+fn share(of_node: u32, lanes: u32) -> u32 {
+    of_node.div_ceil(lanes).max(1)
+}
+
+/// The limits of unproven addresses, of unproven strangers and of challenges.
+fn unproven_buckets(limits: &AbuseLimits, lanes: u32) -> [TokenBucket; 3] {
+    let burst_secs = limits.burst_secs.max(1);
+    let of =
+        |per_sec, burst_secs: u32| bucket(share(per_sec, lanes), share(per_sec, lanes).saturating_mul(burst_secs), 0);
+    [
+        of(limits.unproven_per_sec, burst_secs),
+        of(limits.unproven_strangers_per_sec, 1),
+        of(limits.challenges_per_sec, 1),
+    ]
 }
 
 fn bucket(per_sec: u32, burst: u32, now_ms: u64) -> TokenBucket {
@@ -250,9 +340,9 @@ mod tests {
         assert_eq!(admitted(&mut abuse, 2, NET), 10);
         assert_eq!(admitted(&mut abuse, 3, NET), 0, "the prefix is spent");
         assert_eq!(admitted(&mut abuse, 4, AddrPrefix(2)), 10, "another prefix is not");
-        let limited = |by_peer, retry_after_ms| Err(Limited { retry_after_ms, by_peer });
-        assert_eq!(abuse.admit(0, &PublicKey([1; 32]), NET, 1), limited(true, 100));
-        assert_eq!(abuse.admit(0, &PublicKey([5; 32]), NET, 1), limited(false, 50));
+        let limited = |limit, retry_after_ms| Err(Limited { retry_after_ms, limit });
+        assert_eq!(abuse.admit(0, &PublicKey([1; 32]), NET, 1), limited(LimitOf::Peer, 100));
+        assert_eq!(abuse.admit(0, &PublicKey([5; 32]), NET, 1), limited(LimitOf::Prefix, 50));
         assert_eq!(abuse.admit(100, &PublicKey([1; 32]), NET, 1), Ok(()));
     }
 
@@ -275,6 +365,45 @@ mod tests {
         let mut abuse = abuse(1);
         assert_eq!((0..10).filter(|_| abuse.admit_stranger(0, NET)).count(), 4);
         assert!(abuse.admit_stranger(0, AddrPrefix(2)));
+    }
+
+    #[test]
+    fn unproven_addresses_share_a_limit_of_their_own() {
+        let mut abuse = abuse(1);
+        abuse.limits.unproven_per_sec = 5;
+        abuse.set_lanes(1);
+        assert_eq!((0..100).filter(|_| abuse.admit_unproven(0, 1).is_ok()).count(), 5);
+        assert_eq!(abuse.admit_unproven(0, 1), Err(Limited { retry_after_ms: 0, limit: LimitOf::Unproven }));
+        assert_eq!(admitted(&mut abuse, 1, NET), 10, "proven ones have theirs");
+        assert_eq!(abuse.peers.len(), 1, "and nothing is remembered of the others");
+    }
+
+    #[test]
+    fn strangers_without_a_cookie_are_admitted_then_challenged_then_refused() {
+        let mut abuse = abuse(1);
+        (abuse.limits.unproven_strangers_per_sec, abuse.limits.challenges_per_sec) = (5, 6);
+        abuse.set_lanes(1);
+        let became: alloc::vec::Vec<_> = (0..20).map(|_| abuse.admit_unproven_stranger(0)).collect();
+        let count = |what| became.iter().filter(|became| **became == what).count();
+        assert_eq!([Stranger::Admitted, Stranger::Challenged, Stranger::Refused].map(count), [5, 6, 9]);
+        assert_eq!(abuse.admit_unproven_stranger(1000), Stranger::Admitted, "a second later");
+    }
+
+    #[test]
+    fn many_new_offenders_do_not_free_one_from_quarantine() {
+        let limits = AbuseLimits { remembered_max: 8, ..AbuseLimits::default() };
+        let mut abuse = Abuse::new(limits, 1, &mut LaneRng::new([1; 32]));
+        let banned = PublicKey([1; 32]);
+        for _ in 0..2 {
+            abuse.offence(0, &banned, Offence::InvalidRecord);
+        }
+        for n in 2..200 {
+            abuse.offence(0, &PublicKey([n; 32]), Offence::Malformed);
+        }
+        assert!(abuse.is_quarantined(0, &banned));
+        assert!(!abuse.is_quarantined(10 * 60 * 1000, &banned), "time heals");
+        abuse.offence(10 * 60 * 1000, &PublicKey([250; 32]), Offence::Malformed);
+        assert!(abuse.scores.peek(&PublicKey([250; 32])).is_some(), "and makes room");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! [`Identity`], a simulation of ten thousand nodes may answer agreements and signatures from a table. Everything
 //! symmetric (key schedule, AEAD, replay window, cookies, tokens) is on this side of the seam and always the real thing.
 
+use alloc::boxed::Box;
 use core::fmt;
 
 use ed25519_dalek::{Signer, SigningKey, VerifyingKey};
@@ -70,7 +71,7 @@ impl fmt::Debug for SharedSecret {
 }
 
 /// The public-key operations of one node.
-pub trait Crypto {
+pub trait Crypto: fmt::Debug + Send {
     /// The node's public key.
     fn public_key(&self) -> PublicKey;
 
@@ -86,6 +87,31 @@ pub trait Crypto {
     /// A secret that only this node can derive, the same at every start and in every lane: cookies and tokens are
     /// keyed by one each, so that any lane can check what another lane handed out, without sharing memory.
     fn local_secret(&self, purpose: &Domain) -> [u8; 32];
+}
+
+/// The operations of a node, whichever way they are computed.
+pub type AnyCrypto = Box<dyn Crypto>;
+
+impl Crypto for AnyCrypto {
+    fn public_key(&self) -> PublicKey {
+        (**self).public_key()
+    }
+
+    fn agree(&self, peer: &PublicKey) -> Option<SharedSecret> {
+        (**self).agree(peer)
+    }
+
+    fn sign(&self, message: &[u8]) -> Signature {
+        (**self).sign(message)
+    }
+
+    fn verify(&self, key: &PublicKey, message: &[u8], signature: &Signature) -> bool {
+        (**self).verify(key, message, signature)
+    }
+
+    fn local_secret(&self, purpose: &Domain) -> [u8; 32] {
+        (**self).local_secret(purpose)
+    }
 }
 
 /// A node's own key pair.

@@ -50,6 +50,12 @@ impl Mark {
     pub fn of(seeds: &[u64; 2], key: &impl LruKey) -> Self {
         Self(seeds.map(|seed| key.mix(seed)))
     }
+
+    /// A mark of words that are hashes under secret seeds already.
+    #[must_use]
+    pub fn from_words(words: [u64; 2]) -> Self {
+        Self(words)
+    }
 }
 
 impl LruKey for Mark {
@@ -201,6 +207,16 @@ impl<K: LruKey, V> KeyedLru<K, V> {
     /// to move an entry touches three others, and on the way of a datagram all of them are out of the cache.
     pub fn get_lazily(&mut self, key: &K) -> Option<&mut V> {
         if self.len() * 2 > self.capacity { self.get(key) } else { self.peek_mut(key) }
+    }
+
+    /// The first value under one of `keys` that is the one looked for, used as by [`KeyedLru::get_lazily`].
+    pub fn find_lazily(&mut self, keys: impl Iterator<Item = K>, is_it: impl Fn(&V) -> bool) -> Option<&mut V> {
+        let mut found = keys.filter_map(|key| self.find(&key));
+        let at = found.find(|at| is_it(&self.entries[*at as usize].value))?;
+        if self.len() * 2 > self.capacity {
+            self.make_newest(at);
+        }
+        Some(&mut self.entries[at as usize].value)
     }
 
     /// Puts `value` under `key` as the most recently used, and gives back what had to go: the old value of the same

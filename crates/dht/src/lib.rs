@@ -34,6 +34,7 @@ pub mod keyed_lru;
 pub mod lookup;
 pub mod node;
 pub mod record;
+pub mod retry;
 pub mod rng;
 pub mod routing;
 pub mod seal;

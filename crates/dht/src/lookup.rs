@@ -22,6 +22,7 @@ use alloc::vec::Vec;
 use tessera_contracts::point::{Distance, NodeId};
 
 use crate::contact::Contact;
+use crate::retry::may_repeat;
 use crate::wire::message::{ErrorCode, SignedProvider, Token};
 
 pub use candidate::{Ask, Candidate, Standing};
@@ -387,7 +388,7 @@ impl Lookup {
         self.healthy = 0;
         let candidate = &mut self.frontier[at];
         candidate.asked_ms = now_ms;
-        candidate.standing = if candidate.attempts < 2 { Standing::Silent } else { Standing::Dead };
+        candidate.standing = if may_repeat(candidate.attempts) { Standing::Silent } else { Standing::Dead };
         self.is_all_asked = false;
         self.ask_elsewhere(at);
     }
@@ -417,7 +418,7 @@ impl Lookup {
         if let Some(at) = self.waiting(from) {
             self.in_flight -= 1;
             let candidate = &mut self.frontier[at];
-            candidate.standing = if candidate.attempts < 2 { Standing::Fresh } else { Standing::Dead };
+            candidate.standing = if may_repeat(candidate.attempts) { Standing::Fresh } else { Standing::Dead };
             candidate.writes = false;
             self.is_all_asked = false;
         }

@@ -65,7 +65,7 @@ fn number_at(addr: Addr) -> u16 {
 }
 
 /// A lane with a full table.
-fn lane() -> LaneNode<Identity> {
+fn lane() -> LaneNode {
     let map = PrefixMap::new(Selector::striped(STRIPED_BITS_DEFAULT).unwrap(), 1).unwrap();
     let identity = Identity::from_seed(&[1; 32]);
     let mut node = LaneNode::new(NodeConfig::default(), identity, map, LaneIndex(0), [3; 32], T);
@@ -232,7 +232,7 @@ fn replies_without_allocation(command: Command) -> u8 {
     replies_of(&mut lane(), command, |_| {})
 }
 
-fn replies_of(node: &mut LaneNode<Identity>, command: Command, mut asked: impl FnMut(Addr)) -> u8 {
+fn replies_of(node: &mut LaneNode, command: Command, mut asked: impl FnMut(Addr)) -> u8 {
     let mut out = Catch { sent: [(FROM, [0; DATAGRAM_BYTES_MAX], 0); 16], len: 0, completed: 0 };
     node.on_command(T, CommandId(1), command, &mut out);
     let own = Identity::from_seed(&[1; 32]).public_key();
@@ -247,7 +247,7 @@ fn replies_of(node: &mut LaneNode<Identity>, command: Command, mut asked: impl F
         // The peer answers with sixteen contacts that the lane has never heard of.
         let mut rng = LaneRng::new([n as u8 ^ steps.wrapping_mul(3); 32]);
         let mut peer = Sealer::new(identity(n), network, Suite::Aes256Gcm, &SealLimits::default(), &mut rng, T);
-        let (_, body) = peer.open(T, &mut bytes[..len], || true).unwrap();
+        let body = peer.open(T, &mut bytes[..len], |_, _| true).unwrap().body;
         let question = Envelope::read(body).unwrap();
         let (correlation, for_a_value) = (question.correlation, matches!(question.message, Message::FindValue { .. }));
         for (entry, m) in named.as_chunks_mut::<50>().0.iter_mut().zip(next_named..) {

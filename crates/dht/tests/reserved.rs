@@ -79,7 +79,7 @@ fn own() -> Identity {
     Identity::from_seed(&[1; 32])
 }
 
-fn lane(reserve_memory: bool) -> LaneNode<Identity> {
+fn lane(reserve_memory: bool) -> LaneNode {
     let map = PrefixMap::new(Selector::striped(STRIPED_BITS_DEFAULT).unwrap(), 1).unwrap();
     let config = NodeConfig {
         seal: SealLimits { agreements_max: REMEMBERED, streams_max: REMEMBERED, ..SealLimits::default() },
@@ -111,12 +111,14 @@ impl Stranger {
         let identity = Identity::from_seed(&seed);
         let limits = SealLimits::default();
         let sealer = Sealer::new(identity, network, Suite::Aes256Gcm, &limits, &mut LaneRng::new(seed), at(n));
-        Self { sealer, addr: Addr::v4([10, a, b, 1], 4000), cookie: Cookie::default(), now: at(n) }
+        // Four of a network each: of the networks that have most in a full store something makes way for others.
+        let [net, nets] = (n / 4).to_le_bytes();
+        Self { sealer, addr: Addr::v4([20, nets, net, 1 + a % 4], 4000), cookie: Cookie::default(), now: at(n) }
     }
 
     /// Sends a padded request, and answers if it is asked what it can do. Says how many allocations that cost the lane, and the
     /// token of its answer if it has one.
-    fn asks(&mut self, node: &mut LaneNode<Identity>, room: &mut Room, message: Message<'_>) -> (usize, Option<Token>) {
+    fn asks(&mut self, node: &mut LaneNode, room: &mut Room, message: Message<'_>) -> (usize, Option<Token>) {
         (room.to, room.caught_len) = (self.addr, 0);
         let mut token = None;
         let mut allocations = self.sends(node, room, 0, message);
@@ -124,7 +126,7 @@ impl Stranger {
         while next < room.caught_len {
             let (mut bytes, len) = room.caught[next];
             next += 1;
-            let (_, body) = self.sealer.open(self.now, &mut bytes[..len], || true).unwrap();
+            let body = self.sealer.open(self.now, &mut bytes[..len], |_, _| true).unwrap().body;
             let Envelope { correlation, cookie, message: said, .. } = Envelope::read(body).unwrap();
             if !matches!(said, Message::Negotiate(_)) {
                 self.cookie = cookie; // An answer brings one; a question would show one of ours.
@@ -146,13 +148,7 @@ impl Stranger {
         (allocations, token)
     }
 
-    fn sends(
-        &mut self,
-        node: &mut LaneNode<Identity>,
-        room: &mut Room,
-        correlation: u64,
-        message: Message<'_>,
-    ) -> usize {
+    fn sends(&mut self, node: &mut LaneNode, room: &mut Room, correlation: u64, message: Message<'_>) -> usize {
         let mut datagram = [0; DATAGRAM_BYTES_MAX];
         let envelope = Envelope { flags: 0, correlation, cookie: self.cookie, message };
         envelope.write(&mut datagram[HEADER_BYTES..HEADER_BYTES + BODY_BYTES_MAX]).unwrap();
@@ -162,7 +158,7 @@ impl Stranger {
     }
 
     /// Sends what is sealed well and means nothing.
-    fn rambles(&mut self, node: &mut LaneNode<Identity>, room: &mut Room) -> usize {
+    fn rambles(&mut self, node: &mut LaneNode, room: &mut Room) -> usize {
         let mut datagram = [0xff; DATAGRAM_BYTES_MAX];
         self.sealer.seal(self.now, &own().public_key(), 0, &mut datagram, BODY_BYTES_MAX).unwrap();
         count(|| node.on_datagram(self.now, self.addr, &mut datagram, 0, room)).0
@@ -180,7 +176,7 @@ fn near(n: u16) -> (ContentId, Vec<u8>) {
 }
 
 /// How often a lane allocates when every stranger asks, stores, announces and misbehaves, and time passes meanwhile.
-fn allocations_of_strangers(node: &mut LaneNode<Identity>) -> usize {
+fn allocations_of_strangers(node: &mut LaneNode) -> usize {
     let mut room = Room::new();
     let network = NetworkKey::of_name(&NodeConfig::default().network);
     let (mut sum, ()) = count(|| node.on_start(at(0), &mut room));

@@ -17,11 +17,11 @@ use tessera_dht::seal::cookie::{Proofs, Scope};
 use tessera_dht::seal::keys::{NetworkKey, PairRoot};
 use tessera_dht::seal::{SealLimits, Sealer};
 use tessera_dht::time::Now;
-use tessera_dht::wire::header::{HEADER_BYTES, Header, Suite};
+use tessera_dht::wire::header::{CLEAR_BYTES, Challenge, HEADER_BYTES, Header, Suite};
 use tessera_dht::wire::message::{
     Announcement, Capabilities, Contacts, Envelope, ErrorCode, Message, Providers, SignedProvider, capability, kind,
 };
-use tessera_dht::wire::{BODY_BYTES_MAX, DATAGRAM_BYTES_MAX};
+use tessera_dht::wire::{BODY_BYTES_MAX, DATAGRAM_BYTES_MAX, TAG_BYTES};
 
 const T: Now = Now { mono_ms: 0, unix_ms: 1_800_000_000_000 };
 
@@ -68,7 +68,8 @@ fn identities() -> String {
     let addr = contact(&bob(), 2).addr;
     field(&mut out, "bob's address on the wire", &addr.to_wire());
     field(&mut out, "unix seconds", &T.unix_secs().to_le_bytes());
-    field(&mut out, "alice's cookie for bob's address", &proofs.cookie(&addr, T.unix_secs()));
+    let cookie = proofs.cookie(&bob().public_key(), &addr, T.unix_secs());
+    field(&mut out, "alice's cookie for bob at bob's address", &cookie);
     let id = ContentId::from_bytes([0x55; 32]);
     let token = |scope| proofs.token(&addr, &bob().node_id(), &id, scope, T.unix_secs());
     field(&mut out, "alice's token for bob and an id", &token(Scope::EXACT));
@@ -79,11 +80,12 @@ fn identities() -> String {
 
 fn datagrams() -> String {
     let mut out = String::from(
-        "# A PING from alice to bob, sealed with each suite. The incarnation is a lane's random choice.\n",
+        "# A PING from alice to bob, sealed with each suite, and bob's challenge to it. The incarnation is a lane's random choice.\n",
     );
     for (name, suite) in [("AES-256-GCM", Suite::Aes256Gcm), ("ChaCha20-Poly1305", Suite::ChaCha20Poly1305)] {
         let mut rng = LaneRng::new([7; 32]);
         let mut sealer = Sealer::new(alice(), network(), suite, &SealLimits::default(), &mut rng, T);
+        sealer.set_reply_slot(0x24);
         let mut datagram = [0; DATAGRAM_BYTES_MAX];
         let envelope =
             Envelope { flags: 0, correlation: 0x0807_0605_0403_0211, cookie: [0xc0; 8], message: Message::Ping };
@@ -96,12 +98,17 @@ fn datagrams() -> String {
         field(&mut out, "period", &header.period.to_le_bytes());
         field(&mut out, "counter", &header.counter.to_le_bytes());
         field(&mut out, "datagram", &datagram[..len]);
+        let cookie =
+            Proofs::new(&bob(), &network()).cookie(&alice().public_key(), &contact(&alice(), 1).addr, T.unix_secs());
+        let challenge = Challenge::to(&header, &datagram[..len], bob().public_key(), cookie).unwrap();
+        field(&mut out, "challenge", &challenge.to_wire());
 
         // Whoever has only the datagram and bob's seed opens it by the schedule alone.
         let secret = bob().agree(&header.sender).unwrap();
         let root = PairRoot::derive(&secret, &network(), &header.sender, &bob().public_key());
-        let (clear, sealed) = datagram[..len].split_at_mut(HEADER_BYTES);
-        let body = root.stream_key(&header).open(header.counter, clear, sealed).unwrap();
+        let (clear, sealed) = datagram[..len].split_at_mut(CLEAR_BYTES);
+        root.stream_key(&header).open(header.counter, clear, sealed).unwrap();
+        let body = &datagram[HEADER_BYTES..len - TAG_BYTES];
         assert!(matches!(Envelope::read(body).unwrap().message, Message::Ping));
     }
     out
@@ -224,7 +231,7 @@ fn the_document_states_the_limits_of_the_code() {
             "| datagram | {DATAGRAM_BYTES_MIN} to {DATAGRAM_BYTES_MAX} bytes, of which {HEADER_BYTES} header, {TAG_BYTES} tag |"
         ),
         format!(
-            "| sealed body | up to {BODY_BYTES_MAX} bytes: {} preamble, up to {PAYLOAD_BYTES_MAX} payload, rest padding |",
+            "| body | up to {BODY_BYTES_MAX} bytes: {} preamble, up to {PAYLOAD_BYTES_MAX} payload, rest padding |",
             message::PREAMBLE_BYTES
         ),
         format!("| contacts in NODES | {CONTACTS_MAX} |"),

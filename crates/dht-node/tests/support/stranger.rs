@@ -12,7 +12,7 @@ use tessera_dht::rng::LaneRng;
 use tessera_dht::seal::keys::NetworkKey;
 use tessera_dht::seal::{SealLimits, Sealer};
 use tessera_dht::time::Now;
-use tessera_dht::wire::header::{HEADER_BYTES, Suite};
+use tessera_dht::wire::header::{Challenge, HEADER_BYTES, Suite};
 use tessera_dht::wire::message::{Envelope, Message};
 use tessera_dht::wire::{BODY_BYTES_MAX, DATAGRAM_BYTES_MAX};
 use tessera_dht_node::{Node, Point as _};
@@ -59,12 +59,14 @@ impl Stranger {
         self.socket.send_to(datagram, node.listen_addr()).unwrap();
     }
 
-    /// Datagrams that come within a while: all of them, or the first if that is enough.
+    /// Datagrams that come within a while: all of them, or the first if that is enough. A challenge is no answer: a node that is sent much by
+    /// strangers sends one in place of any work.
     pub(crate) fn answers(&self, enough: usize) -> usize {
         let (mut count, deadline) = (0, Instant::now() + Duration::from_millis(400));
         let mut buffer = [0; 2048];
         while count < enough && Instant::now() < deadline {
-            count += usize::from(self.socket.recv_from(&mut buffer).is_ok());
+            let came = self.socket.recv_from(&mut buffer).map(|(len, _)| len);
+            count += usize::from(came.is_ok_and(|len| Challenge::read(&buffer[..len]).is_none()));
         }
         count
     }

@@ -12,6 +12,23 @@ use crate::store::providers::ProviderLimits;
 use crate::store::records::RecordLimits;
 use crate::wire::header::Suite;
 
+/// Rules about what others may have a node do. They hold unless a simulation shows what each is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Defences {
+    /// A good-bye counts only from an address that is proven and at which the contact is known.
+    pub leaving_from_proven: bool,
+    /// A node whose own address is public asks no private address that others name.
+    pub refuse_private: bool,
+    /// A full store takes from the origin (giver's address prefix) that has most in it. Else all givers are one origin.
+    pub shares_by_origin: bool,
+}
+
+impl Default for Defences {
+    fn default() -> Self {
+        Self { leaving_from_proven: true, refuse_private: true, shares_by_origin: true }
+    }
+}
+
 /// The configuration of one lane of a node. All lanes of a node are configured alike.
 #[derive(Debug, Clone)]
 pub struct NodeConfig {
@@ -37,6 +54,8 @@ pub struct NodeConfig {
     pub providers: ProviderLimits,
     /// Limits on others.
     pub abuse: AbuseLimits,
+    /// Rules about what others may have this node do.
+    pub defences: Defences,
     /// Operations under way at once.
     pub operations_max: usize,
     /// Requests in flight at once.
@@ -64,6 +83,10 @@ pub struct NodeConfig {
     pub stem_hops: u8,
     /// Relay requests of others, at most so many at once; zero for never.
     pub relays_max: usize,
+    /// One asker has one in so many of them. Above it, it is told that this node is busy.
+    pub relay_asker_share: usize,
+    /// All askers of one public address prefix together have one in so many.
+    pub relay_prefix_share: usize,
     /// Writes of others that wait for the log to make them safe.
     pub promises_max: usize,
     /// Ids remembered as provided.
@@ -91,6 +114,7 @@ impl Default for NodeConfig {
             records: RecordLimits::default(),
             providers: ProviderLimits::default(),
             abuse: AbuseLimits::default(),
+            defences: Defences::default(),
             operations_max: 64,
             requests_max: 1024,
             requests_per_peer_max: 4,
@@ -104,6 +128,8 @@ impl Default for NodeConfig {
             cache_hints: true,
             stem_hops: 0,
             relays_max: 64,
+            relay_asker_share: 8,
+            relay_prefix_share: 4,
             promises_max: 1024,
             published_max: 1_000_000,
             kept_alive_bytes_max: 32 << 20,

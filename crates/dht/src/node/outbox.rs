@@ -84,3 +84,16 @@ pub trait Outbox {
     /// A command is done.
     fn complete(&mut self, command: CommandId, outcome: Outcome);
 }
+
+/// For events that have no effects: what was logged is taken back.
+pub(super) struct Nowhere;
+
+impl Outbox for Nowhere {
+    fn send(&mut self, _: Addr, _: &[u8]) {}
+    fn forward(&mut self, _: Slot, _: Addr, _: &[u8], _: u8) {}
+    fn message(&mut self, _: LaneIndex, _: MessageClass, _: u8, _: u64, _: &[u8]) {}
+    fn log(&mut self, _: u8, _: Slot, _: &[u8], _: Importance) -> Logged {
+        Logged::Safe
+    }
+    fn complete(&mut self, _: CommandId, _: Outcome) {}
+}

@@ -1,10 +1,11 @@
 //! Proofs that cost nothing to keep: cookies for addresses, tokens for writes.
 //!
-//! A *cookie* proves that its bearer can receive at an address; until then an address is sent no more bytes than came
-//! from it. A *token* allows writes: it also names the asker, so that one node cannot spend another's, and the id, so that
+//! A *cookie* proves that a peer can receive at an address; until then an address is sent no more bytes than came
+//! from it, and when strangers are many none costs a key agreement without one. It travels in clear, so it names the peer's key as well: a
+//! cookie that was overheard is of no use under another key. A *token* allows writes: it also names the asker, so that one node cannot spend another's, and the id, so that
 //! one question does not open all ids; who announces a region asks for a token of that region. Both are keyed
 //! hashes over a period, so any lane checks what any lane issued, and nothing is stored. A cookie forged by guessing
-//! (2^64 datagrams) buys amplification only, so eight bytes are enough; a token is a byte of scope and fifteen of hash.
+//! (2^64 datagrams) buys amplification or an agreement only, so eight bytes are enough; a token is a byte of scope and fifteen of hash.
 
 use subtle::ConstantTimeEq;
 use tessera_contracts::domain::{COOKIE_V1, WRITE_TOKEN_V1};
@@ -13,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::keys::{NetworkKey, period_at};
 use crate::addr::Addr;
-use crate::identity::Crypto;
+use crate::identity::{Crypto, PublicKey};
 use crate::wire::message::{Cookie, Token};
 
 /// "I have no cookie of yours." Never issued.
@@ -84,26 +85,26 @@ impl Proofs {
         }
     }
 
-    /// The cookie for `addr` now.
+    /// The cookie for `peer` at `addr` now.
     #[must_use]
-    pub fn cookie(&self, addr: &Addr, unix_secs: u64) -> Cookie {
-        self.cookie_of(addr, period_at(unix_secs))
+    pub fn cookie(&self, peer: &PublicKey, addr: &Addr, unix_secs: u64) -> Cookie {
+        self.cookie_of(peer, addr, period_at(unix_secs))
     }
 
-    /// Whether `cookie` was issued to `addr` in this period or the one before.
+    /// Whether `cookie` was issued to `peer` at `addr` in this period or the one before.
     #[must_use]
-    pub fn cookie_holds(&self, cookie: &Cookie, addr: &Addr, unix_secs: u64) -> bool {
-        self.judge_cookie(cookie, addr, unix_secs).1
+    pub fn cookie_holds(&self, cookie: &Cookie, peer: &PublicKey, addr: &Addr, unix_secs: u64) -> bool {
+        *cookie != NO_COOKIE && self.judge_cookie(cookie, peer, addr, unix_secs).1
     }
 
-    /// The cookie for `addr` now, and whether `cookie` is that one or the one of the period before.
+    /// The cookie for `peer` at `addr` now, and whether `cookie` is that one or the one of the period before.
     #[must_use]
-    pub fn judge_cookie(&self, cookie: &Cookie, addr: &Addr, unix_secs: u64) -> (Cookie, bool) {
+    pub fn judge_cookie(&self, cookie: &Cookie, peer: &PublicKey, addr: &Addr, unix_secs: u64) -> (Cookie, bool) {
         // How long a comparison takes tells nothing. That the older one is made only if the first fails tells its bearer which
         // of the two it has, and nobody else anything: it is the answer's length that says whether either held.
         let now = period_at(unix_secs);
-        let current = self.cookie_of(addr, now);
-        let older = || self.cookie_of(addr, now.wrapping_sub(1)).ct_eq(cookie).into();
+        let current = self.cookie_of(peer, addr, now);
+        let older = || self.cookie_of(peer, addr, now.wrapping_sub(1)).ct_eq(cookie).into();
         (current, *cookie != NO_COOKIE && (current.ct_eq(cookie).into() || older()))
     }
 
@@ -122,10 +123,12 @@ impl Proofs {
         holds_of(now) || holds_of(now.wrapping_sub(1))
     }
 
-    fn cookie_of(&self, addr: &Addr, period: u32) -> Cookie {
-        let mut material = [0; Addr::WIRE_BYTES + 4];
-        material[..Addr::WIRE_BYTES].copy_from_slice(&addr.to_wire());
-        material[Addr::WIRE_BYTES..].copy_from_slice(&period.to_le_bytes());
+    fn cookie_of(&self, peer: &PublicKey, addr: &Addr, period: u32) -> Cookie {
+        // 54 bytes: one block.
+        let mut material = [0; 32 + Addr::WIRE_BYTES + 4];
+        material[..32].copy_from_slice(&peer.0);
+        material[32..50].copy_from_slice(&addr.to_wire());
+        material[50..].copy_from_slice(&period.to_le_bytes());
         let mut cookie = NO_COOKIE;
         cookie.copy_from_slice(&blake3::keyed_hash(&self.cookie_key, &material).as_bytes()[..8]);
         if cookie == NO_COOKIE {
@@ -164,18 +167,20 @@ mod tests {
     }
 
     const ADDR: Addr = Addr::v4([192, 0, 2, 1], 7);
+    const PEER: PublicKey = PublicKey([3; 32]);
 
     #[test]
-    fn a_cookie_holds_for_its_address_and_two_periods() {
+    fn a_cookie_holds_for_its_peer_and_address_and_two_periods() {
         let proofs = proofs(1, "net");
         let at = 100 * PERIOD_SECS + 1;
-        let cookie = proofs.cookie(&ADDR, at);
-        assert!(proofs.cookie_holds(&cookie, &ADDR, at));
-        assert!(proofs.cookie_holds(&cookie, &ADDR, 102 * PERIOD_SECS - 1));
-        assert!(!proofs.cookie_holds(&cookie, &ADDR, 102 * PERIOD_SECS));
-        assert!(!proofs.cookie_holds(&cookie, &ADDR, 100 * PERIOD_SECS - 1));
-        assert!(!proofs.cookie_holds(&cookie, &Addr { port: 8, ..ADDR }, at));
-        assert!(!proofs.cookie_holds(&NO_COOKIE, &ADDR, at));
+        let cookie = proofs.cookie(&PEER, &ADDR, at);
+        assert!(proofs.cookie_holds(&cookie, &PEER, &ADDR, at));
+        assert!(proofs.cookie_holds(&cookie, &PEER, &ADDR, 102 * PERIOD_SECS - 1));
+        assert!(!proofs.cookie_holds(&cookie, &PEER, &ADDR, 102 * PERIOD_SECS));
+        assert!(!proofs.cookie_holds(&cookie, &PEER, &ADDR, 100 * PERIOD_SECS - 1));
+        assert!(!proofs.cookie_holds(&cookie, &PEER, &Addr { port: 8, ..ADDR }, at));
+        assert!(!proofs.cookie_holds(&cookie, &PublicKey([4; 32]), &ADDR, at), "overheard, and used under another key");
+        assert!(!proofs.cookie_holds(&NO_COOKIE, &PEER, &ADDR, at));
     }
 
     #[test]
@@ -217,9 +222,9 @@ mod tests {
 
     #[test]
     fn a_restarted_node_honours_its_proofs_and_another_node_or_network_does_not() {
-        let cookie = proofs(1, "net").cookie(&ADDR, 0);
-        assert!(proofs(1, "net").cookie_holds(&cookie, &ADDR, 0));
-        assert!(!proofs(2, "net").cookie_holds(&cookie, &ADDR, 0));
-        assert!(!proofs(1, "other").cookie_holds(&cookie, &ADDR, 0));
+        let cookie = proofs(1, "net").cookie(&PEER, &ADDR, 0);
+        assert!(proofs(1, "net").cookie_holds(&cookie, &PEER, &ADDR, 0));
+        assert!(!proofs(2, "net").cookie_holds(&cookie, &PEER, &ADDR, 0));
+        assert!(!proofs(1, "other").cookie_holds(&cookie, &PEER, &ADDR, 0));
     }
 }

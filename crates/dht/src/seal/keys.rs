@@ -170,8 +170,15 @@ mod tests {
     fn every_input_of_the_schedule_changes_the_key() {
         let secret = SharedSecret::new([1; 32]);
         let (a, b) = (PublicKey([2; 32]), PublicKey([3; 32]));
-        let header =
-            Header { slot: 0, suite: Suite::ChaCha20Poly1305, period: 9, counter: 0, incarnation: [4; 16], sender: a };
+        let header = Header {
+            slot: 0,
+            reply_slot: 0,
+            suite: Suite::ChaCha20Poly1305,
+            period: 9,
+            counter: 0,
+            incarnation: [4; 16],
+            sender: a,
+        };
         let one = NetworkKey::of_name("one");
         let root = PairRoot::derive(&secret, &one, &a, &b);
         assert_eq!(*root.0, *PairRoot::derive(&secret, &one, &b, &a).0, "symmetric");

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use tessera_contracts::point::{ContentId, Distance, NodeId, Point as _};
 use tessera_stdx::{TimerHandle, TimingWheel};
 
-use super::{EVICTION_SAMPLE, NotKept};
+use super::{Candidate, EVICTION_SAMPLE, NotKept, Origin, Shares};
 use crate::identity::PublicKey;
 use crate::keyed_lru::{KeyedLru, sum};
 use crate::record::TTL_SECS_MAX;
@@ -37,6 +37,9 @@ struct Entry {
     id: ContentId,
     provider: SignedProvider,
     timer: TimerHandle,
+    /// Whose announcement it was.
+    origin: Origin,
+    since_ms: u64,
     /// Next provider of the same id, or next free entry.
     next: u32,
     used: bool,
@@ -59,6 +62,7 @@ pub struct ProviderStore {
     len: usize,
     lists: KeyedLru<[u8; 32], List>,
     by_provider: KeyedLru<PublicKey, u32>,
+    origins: Shares,
     expiries: TimingWheel<u32>,
 }
 
@@ -76,6 +80,7 @@ impl ProviderStore {
             len: 0,
             lists: KeyedLru::new(entries_max, rng.u64()),
             by_provider: KeyedLru::new(entries_max, rng.u64()),
+            origins: Shares::new(entries_max, rng),
             expiries: TimingWheel::growing(entries_max as u32, now.mono_ms),
         }
     }
@@ -85,6 +90,7 @@ impl ProviderStore {
         self.entries.reserve_exact(self.limits.entries_max - self.entries.len());
         self.lists.reserve_all();
         self.by_provider.reserve_all();
+        self.origins.reserve_all();
         self.expiries.reserve_all();
     }
 
@@ -99,7 +105,7 @@ impl ProviderStore {
     pub fn bytes(&self) -> (usize, usize) {
         let entry = size_of::<Entry>();
         let entries = (self.len * entry, self.limits.entries_max * entry);
-        sum([entries, self.lists.bytes(), self.by_provider.bytes()])
+        sum([entries, self.lists.bytes(), self.by_provider.bytes(), self.origins.bytes()])
     }
 
     /// Whether there are none.
@@ -124,9 +130,9 @@ impl ProviderStore {
         })
     }
 
-    /// All entries, in no order worth naming.
-    pub fn iter(&self) -> impl Iterator<Item = (ContentId, &SignedProvider)> {
-        self.entries.iter().filter(|entry| entry.used).map(|entry| (entry.id, &entry.provider))
+    /// All entries, in no order worth naming, and whose announcements they were.
+    pub fn iter(&self) -> impl Iterator<Item = (ContentId, &SignedProvider, Origin)> {
+        self.entries.iter().filter(|entry| entry.used).map(|entry| (entry.id, &entry.provider, entry.origin))
     }
 
     /// Whether `provider` says nothing new about `id`: then its signature need not be verified.
@@ -135,15 +141,15 @@ impl ProviderStore {
         self.of(id).any(|held| held.provider.key == provider.provider.key && held.issued_secs >= provider.issued_secs)
     }
 
-    /// Keeps a valid provider of `id`; a newer statement of the same provider replaces its older one.
+    /// Keeps a valid provider of `id` that `origin` announced; a newer statement of the same provider replaces its older one.
     pub fn keep(
         &mut self,
         now: Now,
         id: &ContentId,
-        provider: &SignedProvider,
+        (provider, origin): (&SignedProvider, Origin),
         rng: &mut LaneRng,
     ) -> Result<(), NotKept> {
-        self.keep_if_logged(now, id, provider, rng, || true)
+        self.keep_if_logged(now, id, (provider, origin), rng, || true)
     }
 
     /// The same, but it is first given to `log`. Nothing is changed if that says no.
@@ -151,7 +157,7 @@ impl ProviderStore {
         &mut self,
         now: Now,
         id: &ContentId,
-        provider: &SignedProvider,
+        (provider, origin): (&SignedProvider, Origin),
         rng: &mut LaneRng,
         log: impl FnOnce() -> bool,
     ) -> Result<(), NotKept> {
@@ -179,14 +185,9 @@ impl ProviderStore {
             return Err(NotKept::GiverFull);
         }
         let makes_way = if self.count(id) == self.limits.per_id_max {
-            // Many provide it already: whoever would leave first makes way, if the newcomer stays longer.
-            let soonest = self.of(id).map(expires_secs_of).min();
-            if soonest.is_none_or(|soonest| soonest >= expires_secs) {
-                return Err(NotKept::Full);
-            }
-            self.position(id, |held| Some(expires_secs_of(held)) == soonest)
+            Some(self.crowded_out(id, origin)?)
         } else if self.len == self.limits.entries_max {
-            Some(self.farthest(self.own.distance_to(id), rng)?)
+            Some(self.makes_way((origin, 1, self.own.distance_to(id)), rng)?)
         } else {
             None
         };
@@ -196,7 +197,7 @@ impl ProviderStore {
         if let Some(at) = makes_way {
             self.remove_entry(at);
         }
-        self.insert(id, provider, expires_ms);
+        self.insert(now, id, (provider, origin), expires_ms);
         Ok(())
     }
 
@@ -220,11 +221,13 @@ impl ProviderStore {
         self.expiries.next_wake()
     }
 
-    fn insert(&mut self, id: &ContentId, provider: &SignedProvider, expires_ms: u64) {
+    fn insert(&mut self, now: Now, id: &ContentId, (provider, origin): (&SignedProvider, Origin), expires_ms: u64) {
         let at = if self.free == NONE { self.entries.len() as u32 } else { self.free };
         let timer =
             self.expiries.insert(expires_ms, at).unwrap_or_else(|_| unreachable!("one timer per entry, with room"));
-        let entry = Entry { id: *id, provider: *provider, timer, next: NONE, used: true };
+        let since_ms = now.mono_ms;
+        let entry = Entry { id: *id, provider: *provider, timer, origin, since_ms, next: NONE, used: true };
+        self.origins.add(origin, 1);
         if at as usize == self.entries.len() {
             self.entries.push(entry);
         } else {
@@ -247,31 +250,38 @@ impl ProviderStore {
         self.len += 1;
     }
 
-    fn position(&self, id: &ContentId, mut wanted: impl FnMut(&SignedProvider) -> bool) -> Option<u32> {
-        let mut at = self.lists.peek(id.as_bytes())?.first;
-        while let Some(entry) = self.entries.get(at as usize) {
-            if wanted(&entry.provider) {
-                return Some(at);
-            }
-            at = entry.next;
-        }
-        None
+    /// Of an id that has as many providers as it may: the one that makes way for another of `origin`. It is the last that came of the origin that
+    /// announced most of them, if that has more than the newcomer's would have. Lifetimes are the provider's choice and say nothing.
+    fn crowded_out(&self, id: &ContentId, origin: Origin) -> Result<u32, NotKept> {
+        let of_list = || {
+            let mut at = self.lists.peek(id.as_bytes()).map_or(NONE, |list| list.first);
+            core::iter::from_fn(move || {
+                let entry = self.entries.get(at as usize)?;
+                let here = core::mem::replace(&mut at, entry.next);
+                Some((here, entry.origin))
+            })
+        };
+        let announced_by = |origin| of_list().filter(|(_, of)| *of == origin).count();
+        // The last of equal ones: what came last goes first.
+        let last = of_list().max_by_key(|(_, of)| announced_by(*of)).ok_or(NotKept::Full)?;
+        let is_more = announced_by(last.1) > announced_by(origin) + 1;
+        if is_more { Ok(last.0) } else { Err(NotKept::Full) }
     }
 
-    /// An entry that is farther from us than `distance`.
-    fn farthest(&self, distance: Distance, rng: &mut LaneRng) -> Result<u32, NotKept> {
-        let sample = self.lists.sample(rng.u64(), EVICTION_SAMPLE);
-        let farthest = sample.map(|(_, list)| list).max_by_key(|list| list.distance);
-        match farthest {
-            Some(list) if distance < list.distance => Ok(list.first),
-            _ => Err(NotKept::Full),
-        }
+    /// The entry that makes way in a full store.
+    fn makes_way(&self, newcomer: (Origin, u32, Distance), rng: &mut LaneRng) -> Result<u32, NotKept> {
+        let sample = self.lists.sample(rng.u64(), EVICTION_SAMPLE).map(|(_, list)| {
+            let Entry { origin, since_ms, .. } = self.entries[list.first as usize];
+            Candidate { entry: list.first, origin, since_ms, distance: list.distance }
+        });
+        self.origins.makes_way(newcomer, sample).ok_or(NotKept::Full)
     }
 
     fn remove_entry(&mut self, at: u32) {
-        let Entry { id, provider, timer, next, .. } = &self.entries[at as usize];
-        let (id, key, timer, next) = (*id, provider.provider.key, *timer, *next);
+        let Entry { id, provider, timer, origin, next, .. } = &self.entries[at as usize];
+        let (id, key, timer, origin, next) = (*id, provider.provider.key, *timer, *origin, *next);
         self.expiries.cancel(timer);
+        self.origins.take(origin, 1);
         let list = self.lists.get(id.as_bytes()).expect("every entry is in its id's list");
         list.len -= 1;
         if list.first == at {
@@ -333,19 +343,19 @@ mod tests {
     #[test]
     fn a_newer_statement_replaces_and_an_older_one_does_not() {
         let (mut store, mut rng) = store(ProviderLimits::default());
-        store.keep(T, &id(1), &provider(1, 10, 100), &mut rng).unwrap();
+        store.keep(T, &id(1), (&provider(1, 10, 100), Origin::ANY), &mut rng).unwrap();
         assert!(store.holds_newer(&id(1), &provider(1, 10, 100)));
-        store.keep(T, &id(1), &provider(1, 5, 900), &mut rng).unwrap();
+        store.keep(T, &id(1), (&provider(1, 5, 900), Origin::ANY), &mut rng).unwrap();
         assert_eq!(store.of(&id(1)).next().unwrap().ttl_secs, 100);
-        store.keep(T, &id(1), &provider(1, 20, 50), &mut rng).unwrap();
+        store.keep(T, &id(1), (&provider(1, 20, 50), Origin::ANY), &mut rng).unwrap();
         assert_eq!((store.count(&id(1)), store.of(&id(1)).next().unwrap().ttl_secs), (1, 50));
     }
 
     #[test]
     fn entries_leave_when_their_time_is_over() {
         let (mut store, mut rng) = store(ProviderLimits::default());
-        store.keep(T, &id(1), &provider(1, 0, 100), &mut rng).unwrap();
-        store.keep(T, &id(1), &provider(2, 0, 200), &mut rng).unwrap();
+        store.keep(T, &id(1), (&provider(1, 0, 100), Origin::ANY), &mut rng).unwrap();
+        store.keep(T, &id(1), (&provider(2, 0, 200), Origin::ANY), &mut rng).unwrap();
         store.expire(Now { mono_ms: T.mono_ms + 100_000, ..T });
         assert_eq!(store.of(&id(1)).map(|p| p.provider.key.0[0]).collect::<Vec<_>>(), [2]);
         store.expire(Now { mono_ms: T.mono_ms + 200_000, ..T });
@@ -356,18 +366,57 @@ mod tests {
     fn caps_per_id_per_provider_and_in_all() {
         let limits = ProviderLimits { entries_max: 5, per_id_max: 2, per_provider_max: 3 };
         let (mut store, mut rng) = store(limits);
-        store.keep(T, &id(1), &provider(1, 0, 100), &mut rng).unwrap();
-        store.keep(T, &id(1), &provider(2, 0, 200), &mut rng).unwrap();
-        assert_eq!(store.keep(T, &id(1), &provider(3, 0, 100), &mut rng), Err(NotKept::Full));
-        store.keep(T, &id(1), &provider(3, 0, 101), &mut rng).unwrap();
-        assert_eq!(store.of(&id(1)).map(|p| p.provider.key.0[0]).collect::<Vec<_>>(), [2, 3]);
-        store.keep(T, &id(5), &provider(2, 0, 100), &mut rng).unwrap();
-        store.keep(T, &id(6), &provider(2, 0, 100), &mut rng).unwrap();
-        assert_eq!(store.keep(T, &id(7), &provider(2, 0, 100), &mut rng), Err(NotKept::GiverFull));
-        store.keep(T, &id(7), &provider(4, 0, 100), &mut rng).unwrap();
-        assert_eq!(store.keep(T, &id(200), &provider(5, 0, 100), &mut rng), Err(NotKept::Full), "far");
-        store.keep(T, &id(0), &provider(5, 0, 100), &mut rng).unwrap();
+        store.keep(T, &id(1), (&provider(1, 0, 100), Origin::ANY), &mut rng).unwrap();
+        store.keep(T, &id(1), (&provider(2, 0, 200), Origin::ANY), &mut rng).unwrap();
+        assert_eq!(store.keep(T, &id(1), (&provider(3, 0, 100), Origin::ANY), &mut rng), Err(NotKept::Full));
+        assert_eq!(store.keep(T, &id(1), (&provider(3, 0, 900), Origin::ANY), &mut rng), Err(NotKept::Full), "longer");
+        assert_eq!(store.of(&id(1)).map(|p| p.provider.key.0[0]).collect::<Vec<_>>(), [1, 2]);
+        store.keep(T, &id(5), (&provider(2, 0, 100), Origin::ANY), &mut rng).unwrap();
+        store.keep(T, &id(6), (&provider(2, 0, 100), Origin::ANY), &mut rng).unwrap();
+        assert_eq!(store.keep(T, &id(7), (&provider(2, 0, 100), Origin::ANY), &mut rng), Err(NotKept::GiverFull));
+        store.keep(T, &id(7), (&provider(4, 0, 100), Origin::ANY), &mut rng).unwrap();
+        assert_eq!(store.keep(T, &id(200), (&provider(5, 0, 100), Origin::ANY), &mut rng), Err(NotKept::Full), "far");
+        store.keep(T, &id(0), (&provider(5, 0, 100), Origin::ANY), &mut rng).unwrap();
         assert_eq!((store.len(), store.count(&id(7))), (5, 0), "the farthest made way");
+    }
+
+    fn origin(n: u8) -> Origin {
+        Origin::of(&PublicKey([n; 32]), &Addr::v4([198, 51, n, 1], 1))
+    }
+
+    #[test]
+    fn an_id_that_has_enough_providers_takes_another_from_the_origin_that_announced_most() {
+        let (mut store, mut rng) = store(ProviderLimits { per_id_max: 6, ..ProviderLimits::default() });
+        // One network announces under many keys before anybody else does.
+        for n in 0..20 {
+            let _ = store.keep(T, &id(1), (&provider(100 + n, 0, 900), origin(1)), &mut rng);
+        }
+        assert_eq!(store.count(&id(1)), 6);
+        let mut held = |n: u8, origin_of: u8| {
+            let kept = store.keep(T, &id(1), (&provider(n, 0, 100), origin(origin_of)), &mut rng).is_ok();
+            (kept, store.of(&id(1)).map(|p| p.provider.key.0[0]).collect::<Vec<_>>())
+        };
+        assert_eq!(held(2, 2), (true, [100, 101, 102, 103, 104, 2].to_vec()), "what came last made way");
+        assert_eq!(held(3, 3), (true, [100, 101, 102, 103, 2, 3].to_vec()));
+        assert_eq!(held(4, 1), (false, [100, 101, 102, 103, 2, 3].to_vec()), "it has most itself");
+        for n in 4..7 {
+            assert!(held(n, n).0);
+        }
+        assert_eq!(held(9, 9), (false, [100, 2, 3, 4, 5, 6].to_vec()), "all have one");
+    }
+
+    #[test]
+    fn a_full_store_of_providers_takes_from_the_origin_that_has_most_however_near_its_ids_are() {
+        let (mut store, mut rng) = store(ProviderLimits { entries_max: 12, ..ProviderLimits::default() });
+        for n in 0..6 {
+            store.keep(T, &id(200 + n), (&provider(n, 0, 100), origin(n)), &mut rng).unwrap();
+        }
+        for n in 1..60 {
+            let _ = store.keep(T, &id(n), (&provider(100, 0, 100), origin(9)), &mut rng);
+        }
+        assert_eq!((0..6).filter(|n| store.count(&id(200 + n)) == 1).count(), 6);
+        store.keep(T, &id(220), (&provider(7, 0, 100), origin(7)), &mut rng).unwrap();
+        assert_eq!((store.len(), store.count(&id(220))), (12, 1));
     }
 
     proptest! {
@@ -383,7 +432,7 @@ mod tests {
                 model.retain(|_, until| u64::from(*until) > clock);
                 let until = clock as u32 + ttl;
                 let newer = !store.holds_newer(&id(i), &provider(k, clock, ttl));
-                store.keep(now, &id(i), &provider(k, clock, ttl), &mut rng).unwrap();
+                store.keep(now, &id(i), (&provider(k, clock, ttl), Origin::ANY), &mut rng).unwrap();
                 if newer { model.insert((i, k), until); }
                 prop_assert_eq!(store.len(), model.len());
                 for i in 0..6 {

@@ -6,7 +6,7 @@ use core::fmt;
 use tessera_contracts::point::{ContentId, Distance, NodeId, Point as _};
 use tessera_stdx::{ByteSlab, ByteSlot, TimerHandle, TimingWheel};
 
-use super::{EVICTION_SAMPLE, NotKept};
+use super::{Candidate, EVICTION_SAMPLE, Giver, NotKept, Origin, Shares};
 use crate::identity::PublicKey;
 use crate::keyed_lru::{KeyedLru, sum};
 use crate::record::{RecordView, TTL_SECS_MAX};
@@ -61,7 +61,7 @@ pub struct Kept<'a> {
     pub giver: PublicKey,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Entry {
     slot: ByteSlot,
     len: u32,
@@ -75,6 +75,9 @@ struct Entry {
     /// Set for the sooner of the two.
     timer: TimerHandle,
     giver: PublicKey,
+    origin: Origin,
+    /// When it came.
+    since_ms: u64,
     sequence: u64,
     distance: Distance,
 }
@@ -87,6 +90,8 @@ pub struct RecordStore {
     entries: KeyedLru<[u8; 32], Entry>,
     /// Bytes by giver; as many entries as records at most, so it never forgets one.
     givers: KeyedLru<PublicKey, u32>,
+    /// The same by origin.
+    origins: Shares,
     expiries: TimingWheel<ContentId>,
     cached: usize,
 }
@@ -100,6 +105,26 @@ pub enum Keeping {
     Changed,
 }
 
+/// A record that is to be kept.
+#[derive(Debug, Clone, Copy)]
+struct Offer<'a> {
+    now: Now,
+    id: &'a ContentId,
+    record: &'a RecordView<'a>,
+    class: Class,
+    ttl_secs_max: u32,
+    giver: Giver,
+}
+
+impl Offer<'_> {
+    /// Until when it is kept, on both clocks, if for so long at most.
+    fn until(&self, ttl_secs_max: u32) -> (u64, u64) {
+        let now_secs = self.now.unix_secs();
+        let expires_secs = self.record.expires_secs(now_secs).min(now_secs + u64::from(ttl_secs_max));
+        (expires_secs, self.now.mono_ms + expires_secs.saturating_sub(now_secs) * 1000)
+    }
+}
+
 impl RecordStore {
     /// An empty store for the node `own`.
     #[must_use]
@@ -111,6 +136,7 @@ impl RecordStore {
             values: ByteSlab::on_demand(limits.bytes_max),
             entries: KeyedLru::new(records_max, rng.u64()),
             givers: KeyedLru::new(records_max, rng.u64()),
+            origins: Shares::new(records_max, rng),
             expiries: TimingWheel::growing(records_max as u32, now.mono_ms),
             cached: 0,
         }
@@ -121,6 +147,7 @@ impl RecordStore {
         self.values.reserve_all();
         self.entries.reserve_all();
         self.givers.reserve_all();
+        self.origins.reserve_all();
         self.expiries.reserve_all();
     }
 
@@ -145,7 +172,7 @@ impl RecordStore {
     /// Bytes of what is noted about records, in use and reserved, timers left out.
     #[must_use]
     pub fn index_bytes(&self) -> (usize, usize) {
-        sum([self.entries.bytes(), self.givers.bytes()])
+        sum([self.entries.bytes(), self.givers.bytes(), self.origins.bytes()])
     }
 
     /// The record of `id`; counts as a use.
@@ -196,7 +223,7 @@ impl RecordStore {
         record: &RecordView<'_>,
         class: Class,
         ttl_secs_max: u32,
-        giver: PublicKey,
+        giver: impl Into<Giver>,
         rng: &mut LaneRng,
     ) -> Result<Keeping, NotKept> {
         self.keep_if_logged(now, id, record, class, ttl_secs_max, giver, rng, || true)
@@ -212,65 +239,80 @@ impl RecordStore {
         record: &RecordView<'_>,
         class: Class,
         ttl_secs_max: u32,
-        giver: PublicKey,
+        giver: impl Into<Giver>,
         rng: &mut LaneRng,
         log: impl FnOnce() -> bool,
     ) -> Result<Keeping, NotKept> {
-        let now_secs = now.unix_secs();
-        let until = |ttl_secs_max: u32| {
-            let expires_secs = record.expires_secs(now_secs).min(now_secs + u64::from(ttl_secs_max));
-            (expires_secs, now.mono_ms + (expires_secs.saturating_sub(now_secs)) * 1000)
-        };
-        let bytes = record.bytes;
-        if let Some(entry) = self.entries.peek(id.as_bytes()) {
-            let known = self.judge(entry, record, class)? == Keeping::AlreadyHeld;
-            let is_copy_of_held = (entry.class, class) == (Class::Held, Class::Cached);
-            let (expires_secs, expires_ms) = until(if is_copy_of_held { TTL_SECS_MAX } else { ttl_secs_max });
-            // How long an immutable record is to be held is for those to say who give it to be held.
-            let improves = !(known || is_copy_of_held && record.mutable.is_none())
-                && (entry.sequence < record.sequence()
-                    || entry.class == Class::Cached && class == Class::Held
-                    || entry.expires_secs < expires_secs);
-            if !improves {
-                self.put_off(now, id, record.bytes, class, rng);
-                return Ok(Keeping::AlreadyHeld);
-            }
-            // A cached copy must not demote what we hold for others.
-            let class = if entry.class == Class::Held { Class::Held } else { class };
-            let (old_giver, old_len) = (entry.giver, entry.len);
-            if self.giver_bytes(&giver) + bytes.len() as u32 - if old_giver == giver { old_len } else { 0 }
-                > self.limits.bytes_per_giver_max
-            {
-                return Err(NotKept::GiverFull);
-            }
-            let slot = entry.slot;
-            if class == Class::Held && !log() {
-                return Err(NotKept::NotLogged);
-            }
-            let slot = self.values.replace(slot, bytes).map_err(|_| NotKept::Full)?;
-            self.count_giver(&old_giver, -i64::from(old_len));
-            self.count_giver(&giver, bytes.len() as i64);
-            let entry = self.entries.get(id.as_bytes()).expect("peeked above");
-            self.cached -= usize::from(entry.class == Class::Cached);
-            self.cached += usize::from(class == Class::Cached);
-            (entry.expires_ms, entry.again_ms) = (expires_ms, again_ms(&self.limits, now, class, rng));
-            // A longer life is no new record: giving it a second more each time would put it off for ever too.
-            if entry.sequence < record.sequence() || entry.class == Class::Cached {
-                entry.again_latest_ms = again_latest_ms(&self.limits, now, rng);
-            }
-            entry.again_ms = entry.again_ms.min(entry.again_latest_ms);
-            rearm(&mut self.expiries, entry, id);
-            (entry.slot, entry.len, entry.class) = (slot, bytes.len() as u32, class);
-            (entry.expires_secs, entry.giver, entry.sequence) = (expires_secs, giver, record.sequence());
-            return Ok(Keeping::Changed);
+        let offer = Offer { now, id, record, class, ttl_secs_max, giver: giver.into() };
+        match self.entries.peek(id.as_bytes()).copied() {
+            Some(entry) => self.renew(&offer, &entry, rng, log),
+            None => self.add(&offer, rng, log),
         }
-        if self.giver_bytes(&giver) + bytes.len() as u32 > self.limits.bytes_per_giver_max {
+    }
+
+    /// Keeps another version of a record that is here, or the same for longer.
+    fn renew(
+        &mut self,
+        offer: &Offer<'_>,
+        entry: &Entry,
+        rng: &mut LaneRng,
+        log: impl FnOnce() -> bool,
+    ) -> Result<Keeping, NotKept> {
+        let Offer { now, id, record, class, ttl_secs_max, giver } = *offer;
+        let known = self.judge(entry, record, class)? == Keeping::AlreadyHeld;
+        let is_copy_of_held = (entry.class, class) == (Class::Held, Class::Cached);
+        let (expires_secs, expires_ms) = offer.until(if is_copy_of_held { TTL_SECS_MAX } else { ttl_secs_max });
+        // How long an immutable record is to be held is for those to say who give it to be held.
+        let improves = !(known || is_copy_of_held && record.mutable.is_none())
+            && (entry.sequence < record.sequence()
+                || entry.class == Class::Cached && class == Class::Held
+                || entry.expires_secs < expires_secs);
+        if !improves {
+            self.put_off(now, id, record.bytes, class, rng);
+            return Ok(Keeping::AlreadyHeld);
+        }
+        // A cached copy must not demote what we hold for others.
+        let class = if entry.class == Class::Held { Class::Held } else { class };
+        let (old_len, len) = (entry.len, record.bytes.len() as u32);
+        let old_giver = Giver { key: entry.giver, origin: entry.origin };
+        let given_before = if old_giver.key == giver.key { old_len } else { 0 };
+        if self.giver_bytes(&giver.key) + len - given_before > self.limits.bytes_per_giver_max {
+            return Err(NotKept::GiverFull);
+        }
+        if class == Class::Held && !log() {
+            return Err(NotKept::NotLogged);
+        }
+        let slot = self.values.replace(entry.slot, record.bytes).map_err(|_| NotKept::Full)?;
+        self.uncount(&old_giver, old_len);
+        self.count(&giver, len);
+        let entry = self.entries.get(id.as_bytes()).expect("it was there when it was judged");
+        self.cached -= usize::from(entry.class == Class::Cached);
+        self.cached += usize::from(class == Class::Cached);
+        (entry.expires_ms, entry.again_ms) = (expires_ms, again_ms(&self.limits, now, class, rng));
+        // A longer life is no new record: giving it a second more each time would put it off for ever too.
+        if entry.sequence < record.sequence() || entry.class == Class::Cached {
+            entry.again_latest_ms = again_latest_ms(&self.limits, now, rng);
+        }
+        entry.again_ms = entry.again_ms.min(entry.again_latest_ms);
+        rearm(&mut self.expiries, entry, id);
+        (entry.slot, entry.len, entry.class) = (slot, len, class);
+        (entry.expires_secs, entry.sequence) = (expires_secs, record.sequence());
+        (entry.giver, entry.origin) = (giver.key, giver.origin);
+        Ok(Keeping::Changed)
+    }
+
+    /// Keeps a record that is not here.
+    fn add(&mut self, offer: &Offer<'_>, rng: &mut LaneRng, log: impl FnOnce() -> bool) -> Result<Keeping, NotKept> {
+        let Offer { now, id, record, class, ttl_secs_max, giver } = *offer;
+        let len = record.bytes.len() as u32;
+        if self.giver_bytes(&giver.key) + len > self.limits.bytes_per_giver_max {
             return Err(NotKept::GiverFull);
         }
         let distance = self.own.distance_to(id);
-        let (expires_secs, expires_ms) = until(ttl_secs_max);
-        let mut slot = self.insert_value(bytes);
-        let mut makes_way = if slot.is_none() { Some(self.makes_way(distance, class, rng)?) } else { None };
+        let (expires_secs, expires_ms) = offer.until(ttl_secs_max);
+        let mut slot = self.insert_value(record.bytes);
+        let newcomer = (giver.origin, len, distance);
+        let mut makes_way = if slot.is_none() { Some(self.makes_way(newcomer, class, rng)?) } else { None };
         if class == Class::Held && !log() {
             slot.map(|slot| self.values.remove(slot));
             return Err(NotKept::NotLogged);
@@ -279,29 +321,30 @@ impl RecordStore {
             if let Some(slot) = slot {
                 break slot;
             }
-            let gone = makes_way.take().map_or_else(|| self.makes_way(distance, class, rng), Ok)?;
+            let gone = makes_way.take().map_or_else(|| self.makes_way(newcomer, class, rng), Ok)?;
             self.remove(&gone);
-            slot = self.insert_value(bytes);
+            slot = self.insert_value(record.bytes);
         };
         let again_ms = again_ms(&self.limits, now, class, rng);
         let again_latest_ms = again_latest_ms(&self.limits, now, rng);
-        let timer = self
-            .expiries
-            .insert(expires_ms.min(again_ms), *id)
-            .unwrap_or_else(|_| unreachable!("one timer per record, with room"));
-        self.count_giver(&giver, bytes.len() as i64);
+        let timer = self.expiries.insert(expires_ms.min(again_ms), *id);
+        let timer = timer.unwrap_or_else(|_| unreachable!("one timer per record, with room"));
+        self.count(&giver, len);
         self.cached += usize::from(class == Class::Cached);
+        let sequence = record.sequence();
         let entry = Entry {
             slot,
-            len: bytes.len() as u32,
+            len,
             class,
             expires_secs,
             expires_ms,
             again_ms,
             again_latest_ms,
             timer,
-            giver,
-            sequence: record.sequence(),
+            giver: giver.key,
+            origin: giver.origin,
+            since_ms: now.mono_ms,
+            sequence,
             distance,
         };
         self.entries.insert(*id.as_bytes(), entry);
@@ -366,8 +409,13 @@ impl RecordStore {
         if self.entries.len() < self.limits.records_max { self.values.insert(bytes).ok() } else { None }
     }
 
-    /// The record that goes next to make room for one that is so far from us.
-    fn makes_way(&self, distance: Distance, class: Class, rng: &mut LaneRng) -> Result<ContentId, NotKept> {
+    /// The record that goes next to make room for so many bytes of an origin, so far from us.
+    fn makes_way(
+        &self,
+        newcomer: (Origin, u32, Distance),
+        class: Class,
+        rng: &mut LaneRng,
+    ) -> Result<ContentId, NotKept> {
         if self.cached > 0 {
             // Copies are not touched by writes, so they sink: only the least recently used few are looked at.
             let mut oldest = self.entries.iter_oldest().take(CACHED_SEARCH);
@@ -378,33 +426,35 @@ impl RecordStore {
         if class == Class::Cached {
             return Err(NotKept::Full);
         }
-        let farthest = self
-            .entries
-            .sample(rng.u64(), EVICTION_SAMPLE)
-            .max_by_key(|(_, entry)| entry.distance)
-            .map(|(id, entry)| (*id, entry.distance));
-        match farthest {
-            Some((id, farthest)) if distance < farthest => Ok(ContentId::from_bytes(id)),
-            _ => Err(NotKept::Full),
-        }
+        let sample = self.entries.sample(rng.u64(), EVICTION_SAMPLE).map(|(id, entry)| {
+            let Entry { origin, since_ms, distance, .. } = *entry;
+            Candidate { entry: ContentId::from_bytes(*id), origin, since_ms, distance }
+        });
+        self.origins.makes_way(newcomer, sample).ok_or(NotKept::Full)
     }
 
     fn forget(&mut self, entry: &Entry) {
         self.values.remove(entry.slot);
         self.cached -= usize::from(entry.class == Class::Cached);
-        self.count_giver(&entry.giver, -i64::from(entry.len));
+        self.uncount(&Giver { key: entry.giver, origin: entry.origin }, entry.len);
     }
 
     fn giver_bytes(&self, giver: &PublicKey) -> u32 {
         self.givers.peek(giver).copied().unwrap_or(0)
     }
 
-    fn count_giver(&mut self, giver: &PublicKey, by: i64) {
-        let bytes = self.givers.get_or_insert_with(*giver, || 0);
-        *bytes = u32::try_from(i64::from(*bytes) + by).expect("a giver gives back no more than it gave");
+    fn count(&mut self, giver: &Giver, len: u32) {
+        *self.givers.get_or_insert_with(giver.key, || 0) += len;
+        self.origins.add(giver.origin, len);
+    }
+
+    fn uncount(&mut self, giver: &Giver, len: u32) {
+        let bytes = self.givers.get_or_insert_with(giver.key, || 0);
+        *bytes = bytes.checked_sub(len).expect("a giver gives back no more than it gave");
         if *bytes == 0 {
-            self.givers.remove(giver);
+            self.givers.remove(&giver.key);
         }
+        self.origins.take(giver.origin, len);
     }
 }
 
@@ -605,6 +655,41 @@ mod tests {
         assert_eq!(f.keep(T, nearest, Class::Cached, 1), Err(NotKept::Full), "a copy displaces nothing held");
         assert_eq!(f.keep(T, nearest, Class::Held, 1), Ok(Keeping::Changed));
         assert!(f.store.get(&RecordView::read(fifth).unwrap().id()).is_none(), "the farthest went");
+    }
+
+    #[test]
+    fn a_full_store_takes_from_the_origin_that_has_most_however_near_its_records_are() {
+        let mut f = Fixture::new(RecordLimits { records_max: 16, ..RecordLimits::default() });
+        let distance = |bytes: &[u8]| NodeId::from_bytes([0; 32]).distance_to(&RecordView::read(bytes).unwrap().id());
+        let mut all: Vec<_> = (0..60).map(value).collect();
+        all.sort_by_key(|bytes| distance(bytes));
+        let (near, far) = all.split_at(30);
+        let origin = |n: u8| Origin::of(&PublicKey([n; 32]), &crate::addr::Addr::v4([198, 51, n, 1], 1));
+        let give = |f: &mut Fixture, bytes: &[u8], key: u8, origin: Origin| {
+            let (view, giver) = (RecordView::read(bytes).unwrap(), Giver { key: PublicKey([key; 32]), origin });
+            f.store.keep(T, &view.id(), &view, Class::Held, 100, giver, &mut f.rng)
+        };
+        // Four others give two each; one gives from one network, under many keys, what is nearest.
+        for (n, bytes) in (0..8).zip(far) {
+            give(&mut f, bytes, n % 4, origin(n % 4)).unwrap();
+        }
+        for (n, bytes) in (0..30).zip(near) {
+            let _ = give(&mut f, bytes, 100 + n, origin(9));
+        }
+        let held = |f: &Fixture, of: &[Vec<u8>]| {
+            of.iter().filter(|bytes| f.store.peek(&RecordView::read(bytes).unwrap().id()).is_some()).count()
+        };
+        assert_eq!((held(&f, &far[..8]), held(&f, near)), (8, 8));
+        // Who has nothing there finds room, as long as one has more.
+        for n in 0..4 {
+            give(&mut f, &far[10 + n], 50 + n as u8, origin(50 + n as u8)).unwrap();
+        }
+        assert_eq!((held(&f, &far[..8]), held(&f, &far[10..14]), held(&f, near)), (8, 4, 4));
+        let mut given = 0;
+        for n in 0..10 {
+            given += usize::from(give(&mut f, &far[14 + n], 60 + n as u8, origin(60 + n as u8)).is_ok());
+        }
+        assert!((3..=7).contains(&given), "until all have about as much: {given}");
     }
 
     #[test]

@@ -18,8 +18,11 @@ use crate::seal::cookie::Scope;
 pub use codes::{Capabilities, ErrorCode, capability};
 pub use lists::{Announcement, Contacts, Providers, SignedProvider};
 
-/// Bytes before the payload: kind, flags, payload length, correlation id, cookie.
+/// Bytes before the payload: cookie, kind, flags, payload length, correlation id.
 pub const PREAMBLE_BYTES: usize = 20;
+
+/// Bytes of a cookie, with which a body begins. They are authentic but in clear: a node checks a stranger's before it computes anything.
+pub const COOKIE_BYTES: usize = size_of::<Cookie>();
 
 /// What a NEGOTIATED says: two versions, the largest datagram, bits, and the asker's address.
 pub const NEGOTIATED_BYTES: usize = 1 + 1 + 2 + 8 + Addr::WIRE_BYTES;
@@ -39,7 +42,7 @@ pub const ANNOUNCE_HEAD_BYTES: usize = CONTACT_BYTES + 8 + 4 + 1;
 /// What a part of a page of providers says beside its lists: token, total, next, part, parts, and two counts.
 pub const PROVIDERS_HEAD_BYTES: usize = 16 + 2 + 4 + 1 + 1 + 1 + 1;
 
-/// Proves that an address was reachable: eight bytes of a keyed hash, zero for "none".
+/// Proves that a peer was reachable at an address: eight bytes of a keyed hash, zero for "none".
 pub type Cookie = [u8; 8];
 
 /// Allows a write: sixteen bytes of a keyed hash.
@@ -62,7 +65,7 @@ pub struct Envelope<'a> {
     pub flags: u8,
     /// Chosen by the asker, repeated by the reply. The low byte is the asker's home slot, the rest is random.
     pub correlation: u64,
-    /// In a request: the receiver's cookie for us, as last heard. In a reply: the cookie for the asker's address.
+    /// In a request: the receiver's cookie for us, as last heard. In a reply: the cookie for the asker and its address.
     pub cookie: Cookie,
     /// The message.
     pub message: Message<'a>,
@@ -290,11 +293,11 @@ impl<'a> Envelope<'a> {
     /// Reads an opened body. Bytes after the payload are padding.
     pub fn read(body: &'a [u8]) -> Result<Self, Malformed> {
         let mut r = Reader::new(body);
+        let cookie = *r.array("cookie")?;
         let kind = r.u8("kind")?;
         let flags = r.u8("flags")?;
         let len = usize::from(r.u16("payload length")?);
         let correlation = r.u64("correlation id")?;
-        let cookie = *r.array("cookie")?;
         let payload = r.slice(len, "payload")?;
         if flags & !flag::KNOWN != 0 {
             return Err(Malformed::Reserved { part: "flags" });
@@ -312,9 +315,9 @@ pub fn write_preamble(
     correlation: u64,
     cookie: &Cookie,
 ) {
-    out[0] = kind;
-    out[1] = flags;
-    out[2..4].copy_from_slice(&(len as u16).to_le_bytes());
-    out[4..12].copy_from_slice(&correlation.to_le_bytes());
-    out[12..20].copy_from_slice(cookie);
+    out[..8].copy_from_slice(cookie);
+    out[8] = kind;
+    out[9] = flags;
+    out[10..12].copy_from_slice(&(len as u16).to_le_bytes());
+    out[12..20].copy_from_slice(&correlation.to_le_bytes());
 }

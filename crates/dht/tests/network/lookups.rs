@@ -244,7 +244,7 @@ fn a_relay_that_fails_is_gone_around() {
 }
 
 /// The lane of a member with another configuration and the state it had.
-fn restarted(net: &Net, n: usize, config: &NodeConfig) -> tessera_dht::node::LaneNode<tessera_dht::identity::Identity> {
+fn restarted(net: &Net, n: usize, config: &NodeConfig) -> tessera_dht::node::LaneNode {
     let mut lane = net::lane(n, config, &net::map(1), 0, net.now);
     net.members[n].lanes[0].export(None, net.now, |kind, _, payload| {
         lane.on_record(net.now, kind, payload);

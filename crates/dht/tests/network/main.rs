@@ -4,6 +4,7 @@
 
 mod net;
 
+mod admission;
 mod durable;
 mod joining;
 mod lookups;

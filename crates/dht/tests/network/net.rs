@@ -16,10 +16,10 @@ use tessera_dht::node::outbox::{Importance, Logged, MessageClass, Outbox};
 use tessera_dht::record::{MutableDraft, mutable_record};
 use tessera_dht::rng::LaneRng;
 use tessera_dht::seal::keys::NetworkKey;
-use tessera_dht::seal::{SealLimits, Sealer};
+use tessera_dht::seal::{Opened, SealLimits, Sealer};
 use tessera_dht::time::Now;
 use tessera_dht::wire::DATAGRAM_BYTES_MAX;
-use tessera_dht::wire::header::{HEADER_BYTES, Suite, slot_of};
+use tessera_dht::wire::header::{Challenge, HEADER_BYTES, Suite, slot_of};
 use tessera_dht::wire::message::{Contacts, Envelope, Message, Providers, flag};
 
 /// What a member's log says about what it is given.
@@ -75,7 +75,7 @@ impl Outbox for Effects {
 }
 
 pub(crate) struct Member {
-    pub(crate) lanes: Vec<LaneNode<Identity>>,
+    pub(crate) lanes: Vec<LaneNode>,
     pub(crate) map: PrefixMap,
     pub(crate) contact: Contact,
     pub(crate) log: Vec<(u8, Vec<u8>)>,
@@ -138,14 +138,14 @@ pub(crate) fn map(lanes: usize) -> PrefixMap {
     PrefixMap::new(Selector::striped(STRIPED_BITS_DEFAULT).unwrap(), lanes).unwrap()
 }
 
-pub(crate) fn lane(n: usize, config: &NodeConfig, map: &PrefixMap, lane: u8, now: Now) -> LaneNode<Identity> {
+pub(crate) fn lane(n: usize, config: &NodeConfig, map: &PrefixMap, lane: u8, now: Now) -> LaneNode {
     let mut seed = [n as u8 ^ 0x55; 32];
     seed[1] = lane;
     LaneNode::new(config.clone(), identity(n), map.clone(), LaneIndex(lane), seed, now)
 }
 
 /// The only lane of a member that starts again: with fresh randomness, as the others would take its datagrams for replays.
-pub(crate) fn lane_again(n: usize, now: Now) -> LaneNode<Identity> {
+pub(crate) fn lane_again(n: usize, now: Now) -> LaneNode {
     let mut seed = [n as u8 ^ 0x55; 32];
     seed[8..16].copy_from_slice(&now.mono_ms.to_le_bytes());
     LaneNode::new(NodeConfig::default(), identity(n), map(1), LaneIndex(0), seed, now)
@@ -220,16 +220,16 @@ impl Net {
         }
     }
 
-    pub(crate) fn call(&mut self, n: usize, act: impl FnOnce(&mut LaneNode<Identity>, &mut Effects)) {
+    pub(crate) fn call(&mut self, n: usize, act: impl FnOnce(&mut LaneNode, &mut Effects)) {
         self.call_lane(n, 0, act);
     }
 
-    pub(crate) fn call_lane(&mut self, n: usize, at: usize, act: impl FnOnce(&mut LaneNode<Identity>, &mut Effects)) {
+    pub(crate) fn call_lane(&mut self, n: usize, at: usize, act: impl FnOnce(&mut LaneNode, &mut Effects)) {
         let mut act = Some(act);
         self.call_dyn(n, at, &mut |lane, out| act.take().unwrap()(lane, out));
     }
 
-    fn call_dyn(&mut self, n: usize, at: usize, act: &mut dyn FnMut(&mut LaneNode<Identity>, &mut Effects)) {
+    fn call_dyn(&mut self, n: usize, at: usize, act: &mut dyn FnMut(&mut LaneNode, &mut Effects)) {
         let member = &mut self.members[n];
         let mut effects = Effects::new(member.disk, member.logged);
         act(&mut member.lanes[at], &mut effects);
@@ -314,7 +314,7 @@ impl Net {
     fn pull_strings(&mut self, n: usize, asker: Addr, bytes: &mut [u8]) {
         let (now, own) = (self.now, self.members[n].contact.addr);
         let mut sealer = sealer(identity(n), now);
-        let Ok((header, body)) = sealer.open(now, bytes, || true) else { return };
+        let Ok(Opened { header, body, .. }) = sealer.open(now, bytes, |_, _| true) else { return };
         let Ok(envelope) = Envelope::read(body) else { return };
         let (correlation, mut replies) = (envelope.correlation, Vec::new());
         let (puppet, cookies) = (self.puppets.get_mut(&n).unwrap(), &mut self.cookies);
@@ -409,7 +409,7 @@ impl Net {
 /// A datagram as the owner of `sealer` reads it.
 fn read_as(sealer: &mut Sealer<Identity>, now: Now, from: Addr, bytes: &[u8]) -> Option<Seen> {
     let mut bytes = bytes.to_vec();
-    let (_, body) = sealer.open(now, &mut bytes, || true).ok()?;
+    let body = sealer.open(now, &mut bytes, |_, _| true).ok()?.body;
     let envelope = Envelope::read(body).ok()?;
     let about = match envelope.message {
         Message::FindNode { target, .. } => Some(target),
@@ -426,7 +426,7 @@ pub(crate) fn sealer(identity: Identity, now: Now) -> Sealer<Identity> {
     sealer_from(identity, now, [8; 32])
 }
 
-fn sealer_from(identity: Identity, now: Now, seed: [u8; 32]) -> Sealer<Identity> {
+pub(crate) fn sealer_from(identity: Identity, now: Now, seed: [u8; 32]) -> Sealer<Identity> {
     let limits = SealLimits { stranger_agreements_burst: 10_000, ..SealLimits::default() };
     let network = NetworkKey::of_name(&NodeConfig::default().network);
     Sealer::new(identity, network, Suite::Aes256Gcm, &limits, &mut LaneRng::new(seed), now)
@@ -473,7 +473,11 @@ impl Stranger {
         net.flying = rest;
         let mine: Vec<(Addr, Addr, Vec<u8>)> = mine;
         for (_, _, mut bytes) in mine {
-            let (_, body) = self.sealer.open(net.now, &mut bytes, || true).unwrap();
+            if let Some(challenge) = Challenge::read(&bytes) {
+                self.cookies.insert(from, challenge.cookie);
+                continue;
+            }
+            let body = self.sealer.open(net.now, &mut bytes, |_, _| true).unwrap().body;
             let envelope = Envelope::read(body).unwrap();
             self.cookies.insert(from, envelope.cookie);
             read(&envelope.message);

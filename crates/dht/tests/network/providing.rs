@@ -575,7 +575,8 @@ fn a_message_that_is_overtaken_does_not_bring_an_older_provider_back() {
         let contact = net.members[0].contact;
         let signature = sign_provider(&provider, &network, &id, &contact.addr, issued_secs, 600);
         let provider = SignedProvider { provider: contact, issued_secs, ttl_secs: 600, signature };
-        [&id.as_bytes()[..], &provider.to_wire()].concat()
+        // The last eight bytes say whose announcement it was.
+        [&id.as_bytes()[..], &provider.to_wire(), &[7; 8]].concat()
     };
     let (older, newer) = (said(now.unix_secs() - 60), said(now.unix_secs()));
     for payload in [&newer, &older, &newer] {

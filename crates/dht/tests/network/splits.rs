@@ -175,7 +175,7 @@ fn true_holders(net: &Net, id: &ContentId) -> usize {
     let mut nearest: Vec<_> = net.members.iter().collect();
     nearest.sort_by_key(|member| member.lanes[0].id().distance_to(id));
     let holds =
-        |lane: &tessera_dht::node::LaneNode<_>| lane.records().peek(id).is_some_and(|kept| kept.class == Class::Held);
+        |lane: &tessera_dht::node::LaneNode| lane.records().peek(id).is_some_and(|kept| kept.class == Class::Held);
     nearest[..20].iter().filter(|member| member.lanes.iter().any(holds)).count()
 }
 

@@ -291,10 +291,11 @@ fn a_stem_of_who_has_not_shown_its_address_costs_no_signature_check() {
 fn whose_neighbours_ask_too_much_is_told_to_wait_and_not_to_blame() {
     let abuse = AbuseLimits { per_prefix_per_sec: 10, burst_secs: 1, ..AbuseLimits::default() };
     let mut net = Net::of(3, &NodeConfig { abuse, ..NodeConfig::default() });
-    // Anybody can seem to be a neighbour: an address that was never shown to be its own is enough to spend the limit of its network.
     let (mut honest, mut neighbour) = (Stranger::new(200, net.now), Stranger::new(201, net.now));
     neighbour.addr = Addr { port: 10, ..honest.addr };
-    for _ in 0..10 {
+    // The first of each shows no address yet, and is not counted for it.
+    assert_eq!(answers(&mut honest, &mut net, Message::Ping), [(kind::PONG, None)]);
+    for _ in 0..11 {
         assert_eq!(answers(&mut neighbour, &mut net, Message::Ping), [(kind::PONG, None)]);
     }
     let limited = [(kind::ERROR, Some(ErrorCode::RateLimited))];
@@ -319,7 +320,7 @@ fn who_goes_on_asking_above_its_own_limit_is_to_blame() {
 #[test]
 fn a_stem_costs_as_much_as_all_its_ids() {
     // Eight units are two ids.
-    let abuse = AbuseLimits { per_peer_per_sec: 1 + 2 * WRITE_COST, burst_secs: 1, ..AbuseLimits::default() };
+    let abuse = AbuseLimits { per_peer_per_sec: 2 * WRITE_COST, burst_secs: 1, ..AbuseLimits::default() };
     for (ids, taken) in [(1, 2), (2, 1), (3, 0)] {
         let mut net = Net::of(3, &NodeConfig { abuse, ..NodeConfig::default() });
         let mut stranger = Stranger::new(200, net.now);
@@ -334,7 +335,8 @@ fn a_stem_costs_as_much_as_all_its_ids() {
 
 #[test]
 fn a_page_of_providers_costs_as_much_as_the_parts_it_may_have() {
-    let abuse = AbuseLimits { per_peer_per_sec: 11, burst_secs: 1, ..AbuseLimits::default() };
+    // The first ping shows no address yet, and is not counted for it.
+    let abuse = AbuseLimits { per_peer_per_sec: 10, burst_secs: 1, ..AbuseLimits::default() };
     for (parts_max, served) in [(0, 10), (1, 10), (5, 2), (255, 2)] {
         let mut net = Net::of(3, &NodeConfig { abuse, ..NodeConfig::default() });
         let mut stranger = Stranger::new(200, net.now);
@@ -346,15 +348,28 @@ fn a_page_of_providers_costs_as_much_as_the_parts_it_may_have() {
 }
 
 #[test]
-fn strangers_of_one_network_cost_few_agreements() {
-    let abuse = AbuseLimits { strangers_per_prefix_per_sec: 4, ..AbuseLimits::default() };
-    let mut net = Net::of(3, &NodeConfig { abuse, ..NodeConfig::default() });
-    let mut answered = |seed: u8, addr: Addr| {
-        let mut stranger = Stranger { addr, ..Stranger::new(seed, net.now) };
-        answers(&mut stranger, &mut net, Message::Ping).len()
+fn strangers_that_come_fast_are_sent_a_cookie_and_those_of_one_network_cost_few_agreements() {
+    let abuse = AbuseLimits {
+        strangers_per_prefix_per_sec: 6,
+        unproven_strangers_per_sec: 4,
+        challenges_per_sec: 17,
+        ..AbuseLimits::default()
     };
-    assert_eq!((100..120).map(|n| answered(n, Addr::v4([192, 0, 2, n], 9))).sum::<usize>(), 4);
-    assert_eq!(answered(120, Addr::v4([192, 0, 3, 1], 9)), 1, "another network has its own");
+    let mut net = Net::of(3, &NodeConfig { abuse, ..NodeConfig::default() });
+    net.run(2000);
+    let challenged = |net: &Net| net.members[1].lanes[0].counters().challenges_sent;
+    let mut strangers: Vec<_> =
+        (100..120).map(|n| Stranger { addr: Addr::v4([192, 0, 2, n], 9), ..Stranger::new(n, net.now) }).collect();
+    let served = |net: &mut Net, stranger: &mut Stranger| answers(stranger, net, Message::Ping).len();
+    let at_once = strangers.iter_mut().map(|stranger| served(&mut net, stranger)).sum::<usize>();
+    assert_eq!((at_once, challenged(&net)), (4, 16), "the others are sent a cookie");
+    let with_cookie = strangers[4..].iter_mut().map(|stranger| served(&mut net, stranger)).sum::<usize>();
+    assert_eq!(with_cookie, 6, "of one network");
+    let mut other = Stranger { addr: Addr::v4([192, 0, 3, 1], 9), ..Stranger::new(120, net.now) };
+    assert_eq!(served(&mut net, &mut other), 0);
+    assert_eq!(served(&mut net, &mut other), 1, "another network has its own");
+    let mut last = Stranger { addr: Addr::v4([192, 0, 3, 1], 9), ..Stranger::new(121, net.now) };
+    assert_eq!((served(&mut net, &mut last), challenged(&net)), (0, 17), "and no more than so many are sent");
 }
 
 #[test]
@@ -520,7 +535,8 @@ fn only_lookups_of_others_are_relayed_and_only_for_who_sends_as_much_as_that_may
 
 #[test]
 fn no_more_is_relayed_at_once_than_is_configured() {
-    let mut net = Net::of(4, &NodeConfig { relays_max: 2, ..NodeConfig::default() });
+    let mut net =
+        Net::of(4, &NodeConfig { relays_max: 2, relay_asker_share: 1, relay_prefix_share: 1, ..NodeConfig::default() });
     let mut stranger = Stranger::new(200, net.now);
     answers(&mut stranger, &mut net, Message::Ping);
     let nowhere = Contact { addr: Addr::v4([203, 0, 113, 9], 9), ..net.members[3].contact };

@@ -144,6 +144,13 @@ impl<'a> Announcement<'a> {
         })
     }
 
+    /// The ids, each with what its provider signed.
+    pub fn providers(&self) -> impl Iterator<Item = (ContentId, SignedProvider)> + 'a {
+        let Self { provider, issued_secs, ttl_secs, .. } = *self;
+        self.ids()
+            .map(move |(id, signature)| (id, SignedProvider { provider, issued_secs, ttl_secs, signature: *signature }))
+    }
+
     pub(super) fn write(&self, out: &mut Writer<'_>) -> Result<(), Overflow> {
         out.put(&self.provider.to_wire())?;
         out.put(&self.issued_secs.to_le_bytes())?;

@@ -267,8 +267,8 @@ mod tests {
             }
             let mut bytes = written(message);
             bytes.push(0);
-            let len = u16::from_le_bytes([bytes[2], bytes[3]]) + 1;
-            bytes[2..4].copy_from_slice(&len.to_le_bytes());
+            let len = u16::from_le_bytes([bytes[10], bytes[11]]) + 1;
+            bytes[10..12].copy_from_slice(&len.to_le_bytes());
             assert_eq!(Envelope::read(&bytes).unwrap_err(), Malformed::Trailing { bytes: 1 }, "{message:?}");
         }
     }

@@ -1,84 +1,187 @@
-//! Contacts that fell silent. The silence may have been the network's: a partition must be able to heal, and who forgets everybody on
+//! Contacts that fell silent. The silence may have been the network's: a partition must be able to heal, and a node that forgets everybody on
 //! the other side never hears of them again.
 //!
-//! All lanes of a node remember whom one of them lost: each has lookups that may ask them, and records to give on when they come back. Only the
-//! lane that looks after a contact tries it again. Lanes hear of each other's losses by messages that may be lost, come late or twice.
+//! All lanes of a node remember the contacts that one of them lost: each has lookups that may ask them, and records to give on when they
+//! come back. Only the lane that looks after a contact tries it again. Lanes hear of each other's losses by messages that may be lost, come
+//! late or twice.
 
 use alloc::collections::VecDeque;
 
 use tessera_contracts::point::{NodeId, Point as _};
 
-use super::LaneNode;
-use super::outbox::{MessageClass, Outbox, message_kind};
 use crate::addr::AddrPrefix;
 use crate::contact::Contact;
-use crate::identity::Crypto;
+use crate::node::context::{Context, Place};
+use crate::node::reserve_queue;
+use crate::retry::{LOOK, LOST, LOST_TRIES_MAX};
+use crate::routing::RoutingTable;
 use crate::time::Now;
 
 /// Contacts that fell silent and are tried again.
-pub(super) const LOST_MAX: usize = 256;
+pub(crate) const LOST_MAX: usize = 256;
 
-/// Pause before a lost contact is tried: doubled after each try, up to the most; given up after so many tries, but for so many of our
-/// neighbours: a split may last for days, and it takes few to find all the others again.
-const LOST_PAUSE_MS_MIN: u64 = 15_000;
-const LOST_PAUSE_MS_MAX: u64 = 10 * 60 * 1000;
-const LOST_TRIES_MAX: u8 = 12;
+/// So many of our neighbours are tried for ever: a split may last for days, and it takes few to find all the others again.
 const LOST_KEPT: usize = 16;
 
 /// If a quarter of the table comes back within this time, a split has healed.
 const HEALING_MS: u64 = 60_000;
 
-/// Then the newest records, which were stored on one side of it, are given to those who should hold them now: so many, within this time, and
-/// not twice within the last.
-const REGIVEN_MAX: usize = 256;
-const REGIVEN_MS: u64 = 5000;
+/// Then held records are given on, and not twice within this time.
 const REGIVEN_AGAIN_MS: u64 = 10 * 60 * 1000;
-
-/// Lost contacts tried in one tick.
-const LOST_PER_TICK: usize = 8;
 
 /// After so many tries a contact has been lost for about ten minutes.
 const LOST_LATELY_TRIES: u8 = 5;
 
 /// So many lost contacts that come back mean that it was the network that was silent: look around again, and try the other lost at once.
-/// The latter not twice within this time: whoever comes and goes on purpose would have us ask those who are gone without end.
+/// The latter not twice within this time: contacts that come and go on purpose would have us ask those who are gone without end.
 const REGAINED_TO_REJOIN: usize = 3;
 const HURRIED_AGAIN_MS: u64 = 10 * 60 * 1000;
 
-/// Pause between two such looks around, for the same reason: doubled after each, up to the most. The first is made at once, and so is one
-/// after a quiet time: a split that heals is noticed promptly.
-const LOOK_PAUSE_MS_MIN: u64 = 15_000;
-const LOOK_PAUSE_MS_MAX: u64 = 10 * 60 * 1000;
-const LOOK_QUIET_MS: u64 = 2 * LOOK_PAUSE_MS_MAX;
+/// After a quiet time the first look around is made at once: a split that heals is noticed promptly.
+const LOOK_QUIET_MS: u64 = 2 * LOOK.max_ms;
 
-/// Whoever keeps that pause long by coming and going must not hide a split that heals meanwhile: those who come back for the first time in a
-/// quiet time are news, and as many of them have us look after this pause, however long the other is. So many are remembered; with more
-/// contacts than that to spare, one has us look once in this pause.
+/// Contacts that keep the pause between looks long by coming and going must not hide a split that heals meanwhile: those that come back for
+/// the first time in a quiet time are news, and as many of them have us look after this pause, however long the other is. So many are
+/// remembered; with more contacts than that to spare, an attacker has us look once in this pause.
 const NEWS_PAUSE_MS: u64 = 2 * 60 * 1000;
 const BACK_LATELY_MAX: usize = 128;
 
-/// Whoever answered within this time is there, whatever another lane said before: what it said came late.
-const JUST_ANSWERED_MS: u64 = 2000;
-
 /// A contact that lost its place by silence.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lost {
-    pub(super) contact: Contact,
-    pub(super) id: NodeId,
+pub(crate) struct Lost {
+    pub(crate) contact: Contact,
+    pub(crate) id: NodeId,
     next_ms: u64,
     tries: u8,
 }
 
 impl Lost {
     /// Whether it fell silent in the last minutes.
-    pub(super) fn is_fresh(&self) -> bool {
+    pub(crate) fn is_fresh(&self) -> bool {
         self.tries <= LOST_LATELY_TRIES
+    }
+}
+
+/// What follows from lost contacts that came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Returned {
+    /// A split has healed: records that were stored on one side of it are to be given to their holders of now.
+    pub(crate) is_healed: bool,
+    /// Enough came back to look for our neighbours again.
+    pub(crate) look_around: bool,
+    /// One that came back and found its place taken. Lookups begin with members only, so it would not be asked whom it knows.
+    pub(crate) ask_first: Option<Contact>,
+}
+
+/// Contacts that fell silent, and what their return says.
+#[derive(Debug, Default)]
+pub(crate) struct LostContacts {
+    contacts: VecDeque<Lost>,
+    healing: Healing,
+}
+
+impl LostContacts {
+    pub(crate) fn reserve_all(&mut self) {
+        reserve_queue(&mut self.contacts, LOST_MAX);
+        self.healing.reserve_all();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.contacts.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Lost> {
+        self.contacts.iter()
+    }
+
+    pub(crate) fn contains(&self, id: &NodeId) -> bool {
+        self.contacts.iter().any(|lost| lost.id == *id)
+    }
+
+    /// The `turn`-th contact, around and around. There must be one.
+    pub(crate) fn in_turn(&self, turn: usize) -> Contact {
+        self.contacts[turn % self.contacts.len()].contact
+    }
+
+    /// Remembers a contact that lost its place, if there is room for it.
+    pub(crate) fn remember(&mut self, cx: &Context<'_>, contact: Contact, id: NodeId) {
+        let known = self.contacts.iter().position(|lost| lost.id == id).and_then(|at| self.contacts.remove(at));
+        if self.makes_room(cx.place, contact.addr.prefix()) {
+            let new = Lost { contact, id, next_ms: cx.now.mono_ms + LOST.min_ms, tries: 0 };
+            self.contacts.push_back(known.map_or(new, |known| Lost { contact, ..known }));
+        }
+    }
+
+    /// Makes room for a contact. If there are too many, the one that was tried most often is forgotten; of several, the farthest. No
+    /// address prefix has more places than it has in the table: one of those that are there already makes room for the next. Those that are
+    /// tried for ever stay: else an attacker that makes us meet and lose many would have us forget them.
+    fn makes_room(&mut self, place: &Place, prefix: AddrPrefix) -> bool {
+        let is_near = |lost: &Lost| !prefix.is_private() && lost.contact.addr.prefix() == prefix;
+        let near = self.contacts.iter().filter(|lost| is_near(lost)).count();
+        let has_its_share = near >= place.config.table.per_prefix_in_table;
+        if !has_its_share && self.contacts.len() < LOST_MAX {
+            return true;
+        }
+        let may_go = |lost: &Lost| {
+            (!has_its_share || is_near(lost)) && (lost.tries < LOST_TRIES_MAX || !self.is_kept(place, lost))
+        };
+        let all = self.contacts.iter().enumerate().filter(|(_, lost)| may_go(lost));
+        let least = all.max_by_key(|(_, lost)| (lost.tries, place.own.distance_to(&lost.id))).map(|(at, _)| at);
+        least.and_then(|at| self.contacts.remove(at)).is_some()
+    }
+
+    /// Takes out the contacts that are in the table again. `may_look` says whether a look around could begin now.
+    pub(crate) fn take_returned(&mut self, cx: &Context<'_>, table: &RoutingTable, may_look: bool) -> Returned {
+        let Self { contacts, healing } = self;
+        let (before, mut returned) = (contacts.len(), Returned::default());
+        contacts.retain(|lost| {
+            let back = table.get(&lost.id);
+            if back.is_some() {
+                healing.regain(cx.now, &lost.id);
+            }
+            if back.is_some_and(|peer| !peer.is_live()) {
+                returned.ask_first = Some(lost.contact);
+            }
+            back.is_none()
+        });
+        returned.is_healed = healing.is_done(cx.now, before - contacts.len(), table.live_len());
+        returned.look_around = may_look && healing.may_look(cx.now);
+        // It was the network that was silent: the others will be back as well. Our neighbours first, whom others will ask us for.
+        if returned.look_around && healing.may_hurry(cx.now) {
+            contacts.make_contiguous().sort_unstable_by_key(|lost| cx.place.own.distance_to(&lost.id));
+            for lost in contacts.iter_mut() {
+                lost.next_ms = lost.next_ms.min(cx.now.mono_ms);
+            }
+        }
+        returned
+    }
+
+    /// Looks at the next contact: returns it if it is due, `may_try`, and this lane looks after it.
+    pub(crate) fn next_due(&mut self, cx: &mut Context<'_>, may_try: bool) -> Option<(Contact, NodeId)> {
+        let mut lost = self.contacts.pop_front()?;
+        if lost.next_ms > cx.now.mono_ms || !may_try {
+            self.contacts.push_back(lost);
+            return None;
+        }
+        lost.tries = (lost.tries + 1).min(LOST_TRIES_MAX);
+        if lost.tries < LOST_TRIES_MAX || self.is_kept(cx.place, &lost) {
+            lost.next_ms = cx.now.mono_ms + cx.rng.jittered_ms(LOST.after_tries(lost.tries));
+            self.contacts.push_back(lost);
+        }
+        cx.place.looks_after(&lost.id).then_some((lost.contact, lost.id))
+    }
+
+    /// Whether a contact is tried for ever: it is one of the nearest of those that have been tried in vain.
+    fn is_kept(&self, place: &Place, lost: &Lost) -> bool {
+        let distance = place.own.distance_to(&lost.id);
+        let in_vain = self.contacts.iter().filter(|other| other.tries == LOST_TRIES_MAX);
+        in_vain.filter(|other| place.own.distance_to(&other.id) < distance).count() < LOST_KEPT
     }
 }
 
 /// Who came back, of those who were lost.
 #[derive(Debug, Default)]
-pub(super) struct Healing {
+struct Healing {
     /// So many since the last look around, and of those so many who had not come back shortly before.
     regained: usize,
     news: usize,
@@ -97,8 +200,8 @@ pub(super) struct Healing {
 }
 
 impl Healing {
-    pub(super) fn reserve_all(&mut self) {
-        super::reserve::reserve_queue(&mut self.back_lately, BACK_LATELY_MAX);
+    fn reserve_all(&mut self) {
+        reserve_queue(&mut self.back_lately, BACK_LATELY_MAX);
     }
 
     /// Takes those who came back, and says whether that is so much of the table that a split must have healed. Once for a split.
@@ -144,130 +247,9 @@ impl Healing {
             return false;
         }
         (self.regained, self.news) = (0, 0);
-        let grown_ms = if since_ms < LOOK_QUIET_MS { self.look_pause_ms * 2 } else { 0 };
-        self.look_pause_ms = grown_ms.clamp(LOOK_PAUSE_MS_MIN, LOOK_PAUSE_MS_MAX);
+        self.look_pause_ms = LOOK.after_pause(if since_ms < LOOK_QUIET_MS { self.look_pause_ms } else { 0 });
         self.looked_ms = Some(now.mono_ms);
         true
-    }
-}
-
-impl<C: Crypto> LaneNode<C> {
-    /// A contact has lost its place by silence. The lane that looks after it tells the others, who drop it too; any other tells that one,
-    /// which sees for itself.
-    pub(super) fn lose(&mut self, now: Now, contact: Contact, id: NodeId, out: &mut impl Outbox) {
-        self.remember_lost(now, contact, id);
-        let payload = contact.to_wire();
-        if self.looks_after(&id) {
-            self.tell_lanes(message_kind::SILENT, id.prefix_u64(), &payload, out);
-        } else {
-            let owner = self.map.lane(&self.own, &id);
-            out.message(owner, MessageClass::Hint, message_kind::SILENT, id.prefix_u64(), &payload);
-        }
-    }
-
-    /// Another lane has lost a contact.
-    pub(super) fn hear_of_silence(&mut self, now: Now, contact: Contact, id: NodeId, out: &mut impl Outbox) {
-        if let Some(peer) = self.table.get(&id) {
-            let is_back = now.mono_ms.saturating_sub(peer.answered_ms) < JUST_ANSWERED_MS;
-            if is_back || peer.contact.addr != contact.addr {
-                return;
-            }
-            if self.looks_after(&id) {
-                self.verify(now, contact, id, out);
-                return;
-            }
-            self.table.expel(&id);
-        }
-        self.remember_lost(now, contact, id);
-    }
-
-    /// Whether this is the lane that pings a contact, and tries it again when it is lost.
-    pub(super) fn looks_after(&self, id: &NodeId) -> bool {
-        self.map.lane(&self.own, id) == self.lane
-    }
-
-    /// Remembers a contact that lost its place, if there is room for it.
-    pub(super) fn remember_lost(&mut self, now: Now, contact: Contact, id: NodeId) {
-        let known = self.lost.iter().position(|lost| lost.id == id).and_then(|at| self.lost.remove(at));
-        if self.has_room_for_lost(contact.addr.prefix()) {
-            let new = Lost { contact, id, next_ms: now.mono_ms + LOST_PAUSE_MS_MIN, tries: 0 };
-            self.lost.push_back(known.map_or(new, |known| Lost { contact, ..known }));
-        }
-    }
-
-    /// Makes room for a lost contact. If there are too many, the one that was tried most often is forgotten; of several, the farthest. No
-    /// address prefix has more places than it has in the table: one of those who are there already makes room for the next. Those who are
-    /// tried for ever stay: else whoever makes us meet and lose many would have us forget them.
-    fn has_room_for_lost(&mut self, prefix: AddrPrefix) -> bool {
-        let is_near = |lost: &Lost| !prefix.is_private() && lost.contact.addr.prefix() == prefix;
-        let has_its_share =
-            self.lost.iter().filter(|lost| is_near(lost)).count() >= self.config.table.per_prefix_in_table;
-        if !has_its_share && self.lost.len() < LOST_MAX {
-            return true;
-        }
-        let hope = |lost: &Lost| (lost.tries, self.own.distance_to(&lost.id));
-        let may_go =
-            |lost: &Lost| (!has_its_share || is_near(lost)) && (lost.tries < LOST_TRIES_MAX || !self.is_kept(lost));
-        let all = self.lost.iter().enumerate().filter(|(_, lost)| may_go(lost));
-        let least = all.max_by_key(|(_, lost)| hope(lost)).map(|(at, _)| at);
-        least.and_then(|at| self.lost.remove(at)).is_some()
-    }
-
-    /// Tries lost contacts that are due, a few a tick.
-    pub(super) fn try_lost(&mut self, now: Now, out: &mut impl Outbox) {
-        let may_look = self.may_work_unasked();
-        let Self { lost, table, join, healing, own, .. } = self;
-        let before = lost.len();
-        lost.retain(|lost| {
-            let back = table.get(&lost.id);
-            if back.is_some() {
-                healing.regain(now, &lost.id);
-            }
-            // Lookups begin with members only: one whose place was taken meanwhile would not be asked whom it knows.
-            if back.is_some_and(|peer| !peer.is_live()) {
-                join.ask_first = Some(lost.contact);
-            }
-            back.is_none()
-        });
-        let came_back = before - lost.len();
-        if healing.is_done(now, came_back, table.live_len()) {
-            self.records.hurry(now, REGIVEN_MAX, REGIVEN_MS, &mut self.rng);
-        }
-        if !join.is_busy() && may_look && healing.may_look(now) {
-            // It was the network that was silent: the others will be back as well. Our neighbours first, whom others will ask us for.
-            if healing.may_hurry(now) {
-                lost.make_contiguous().sort_unstable_by_key(|lost| own.distance_to(&lost.id));
-                for lost in lost.iter_mut() {
-                    lost.next_ms = lost.next_ms.min(now.mono_ms);
-                }
-            }
-            self.look_around(now, out);
-        }
-        let mut tried = 0;
-        for _ in 0..self.lost.len() {
-            let Some(mut lost) = self.lost.pop_front() else { return };
-            if lost.next_ms > now.mono_ms || tried == LOST_PER_TICK {
-                self.lost.push_back(lost);
-                continue;
-            }
-            lost.tries = (lost.tries + 1).min(LOST_TRIES_MAX);
-            if lost.tries < LOST_TRIES_MAX || self.is_kept(&lost) {
-                let pause_ms = (LOST_PAUSE_MS_MIN << lost.tries).min(LOST_PAUSE_MS_MAX);
-                lost.next_ms = now.mono_ms + self.rng.jittered_ms(pause_ms);
-                self.lost.push_back(lost);
-            }
-            if self.looks_after(&lost.id) {
-                tried += 1;
-                self.verify(now, lost.contact, lost.id, out);
-            }
-        }
-    }
-
-    /// Whether a contact is tried for ever: it is one of the nearest of those who have been tried in vain.
-    fn is_kept(&self, lost: &Lost) -> bool {
-        let distance = self.own.distance_to(&lost.id);
-        let in_vain = self.lost.iter().filter(|other| other.tries == LOST_TRIES_MAX);
-        in_vain.filter(|other| self.own.distance_to(&other.id) < distance).count() < LOST_KEPT
     }
 }
 
@@ -275,8 +257,12 @@ impl<C: Crypto> LaneNode<C> {
 mod tests {
     use super::*;
     use crate::addr::Addr;
-    use crate::identity::Identity;
+    use crate::identity::{Crypto as _, Identity};
+    use crate::node::LaneNode;
     use crate::node::lone_lane::{Sent, T, contact, lane, lane_among};
+    use crate::node::membership::JUST_ANSWERED_MS;
+    use crate::node::outbox::message_kind;
+    use crate::node::peers::LOST_PER_TICK;
     use alloc::collections::BTreeSet;
     use alloc::vec;
     use alloc::vec::Vec;
@@ -313,7 +299,7 @@ mod tests {
             assert!(!may_look(at_ms - 1), "{pause_secs} s");
             assert!(may_look(at_ms), "{pause_secs} s");
         }
-        for (quiet_ms, pause_ms) in [(LOOK_QUIET_MS - 1, LOOK_PAUSE_MS_MAX), (LOOK_QUIET_MS, LOOK_PAUSE_MS_MIN)] {
+        for (quiet_ms, pause_ms) in [(LOOK_QUIET_MS - 1, LOOK.max_ms), (LOOK_QUIET_MS, LOOK.min_ms)] {
             at_ms += quiet_ms;
             assert!(may_look(at_ms));
             at_ms += pause_ms;
@@ -327,26 +313,26 @@ mod tests {
         let mut lane = lane();
         let all: Vec<Contact> = (10..40).map(contact).collect();
         for contact in &all {
-            lane.remember_lost(T, *contact, contact.id());
+            lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, *contact, contact.id()));
         }
-        let tried = |lane: &mut LaneNode<_>, ms| {
+        let tried = |lane: &mut LaneNode, ms| {
             let mut out = Sent::default();
-            lane.try_lost(after(ms), &mut out);
+            lane.with(after(ms), &mut out, |lane, cx| lane.heal(cx));
             out.0.into_iter().map(|(to, _)| to).collect::<BTreeSet<_>>()
         };
         assert_eq!(tried(&mut lane, 1000), BTreeSet::new(), "none is due");
         let (back, away) = all.split_at(3);
         for contact in back {
-            lane.table.answered(T.mono_ms, contact.id(), *contact, Some(10));
+            lane.table_mut().answered(T.mono_ms, contact.id(), *contact, Some(10));
         }
         let mut nearest = away.to_vec();
-        nearest.sort_by_key(|contact| lane.own.distance_to(&contact.id()));
+        nearest.sort_by_key(|contact| lane.place.own.distance_to(&contact.id()));
         let addrs = |contacts: &[Contact]| contacts.iter().map(|contact| contact.addr).collect::<BTreeSet<_>>();
         // Those who are back are asked who is near us.
         let first = tried(&mut lane, 2000);
         assert_eq!(&first - &addrs(back), addrs(&nearest[..LOST_PER_TICK]));
         assert_eq!(tried(&mut lane, 3000), addrs(&nearest[LOST_PER_TICK..2 * LOST_PER_TICK]));
-        assert_eq!(lane.lost.len(), away.len(), "and are tried again later");
+        assert_eq!(lane.router.peers.members_mut().lost.contacts.len(), away.len(), "and are tried again later");
     }
 
     /// Somebody else than any [`contact`].
@@ -357,14 +343,14 @@ mod tests {
         Contact { key: Identity::from_seed(&seed).public_key(), addr: Addr::v4([10, 1 + high, low, 1], 1) }
     }
 
-    fn nearest_first(lane: &LaneNode<Identity>, contacts: &[Contact]) -> Vec<Contact> {
+    fn nearest_first(lane: &LaneNode, contacts: &[Contact]) -> Vec<Contact> {
         let mut sorted = contacts.to_vec();
-        sorted.sort_by_key(|contact| lane.own.distance_to(&contact.id()));
+        sorted.sort_by_key(|contact| lane.place.own.distance_to(&contact.id()));
         sorted
     }
 
-    fn is_lost(lane: &LaneNode<Identity>, contact: &Contact) -> bool {
-        lane.lost.iter().any(|lost| lost.contact == *contact)
+    fn is_lost(lane: &LaneNode, contact: &Contact) -> bool {
+        lane.router.peers.members().lost.contacts.iter().any(|lost| lost.contact == *contact)
     }
 
     #[test]
@@ -373,23 +359,23 @@ mod tests {
             let mut lane = lane();
             let gone = contact(200);
             let others: Vec<Contact> = (10..13).map(contact).collect();
-            lane.remember_lost(T, gone, gone.id());
+            lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, gone, gone.id()));
             let mut asked = 0;
             for second in 0..7200 {
                 let now = after(second * 1000);
                 for other in others.iter().filter(|_| come_and_go) {
                     match second % 10 {
                         0 => {
-                            lane.table.expel(&other.id());
-                            lane.remember_lost(now, *other, other.id());
+                            lane.table_mut().expel(&other.id());
+                            lane.act(now, |lane, cx| lane.peers.members_mut().remember_lost(cx, *other, other.id()));
                         }
-                        5 => drop(lane.table.answered(now.mono_ms, other.id(), *other, Some(10))),
+                        5 => drop(lane.table_mut().answered(now.mono_ms, other.id(), *other, Some(10))),
                         _ => {}
                     }
                 }
                 let mut out = Sent::default();
                 lane.on_time(now, &mut out);
-                lane.try_lost(now, &mut out);
+                lane.with(now, &mut out, |lane, cx| lane.heal(cx));
                 asked += out.0.iter().filter(|(to, _)| *to == gone.addr).count();
             }
             asked
@@ -404,24 +390,25 @@ mod tests {
         let mut lane = lane();
         let all: Vec<Contact> = (0..LOST_MAX as u16).map(somebody).collect();
         for contact in &all {
-            lane.remember_lost(T, *contact, contact.id());
+            lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, *contact, contact.id()));
         }
-        lane.try_lost(after(LOST_PAUSE_MS_MIN), &mut Sent::default());
+        lane.act(after(LOST.min_ms), |lane, cx| lane.heal(cx));
         let (tried, rest) = all.split_at(LOST_PER_TICK);
         for n in 0..LOST_PER_TICK as u16 {
             let new = somebody(1000 + n);
-            lane.remember_lost(after(LOST_PAUSE_MS_MIN), new, new.id());
+            lane.act(after(LOST.min_ms), |lane, cx| lane.peers.members_mut().remember_lost(cx, new, new.id()));
         }
         assert!(
             tried.iter().all(|contact| !is_lost(&lane, contact)) && rest.iter().all(|contact| is_lost(&lane, contact))
         );
-        let mut waiting: Vec<Contact> = lane.lost.iter().map(|lost| lost.contact).collect();
+        let mut waiting: Vec<Contact> =
+            lane.router.peers.members_mut().lost.contacts.iter().map(|lost| lost.contact).collect();
         waiting = nearest_first(&lane, &waiting);
         let new = somebody(2000);
-        lane.remember_lost(after(LOST_PAUSE_MS_MIN), new, new.id());
+        lane.act(after(LOST.min_ms), |lane, cx| lane.peers.members_mut().remember_lost(cx, new, new.id()));
         let (farthest, others) = waiting.split_last().unwrap();
         assert!(!is_lost(&lane, farthest) && others.iter().all(|contact| is_lost(&lane, contact)));
-        assert_eq!(lane.lost.len(), LOST_MAX);
+        assert_eq!(lane.router.peers.members_mut().lost.contacts.len(), LOST_MAX);
     }
 
     #[test]
@@ -429,19 +416,26 @@ mod tests {
         let mut lane = lane();
         let before = contact(10);
         let moved = Contact { addr: Addr::v4([10, 0, 99, 1], 1), ..before };
-        lane.remember_lost(T, before, before.id());
-        lane.remember_lost(after(1000), moved, moved.id());
-        assert_eq!(lane.lost.iter().map(|lost| lost.contact).collect::<Vec<_>>(), [moved]);
+        lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, before, before.id()));
+        lane.act(after(1000), |lane, cx| lane.peers.members_mut().remember_lost(cx, moved, moved.id()));
+        assert_eq!(
+            lane.router.peers.members_mut().lost.contacts.iter().map(|lost| lost.contact).collect::<Vec<_>>(),
+            [moved]
+        );
     }
 
     #[test]
     fn a_lost_contact_counts_as_lost_lately_for_five_tries() {
         let mut lane = lane();
         let gone = contact(10);
-        lane.remember_lost(T, gone, gone.id());
+        lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, gone, gone.id()));
         for tries in 0..8_u8 {
-            assert_eq!(lane.lost[0].is_fresh(), tries <= LOST_LATELY_TRIES, "{tries} tries");
-            lane.try_lost(after((u64::from(tries) + 1) * 2 * LOST_PAUSE_MS_MAX), &mut Sent::default());
+            assert_eq!(
+                lane.router.peers.members_mut().lost.contacts[0].is_fresh(),
+                tries <= LOST_LATELY_TRIES,
+                "{tries} tries"
+            );
+            lane.act(after((u64::from(tries) + 1) * 2 * LOST.max_ms), |lane, cx| lane.heal(cx));
         }
     }
 
@@ -450,13 +444,13 @@ mod tests {
         let mut lane = lane();
         let all: Vec<Contact> = (0..40).map(somebody).collect();
         for contact in &all {
-            lane.remember_lost(T, *contact, contact.id());
+            lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, *contact, contact.id()));
         }
-        let asked_in = |lane: &mut LaneNode<Identity>, hours: core::ops::Range<u64>| {
+        let asked_in = |lane: &mut LaneNode, hours: core::ops::Range<u64>| {
             let mut out = Sent::default();
             for second in (hours.start * 3600..hours.end * 3600).step_by(10) {
                 lane.on_time(after(second * 1000), &mut out);
-                lane.try_lost(after(second * 1000), &mut out);
+                lane.with(after(second * 1000), &mut out, |lane, cx| lane.heal(cx));
             }
             out.0.into_iter().map(|(to, _)| to).collect::<Vec<_>>()
         };
@@ -471,7 +465,7 @@ mod tests {
     }
 
     /// One of two lanes.
-    fn one_of_two() -> LaneNode<Identity> {
+    fn one_of_two() -> LaneNode {
         let mut lane = lane();
         lane.on_map(PrefixMap::new(Selector::striped(STRIPED_BITS_DEFAULT).unwrap(), 2).unwrap());
         lane
@@ -482,16 +476,17 @@ mod tests {
         let mut lane = one_of_two();
         let all: Vec<Contact> = (0..40).map(somebody).collect();
         for contact in &all {
-            lane.remember_lost(T, *contact, contact.id());
+            lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, *contact, contact.id()));
         }
         let mut out = Sent::default();
         for second in 16..30 {
-            lane.try_lost(after(second * 1000), &mut out);
+            lane.with(after(second * 1000), &mut out, |lane, cx| lane.heal(cx));
         }
         let asked: BTreeSet<_> = out.0.into_iter().map(|(to, _)| to).collect();
-        let looked_after = all.iter().filter(|contact| lane.looks_after(&contact.id())).map(|contact| contact.addr);
+        let looked_after =
+            all.iter().filter(|contact| lane.place.looks_after(&contact.id())).map(|contact| contact.addr);
         assert_eq!(asked, looked_after.collect());
-        assert!((1..40).contains(&asked.len()) && lane.lost.len() == 40);
+        assert!((1..40).contains(&asked.len()) && lane.router.peers.members_mut().lost.contacts.len() == 40);
     }
 
     #[test]
@@ -499,14 +494,17 @@ mod tests {
         // Whether it is dropped, remembered and asked: the last moment at which it is believed to be there, and the first at which it is not.
         let heard = |looked_after: bool, ms: u64, addr: Option<Addr>| {
             let mut lane = one_of_two();
-            let known = (0..).map(somebody).find(|contact| lane.looks_after(&contact.id()) == looked_after).unwrap();
-            lane.table.answered(T.mono_ms, known.id(), known, Some(10));
+            let known =
+                (0..).map(somebody).find(|contact| lane.place.looks_after(&contact.id()) == looked_after).unwrap();
+            lane.table_mut().answered(T.mono_ms, known.id(), known, Some(10));
             let said = Contact { addr: addr.unwrap_or(known.addr), ..known };
             let mut out = Sent::default();
             for _ in 0..2 {
-                lane.hear_of_silence(after(ms), said, known.id(), &mut out);
+                lane.with(after(ms), &mut out, |lane, cx| {
+                    lane.peers.on_lane_message(cx, message_kind::SILENT, &said.to_wire())
+                });
             }
-            (lane.table.get(&known.id()).is_none(), lane.lost.len(), out.0.len())
+            (lane.table().get(&known.id()).is_none(), lane.router.peers.members_mut().lost.contacts.len(), out.0.len())
         };
         assert_eq!(heard(false, JUST_ANSWERED_MS - 1, None), (false, 0, 0));
         assert_eq!(heard(false, JUST_ANSWERED_MS, None), (true, 1, 0));
@@ -523,13 +521,13 @@ mod tests {
         let gone = contact(10);
         let told = |at: u8| {
             let (mut lane, mut out) = (lane_among(1, at, 3), Sent::default());
-            lane.lose(T, gone, gone.id(), &mut out);
+            lane.with(T, &mut out, |lane, cx| lane.peers.members_mut().lose(cx, gone, gone.id()));
             assert!(is_lost(&lane, &gone));
             let told = out.1.into_iter().map(|(to, kind, payload)| {
                 assert_eq!((kind, &payload[..]), (message_kind::SILENT, &gone.to_wire()[..]));
                 to.0
             });
-            (lane.looks_after(&gone.id()), told.collect::<Vec<_>>())
+            (lane.place.looks_after(&gone.id()), told.collect::<Vec<_>>())
         };
         let owner = (0..3).find(|at| told(*at).0).unwrap();
         for at in 0..3 {
@@ -541,35 +539,38 @@ mod tests {
     #[test]
     fn a_silent_member_that_gives_way_to_a_contact_of_another_lane_is_lost() {
         let mut lane = lane();
-        let top = lane.own.as_bytes()[0] & 0x80;
+        let top = lane.place.own.as_bytes()[0] & 0x80;
         let mut far = (0..).map(somebody).filter(|contact| contact.id().as_bytes()[0] & 0x80 != top);
-        let members: Vec<Contact> = far.by_ref().take(lane.table.k()).collect();
+        let members: Vec<Contact> = far.by_ref().take(lane.table().k()).collect();
         for contact in &members {
-            lane.table.answered(T.mono_ms, contact.id(), *contact, Some(10));
+            lane.table_mut().answered(T.mono_ms, contact.id(), *contact, Some(10));
         }
-        lane.table.silent(&members[3].id());
-        lane.table.silent(&members[3].id());
+        lane.table_mut().silent(&members[3].id());
+        lane.table_mut().silent(&members[3].id());
         let mut payload = [0xff; 54];
         payload[..50].copy_from_slice(&far.next().unwrap().to_wire());
         lane.on_message(T, message_kind::CONTACT, &payload, &mut Sent::default());
-        assert_eq!(lane.lost.iter().map(|lost| lost.contact).collect::<Vec<_>>(), [members[3]]);
+        assert_eq!(
+            lane.router.peers.members_mut().lost.contacts.iter().map(|lost| lost.contact).collect::<Vec<_>>(),
+            [members[3]]
+        );
     }
 
     #[test]
     fn one_that_comes_back_and_finds_its_place_taken_is_asked_whom_it_knows() {
         let mut lane = lane();
-        let top = lane.own.as_bytes()[0] & 0x80;
+        let top = lane.place.own.as_bytes()[0] & 0x80;
         let mut far = (0..=255).map(contact).filter(|contact| contact.id().as_bytes()[0] & 0x80 != top);
-        for contact in far.by_ref().take(lane.table.k()) {
-            lane.table.answered(T.mono_ms, contact.id(), contact, Some(10));
+        for contact in far.by_ref().take(lane.table().k()) {
+            lane.table_mut().answered(T.mono_ms, contact.id(), contact, Some(10));
         }
         let back: Vec<Contact> = far.take(REGAINED_TO_REJOIN).collect();
         for contact in &back {
-            lane.remember_lost(T, *contact, contact.id());
-            lane.table.answered(T.mono_ms, contact.id(), *contact, Some(10));
+            lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, *contact, contact.id()));
+            lane.table_mut().answered(T.mono_ms, contact.id(), *contact, Some(10));
         }
         let mut out = Sent::default();
-        lane.try_lost(after(1000), &mut out);
+        lane.with(after(1000), &mut out, |lane, cx| lane.heal(cx));
         assert!(out.0.iter().any(|(to, _)| back.iter().any(|contact| contact.addr == *to)));
     }
 
@@ -578,14 +579,14 @@ mod tests {
         let mut lane = lane();
         let kept: Vec<Contact> = (0..LOST_KEPT as u16).map(somebody).collect();
         for contact in &kept {
-            lane.remember_lost(T, *contact, contact.id());
+            lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, *contact, contact.id()));
         }
-        lane.lost.iter_mut().for_each(|lost| lost.tries = LOST_TRIES_MAX);
+        lane.router.peers.members_mut().lost.contacts.iter_mut().for_each(|lost| lost.tries = LOST_TRIES_MAX);
         for n in 0..300 {
             let new = somebody(1000 + n);
-            lane.remember_lost(T, new, new.id());
+            lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, new, new.id()));
         }
-        assert_eq!(lane.lost.len(), LOST_MAX);
+        assert_eq!(lane.router.peers.members_mut().lost.contacts.len(), LOST_MAX);
         assert_eq!(kept.iter().filter(|contact| is_lost(&lane, contact)).count(), LOST_KEPT);
     }
 
@@ -594,15 +595,17 @@ mod tests {
         let mut lane = lane();
         let all: Vec<Contact> = (0..LOST_MAX as u16).map(somebody).collect();
         for contact in &all {
-            lane.remember_lost(T, *contact, contact.id());
+            lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, *contact, contact.id()));
         }
         let in_vain = nearest_first(&lane, &all[..LOST_KEPT + 3]);
-        for lost in lane.lost.iter_mut().filter(|lost| in_vain.contains(&lost.contact)) {
+        for lost in
+            lane.router.peers.members_mut().lost.contacts.iter_mut().filter(|lost| in_vain.contains(&lost.contact))
+        {
             lost.tries = LOST_TRIES_MAX;
         }
         for n in 0..3 {
             let new = somebody(1000 + n);
-            lane.remember_lost(T, new, new.id());
+            lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, new, new.id()));
         }
         let (kept, rest) = in_vain.split_at(LOST_KEPT);
         assert!(kept.iter().all(|contact| is_lost(&lane, contact)));
@@ -619,16 +622,16 @@ mod tests {
             for other in &others {
                 match second % 10 {
                     0 => {
-                        lane.table.expel(&other.id());
-                        lane.remember_lost(now, *other, other.id());
+                        lane.table_mut().expel(&other.id());
+                        lane.act(now, |lane, cx| lane.peers.members_mut().remember_lost(cx, *other, other.id()));
                     }
-                    5 => drop(lane.table.answered(now.mono_ms, other.id(), *other, Some(10))),
+                    5 => drop(lane.table_mut().answered(now.mono_ms, other.id(), *other, Some(10))),
                     _ => {}
                 }
             }
             let before = lane.counters.lookups_started;
             lane.on_time(now, &mut Sent::default());
-            lane.try_lost(now, &mut Sent::default());
+            lane.act(now, |lane, cx| lane.heal(cx));
             looked.extend((lane.counters.lookups_started > before).then_some(second));
         }
         assert_eq!(looked[0], 5, "it may be a split that healed");
@@ -644,24 +647,24 @@ mod tests {
             for other in come_and_go(second / 10) {
                 match second % 10 {
                     0 => {
-                        lane.table.expel(&other.id());
-                        lane.remember_lost(now, other, other.id());
+                        lane.table_mut().expel(&other.id());
+                        lane.act(now, |lane, cx| lane.peers.members_mut().remember_lost(cx, other, other.id()));
                     }
-                    5 => drop(lane.table.answered(now.mono_ms, other.id(), other, Some(10))),
-                    9 => lane.table.expel(&other.id()),
+                    5 => drop(lane.table_mut().answered(now.mono_ms, other.id(), other, Some(10))),
+                    9 => lane.table_mut().expel(&other.id()),
                     _ => {}
                 }
             }
             for other in &other_side {
                 if heals_at == Some(second + 60) {
-                    lane.remember_lost(now, *other, other.id());
+                    lane.act(now, |lane, cx| lane.peers.members_mut().remember_lost(cx, *other, other.id()));
                 } else if heals_at == Some(second) {
-                    lane.table.answered(now.mono_ms, other.id(), *other, Some(10));
+                    lane.table_mut().answered(now.mono_ms, other.id(), *other, Some(10));
                 }
             }
             let before = lane.counters.lookups_started;
             lane.on_time(now, &mut Sent::default());
-            lane.try_lost(now, &mut Sent::default());
+            lane.act(now, |lane, cx| lane.heal(cx));
             looked.extend((lane.counters.lookups_started > before).then_some(second));
         }
         looked
@@ -712,27 +715,27 @@ mod tests {
     #[test]
     fn one_block_of_addresses_has_a_share_of_the_memory_and_takes_nobody_elses() {
         let mut lane = lane();
-        let share = lane.config.table.per_prefix_in_table;
+        let share = lane.place.config.table.per_prefix_in_table;
         let others: Vec<Contact> = (1000..1100).map(somebody).collect();
         for contact in &others {
-            lane.remember_lost(T, *contact, contact.id());
+            lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, *contact, contact.id()));
         }
         // Of all, they have the least hope.
-        lane.lost.iter_mut().for_each(|lost| lost.tries = LOST_TRIES_MAX - 1);
-        let of_block = |lane: &LaneNode<_>| {
+        lane.router.peers.members_mut().lost.contacts.iter_mut().for_each(|lost| lost.tries = LOST_TRIES_MAX - 1);
+        let of_block = |lane: &LaneNode| {
             let block = neighbour(0).addr.prefix();
-            lane.lost.iter().filter(|lost| lost.contact.addr.prefix() == block).count()
+            lane.router.peers.members().lost.contacts.iter().filter(|lost| lost.contact.addr.prefix() == block).count()
         };
         for n in 0..300 {
-            lane.remember_lost(T, neighbour(n), neighbour(n).id());
+            lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, neighbour(n), neighbour(n).id()));
             assert_eq!(of_block(&lane), share.min(usize::from(n) + 1));
         }
         assert!(others.iter().all(|contact| is_lost(&lane, contact)));
-        let before = lane.lost.len();
+        let before = lane.router.peers.members_mut().lost.contacts.len();
         let moved = Contact { addr: neighbour(999).addr, ..others[0] };
-        lane.remember_lost(T, moved, moved.id());
+        lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, moved, moved.id()));
         assert_eq!(
-            (of_block(&lane), lane.lost.len()),
+            (of_block(&lane), lane.router.peers.members_mut().lost.contacts.len()),
             (share, before - 1),
             "whoever moves there takes one of its places"
         );
@@ -743,8 +746,8 @@ mod tests {
         let mut lane = lane();
         for n in 0..100 {
             let contact = Contact { addr: Addr::v4([192, 168, 0, 1], n + 1), ..somebody(n) };
-            lane.remember_lost(T, contact, contact.id());
+            lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, contact, contact.id()));
         }
-        assert_eq!(lane.lost.len(), 100);
+        assert_eq!(lane.router.peers.members_mut().lost.contacts.len(), 100);
     }
 }
