@@ -1,4 +1,4 @@
-//! Text inside text: base64, hexadecimal, percent escapes and UTF-16.
+//! Text inside text: base64, hexadecimal, percent and backslash escapes, UTF-16 and UTF-32.
 //!
 //! Candidates are found by their alphabet, tried on their first bytes, and decoded only if those read like text, so
 //! that hashes, images and identifiers cost next to nothing. What was decoded is searched like any text, down to a
@@ -24,11 +24,16 @@ pub enum Encoding {
     Hex,
     /// `%41` for `A`.
     Percent,
+    /// `\u0041` or `\x41` for `A`.
+    Backslash,
     /// Two bytes a character, either byte order.
     Utf16,
+    /// Four bytes a character, either byte order.
+    Utf32,
 }
 
-named!(Encoding, "encoding", "base64" => Base64, "hex" => Hex, "percent" => Percent, "utf-16" => Utf16);
+named!(Encoding, "encoding", "base64" => Base64, "hex" => Hex, "percent" => Percent,
+    "backslash" => Backslash, "utf-16" => Utf16, "utf-32" => Utf32);
 
 /// Deepest nesting of encodings that can be asked for.
 pub const DECODE_DEPTH_MAX: usize = 4;
@@ -79,17 +84,17 @@ pub(crate) struct Segment {
 
 /// Shortest run of base64 or hex digits that is tried: 24 decoded bytes, fewer than any token.
 const RUN_BYTES_MIN: usize = 32;
-/// Longest stretch decoded on either side of a percent escape.
-const PERCENT_BYTES_MAX: usize = 4_096;
-/// Fewest UTF-16 characters in a row.
-const UTF16_CHARS_MIN: usize = 12;
+/// Longest stretch decoded on either side of an escape.
+const ESCAPED_BYTES_MAX: usize = 4_096;
+/// Fewest UTF-16 or UTF-32 characters in a row.
+const WIDE_CHARS_MIN: usize = 12;
 
 /// Finds the segments that touch `own`. `run_origin` says where a run that enters the text at its start really began, as
 /// bytes before the text: digits count from there.
 pub(crate) fn segments(text: &[u8], own: Range<usize>, run_origin: usize, found: &mut Vec<Segment>) {
     digit_runs(text, own.clone(), run_origin, found);
-    percent_runs(text, own.clone(), found);
-    utf16_runs(text, own, found);
+    escaped_runs(text, own.clone(), found);
+    wide_runs(text, own, found);
 }
 
 /// How many bytes before the text's end the run of base64 digits begins that touches the end; 0 if none does.
@@ -138,7 +143,8 @@ fn digit_runs(text: &[u8], own: Range<usize>, run_origin: usize, found: &mut Vec
 
 fn judge_run(text: &[u8], start: usize, end: usize, skipped: usize, found: &mut Vec<Segment>) {
     let mut head = [0u8; 12];
-    let hex_start = start + skipped % 2;
+    let is_prefixed = skipped == 0 && matches!(text[start..end], [b'0', b'x' | b'X', ..]);
+    let hex_start = if is_prefixed { start + 2 } else { start + skipped % 2 };
     if text[hex_start..end].iter().take(64).all(u8::is_ascii_hexdigit) {
         let written = hex_into(&text[hex_start..end], &mut head);
         if written == head.len() && reads_like_text(&head) {
@@ -163,18 +169,19 @@ fn reads_like_text(bytes: &[u8]) -> bool {
         || bytes.chunks_exact(2).all(|pair| pair[0] == 0 && printable(&pair[1]))
 }
 
-fn percent_runs(text: &[u8], own: Range<usize>, found: &mut Vec<Segment>) {
+fn escaped_runs(text: &[u8], own: Range<usize>, found: &mut Vec<Segment>) {
     let mut from = own.start;
-    while let Some(i) = memchr::memchr(b'%', &text[from..own.end]) {
+    while let Some(i) = memchr::memchr2(b'%', b'\\', &text[from..own.end]) {
         let at = from + i;
         from = at + 1;
-        if !is_escape(text, at) {
+        let encoding = if text[at] == b'%' { Encoding::Percent } else { Encoding::Backslash };
+        if escape_at(encoding, text, at).is_none() {
             continue;
         }
         let inside = |byte: &&u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'<' | b'>' | b'`');
-        let start = at - text[..at].iter().rev().take(PERCENT_BYTES_MAX).take_while(inside).count();
-        let end = at + text[at..].iter().take(PERCENT_BYTES_MAX).take_while(inside).count();
-        found.push(Segment { encoding: Encoding::Percent, start, end });
+        let start = at - text[..at].iter().rev().take(ESCAPED_BYTES_MAX).take_while(inside).count();
+        let end = at + text[at..].iter().take(ESCAPED_BYTES_MAX).take_while(inside).count();
+        found.push(Segment { encoding, start, end });
         from = end.max(at + 1);
         if from >= own.end {
             break;
@@ -182,31 +189,50 @@ fn percent_runs(text: &[u8], own: Range<usize>, found: &mut Vec<Segment>) {
     }
 }
 
-fn is_escape(text: &[u8], at: usize) -> bool {
-    text[at] == b'%' && text.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+/// The byte that an escape at `at` stands for, and how many bytes spell it. Characters beyond ASCII belong to no token.
+fn escape_at(encoding: Encoding, text: &[u8], at: usize) -> Option<(u8, usize)> {
+    let rest = &text[at..];
+    let digits = match (encoding, rest) {
+        (Encoding::Percent, [b'%', a, b, ..]) | (Encoding::Backslash, [b'\\', b'x', a, b, ..]) => [*a, *b],
+        (Encoding::Backslash, [b'\\', b'u', b'0', b'0', a, b, ..]) => [*a, *b],
+        _ => return None,
+    };
+    let mut byte = [0];
+    let width = match rest[1] {
+        b'x' if encoding == Encoding::Backslash => 4,
+        b'u' if encoding == Encoding::Backslash => 6,
+        _ => 3,
+    };
+    (hex_into(&digits, &mut byte) == 1).then_some((byte[0], width))
 }
 
-fn utf16_runs(text: &[u8], own: Range<usize>, found: &mut Vec<Segment>) {
+fn wide_runs(text: &[u8], own: Range<usize>, found: &mut Vec<Segment>) {
     let is_char = |byte: u8| byte.is_ascii_graphic() || matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
     let char_at = |i: usize| text.get(i).is_some_and(|&byte| is_char(byte));
-    let zero_at = |i: usize| text.get(i) == Some(&0);
+    // Whether the `width - 1` bytes from `i` on are zero.
+    let zeros_at =
+        |i: usize, width: usize| text.get(i..i + width - 1).is_some_and(|part| part.iter().all(|byte| *byte == 0));
     let mut from = own.start;
     while let Some(i) = memchr::memchr(0, &text[from..own.end]) {
         let zero = from + i;
         from = zero + 1;
-        if !(char_at(zero + 1) && zero_at(zero + 2) && char_at(zero + 3)) {
+        let (first, width, encoding) = if char_at(zero + 1) && zeros_at(zero + 2, 2) && char_at(zero + 3) {
+            (zero + 1, 2, Encoding::Utf16)
+        } else if zeros_at(zero, 4) && char_at(zero + 3) && zeros_at(zero + 4, 4) && char_at(zero + 7) {
+            (zero + 3, 4, Encoding::Utf32)
+        } else {
             continue;
+        };
+        let mut start = first;
+        while start >= width && zeros_at(start + 1 - width, width) && char_at(start - width) {
+            start -= width;
         }
-        let mut start = zero + 1;
-        while start >= 2 && zero_at(start - 1) && char_at(start - 2) {
-            start -= 2;
+        let mut last = first;
+        while zeros_at(last + 1, width) && char_at(last + width) {
+            last += width;
         }
-        let mut last = zero + 1;
-        while zero_at(last + 1) && char_at(last + 2) {
-            last += 2;
-        }
-        if (last - start) / 2 + 1 >= UTF16_CHARS_MIN {
-            found.push(Segment { encoding: Encoding::Utf16, start, end: last + 1 });
+        if (last - start) / width + 1 >= WIDE_CHARS_MIN {
+            found.push(Segment { encoding, start, end: last + 1 });
         }
         from = last + 1;
         if from >= own.end {
@@ -232,10 +258,11 @@ impl Segment {
                 out.truncate(written);
             }
             Encoding::Utf16 => out.extend(body.iter().step_by(2)),
-            Encoding::Percent => {
+            Encoding::Utf32 => out.extend(body.iter().step_by(4)),
+            Encoding::Percent | Encoding::Backslash => {
                 let mut i = 0;
                 while i < body.len() {
-                    let (byte, width) = percent_at(body, i);
+                    let (byte, width) = spelled_at(self.encoding, body, i);
                     out.push(byte);
                     i += width;
                 }
@@ -249,14 +276,15 @@ impl Segment {
             Encoding::Base64 => (decoded.start * 4 / 3, (decoded.end * 4).div_ceil(3)),
             Encoding::Hex => (decoded.start * 2, decoded.end * 2),
             Encoding::Utf16 => (decoded.start * 2, (decoded.end * 2).saturating_sub(1)),
-            Encoding::Percent => {
+            Encoding::Utf32 => (decoded.start * 4, (decoded.end * 4).saturating_sub(3)),
+            Encoding::Percent | Encoding::Backslash => {
                 let body = &text[self.start..self.end];
                 let (mut i, mut count, mut start) = (0, 0, 0);
                 while i < body.len() && count < decoded.end {
                     if count == decoded.start {
                         start = i;
                     }
-                    i += percent_at(body, i).1;
+                    i += spelled_at(self.encoding, body, i).1;
                     count += 1;
                 }
                 (start, i)
@@ -267,14 +295,8 @@ impl Segment {
 }
 
 /// The byte at `i` and how many bytes spell it.
-fn percent_at(body: &[u8], i: usize) -> (u8, usize) {
-    if is_escape(body, i) {
-        let mut byte = [0];
-        hex_into(&body[i + 1..i + 3], &mut byte);
-        (byte[0], 3)
-    } else {
-        (body[i], 1)
-    }
+fn spelled_at(encoding: Encoding, body: &[u8], i: usize) -> (u8, usize) {
+    escape_at(encoding, body, i).unwrap_or((body[i], 1))
 }
 
 /// Decodes pairs of hex digits until `out` is full, the input ends or a byte is no digit.
@@ -322,6 +344,17 @@ mod tests {
         assert_eq!(decoded(alloc::format!("x: {hex}\n").as_bytes()), [(Encoding::Hex, PLAIN.into())]);
         assert_eq!(decoded(alloc::format!("x {percent}\n").as_bytes()), [(Encoding::Percent, PLAIN.into())]);
         assert_eq!(decoded(&[b"\xff\xfe".as_slice(), &utf16].concat()), [(Encoding::Utf16, PLAIN.into())]);
+        assert_eq!(decoded(alloc::format!("x = 0x{hex};").as_bytes()), [(Encoding::Hex, PLAIN.into())]);
+        for escaped in
+            [PLAIN.replace('=', "\\u003d"), PLAIN.bytes().map(|byte| alloc::format!("\\x{byte:02X}")).collect()]
+        {
+            assert_eq!(decoded(alloc::format!("x \"{escaped}\"").as_bytes()), [(Encoding::Backslash, PLAIN.into())]);
+        }
+        for utf32 in [[0, 1, 1, 1], [1, 1, 1, 0]] {
+            let text: Vec<u8> =
+                PLAIN.bytes().flat_map(|byte| utf32.map(|zero| if zero == 0 { byte } else { 0 })).collect();
+            assert_eq!(decoded(&[b"\xff\xfe\0\0".as_slice(), &text].concat()), [(Encoding::Utf32, PLAIN.into())]);
+        }
         let big_endian: Vec<u8> = PLAIN.bytes().flat_map(|byte| [0, byte]).collect();
         assert_eq!(decoded(&[b"\xfe\xff".as_slice(), &big_endian].concat()), [(Encoding::Utf16, PLAIN.into())]);
     }

@@ -18,6 +18,7 @@ use crate::decode::{self, Chain, DECODE_DEPTH_MAX};
 use crate::error::RuleError;
 use crate::finding::{Finding, Secret};
 use crate::lines::{LineCursor, Position};
+use crate::path_class::LastClass;
 use crate::pattern::Reach;
 use crate::program::{Bank, Look, Program};
 use crate::rule::{Confidence, Rule};
@@ -109,7 +110,8 @@ pub struct Summary {
 /// ```
 pub struct Detector {
     pub(crate) program: Arc<Program>,
-    bank: Bank,
+    pub(crate) bank: Bank,
+    pub(crate) last_class: LastClass,
     depths: [Depth; DECODE_DEPTH_MAX + 1],
     pub(crate) state: State,
     /// Where a [`Stream`] collects its chunks; here, so that one detector's streams share it.
@@ -124,7 +126,7 @@ pub(crate) struct State {
     /// How far before the view the run of digits began that enters it.
     run_origin: usize,
     /// Rules that do not look at this path.
-    asleep: Vec<bool>,
+    pub(crate) asleep: Vec<bool>,
     seen: BTreeSet<(u16, u64, u64)>,
     held: Vec<Held>,
     /// Where the first harmless matches are.
@@ -189,7 +191,7 @@ impl Detector {
             is_probing: false,
             summary: Summary::default(),
         };
-        Self { bank: Bank::new(&program), program, depths, state, buffer: Vec::new() }
+        Self { bank: Bank::new(&program), last_class: LastClass::default(), program, depths, state, buffer: Vec::new() }
     }
 
     /// Number of rules that run.
@@ -264,16 +266,19 @@ impl Detector {
         state.is_probing = false;
         state.summary = Summary::default();
         self.depths[0].last_end.fill(0);
-        for plan in program.allowlists.iter().filter(|plan| plan.list.rules.is_empty()) {
-            if self.bank.allows_source(&program, plan, source.path, source.commit) {
-                state.summary.source_allowed = true;
-                return false;
-            }
+        let class = self.last_class.of(&program, &mut self.bank, source.path);
+        let by_commit = |bank: &mut Bank| {
+            let global = program.allowlists.iter().filter(|plan| plan.list.rules.is_empty());
+            source.commit.is_some()
+                && global.into_iter().any(|plan| bank.allows_source(&program, plan, source.path, source.commit))
+        };
+        if class.is_allowed() || by_commit(&mut self.bank) {
+            state.summary.source_allowed = true;
+            return false;
         }
-        for &rule in &program.with_path {
+        for (index, &rule) in program.with_path.iter().enumerate() {
             let plan = &program.plans[usize::from(rule)];
-            let matches =
-                plan.path.zip(source.path).is_some_and(|(id, path)| self.bank.matcher(&program, id).is_match(path));
+            let matches = class.wakes(index);
             state.asleep[usize::from(rule)] = !matches;
             let allowed = matches
                 && plan.allow.iter().any(|plan| self.bank.allows_source(&program, plan, source.path, source.commit));
@@ -300,6 +305,9 @@ impl Detector {
 
     /// Searches one block; blocks come in order, each once.
     pub(crate) fn run(&mut self, block: &Block<'_>, sink: &mut dyn FnMut(&Finding<'_>)) {
+        if block.base == 0 {
+            self.state.lines.begin(block.view);
+        }
         self.search_block(block);
         self.release(self.state.block, sink);
 

@@ -18,7 +18,7 @@ pub fn shannon(bytes: &[u8]) -> f32 {
 }
 
 /// Binary logarithm of `n > 0`, by repeated squaring.
-fn log2(n: u32) -> f64 {
+pub(crate) fn log2(n: u32) -> f64 {
     let whole = 31 - n.leading_zeros();
     let mut rest = f64::from(n) / f64::from(1u32 << whole);
     let (mut result, mut bit) = (f64::from(whole), 0.5);

@@ -106,10 +106,7 @@ impl Finding<'_> {
 
     /// The same for the same secret anywhere, under one key.
     pub fn secret_id(&self, key: &IdKey) -> SecretId {
-        let mut hasher = domain::SECRET_ID_V1.hasher();
-        hasher.fixed(&key.0);
-        hasher.bytes(self.secret.expose());
-        SecretId(hasher.finish())
+        key.secret_id(self.secret.expose())
     }
 
     /// The same for the same occurrence: rule, secret, place in the source, and the source itself.
@@ -135,6 +132,14 @@ impl IdKey {
     /// Wraps a tenant's key.
     pub fn new(tenant: [u8; 32]) -> Self {
         Self(tenant)
+    }
+
+    /// The id of a secret under this key.
+    pub fn secret_id(&self, secret: &[u8]) -> SecretId {
+        let mut hasher = domain::SECRET_ID_V1.hasher();
+        hasher.fixed(&self.0);
+        hasher.bytes(secret);
+        SecretId(hasher.finish())
     }
 }
 

@@ -144,6 +144,61 @@ fn first_line_of(message: &str) -> String {
     message.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or(message).trim().into()
 }
 
+/// What the first bytes of every match are: a test that most places fail, before the expression itself is tried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Opening {
+    /// How many bytes are tested.
+    length: usize,
+    /// Which bytes they may be, one bit for each.
+    bytes: [u64; 4],
+}
+
+/// Longest beginning that is tested.
+const OPENING_BYTES_MAX: usize = 24;
+
+impl Opening {
+    /// Derived from the expression's own structure, part by part as long as white space cannot occur.
+    pub(crate) fn of(hir: &Hir) -> Self {
+        let mut opening = Self::default();
+        for part in flatten(hir) {
+            let mut bytes = opening.bytes;
+            if !add_bytes(part, &mut bytes) || bytes[0] >> b' ' & 1 != 0 || opening.length >= OPENING_BYTES_MAX {
+                break;
+            }
+            opening.bytes = bytes;
+            opening.length += part.properties().minimum_len().unwrap_or(0).min(OPENING_BYTES_MAX);
+        }
+        opening.length = opening.length.min(OPENING_BYTES_MAX);
+        opening
+    }
+
+    /// Whether a match may begin at `at`.
+    pub(crate) fn fits(&self, text: &[u8], at: usize) -> bool {
+        let has = |byte: &u8| self.bytes[usize::from(byte >> 6)] >> (byte & 63) & 1 != 0;
+        text.get(at..at + self.length).is_some_and(|part| part.iter().all(has))
+    }
+}
+
+/// Adds the bytes that `hir` can match; false if they are not known.
+fn add_bytes(hir: &Hir, bytes: &mut [u64; 4]) -> bool {
+    let mut add = |byte: u8| bytes[usize::from(byte >> 6)] |= 1 << (byte & 63);
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => true,
+        HirKind::Literal(literal) => {
+            literal.0.iter().for_each(|&byte| add(byte));
+            true
+        }
+        HirKind::Class(Class::Bytes(class)) => {
+            class.iter().flat_map(|range| range.start()..=range.end()).for_each(add);
+            true
+        }
+        HirKind::Class(Class::Unicode(_)) => false,
+        HirKind::Capture(group) => add_bytes(&group.sub, bytes),
+        HirKind::Repetition(repetition) => add_bytes(&repetition.sub, bytes),
+        HirKind::Alternation(parts) | HirKind::Concat(parts) => parts.iter().all(|part| add_bytes(part, bytes)),
+    }
+}
+
 /// Where a match can lie around a keyword.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
@@ -333,6 +388,18 @@ mod tests {
         assert_eq!(reach(r"(?i)\bdatadog=[a-f0-9]{32}", &["datadog"]), Reach::Anchored { after: 40 });
         assert_eq!(reach(r"\b(?:sk|rk)_live_[a-z]{4}", &["sk_live_", "rk_live_"]), Reach::Anchored { after: 12 });
         assert_eq!(reach(r"AKIA[A-Z]+", &["akia"]), Reach::Anchored { after: 4_096 });
+    }
+
+    #[test]
+    fn what_every_match_begins_with_is_tested_before_the_expression() {
+        let opening = |regex: &str| Opening::of(&Pattern::new(regex).unwrap().hir().unwrap());
+        let pat = opening(r"(pat[0-9A-Za-z]{14}\.[0-9a-f]{64})(?:[^0-9a-f]|$)");
+        assert_eq!(pat.length, OPENING_BYTES_MAX);
+        assert!(pat.fits(b"x patAAAAAAAAAAAAAA.0123456789", 2) && !pat.fits(b"x path/to/a/file/that/is/long", 2));
+        assert!(!pat.fits(b"patAAAAAAAAAAA", 0), "the text ends before a match can");
+        assert_eq!(opening(r"(?i)key\s?=\s?[a-z]{40}").length, 3, "white space may follow");
+        assert_eq!(opening(r"(?:0x)?[0-9a-f]{8}").length, 8);
+        assert_eq!(opening(r"(?s).{20}").length, 0);
     }
 
     #[test]

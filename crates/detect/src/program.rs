@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use crate::allow::{Allowlist, Condition, Target};
 use crate::detector::{OVERLAP_BYTES, Options};
 use crate::error::RuleError;
-use crate::pattern::{Matcher, Pattern, Reach};
+use crate::pattern::{Matcher, Opening, Pattern, Reach};
 use crate::prefilter::Prefilter;
 use crate::rule::{Confidence, Matching, Rule};
 use crate::ruleset::RuleSet;
@@ -42,6 +42,8 @@ pub(crate) struct Program {
 pub(crate) struct Plan {
     pub(crate) look: Look,
     pub(crate) pattern: u32,
+    /// What every match of an anchored expression or a value begins with.
+    pub(crate) opening: Opening,
     pub(crate) path: Option<u32>,
     pub(crate) allow: Vec<AllowPlan>,
     /// Indices of the rules of `Rule::required`, in order.
@@ -54,6 +56,8 @@ pub(crate) enum Look {
     Assigned {
         qualified: bool,
         quoted: bool,
+        spaced: bool,
+        secretive: bool,
         /// Longest value.
         after: usize,
     },
@@ -102,14 +106,19 @@ impl Program {
         let (mut unkeyed, mut with_path, mut plans) = (Vec::new(), Vec::new(), Vec::new());
         for ((i, rule), allow) in rules.iter().enumerate().zip(allow_by_rule) {
             let i = i as u16;
+            let mut opening = Opening::default();
             let (look, pattern) = match &rule.matching {
                 Matching::Text(pattern) => {
-                    (Look::Text(Reach::of(&pattern.hir()?, &rule.keywords, WINDOW_BYTES_MAX)), keep(pattern))
+                    let hir = pattern.hir()?;
+                    opening = Opening::of(&hir);
+                    (Look::Text(Reach::of(&hir, &rule.keywords, WINDOW_BYTES_MAX)), keep(pattern))
                 }
-                Matching::Assigned { value, qualified, quoted } => {
-                    let after =
-                        value.hir()?.properties().maximum_len().unwrap_or(WINDOW_BYTES_MAX).min(WINDOW_BYTES_MAX / 2);
-                    (Look::Assigned { qualified: *qualified, quoted: *quoted, after }, keep(value))
+                Matching::Assigned { value, qualified, quoted, spaced, secretive } => {
+                    let hir = value.hir()?;
+                    opening = Opening::of(&hir);
+                    let after = hir.properties().maximum_len().unwrap_or(WINDOW_BYTES_MAX).min(WINDOW_BYTES_MAX / 2);
+                    let (qualified, quoted, spaced, secretive) = (*qualified, *quoted, *spaced, *secretive);
+                    (Look::Assigned { qualified, quoted, spaced, secretive, after }, keep(value))
                 }
                 Matching::Path => (Look::Path, u32::MAX),
             };
@@ -135,7 +144,7 @@ impl Program {
                         .ok_or_else(|| RuleError::NoSuchRule(required.id.clone()))
                 })
                 .collect::<Result<_, _>>()?;
-            plans.push(Plan { look, pattern, path, allow, required });
+            plans.push(Plan { look, pattern, opening, path, allow, required });
         }
         let words: Vec<&[u8]> = by_keyword.keys().map(|word| word.as_bytes()).collect();
         let prefilter = Prefilter::new(&words)?;
@@ -148,7 +157,7 @@ impl Program {
 fn best_confidence(rule: &Rule) -> Confidence {
     use crate::check::Check;
     match rule.check {
-        Some(Check::Crc62 | Check::GitlabRoutable) => Confidence::Confirmed,
+        Some(Check::Crc62 | Check::GitlabRoutable | Check::Nkey) => Confidence::ChecksumValid,
         _ => rule.confidence,
     }
 }
@@ -169,7 +178,7 @@ impl Bank {
         })
     }
 
-    fn any(&mut self, program: &Program, ids: &[u32], text: &[u8]) -> bool {
+    pub(crate) fn any(&mut self, program: &Program, ids: &[u32], text: &[u8]) -> bool {
         ids.iter().any(|&id| self.matcher(program, id).is_match(text))
     }
 

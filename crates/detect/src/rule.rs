@@ -36,7 +36,7 @@ pub enum Confidence {
     /// A format that belongs to one service.
     High,
     /// The token's own checksum is right.
-    Confirmed,
+    ChecksumValid,
 }
 
 macro_rules! named {
@@ -66,7 +66,20 @@ macro_rules! named {
 pub(crate) use named;
 
 named!(Severity, "severity", "low" => Low, "medium" => Medium, "high" => High, "critical" => Critical);
-named!(Confidence, "confidence", "low" => Low, "medium" => Medium, "high" => High, "confirmed" => Confirmed);
+named!(Confidence, "confidence", "low" => Low, "medium" => Medium, "high" => High, "checksum-valid" => ChecksumValid);
+
+impl Confidence {
+    /// The share of reports of this level that are right, on the test split of the labelled set (`labelled/test.toml`; a test holds
+    /// it to this figure). `None` if nothing of the level is in the set.
+    pub fn measured_precision(self) -> Option<f64> {
+        match self {
+            Self::Low => None,
+            Self::Medium => Some(1.0),
+            Self::High => Some(0.94),
+            Self::ChecksumValid => Some(1.0),
+        }
+    }
+}
 
 /// A kind of character that a secret must contain at least once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +138,8 @@ pub struct Rule {
     pub keywords: Vec<String>,
     /// What to match once a keyword was seen.
     pub matching: Matching,
+    /// Whether matches of an expression begin at an edge (see `edge.rs`), and not inside a longer word.
+    pub at_edge: bool,
     /// Which capture group is the secret. `None`: the first group that took part, else the whole match.
     pub secret_group: Option<usize>,
     /// The rule looks only at paths that this matches.
@@ -141,6 +156,8 @@ pub struct Rule {
     pub on_failed_check: OnFailedCheck,
     /// What is known to be harmless.
     pub allowlists: Vec<Allowlist>,
+    /// Where the format is documented; empty if nowhere.
+    pub source: String,
     /// Free words for reports.
     pub tags: Vec<String>,
     /// Other rules that must match nearby before this one speaks.
@@ -166,6 +183,10 @@ pub enum Matching {
         qualified: bool,
         /// The value must stand in quotes, or after `=` in an environment file.
         quoted: bool,
+        /// Only white space stands between the name and the value, as in a Dockerfile's `ENV TOKEN …`.
+        spaced: bool,
+        /// The name must not say that the value is only about a secret: its name, its hash, where it is kept.
+        secretive: bool,
     },
     /// Nothing: a path that the rule's `path` matches is the finding.
     Path,
@@ -197,6 +218,6 @@ mod tests {
 
     #[test]
     fn confidence_orders_from_guess_to_proof() {
-        assert!(Confidence::Low < Confidence::Medium && Confidence::High < Confidence::Confirmed);
+        assert!(Confidence::Low < Confidence::Medium && Confidence::High < Confidence::ChecksumValid);
     }
 }

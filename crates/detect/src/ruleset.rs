@@ -9,10 +9,11 @@
 //! severity = "high"                       # low, medium, high or critical
 //! confidence = "high"                     # low, medium or high; default high
 //! keywords = ["acme_"]                    # lower case; one must be near
-//! regex = '\b(acme_[0-9a-z]{32})\b'       # the first group is the secret
+//! regex = '(?&edge)(acme_[0-9a-z]{32})\b' # the first group is the secret; (?&edge): see below
 //! entropy = 3.0                           # bits a byte, at least
 //! needs = ["digit", "letter"]             # character classes that must occur
 //! check = "crc62"                         # offline proof
+//! source = "https://docs.acme.dev/tokens" # where the format is documented
 //! positive = ["token: acme_<<lownum 32>>"]
 //! negative = ["acme_client"]
 //!
@@ -23,8 +24,16 @@
 //! confidence = "medium"
 //! names = ["acme"]                        # the value assigned to a name with this in it …
 //! value = '[0-9a-f]{32}'                  # … if it looks like this
+//! qualified = true                        # the name must also say key, token, secret or the like; default true
+//! quoted = false                          # the value must stand in quotes or right after =; default false
+//! spaced = false                          # only white space stands between name and value; default false
+//! secretive = false                       # no value of a name such as acme_key_id or acme_token_hash; default false
 //! positive = ["ACME_KEY=<<hex 32>>"]
 //! ```
+//!
+//! An expression may open with `(?&edge)`: then its matches begin at the left edge of a word, at an underscore, or behind an
+//! escape that ends in a letter or digit (`\n`, `\u0022`, `%3D`, a terminal colour). A token whose prefix is found nowhere
+//! else needs no edge at all.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
@@ -37,6 +46,7 @@ use tessera_contracts::domain;
 use crate::allow::{Allowlist, Condition, Target};
 use crate::error::{RuleError, RuleFileError};
 use crate::pattern::Pattern;
+use crate::program::RULES_MAX;
 use crate::rule::{Confidence, Matching, OnFailedCheck, Rule, Severity};
 use crate::toml_table::{Document, Table};
 
@@ -77,6 +87,25 @@ impl RuleSet {
             set.allowlists.extend(file.allowlists);
         }
         set
+    }
+
+    /// Rules for texts that stand at no path, such as a file's name or what a commit says: the built-in ones, and those of `sets` that
+    /// do not ask for a path. Allowlists that name paths or commits are left out, and the same rule is in it once.
+    pub fn for_texts<'s>(sets: impl IntoIterator<Item = &'s RuleSet>) -> Self {
+        let mut merged = Self::builtin();
+        let mut known: BTreeSet<[u8; 32]> = merged.rules.iter().map(fingerprint_of).collect();
+        for rule in sets.into_iter().flat_map(|set| &set.rules) {
+            let asks_for_more = rule.path.is_some() || !rule.required.is_empty() || rule.silent;
+            if asks_for_more || merged.rules.len() == RULES_MAX || !known.insert(fingerprint_of(rule)) {
+                continue;
+            }
+            let mut rule = rule.clone();
+            rule.allowlists.retain(|list| list.paths.is_empty() && list.commits.is_empty());
+            // Two sets may have different rules of one name.
+            rule.id = alloc::format!("{}.{}", merged.rules.len(), rule.id);
+            merged.rules.push(rule);
+        }
+        merged
     }
 
     /// Reads rules in this crate's own format (see the [module](self)).
@@ -180,11 +209,7 @@ impl RuleSet {
         let mut hasher = domain::RULE_SET_V1.hasher();
         hasher.bytes(env!("CARGO_PKG_VERSION").as_bytes());
         for rule in &self.rules {
-            let mut bare = rule.clone();
-            bare.title.clear();
-            bare.positive.clear();
-            bare.negative.clear();
-            hasher.bytes(alloc::format!("{bare:?}").as_bytes());
+            hasher.bytes(bare(rule).as_bytes());
         }
         for list in &self.allowlists {
             hasher.bytes(alloc::format!("{list:?}").as_bytes());
@@ -193,8 +218,25 @@ impl RuleSet {
     }
 }
 
+/// Everything of a rule that changes what it finds, and its name.
+fn bare(rule: &Rule) -> String {
+    let mut bare = rule.clone();
+    bare.title.clear();
+    bare.source.clear();
+    bare.positive.clear();
+    bare.negative.clear();
+    alloc::format!("{bare:?}")
+}
+
+fn fingerprint_of(rule: &Rule) -> [u8; 32] {
+    domain::RULE_SET_V1.hash(bare(rule).as_bytes())
+}
+
 /// How an expression is admitted: compiled once for a trial, or trusted because a test did that.
 pub(crate) type Admit = fn(&str) -> Result<Pattern, RuleError>;
+
+/// Opens an expression whose matches begin at an edge (see `edge.rs`).
+const EDGE: &str = "(?&edge)";
 
 fn read(text: &str, admit: Admit) -> Result<RuleSet, RuleFileError> {
     let document = Document::parse(text)?;
@@ -224,15 +266,16 @@ fn read_rule(table: &Table<'_>, id: &str, admit: Admit) -> Result<Rule, RuleFile
     let (regex, value, names) = (table.string("regex")?, table.string("value")?, table.strings("names")?);
     let mut keywords = lowered(&table.strings("keywords")?).map_err(fail)?;
     let (qualified, quoted) = (table.boolean("qualified")?.unwrap_or(true), table.boolean("quoted")?.unwrap_or(false));
+    let (secretive, spaced) = (table.boolean("secretive")?.unwrap_or(false), table.boolean("spaced")?.unwrap_or(false));
     let path = table.string("path")?.map(Pattern::searchable).transpose().map_err(fail)?;
     let matching = match (regex, value) {
-        (Some(regex), None) => Matching::Text(admit(regex).map_err(fail)?),
+        (Some(regex), None) => Matching::Text(admit(regex.trim_start_matches(EDGE)).map_err(fail)?),
         (None, Some(value)) => {
             if names.is_empty() {
                 return Err(fail(RuleError::Missing("names")));
             }
             keywords = lowered(&names).map_err(fail)?;
-            Matching::Assigned { value: admit(value).map_err(fail)?, qualified, quoted }
+            Matching::Assigned { value: admit(value).map_err(fail)?, qualified, quoted, spaced, secretive }
         }
         (None, None) if path.is_some() => Matching::Path,
         (None, None) => return Err(fail(RuleError::Missing("regex"))),
@@ -250,6 +293,7 @@ fn read_rule(table: &Table<'_>, id: &str, admit: Admit) -> Result<Rule, RuleFile
         path,
         entropy_min: table.number("entropy")?.unwrap_or(0.0) as f32,
         needs: table.strings("needs")?.iter().map(|word| word.parse()).collect::<Result<_, _>>().map_err(fail)?,
+        at_edge: regex.is_some_and(|regex| regex.starts_with(EDGE)),
         skip_placeholders: table.boolean("skip_placeholders")?.unwrap_or(true),
         check: table.word("check")?,
         on_failed_check: table.word("on_failed_check")?.unwrap_or(OnFailedCheck::Drop),
@@ -258,6 +302,7 @@ fn read_rule(table: &Table<'_>, id: &str, admit: Admit) -> Result<Rule, RuleFile
             .iter()
             .map(|list| read_allowlist(list, Pattern::searchable))
             .collect::<Result<_, _>>()?,
+        source: table.string("source")?.unwrap_or_default().into(),
         tags: owned(table.strings("tags")?),
         required: Vec::new(),
         silent: false,
@@ -369,6 +414,20 @@ mod tests {
         let other =
             RuleSet::from_toml(&alloc::format!("{ONE}positive = ['one1234']\n").replace("'One'", "'Uno'")).unwrap();
         assert_eq!(set.fingerprint(), other.fingerprint());
+    }
+
+    #[test]
+    fn rules_for_texts_are_the_built_in_ones_and_those_that_ask_for_no_path() {
+        let with_path = RuleSet::from_toml(&alloc::format!("{ONE}path = '[.]env$'\n")).unwrap();
+        let other = RuleSet::from_toml(&ONE.replace("{4}", "{5}")).unwrap();
+        let allowed = RuleSet::from_toml(&alloc::format!("{ONE}[[rules.allowlists]]\npaths = ['x']\n")).unwrap();
+        let builtin = RuleSet::builtin();
+        let len = |sets: &[&RuleSet]| RuleSet::for_texts(sets.iter().copied()).rules().len() - builtin.rules().len();
+        let one = RuleSet::from_toml(ONE).unwrap();
+        assert_eq!((len(&[]), len(&[&builtin, &with_path]), len(&[&one, &one]), len(&[&one, &other])), (0, 0, 1, 2));
+        let merged = RuleSet::for_texts([&allowed, &other]);
+        assert!(merged.rules().iter().all(|rule| rule.allowlists.iter().all(|list| list.paths.is_empty())));
+        assert!(crate::Detector::new(&merged).is_ok());
     }
 
     #[test]

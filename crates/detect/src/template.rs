@@ -12,9 +12,10 @@
 //! | `<<lownum 8>>`, `<<upnum 8>>` | letters of one case and digits |
 //! | `<<alnum 36>>` | letters and digits |
 //! | `<<url64 40>>`, `<<b64 40>>` | the two base64 alphabets |
-//! | `<<base32 16>>`, `<<bech32 58>>` | `A-Z2-7`; the alphabet of age keys |
+//! | `<<base32 16>>`, `<<base58 50>>`, `<<bech32 58>>` | `A-Z2-7`; the alphabets of Bitcoin and of age keys |
 //! | `<<uuid>>` | a random UUID |
 //! | `<<github 30>>` | that many random characters and their CRC-32 in base 62 (GitHub, npm) |
+//! | `<<nkey U>>` | a NATS seed of that kind with its CRC-16 |
 //! | `<<aws 16>>` | base32 that spells a possible account number |
 //! | `<<base64 TEXT>>`, `<<tohex TEXT>>`, `<<percent TEXT>>` | TEXT, encoded; TEXT may hold recipes in `[[ ]]` |
 //! | `<<nl>>` | a line break |
@@ -118,6 +119,7 @@ fn recipe(body: &str, seed: &mut Seed, out: &mut String) -> Result<(), BadRecipe
         "url64" => draw(out, URL64, count()?, seed),
         "b64" => draw(out, B64, count()?, seed),
         "base32" => draw(out, BASE32, count()?, seed),
+        "base58" => draw(out, b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz", count()?, seed),
         "bech32" => draw(out, b"QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L", count()?, seed),
         "nl" => out.push('\n'),
         "uuid" => {
@@ -132,6 +134,27 @@ fn recipe(body: &str, seed: &mut Seed, out: &mut String) -> Result<(), BadRecipe
             let body = alnum(seed, count()?);
             out.push_str(&body);
             out.push_str(core::str::from_utf8(&crc::base62(crc::crc32(body.as_bytes()))).unwrap_or_default());
+        }
+        "nkey" => {
+            let kind = argument.bytes().next().filter(u8::is_ascii_uppercase).ok_or_else(|| BadRecipe(body.into()))?;
+            // Two bytes of prefix spell `S` and the kind, each five bits, and leave six bits of zero.
+            let prefix = (u16::from(b'S' - b'A') << 11) | (u16::from(kind - b'A') << 6);
+            let mut bytes = prefix.to_be_bytes().to_vec();
+            bytes.extend((0..32).map(|_| seed.next_u64() as u8));
+            bytes.extend(crc::crc16(&bytes).to_le_bytes());
+            let (mut word, mut bits) = (0u32, 0);
+            for byte in bytes {
+                word = word << 8 | u32::from(byte);
+                bits += 8;
+                while bits >= 5 {
+                    bits -= 5;
+                    out.push(char::from(BASE32[(word >> bits & 31) as usize]));
+                }
+                word &= 0xff;
+            }
+            if bits > 0 {
+                out.push(char::from(BASE32[(word << (5 - bits) & 31) as usize]));
+            }
         }
         "aws" => {
             // The first base32 digit holds the account number's top bits; keeping it low keeps the number possible.

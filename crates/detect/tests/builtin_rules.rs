@@ -107,3 +107,38 @@ fn rule_files_contain_no_token_themselves() {
         assert_eq!(ids_in(&mut detector, &text), Vec::<String>::new(), "{}", path.display());
     }
 }
+
+/// What stands directly before a token in escaped strings, logs, URLs and names.
+const LEFT_OF_A_TOKEN: [&str; 8] = ["\\n", "\\t", "\\u0022", "\u{1b}[31m", "_", "token_", "%3D", "\u{1b}[0;1;32m"];
+
+#[test]
+fn a_token_is_found_behind_escapes_underscores_and_terminal_colours() {
+    let mut wrong = Vec::new();
+    let all = RuleSet::builtin();
+    for rule in all.rules().iter().filter(|rule| matches!(&rule.matching, Matching::Text(text) if is_bare(text))) {
+        let mut detector = alone(&all, &rule.id);
+        let token = rule.positive.iter().find_map(|example| {
+            let text = expand(example, &mut Seed::new(3)).expect("recipes were tried above");
+            let mut secret = None;
+            detector.scan_bytes(Source::path("sample.txt"), text.as_bytes(), |finding| {
+                secret = Some(String::from_utf8_lossy(finding.secret.expose()).into_owned());
+            });
+            secret
+        });
+        let token = token.unwrap_or_else(|| panic!("{}: its own example is found", rule.id));
+        // A rule without an edge has a prefix that no other text has, so that even a letter may stand before it.
+        let anywhere = (!rule.at_edge && !rule.id.starts_with("telegram")).then_some("x");
+        for left in LEFT_OF_A_TOKEN.into_iter().chain(anywhere) {
+            if !ids_in(&mut detector, &format!("log: {left}{token} end\n")).contains(&rule.id) {
+                wrong.push(format!("{} misses a token behind {left:?}", rule.id));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Whether the expression is the token alone, without the name it is assigned to.
+fn is_bare(pattern: &tessera_detect::pattern::Pattern) -> bool {
+    let text = pattern.as_str();
+    text.starts_with('(') && !text.starts_with("(?i)") && text.matches('(').count() > 0 && !text.contains("\\s")
+}

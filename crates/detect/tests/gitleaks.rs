@@ -43,7 +43,7 @@ fn ids(rules: &RuleSet, path: &str, text: &str) -> Vec<String> {
     found(rules, path, None, text).into_iter().map(|(id, _)| id).collect()
 }
 
-const ACME: &str = "acme_key = 'q7w3e9r1t5y2u8i4'\n";
+const ACME: &str = "acme_key = 'q7w3e9r1t5y2u8i4'\n"; // tessera:allow
 
 #[test]
 fn regex_group_keywords_and_entropy_are_honoured() {
@@ -90,9 +90,9 @@ fn both_forms_of_allowlist_work_on_every_target() {
     ] {
         let (first, second) = BASE.split_at(BASE.rfind("[[rules]]").unwrap());
         let rules = read(&format!("{first}{list}{second}")).unwrap_or_else(|error| panic!("{list}: {error}"));
-        let text = "acme_key = 'q7w3e9r1t5y2u8i4' # harmless\n";
+        let text = "acme_key = 'q7w3e9r1t5y2u8i4' # harmless\n"; // tessera:allow
         assert!(found(&rules, "tests/a.py", Some("abc123"), text).is_empty(), "{list}");
-        assert_eq!(ids(&rules, "src/a.py", "acme_key = 'z7x3c9v1b5n2m8k4'"), ["acme"], "{list}");
+        assert_eq!(ids(&rules, "src/a.py", "acme_key = 'z7x3c9v1b5n2m8k4'"), ["acme"], "{list}"); // tessera:allow
     }
     let both_parts = "[[allowlists]]\ncondition = 'AND'\npaths = ['^tests/']\nstopwords = ['nothing-like-it']\n";
     assert_eq!(ids(&read(&format!("{BASE}{both_parts}")).unwrap(), "tests/a.py", ACME), ["acme"]);
@@ -116,7 +116,7 @@ fn extend_merges_completes_and_disables() {
     let rules = read("[extend]\npath = 'base.toml'\ndisabledRules = ['other', 'nope']\n[[rules]]\nid = 'acme'\n[[rules.allowlists]]\nstopwords = ['q7w3']\n").unwrap();
     assert_eq!(rules.rules().len(), 1);
     assert!(ids(&rules, "a", ACME).is_empty(), "the extended rule carries the new allowlist");
-    assert_eq!(ids(&rules, "a", "acme_key = 'z7x3c9v1b5n2m8k4'"), ["acme"], "and the old expression");
+    assert_eq!(ids(&rules, "a", "acme_key = 'z7x3c9v1b5n2m8k4'"), ["acme"], "and the old expression"); // tessera:allow
     assert!(rules.warnings().iter().any(|warning| warning.contains("nope")));
     let rules = read(
         "[extend]\nuseDefault = true\ndisabledRules = ['github-pat']\n[[rules]]\nid='mine'\nregex='mine[0-9]{5}'\n",
@@ -186,4 +186,66 @@ proptest! {
             prop_assert_eq!(with, without, "{} on {:?}", regex, text);
         }
     }
+}
+
+/// The most common configuration there is: gitleaks' own rules, and a rule of theirs that is told what is harmless.
+#[test]
+fn an_allowlist_for_a_default_rule_is_applied_to_the_built_in_rules_for_the_same_secrets() {
+    let text = "[extend]\nuseDefault = true\n[[rules]]\nid = 'generic-api-key'\n[[rules.allowlists]]\npaths = ['^fixtures/']\n\
+        [[rules]]\nid = 'okta-access-token'\n[rules.allowlist]\nregexes = ['x']\n\
+        [[rules]]\nid = 'no-such-service'\n[rules.allowlist]\nregexes = ['x']\n\
+        [[allowlists]]\ntargetRules = ['no-such-service']\nregexes = ['.']\n";
+    let rules = read(text).unwrap();
+    let secret = "api_key = \"f3a91c7e5b2d48609ce17f35a8b4d602\"\n"; // tessera:allow
+    assert_eq!(ids(&rules, "src/a.py", secret), ["generic-hex-secret"]);
+    assert!(ids(&rules, "fixtures/a.py", secret).is_empty());
+    let warnings = rules.warnings().join("\n");
+    assert!(
+        warnings.contains("okta-token") && warnings.contains("\"no-such-service\": no built-in rule"),
+        "{warnings}"
+    );
+    assert!(rules.allowlists().iter().all(|list| !list.regexes.iter().any(|regex| regex.as_str() == ".")));
+}
+
+#[test]
+fn a_default_rule_is_disabled_by_the_name_that_gitleaks_gives_it() {
+    let rules = read("[extend]\nuseDefault = true\ndisabledRules = ['generic-api-key', 'aws-access-token']\n").unwrap();
+    assert!(rules.get("generic-secret").is_none() && rules.get("aws-access-key-id").is_none());
+    assert!(rules.get("github-pat").is_some());
+}
+
+#[test]
+fn warnings_about_many_rules_are_one_line_for_each_kind() {
+    let rule =
+        |i: usize| format!("[[rules]]\nid = 'r{i}'\nregex = 'r{i}_[a-z]{{8}}'\nvalidate = 'x'\nspecificity = 1\n");
+    let rules = read(&(0..40).map(rule).collect::<String>()).unwrap();
+    assert_eq!(rules.warnings().len(), 2, "{:?}", rules.warnings());
+    assert!(rules.warnings()[0].starts_with("40 rules, from \"r0\" to \"r39\": "), "{:?}", rules.warnings());
+}
+
+#[test]
+fn filters_of_betterleaks_are_honoured_and_those_that_cannot_be_are_named() {
+    let text = r#"
+        prefilter = '''matchesAny(get(attributes, "path", ""), [`^vendor/`])'''
+        filter = '''containsAny(finding["secret"], ["mock"])'''
+        [[rules]]
+        id = "acme"
+        regex = 'acme_[a-z0-9]{8}'
+        keywords = ["acme_"]
+        filter = '''entropy(finding["secret"]) <= 2.0 || matchesAny(finding["line"], [`^#`])'''
+        [[rules]]
+        id = "other"
+        regex = 'other_[a-z0-9]{8}'
+        filter = '''failsTokenEfficiency(finding["secret"])'''
+    "#;
+    let rules = read(text).unwrap();
+    assert_eq!(ids(&rules, "a", "x acme_q7w3e9r1"), ["acme"]);
+    for (path, text) in
+        [("vendor/a", "x acme_q7w3e9r1"), ("a", "x acme_mock0001"), ("a", "# acme_q7w3e9r1"), ("a", "acme_aaaaaaaa")]
+    {
+        assert!(ids(&rules, path, text).is_empty(), "{path} {text}");
+    }
+    assert_eq!(ids(&rules, "a", "other_q7w3e9r1"), ["other"]);
+    assert_eq!(rules.warnings().len(), 1, "{:?}", rules.warnings());
+    assert!(rules.warnings()[0].contains("failsTokenEfficiency"), "{:?}", rules.warnings());
 }

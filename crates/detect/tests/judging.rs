@@ -24,7 +24,7 @@ fn builtin(text: &str) -> (Vec<(String, Confidence, Outcome)>, Summary) {
 #[test]
 fn a_right_checksum_confirms_and_a_wrong_one_is_counted_not_reported() {
     let (found, _) = builtin(&made("x ghp_<<github 30>>"));
-    assert_eq!(found, [("github-pat".into(), Confidence::Confirmed, Outcome::Checksum)]);
+    assert_eq!(found, [("github-pat".into(), Confidence::ChecksumValid, Outcome::Checksum)]);
     let (found, summary) = builtin(&made("x ghp_<<alnum 36>>"));
     assert_eq!((found.len(), summary.failed_checks), (0, 1));
 }
@@ -57,10 +57,10 @@ fn remarks_in_the_line_are_honoured_unless_told_not_to() {
 
 #[test]
 fn guesses_are_made_only_when_asked_for() {
-    let text = made("password = \"Tr0ub4dor<<alnum 6>>\"");
+    let text = "card_number = \"4242424242424242\"".to_string();
     assert!(builtin(&text).0.is_empty());
     let all = Options { confidence_min: Confidence::Low, ..Options::default() };
-    assert_eq!(scan(&RuleSet::builtin(), all, &text).0[0].0, "generic-password");
+    assert_eq!(scan(&RuleSet::builtin(), all, &text).0[0].0, "payment-card");
 }
 
 #[test]
@@ -146,11 +146,15 @@ fn each_encoding_is_searched_and_its_place_reported_in_the_source() {
     let hex: String = plain.bytes().map(|byte| format!("{byte:02x}")).collect();
     let wide: Vec<u8> = plain.bytes().flat_map(|byte| [byte, 0]).collect();
     let percent = plain.replace('_', "%5F").replace(' ', "%20");
-    let cases: [(Encoding, Vec<u8>, usize, usize); 4] = [
+    let utf32: Vec<u8> = plain.bytes().flat_map(|byte| [byte, 0, 0, 0]).collect();
+    let escaped = plain.replace('_', "\\u005f").replace(' ', "\\u0020");
+    let cases: [(Encoding, Vec<u8>, usize, usize); 6] = [
         (Encoding::Base64, tessera_detect::template::base64(plain.as_bytes()).into_bytes(), token_at * 4 / 3, 54),
         (Encoding::Hex, hex.into_bytes(), token_at * 2, 80),
         (Encoding::Utf16, wide, token_at * 2, 79),
         (Encoding::Percent, percent.clone().into_bytes(), percent.find("ghp").expect("it is there"), 42),
+        (Encoding::Backslash, escaped.clone().into_bytes(), escaped.find("ghp").expect("it is there"), 45),
+        (Encoding::Utf32, utf32, token_at * 4, 157),
     ];
     let mut detector = Detector::new(&RuleSet::builtin()).expect("consistent");
     for (encoding, body, at, len) in cases {

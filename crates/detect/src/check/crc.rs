@@ -41,6 +41,36 @@ pub fn base36(mut number: u32) -> [u8; 7] {
     out
 }
 
+/// A NATS seed: `S`, a kind, 32 bytes of key and their CRC-16, all in base32.
+pub fn nkey_holds(seed: &[u8]) -> bool {
+    let mut bytes = [0u8; 36];
+    let (mut word, mut bits, mut count) = (0u32, 0, 0);
+    for &byte in seed {
+        let value = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'2'..=b'7' => byte - b'2' + 26,
+            _ => return false,
+        };
+        word = (word << 5 | u32::from(value)) & 0xfff;
+        bits += 5;
+        if bits >= 8 {
+            bits -= 8;
+            let Some(place) = bytes.get_mut(count) else { return false };
+            *place = (word >> bits) as u8;
+            count += 1;
+        }
+    }
+    let Some((body, sum)) = bytes[..count].split_last_chunk::<2>() else { return false };
+    count == bytes.len() && crc16(body) == u16::from_le_bytes(*sum)
+}
+
+/// CRC-16 (XMODEM).
+pub fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0u16, |crc, &byte| {
+        (0..8).fold(crc ^ u16::from(byte) << 8, |crc, _| (crc << 1) ^ (0x1021 & (crc >> 15).wrapping_neg()))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,6 +79,16 @@ mod tests {
     fn crc_of_the_check_string() {
         assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
         assert_eq!(crc32(b""), 0);
+    }
+
+    #[test]
+    fn a_seed_with_its_checksum_holds_and_any_other_does_not() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        let seed = crate::template::expand("<<nkey U>>", &mut crate::template::Seed::new(1)).unwrap();
+        assert!(seed.starts_with("SU") && nkey_holds(seed.as_bytes()), "{seed}");
+        let mut broken = seed.into_bytes();
+        broken[20] = if broken[20] == b'A' { b'B' } else { b'A' };
+        assert!(!nkey_holds(&broken) && !nkey_holds(b"SUAAA") && !nkey_holds(b""));
     }
 
     #[test]

@@ -8,10 +8,12 @@ pub(crate) mod base64;
 pub mod crc;
 pub mod jwt;
 pub mod luhn;
+pub mod password;
 pub mod pem;
 pub mod structure;
 
 use crate::error::RuleError;
+use crate::random;
 use crate::rule::named;
 use core::fmt;
 use core::str::FromStr;
@@ -56,11 +58,29 @@ pub enum Check {
     Base64,
     /// User and password of a URL: neither is a placeholder.
     UrlPassword,
+    /// Drawn at random, by its alphabet and length.
+    Random,
+    /// A password that a person chose, and no name, word or reference.
+    Password,
+    /// The same with three kinds of characters, for places without quotes.
+    StrongPassword,
+    /// Base64 of `user:password`.
+    BasicCredentials,
+    /// Base64 of a text that is no stand-in.
+    EncodedText,
+    /// A private key in PEM armour that is encrypted.
+    PemEncrypted,
+    /// Base64 of a private key in DER, without armour.
+    DerKey,
+    /// NATS: base32 with a CRC-16.
+    Nkey,
 }
 
 named!(Check, "check", "crc62" => Crc62, "gitlab-routable" => GitlabRoutable, "aws-key-id" => AwsKeyId, "jwt" => Jwt, "pem" => Pem,
     "slack" => Slack, "luhn" => Luhn, "uuid" => Uuid, "base64-json" => Base64Json, "base64" => Base64,
-    "url-password" => UrlPassword);
+    "url-password" => UrlPassword, "random" => Random, "password" => Password, "strong-password" => StrongPassword,
+    "basic-credentials" => BasicCredentials, "encoded-text" => EncodedText, "pem-encrypted" => PemEncrypted,
+    "der-key" => DerKey, "nkey" => Nkey);
 
 impl Check {
     /// Asks `secret` to prove itself.
@@ -79,7 +99,15 @@ impl Check {
             Self::Luhn => proved(luhn::holds(secret), Outcome::Structure),
             Self::AwsKeyId => proved(aws::account_of(secret).is_some(), Outcome::Structure),
             Self::Jwt => proved(jwt::is_token(secret), Outcome::Structure),
-            Self::Pem => proved(pem::is_private_key(secret), Outcome::Structure),
+            Self::Pem => proved(pem::is_private_key(secret) && !pem::is_encrypted(secret), Outcome::Structure),
+            Self::PemEncrypted => proved(pem::is_private_key(secret) && pem::is_encrypted(secret), Outcome::Structure),
+            Self::DerKey => proved(pem::is_der_key(secret), Outcome::Structure),
+            Self::Nkey => proved(crc::nkey_holds(secret), Outcome::Checksum),
+            Self::Random => proved(random::looks_random(secret), Outcome::Structure),
+            Self::Password => proved(password::is_password(secret), Outcome::Structure),
+            Self::StrongPassword => proved(password::is_strong_password(secret), Outcome::Structure),
+            Self::BasicCredentials => proved(password::is_basic_credentials(secret), Outcome::Structure),
+            Self::EncodedText => proved(password::is_encoded_text(secret), Outcome::Structure),
             Self::Slack => proved(structure::is_slack(secret), Outcome::Structure),
             Self::Uuid => proved(structure::is_random_uuid(secret), Outcome::Structure),
             Self::Base64Json => proved(structure::is_base64_json(secret), Outcome::Structure),

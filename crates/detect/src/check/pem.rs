@@ -28,6 +28,40 @@ pub fn is_private_key(armour: &[u8]) -> bool {
     }
 }
 
+/// Whether the armour says that a passphrase guards the key: by its label, its headers, or OpenSSH's name of a cipher.
+pub fn is_encrypted(armour: &[u8]) -> bool {
+    let head = &armour[..armour.len().min(400)];
+    let has = |word: &[u8]| memchr::memmem::find(head, word).is_some();
+    if has(b"ENCRYPTED") {
+        return true;
+    }
+    if !has(b"OPENSSH") {
+        return false;
+    }
+    let Some(begin) = memchr::memmem::find(armour, b"KEY-----") else { return false };
+    let mut digits = [0u8; 40];
+    let count = first_digits(&armour[begin + 8..], &mut digits);
+    let mut bytes = [0u8; 30];
+    let written = base64::decode_into(&digits[..count], &mut bytes);
+    // `openssh-key-v1`, NUL, and the cipher's name with its length before it.
+    bytes[..written].get(15..23).is_some_and(|cipher| cipher != b"\0\0\0\x04none")
+}
+
+/// Whether base64 without armour holds a private key in DER: a sequence that opens with a version number.
+pub fn is_der_key(text: &[u8]) -> bool {
+    let mut bytes = [0u8; 48];
+    let written = base64::decode_into(text, &mut bytes);
+    let decoded = &bytes[..written];
+    let (length_bytes, body) = match decoded {
+        [0x30, 0x82, high, low, body @ ..] => (usize::from(*high) << 8 | usize::from(*low), body),
+        [0x30, 0x81, length, body @ ..] | [0x30, length @ ..=0x7f, body @ ..] => (usize::from(*length), body),
+        _ => return false,
+    };
+    // The text must be about as long as the sequence says that it is.
+    let bytes_all = text.len() / 4 * 3;
+    matches!(body, [0x02, 0x01, 0 | 1, ..]) && bytes_all + 8 >= length_bytes && length_bytes + 24 >= bytes_all
+}
+
 /// Collects the body's first base64 digits, stepping over line breaks, escapes, quotes and `Header: value` lines.
 fn first_digits(body: &[u8], out: &mut [u8]) -> usize {
     let mut count = 0;
@@ -38,7 +72,13 @@ fn first_digits(body: &[u8], out: &mut [u8]) -> usize {
         if memchr::memmem::find(line, b": ").is_some() {
             continue;
         }
-        for &byte in line {
+        for (i, &byte) in line.iter().enumerate() {
+            // `" +` joins strings; a plus sign of the key has digits beside it.
+            let is_beside =
+                |at: Option<usize>| at.and_then(|at| line.get(at)).is_some_and(|byte| b" \"'\t".contains(byte));
+            if byte == b'+' && (is_beside(i.checked_sub(1)) || is_beside(Some(i + 1))) {
+                continue;
+            }
             if count == out.len() {
                 return count;
             }

@@ -85,9 +85,16 @@ pub fn is_url_password(password: &[u8]) -> bool {
     let is_reference = password.iter().any(|byte| matches!(byte, b'{' | b'}' | b'<' | b'>' | b'$' | b'*'))
         || (password.starts_with(b"%") && password.len() < 8);
     let is_word = WORDS.iter().any(|word| password.eq_ignore_ascii_case(word));
+    let is_plain = password.iter().all(|byte| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b'-' | b'%'));
+    let is_spoken = is_plain && crate::random::reads_like_words(password);
+    let says_so = [b"pass".as_slice(), b"secret", b"pwd", b"test", b"token"]
+        .iter()
+        .any(|word| placeholder::contains_folded(password, word));
     password.len() >= 6
         && !is_reference
         && !is_word
+        && !is_spoken
+        && !says_so
         && !placeholder::is_placeholder(password)
         && crate::entropy::shannon(password) >= 2.2
 }
@@ -118,8 +125,19 @@ mod tests {
 
     #[test]
     fn documentation_passwords_are_no_secrets() {
-        assert!(is_url_password(b"tr0ub4dor-and-3"));
-        for word in ["password", "PASSWORD", "${PASS}", "secret", "<password>", "12345678"] {
+        assert!(is_url_password(b"tr0ub4dor-and-3")); // tessera:allow
+        for word in [
+            "airflow",
+            "my_password",
+            "testpass123",
+            "pass%2Fword",
+            "password",
+            "PASSWORD",
+            "${PASS}",
+            "secret",
+            "<password>",
+            "12345678",
+        ] {
             assert!(!is_url_password(word.as_bytes()), "{word}");
         }
     }

@@ -57,7 +57,7 @@ impl Detector {
             return None;
         }
         let confidence = match (outcome, rule.on_failed_check) {
-            (Outcome::Checksum, _) => Confidence::Confirmed,
+            (Outcome::Checksum, _) => Confidence::ChecksumValid,
             (Outcome::Failed, OnFailedCheck::Drop) => {
                 self.state.summary.failed_checks += 1;
                 return None;
@@ -180,7 +180,7 @@ impl Detector {
 
 fn demoted(confidence: Confidence) -> Confidence {
     match confidence {
-        Confidence::Confirmed => Confidence::High,
+        Confidence::ChecksumValid => Confidence::High,
         Confidence::High => Confidence::Medium,
         Confidence::Medium | Confidence::Low => Confidence::Low,
     }

@@ -6,8 +6,9 @@ use core::ops::Range;
 
 use regex_automata::{Anchored, Input};
 
-use crate::assign;
+use crate::assign::{self, Assignment};
 use crate::decode::{self, Chain, Segment};
+use crate::edge::is_left_edge;
 use crate::pattern::Reach;
 use crate::prefilter::Hits;
 use crate::program::{Look, WINDOW_BYTES_MAX};
@@ -66,6 +67,9 @@ impl Detector {
         program.prefilter.scan(layer.text, layer.own.clone(), &mut depth.hits);
         for hit in depth.hits.iter() {
             let start = hit.start as usize;
+            let keyword = start..start + program.prefilter.keyword_len(hit.keyword);
+            // Read once for all rules that the keyword wakes.
+            let mut assignment = None;
             for &rule in &*program.woken[hit.keyword as usize] {
                 let i = usize::from(rule);
                 if self.state.asleep[i] {
@@ -74,7 +78,8 @@ impl Detector {
                 match program.plans[i].look {
                     Look::Text(Reach::Anchored { after }) => {
                         let until = layer.text.len().min(start + after);
-                        if layer.base + hit.start as u64 >= depth.last_end[i] {
+                        let is_possible = program.plans[i].opening.fits(layer.text, start);
+                        if is_possible && layer.base + hit.start as u64 >= depth.last_end[i] {
                             self.attempt(block, layer, rule, start..until, Anchored::Yes, &mut depth.last_end[i]);
                         }
                     }
@@ -97,8 +102,10 @@ impl Detector {
                         }
                     }
                     Look::Assigned { .. } => {
-                        let keyword = start..start + program.prefilter.keyword_len(hit.keyword);
-                        self.attempt_value(block, layer, rule, keyword, &mut depth.last_end[i]);
+                        let read = assignment.get_or_insert_with(|| Assignment::read(layer.text, &keyword));
+                        if let Some(read) = read {
+                            self.attempt_value(block, layer, rule, start, read, &mut depth.last_end[i]);
+                        }
                     }
                     Look::Path => {}
                 }
@@ -190,26 +197,60 @@ impl Detector {
         block: &Block<'_>,
         layer: &Layer<'_>,
         rule: u16,
-        keyword: Range<usize>,
+        start: usize,
+        read: &Assignment,
         last_end: &mut u64,
     ) {
-        let Look::Assigned { qualified, quoted, after } = self.program.plans[usize::from(rule)].look else { return };
-        for value in assign::values(layer.text, keyword.clone(), qualified).into_iter().flatten() {
-            if (quoted && !value.quoted) || layer.base + (value.at as u64) < *last_end {
+        let plan = &self.program.plans[usize::from(rule)];
+        let (look, opening) = (plan.look, plan.opening);
+        let Look::Assigned { qualified, quoted, spaced, secretive, after } = look else { return };
+        for value in read.values.into_iter().flatten() {
+            let is_possible = value.spaced == spaced
+                && opening.fits(layer.text, value.at)
+                && (value.quoted || !quoted)
+                && layer.base + (value.at as u64) >= *last_end
+                && (!qualified || read.is_qualified(layer.text))
+                && !(secretive && read.is_about_a_secret(layer.text));
+            if !is_possible {
                 continue;
             }
             let until = layer.text.len().min(value.at + after);
             let Some((span, secret)) = self.find(layer, rule, value.at..until, Anchored::Yes) else { continue };
             if assign::ends_at(layer.text, span.end) {
                 *last_end = layer.base + span.end as u64;
-                self.judge(block, layer, rule, keyword.start..span.end, secret);
+                self.judge(block, layer, rule, start..span.end, secret);
                 return;
             }
         }
     }
 
-    /// The first match in a window, and the secret within it.
+    /// The first match in a window that begins where the rule's matches may, and the secret within it.
     fn find(
+        &mut self,
+        layer: &Layer<'_>,
+        rule: u16,
+        mut window: Range<usize>,
+        anchored: Anchored,
+    ) -> Option<(Range<usize>, Range<usize>)> {
+        if !self.program.rules[usize::from(rule)].at_edge {
+            return self.find_anywhere(layer, rule, window, anchored);
+        }
+        if anchored.is_anchored() {
+            return is_left_edge(layer.text, window.start)
+                .then(|| self.find_anywhere(layer, rule, window, anchored))
+                .flatten();
+        }
+        loop {
+            let (span, secret) = self.find_anywhere(layer, rule, window.clone(), anchored)?;
+            if is_left_edge(layer.text, span.start) {
+                return Some((span, secret));
+            }
+            window.start = span.start + 1;
+        }
+    }
+
+    /// The first match in a window, and the secret within it.
+    fn find_anywhere(
         &mut self,
         layer: &Layer<'_>,
         rule: u16,
