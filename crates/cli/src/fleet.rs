@@ -1,13 +1,21 @@
 //! Which fleet a command is about: where its coordinator is, whose runs, and where findings go.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tessera_contracts::{TenantId, WorkerId};
 use tessera_coordination::backend::BlockOn;
 use tessera_coordination_etcd::config::{Secret, Tls, TlsIdentity};
 use tessera_coordination_etcd::{EtcdConfig, EtcdCoordinator, sync};
-use tessera_scan::fleet::Connect;
+use tessera_scan::coordinator_name::CoordinatorName;
+use tessera_scan::error::ScanError;
+use tessera_scan::fleet::patience::infra_of;
+use tessera_scan::fleet::{Connect, Patience, Patient};
+use tessera_scan::label::RunKey;
+use tessera_scan::request::TENANT_DEFAULT;
+
+use crate::hint;
 
 /// The flags of a fleet.
 #[derive(Debug, Clone, clap::Args)]
@@ -24,7 +32,7 @@ pub(crate) struct FleetArgs {
     pub(crate) findings: Option<PathBuf>,
 
     /// Whose runs; tenants do not see each other's
-    #[arg(long, value_name = "NAME", env = "TESSERA_TENANT", default_value = tessera_scan::request::TENANT_DEFAULT, global = true)]
+    #[arg(long, value_name = "NAME", env = "TESSERA_TENANT", default_value = TENANT_DEFAULT, global = true)]
     pub(crate) tenant: String,
 
     /// The authority that signed the coordinator's certificate, in PEM (for etcds://)
@@ -52,11 +60,33 @@ pub(crate) struct FleetArgs {
 #[derive(Debug)]
 pub(crate) struct Fleet {
     config: EtcdConfig,
+    /// The flags that name it, for hints.
+    pub(crate) flags: Vec<String>,
     pub(crate) findings: Option<PathBuf>,
     pub(crate) give_up_after: Duration,
 }
 
 impl FleetArgs {
+    /// The flags that name this fleet, for a hint: as they were given, without the password.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        let Some(url) = &self.coordinator else { return self.tenant_flag() };
+        let mut flags = vec!["--coordinator".to_owned(), hint::without_password(url)];
+        for (flag, path) in [
+            ("--findings", &self.findings),
+            ("--coordinator-ca", &self.coordinator_ca),
+            ("--coordinator-cert", &self.coordinator_cert),
+            ("--coordinator-key", &self.coordinator_key),
+        ] {
+            flags.extend(hint::path_flag(flag, path.as_deref()));
+        }
+        flags.extend(self.tenant_flag());
+        flags
+    }
+
+    fn tenant_flag(&self) -> Vec<String> {
+        if self.tenant == TENANT_DEFAULT { Vec::new() } else { vec!["--tenant".to_owned(), self.tenant.clone()] }
+    }
+
     pub(crate) fn tenant(&self) -> TenantId {
         TenantId::from_name(&self.tenant)
     }
@@ -73,7 +103,7 @@ impl FleetArgs {
             None => None,
         };
         let give_up_after = Duration::from_secs(self.give_up_after);
-        Ok(Some(Fleet { config, findings, give_up_after }))
+        Ok(Some(Fleet { config, flags: self.flags(), findings, give_up_after }))
     }
 
     fn tls(&self) -> Result<Option<Tls>, String> {
@@ -92,6 +122,22 @@ impl FleetArgs {
 }
 
 impl Fleet {
+    /// The coordinator as run ids and findings folders name it.
+    pub(crate) fn name(&self) -> CoordinatorName {
+        CoordinatorName::Etcd { namespace: self.config.namespace.clone() }
+    }
+
+    /// Where a run was looked for, for an error.
+    pub(crate) fn place(&self) -> String {
+        format!("etcd at {}, namespace {}", self.config.endpoints.join(","), self.config.namespace)
+    }
+
+    /// The coordinator for a submitter or an operator: calls that fail for now are repeated for as long as the user allows.
+    pub(crate) fn patient<'p>(&self, stop: &'p AtomicBool) -> Result<Patient<'p, EtcdCoordinator>, String> {
+        let patience = Patience::new(self.give_up_after, stop, &|text| tell!("warning: {text}"));
+        Ok(Patient::new(self.connect()?, patience))
+    }
+
     /// The folder for findings, for commands that need it.
     pub(crate) fn findings(&self) -> Result<&Path, String> {
         self.findings.as_deref().ok_or_else(|| {
@@ -101,11 +147,29 @@ impl Fleet {
     }
 }
 
+/// Why the coordinator did not do what it was asked: its refusal, or the failure of its store without the name of a call.
+pub(crate) fn failure(error: impl std::error::Error + 'static) -> String {
+    if infra_of(&error).is_some() { ScanError::coordinator(error).to_string() } else { error.to_string() }
+}
+
 impl Connect for Fleet {
     type Backend = EtcdCoordinator;
 
     fn connect(&self) -> Result<EtcdCoordinator, String> {
         sync::connect(self.config.clone()).map_err(|error| error.to_string())
+    }
+
+    fn join(&self, backend: &mut EtcdCoordinator, tenant: TenantId, worker: WorkerId) {
+        // A coordinator that is away or denies access is told of by the next look for runs.
+        let _ = backend.executor.block_on(backend.backend.join(tenant, worker));
+    }
+
+    fn abstain(&self, backend: &mut EtcdCoordinator, tenant: TenantId, run: RunKey, worker: WorkerId) {
+        let _ = backend.executor.block_on(backend.backend.abstain(tenant, run.run, run.incarnation, worker));
+    }
+
+    fn take_part(&self, backend: &mut EtcdCoordinator, tenant: TenantId, run: RunKey, worker: WorkerId) {
+        let _ = backend.executor.block_on(backend.backend.take_part(tenant, run.run, run.incarnation, worker));
     }
 
     fn leave(&self, backend: &mut EtcdCoordinator, worker: WorkerId) {

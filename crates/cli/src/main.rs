@@ -12,6 +12,7 @@ mod tell;
 mod commands;
 mod config;
 mod fleet;
+mod hint;
 mod progress;
 mod redrawn;
 mod report;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use tessera_detect::RuleSet;
+use tessera_scan::job::Job;
 use tessera_scan::report::{Format, Written};
 use tessera_scan::run::ScanReport;
 
@@ -56,7 +56,7 @@ impl FormatName {
     }
 }
 
-pub(crate) fn write(args: &ReportArgs, rules: &RuleSet, report: &ScanReport, suppressed: u64) -> Result<(), String> {
+pub(crate) fn write(args: &ReportArgs, job: &Job, report: &ScanReport, suppressed: u64) -> Result<(), String> {
     let output = args.output.as_deref().filter(|path| *path != Path::new("-"));
     let colours = match args.color {
         Colour::Always => true,
@@ -67,7 +67,7 @@ pub(crate) fn write(args: &ReportArgs, rules: &RuleSet, report: &ScanReport, sup
                 && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         }
     };
-    let written = Written { report, rules, suppressed, colours };
+    let written = Written { report, job, suppressed, colours };
     let format = args.format.format();
     let result = match output {
         Some(path) => File::create(path).and_then(|file| {

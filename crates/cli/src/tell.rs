@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io::{self, Write as _};
 
+use tessera_scan::redact::{Redactor, Shown};
 pub(crate) use tessera_scan::report::human::{clean, count};
 
 /// Writes a line to standard error, as `eprintln!` does, and goes on if that fails.
@@ -17,6 +18,14 @@ macro_rules! tell {
 pub(crate) fn line(text: fmt::Arguments<'_>) {
     // In one piece, since others may write to the same place.
     let _ = io::stderr().write_all(format!("{}\n", harmless(&text.to_string())).as_bytes());
+}
+
+/// Words that may quote what was scanned, made fit to be displayed: secrets in them are shortened.
+pub(crate) fn shown(text: impl fmt::Display) -> Shown {
+    thread_local! {
+        static REDACTOR: Redactor = Redactor::builtin();
+    }
+    REDACTOR.with(|redactor| redactor.show(text.to_string()))
 }
 
 /// Names in an error may be a stranger's: none of them is to steer the terminal. Words may have several lines.

@@ -436,9 +436,9 @@ fn a_full_disk_stops_writes_for_others_and_nothing_else() {
 }
 
 #[test]
-fn the_readme_section_on_running_a_dht_holds_to_the_letter() {
-    let readme = include_str!("../../../README.md");
-    let section = readme.split("## Run a DHT").nth(1).unwrap().split("\n## ").next().unwrap();
+fn the_page_on_running_a_dht_holds_to_the_letter() {
+    let page = include_str!("../../../docs/DHT.md");
+    let section = page.split("## Run a DHT").nth(1).unwrap().split("\n## ").next().unwrap();
     let commands: Vec<&str> = section.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
     let [first, second, put, get, top] = commands[..] else { panic!("five commands: {commands:?}") };
     let place = Place::new();

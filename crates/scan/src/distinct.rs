@@ -4,7 +4,7 @@
 //! whole lines at places its own content chooses, and chunks known to be clean are passed over.
 //!
 //! **Nothing is lost by it.** What a rule says about a keyword depends on the text around it. A chunk is remembered
-//! under the hash of itself, its two neighbours and the path, and only if no expression matched at all when it was searched
+//! under the hash of itself, its two neighbours and what the rules make of its path, and only if no expression matched at all when it was searched
 //! with its neighbours. So if a chunk is known, the same text was searched in the same surroundings, and a match that has its
 //! keyword in this chunk would have shown then. That holds for rules whose matches reach no further than a neighbour is long,
 //! or stay within a line. The few others (a private key of many lines) are *wide*: a chunk with a keyword of theirs is
@@ -13,9 +13,11 @@
 //!
 //! Text that does not fit this picture (very long lines, zero bytes, little text) is searched whole.
 
+use std::hash::Hash;
+
 use aho_corasick::AhoCorasick;
-use tessera_detect::{Detector, Source};
-use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
+use tessera_detect::{Detector, PathClass, Source};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed, xxh3_128_with_seed};
 
 use crate::reach::Reaches;
 
@@ -67,7 +69,7 @@ impl CleanChunks {
 
     /// Whether all of `blob` is known to be clean, or is found to be now. `false` says nothing: search the blob.
     pub fn is_clean(&mut self, detector: &mut Detector, path: &[u8], blob: &[u8]) -> bool {
-        if !self.cut(path, blob) {
+        if !self.cut(&detector.class_of(path), blob) {
             return false;
         }
         let chunks = std::mem::take(&mut self.chunks);
@@ -114,7 +116,7 @@ impl CleanChunks {
     }
 
     /// Cuts the blob and looks its chunks up; `false` if it is unfit.
-    fn cut(&mut self, path: &[u8], blob: &[u8]) -> bool {
+    fn cut(&mut self, class: &PathClass, blob: &[u8]) -> bool {
         if blob.len() < BLOB_BYTES_MIN || memchr::memchr(0, blob).is_some() {
             return false;
         }
@@ -126,7 +128,9 @@ impl CleanChunks {
             self.chunks.push(Chunk { end, hash, key: 0, is_new: false });
             start = end;
         }
-        let path = xxh3_64_with_seed(path, self.seed);
+        let mut hasher = Xxh3::with_seed(self.seed);
+        class.hash(&mut hasher);
+        let class = hasher.digest();
         for i in 0..self.chunks.len() {
             // The edges of the blob are surroundings of their own.
             let before = if i == 0 { 1 } else { self.chunks[i - 1].hash };
@@ -135,7 +139,7 @@ impl CleanChunks {
             for (at, hash) in [before, self.chunks[i].hash, after].into_iter().enumerate() {
                 text[at * 16..][..16].copy_from_slice(&hash.to_le_bytes());
             }
-            text[48..].copy_from_slice(&path.to_le_bytes());
+            text[48..].copy_from_slice(&class.to_le_bytes());
             // Zero marks an empty place.
             let key = xxh3_128_with_seed(&text, self.seed).max(1);
             let is_new = self.places[self.place_of(key)] != key;
@@ -235,7 +239,17 @@ mod tests {
         assert!(searched < 40 << 10, "{searched} of {} bytes searched again", text.len());
         let before = chunks.bytes_saved;
         assert!(chunks.is_clean(&mut detector, b"other path", text.as_bytes()));
-        assert!(chunks.bytes_saved - before < 1_000, "another path may be searched by other rules");
+        assert_eq!(chunks.bytes_saved - before, text.len() as u64, "no rule looks at paths");
+    }
+
+    #[test]
+    fn text_that_is_clean_at_some_paths_is_searched_at_others() {
+        let rules = "[[rules]]\nid = 'x'\nregex = 'x_[a-z]{8}'\nkeywords = ['x_']\npath = '[.]env$'\n";
+        let mut detector = Detector::new(&gitleaks::read(rules, &mut |_| Err("no".into())).unwrap()).unwrap();
+        let mut chunks = CleanChunks::new(&detector, 1).unwrap();
+        let text = "x_abcdefgh and more\n".repeat(1_000);
+        let mut is_clean = |path: &[u8]| chunks.is_clean(&mut detector, path, text.as_bytes());
+        assert!(is_clean(b"f") && is_clean(b"g") && !is_clean(b"a.env") && is_clean(b"f"));
     }
 
     /// What versions of a file are made of.

@@ -17,8 +17,7 @@ use std::ops::Range;
 
 use aho_corasick::AhoCorasick;
 use tessera_detect::probe::Probed;
-use tessera_detect::{Detector, Source};
-use xxhash_rust::xxh3::xxh3_64;
+use tessera_detect::{Detector, PathClass, Source};
 
 use crate::reach::Reaches;
 use crate::source::git::store::delta::Copied;
@@ -29,8 +28,8 @@ const REACH_MAX: usize = 256;
 /// What is known of a text that was searched and is quiet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quiet {
-    /// Of the path it was searched under: some rules look at it.
-    path: u64,
+    /// The paths it is quiet at: some rules look at them.
+    class: PathClass,
     len: usize,
     /// Where its harmless matches are, in order; those that touch are one.
     harmless: Vec<Range<u64>>,
@@ -46,6 +45,13 @@ pub struct Edited {
     breaks: Breaks,
     /// Bytes of texts that were found quiet by their changes.
     pub bytes_spared: u64,
+}
+
+impl Quiet {
+    /// The paths it is quiet at.
+    pub fn class(&self) -> &PathClass {
+        &self.class
+    }
 }
 
 impl Edited {
@@ -65,7 +71,7 @@ impl Edited {
         base: &Quiet,
         copied: &[Copied],
     ) -> Option<Quiet> {
-        if base.path != xxh3_64(path) {
+        if base.class != detector.class_of(path) {
             return None;
         }
         self.cut(text, base, copied);
@@ -79,21 +85,21 @@ impl Edited {
             Probed::Quiet(harmless) => {
                 let searched: usize = self.parts.iter().map(ExactSizeIterator::len).sum();
                 self.bytes_spared += (text.len() - searched) as u64;
-                Some(Quiet { path: base.path, len: text.len(), harmless: merged(harmless) })
+                Some(Quiet { class: base.class.clone(), len: text.len(), harmless: merged(harmless) })
             }
             Probed::Open => None,
         }
     }
 
-    /// What is known of a text that `detector` has just searched whole.
-    pub fn searched(&self, detector: &Detector, path: &[u8], text: &[u8]) -> Option<Quiet> {
+    /// What is known of a text that `detector` has just searched whole, as one at a path of this class.
+    pub fn searched(&self, detector: &Detector, class: &PathClass, text: &[u8]) -> Option<Quiet> {
         let harmless = detector.quiet()?;
-        (!self.is_unfit(text)).then(|| Quiet { path: xxh3_64(path), len: text.len(), harmless: merged(harmless) })
+        (!self.is_unfit(text)).then(|| Quiet { class: class.clone(), len: text.len(), harmless: merged(harmless) })
     }
 
-    /// What is known of a text in which no expression matches.
-    pub fn clean(&self, path: &[u8], text: &[u8]) -> Option<Quiet> {
-        (!self.is_unfit(text)).then(|| Quiet { path: xxh3_64(path), len: text.len(), harmless: Vec::new() })
+    /// What is known of a text in which no expression matches at paths of this class.
+    pub fn clean(&self, class: &PathClass, text: &[u8]) -> Option<Quiet> {
+        (!self.is_unfit(text)).then(|| Quiet { class: class.clone(), len: text.len(), harmless: Vec::new() })
     }
 
     /// Zero bytes may be wide characters, which are decoded over line breaks.
@@ -193,14 +199,33 @@ mod tests {
         (summary.findings, detector.quiet())
     }
 
+    fn class(detector: &mut Detector) -> PathClass {
+        detector.class_of(b"f")
+    }
+
+    #[test]
+    fn text_that_is_quiet_at_some_paths_is_searched_at_others() {
+        let rules = "[[rules]]\nid = 'x'\nregex = 'x_[a-z]{8}'\nkeywords = ['x_']\npath = '[.]env$'\n";
+        let mut detector = Detector::new(&gitleaks::read(rules, &mut |_| Err("no".into())).unwrap()).unwrap();
+        let mut edited = Edited::new(&detector).unwrap();
+        let class = class(&mut detector);
+        let old = "x_abcdefgh\n".repeat(100);
+        assert_eq!(found(&mut detector, old.as_bytes()).0, 0, "no rule looks at this path");
+        let base = edited.searched(&detector, &class, old.as_bytes()).unwrap();
+        let copied = [Copied { at: 0, from: 0, len: old.len() }];
+        let mut search = |path: &[u8]| edited.search(&mut detector, path, old.as_bytes(), &base, &copied).is_some();
+        assert!(search(b"f") && search(b"another/path") && !search(b"a.env"));
+    }
+
     #[test]
     fn unchanged_text_is_not_searched_and_changes_are() {
         let mut detector = Detector::new(&RuleSet::builtin()).unwrap();
         let mut edited = Edited::new(&detector).unwrap();
+        let class = class(&mut detector);
         let old = "int main(void) { return 0; }\n".repeat(1_000);
         let base = {
             found(&mut detector, old.as_bytes());
-            edited.searched(&detector, b"f", old.as_bytes()).unwrap()
+            edited.searched(&detector, &class, old.as_bytes()).unwrap()
         };
         let at = 29 * 500;
         let new = format!("{}one more line\n{}", &old[..at], &old[at..]);
@@ -208,7 +233,6 @@ mod tests {
         let quiet = edited.search(&mut detector, b"f", new.as_bytes(), &base, &copied).unwrap();
         assert_eq!((quiet.len, quiet.harmless.len()), (new.len(), 0));
         assert!(edited.bytes_spared > 24_000, "{}", edited.bytes_spared);
-        assert_eq!(edited.search(&mut detector, b"other", new.as_bytes(), &base, &copied), None, "another path");
         let token = template::expand("ghp_<<github 30>>", &mut template::Seed::new(1)).unwrap();
         let new = format!("{}{token:<13}\n{}", &old[..at], &old[at..]);
         let copied = [copied[0], Copied { at: at + token.len() + 1, ..copied[1] }];
@@ -219,9 +243,10 @@ mod tests {
     fn a_text_with_a_private_key_or_wide_characters_is_never_quiet() {
         let mut detector = Detector::new(&RuleSet::builtin()).unwrap();
         let edited = Edited::new(&detector).unwrap();
+        let class = class(&mut detector);
         for text in ["-----BEGIN RSA PRIVATE KEY-----\n", "a\0b\n"] {
             assert_eq!(found(&mut detector, text.as_bytes()).0, 0);
-            assert_eq!(edited.searched(&detector, b"f", text.as_bytes()), None, "{text:?}");
+            assert_eq!(edited.searched(&detector, &class, text.as_bytes()), None, "{text:?}");
         }
     }
 
@@ -229,11 +254,12 @@ mod tests {
     fn a_secret_completed_by_a_removal_is_seen() {
         let mut detector = Detector::new(&RuleSet::builtin()).unwrap();
         let mut edited = Edited::new(&detector).unwrap();
+        let class = class(&mut detector);
         let token = template::expand("ghp_<<github 30>>", &mut template::Seed::new(1)).unwrap();
         let padding = "some text\n".repeat(400);
         let old = format!("{padding}{}XX\n{}\n{padding}", &token[..20], &token[20..]);
         assert_eq!(found(&mut detector, old.as_bytes()).0, 0);
-        let base = edited.searched(&detector, b"f", old.as_bytes()).unwrap();
+        let base = edited.searched(&detector, &class, old.as_bytes()).unwrap();
         let (from, to) = (padding.len() + 20, padding.len() + 23);
         let new = [&old.as_bytes()[..from], &old.as_bytes()[to..]].concat();
         let copied = [Copied { at: 0, from: 0, len: from }, Copied { at: from, from: to, len: old.len() - to }];
@@ -245,10 +271,11 @@ mod tests {
     fn a_secret_completed_by_the_end_of_the_text_is_seen() {
         let mut detector = Detector::new(&RuleSet::builtin()).unwrap();
         let mut edited = Edited::new(&detector).unwrap();
+        let class = class(&mut detector);
         let token = template::expand("ghp_<<github 30>>", &mut template::Seed::new(1)).unwrap();
         let old = format!("{}{token}ABC\n", "some text\n".repeat(400));
         assert_eq!(found(&mut detector, old.as_bytes()).0, 0);
-        let base = edited.searched(&detector, b"f", old.as_bytes()).unwrap();
+        let base = edited.searched(&detector, &class, old.as_bytes()).unwrap();
         let new = &old.as_bytes()[..old.len() - 4];
         assert_eq!(found(&mut detector, new).0, 1);
         assert_eq!(edited.search(&mut detector, b"f", new, &base, &[Copied { at: 0, from: 0, len: new.len() }]), None);
@@ -324,8 +351,9 @@ mod tests {
         ) {
             let mut detector = DETECTOR.with(Detector::fork);
             let mut edited = Edited::new(&detector).unwrap();
+            let class = class(&mut detector);
             found(&mut detector, old.as_bytes());
-            let Some(base) = edited.searched(&detector, b"f", old.as_bytes()) else { return Ok(()) };
+            let Some(base) = edited.searched(&detector, &class, old.as_bytes()) else { return Ok(()) };
             let (mut new, mut copied, mut from) = (Vec::new(), Vec::new(), 0);
             let mut cuts: Vec<(usize, usize, String)> =
                 edits.into_iter().map(|(at, len, text)| ((at * old.len() as f64) as usize, len, text)).collect();

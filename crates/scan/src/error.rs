@@ -4,10 +4,18 @@ use std::io;
 use std::path::PathBuf;
 
 use tessera_contracts::source_family::SourceError;
+use tessera_contracts::{RunId, RunIncarnation};
+use tessera_coordination::error::InfraError;
+use tessera_coordination::run::status::RunStatus;
 use tessera_detect::RuleError;
 
+use crate::findings::SinkError;
+use crate::fleet::patience::infra_of;
+use crate::folder::FolderRefused;
 use crate::job::JobError;
-use crate::sink::SinkError;
+use crate::label::RunKey;
+use crate::plan::record::PlanError;
+use crate::run_lock::Holder;
 use crate::source::git::GitError;
 use crate::target::TargetError;
 use crate::worker::WorkerError;
@@ -46,20 +54,65 @@ pub enum ScanError {
         /// Why.
         source: io::Error,
     },
+    /// A folder is not that of the run.
+    #[error(transparent)]
+    FolderRefused(#[from] FolderRefused),
+    /// Another creation of the run took the place of the one that this program prepared.
+    #[error("run {} was created anew as {current} while this program prepared it; give the same command again", .prepared.run)]
+    OtherIncarnation {
+        /// What this program prepared.
+        prepared: RunKey,
+        /// What is there.
+        current: RunIncarnation,
+    },
+    /// Another process works on the run.
+    #[error(
+        "run {run} is in use by {} (lock file {}); wait for it to end, or stop it",
+        .holder.pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}")),
+        .holder.lock.display()
+    )]
+    Busy {
+        /// The run.
+        run: RunId,
+        /// The process.
+        holder: Holder,
+    },
+    /// A report was asked of a run that goes on.
+    #[error("run {run} is {status} and has no final report")]
+    NotEnded {
+        /// The run.
+        run: RunId,
+        /// Where it stands.
+        status: RunStatus,
+    },
     /// Findings cannot be written.
     #[error(transparent)]
     Sink(#[from] SinkError),
     /// What workers must know cannot be written or read.
     #[error(transparent)]
     Job(#[from] JobError),
+    /// What the receipt is compared with cannot be written or read.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// The coordinator refused or failed.
     #[error("the coordinator cannot be used: {0}")]
     Coordinator(String),
+    /// Each ended run of a request keeps its number until it is retired.
+    #[error("the coordinator remembers {0} runs of this scan; retire some of them")]
+    TooManyRuns(u64),
+    /// The coordinator does not let the caller in: the cause, and what to do.
+    #[error("{0}")]
+    Refused(String),
 }
 
 impl ScanError {
-    pub(crate) fn coordinator(error: impl std::fmt::Display) -> Self {
-        Self::Coordinator(error.to_string())
+    /// What a call to the coordinator failed with, in the words of the store and without the name of the call.
+    pub fn coordinator(error: impl std::error::Error + 'static) -> Self {
+        match infra_of(&error) {
+            Some(infra @ InfraError::Refused { .. }) => Self::Refused(infra.message().to_owned()),
+            Some(infra @ InfraError::Transient { .. }) => Self::Coordinator(infra.message().to_owned()),
+            Some(InfraError::Corruption { .. }) | None => Self::Coordinator(error.to_string()),
+        }
     }
 }
 

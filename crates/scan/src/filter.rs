@@ -43,6 +43,18 @@ impl Filter {
         }
         is_dir || self.include.as_ref().is_none_or(|globs| globs.is_match(path))
     }
+
+    /// Whether a file at this path is to be read, where no directory was descended into to get there: what is excluded
+    /// cuts off all that lies below.
+    pub fn takes_file(&self, path: &[u8]) -> bool {
+        if self.exclude.is_some() {
+            let ends = memchr::memchr_iter(b'/', path);
+            if ends.into_iter().any(|end| !self.takes(&path[..end], true)) {
+                return false;
+            }
+        }
+        self.takes(path, false)
+    }
 }
 
 fn set(globs: &[String]) -> Result<Option<GlobSet>, FilterError> {
@@ -96,6 +108,26 @@ mod tests {
         let filter = filter(&["*.rs"], &["gen.rs"]);
         assert!(filter.takes(b"src", true) && filter.takes(b"src/a.rs", false));
         assert!(!filter.takes(b"src/a.py", false) && !filter.takes(b"src/gen.rs", false));
+    }
+
+    #[test]
+    fn an_excluded_directory_cuts_off_what_lies_below_it() {
+        let filter = filter(&[], &["vendor", "/build", "a/b", "*.egg"]);
+        for (path, taken) in [
+            ("vendor/x", false),
+            ("a/vendor/x/y", false),
+            ("vendor2/x", true),
+            ("build/x", false),
+            ("a/build/x", true),
+            ("a/b/c/d", false),
+            ("b/a/b/c", true),
+            ("x.egg/info", false),
+            ("src/main.rs", true),
+        ] {
+            assert_eq!(filter.takes_file(path.as_bytes()), taken, "{path}");
+        }
+        let filter = self::filter(&["*.rs"], &["gen"]);
+        assert!(filter.takes_file(b"src/a.rs") && !filter.takes_file(b"gen/a.rs") && !filter.takes_file(b"src/a.py"));
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl Finding {
 pub fn group(occurrences: impl IntoIterator<Item = Occurrence>, introductions: &Introductions) -> Vec<Finding> {
     let mut by_secret: BTreeMap<(String, [u8; 32]), Vec<Location>> = BTreeMap::new();
     for occurrence in occurrences {
-        let introduced = occurrence.blob.as_deref().and_then(|blob| introductions.of(blob)).cloned();
+        let introduced = introductions.of(&occurrence).cloned();
         let key = (occurrence.rule.clone(), occurrence.secret_id.0);
         by_secret.entry(key).or_default().push(Location { occurrence, introduced });
     }

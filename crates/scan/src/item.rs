@@ -3,7 +3,11 @@
 //! Everything a source meets becomes an item with a key, also what it will not or cannot read: so that the receipt
 //! adds up, and so that a cursor never moves past something nobody counted.
 
+use std::sync::Arc;
+
 use tessera_contracts::source_family::SourceItem;
+
+use crate::identity::Stamp;
 
 /// One thing a source met.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +18,8 @@ pub struct Item {
     pub size: u64,
     /// What it is.
     pub kind: ItemKind,
+    /// What a file looked like when it was met, so that a change is noticed later.
+    pub stamp: Option<Stamp>,
 }
 
 /// What a source met.
@@ -25,8 +31,10 @@ pub enum ItemKind {
     Blob {
         /// Its object id: 20 or 32 bytes.
         oid: Box<[u8]>,
-        /// One path it is known under, with `/` between its parts; empty if none is.
-        path: Box<[u8]>,
+        /// The paths it stands at that are to be scanned, with `/` between their parts; one that is empty if none is known.
+        paths: Box<[Arc<[u8]>]>,
+        /// Whether it stands at further paths that nobody listed, and of which some may be to be scanned.
+        has_more: bool,
     },
     /// Things that are left out on purpose.
     Skipped {
@@ -105,6 +113,8 @@ reasons! {
         GitInternal = 7, "git's own folder";
         /// An allowlist of the rules names its path.
         Allowlisted = 8, "path allowed by the rules";
+        /// The folder of a repository whose index cannot be read: what it tracks is not known, so its ignored files are read too.
+        GitIndexUnknown = 9, "git index unreadable: ignored files were read";
     }
 }
 
@@ -135,6 +145,10 @@ reasons! {
         HistoryCut = 11, "history cut off (shallow clone)";
         /// A blob stored as a change to another one, both too large to be put together.
         ObjectTooLarge = 12, "git object too large";
+        /// It was there when the run was planned, and not when its turn came.
+        PlannedNotRead = 13, "planned, not read";
+        /// A path of the index with a merge that is not resolved: there is no staged version of it.
+        Unmerged = 20, "unmerged in the index";
     }
 }
 

@@ -4,24 +4,25 @@
 //! folder, in the file `job`. It is written before the run exists, so a worker that sees the run finds it.
 
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use tessera_detect::{Detector, IdKey, RuleError};
+use tessera_detect::{IdKey, RuleError};
 
+use crate::detectors::Detectors;
+use crate::files;
 use crate::read::Reader as ItemReader;
 use crate::request::ScanRequest;
-use crate::rules::Rules;
+use crate::rules::{RULE_SETS_MAX, Rules};
 use crate::wire::{Malformed, Reader, Writer};
 
-const MAGIC: &[u8; 8] = b"TSRJOB01";
+const MAGIC: &[u8; 8] = b"TSRJOB02";
 const FILE: &str = "job";
 
 /// What to look for, and how findings are named.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// What to look for.
-    pub rules: Rules,
+    /// What to look for: sets of rules, which targets name by number.
+    pub rules: Vec<Rules>,
     /// How hard to look.
     pub detect: tessera_detect::Options,
     /// Keep secrets, so that reports can show them.
@@ -60,37 +61,31 @@ impl Job {
     /// What `request` asks to look for.
     pub fn of(request: &ScanRequest) -> Self {
         Self {
-            rules: request.rules.clone(),
+            rules: request.rules.sets().to_vec(),
             detect: request.detect.clone(),
             keep_secrets: request.keep_secrets,
             id_key: request.id_key,
         }
     }
 
-    /// A detector for it.
-    pub(crate) fn detector(&self) -> Result<Detector, RuleError> {
-        Detector::with_options(self.rules.set(), self.detect.clone())
+    /// Detectors for it.
+    pub(crate) fn detectors(&self) -> Result<Detectors, RuleError> {
+        Detectors::new(self.rules.clone(), self.detect.clone())
     }
 
-    /// A reader that searches with a detector of this job.
-    pub(crate) fn reader(&self, detector: Detector) -> ItemReader {
-        ItemReader::new(detector, IdKey::new(self.id_key), self.keep_secrets)
+    /// A reader that searches with these detectors of this job.
+    pub(crate) fn reader(&self, detectors: Detectors) -> ItemReader {
+        ItemReader::new(detectors, IdKey::new(self.id_key), self.keep_secrets)
     }
 
     /// Writes it into a run's folder, all or nothing.
     pub(crate) fn store(&self, folder: &Path) -> Result<(), JobError> {
-        let path = folder.join(FILE);
-        let failed = |source| JobError::Io { path: path.clone(), source };
-        let staging = folder.join(format!("{FILE}.{:016x}", crate::op_ids::random_u64()));
-        let mut options = std::fs::OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(0o600).open(&staging).map_err(failed)?;
-        io::Write::write_all(&mut file, &self.encode()).map_err(failed)?;
-        file.sync_all().map_err(failed)?;
-        std::fs::rename(&staging, &path).map_err(failed)
+        let stored = files::replace(folder, FILE, &self.encode());
+        stored.map_err(|source| JobError::Io { path: folder.join(FILE), source })
     }
 
     /// Reads it from a run's folder.
-    pub(crate) fn load(folder: &Path) -> Result<Self, JobError> {
+    pub fn load(folder: &Path) -> Result<Self, JobError> {
         let path = folder.join(FILE);
         let bytes = std::fs::read(&path).map_err(|source| JobError::Io { path: path.clone(), source })?;
         let job = Self::decode(&bytes).map_err(|source| JobError::Malformed { path, source })?;
@@ -99,7 +94,10 @@ impl Job {
 
     fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::default();
-        self.rules.write(&mut writer);
+        writer.u32(self.rules.len() as u32);
+        for rules in &self.rules {
+            rules.write(&mut writer);
+        }
         writer.bytes(self.detect.confidence_min.as_str().as_bytes());
         writer.u32(self.detect.decode_depth as u32);
         writer.u8(u8::from(self.detect.honour_remarks) | u8::from(self.keep_secrets) << 1);
@@ -115,7 +113,15 @@ impl Job {
         if reader.u32()? != crc32c::crc32c(reader.0) {
             return Err(Malformed("its checksum is wrong"));
         }
-        let Some(rules) = Rules::read(&mut reader)? else { return Ok(None) };
+        let count = reader.u32()? as usize;
+        if !(1..=RULE_SETS_MAX).contains(&count) {
+            return Err(Malformed("it has no rules, or too many sets of them"));
+        }
+        let mut rules = Vec::with_capacity(count);
+        for _ in 0..count {
+            let Some(set) = Rules::read(&mut reader)? else { return Ok(None) };
+            rules.push(set);
+        }
         let confidence_min = reader.text()?.parse().map_err(|_| Malformed("it names an unknown confidence"))?;
         let decode_depth = reader.u32()? as usize;
         let flags = reader.u8()?;
@@ -134,10 +140,10 @@ mod tests {
     fn a_job_comes_back_from_its_folder_and_damage_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let detect = tessera_detect::Options { decode_depth: 1, honour_remarks: false, ..Default::default() };
-        let job = Job { rules: Rules::builtin(), detect: detect.clone(), keep_secrets: true, id_key: [7; 32] };
+        let job = Job { rules: vec![Rules::builtin(); 2], detect: detect.clone(), keep_secrets: true, id_key: [7; 32] };
         job.store(dir.path()).unwrap();
         let read = Job::load(dir.path()).unwrap();
-        assert_eq!((read.detect, read.keep_secrets, read.id_key), (detect, true, [7; 32]));
+        assert_eq!((read.detect, read.keep_secrets, read.id_key, read.rules.len()), (detect, true, [7; 32], 2));
         let bytes = job.encode();
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();

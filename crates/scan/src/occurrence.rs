@@ -29,8 +29,10 @@ pub struct Occurrence {
     pub entropy: f32,
     /// The target it is in, by its number in the run.
     pub target: u32,
-    /// Path below the target with `/`; empty if the target is the file.
+    /// Path below the target with `/`; empty if the target is the file. That of a member of an archive begins with the archive's.
     pub path: Vec<u8>,
+    /// How much of `path` is that of the file or blob itself.
+    pub item_path_len: u32,
     /// The blob, if it was found in a history.
     pub blob: Option<Box<[u8]>>,
     /// Where the match begins.
@@ -39,6 +41,8 @@ pub struct Occurrence {
     pub end: Position,
     /// Offset of the secret in the item.
     pub offset: u64,
+    /// Length of the secret, so that the same secret is recognised in other texts by its id.
+    pub secret_len: u64,
     /// Encodings around the secret, outermost first.
     pub decoded_from: Vec<String>,
     /// The secret as reports show it.
@@ -60,11 +64,11 @@ pub struct Exposed {
 const EXPOSED_BYTES_MAX: usize = 16 << 10;
 
 impl Occurrence {
-    /// What `finding` says, in the item with this key.
-    pub fn new(finding: &Finding<'_>, id_key: &IdKey, key: &[u8], place: &Place<'_>, keep_secret: bool) -> Self {
+    /// What `finding` says about this place.
+    pub fn new(finding: &Finding<'_>, id_key: &IdKey, place: &Place<'_>, keep_secret: bool) -> Self {
         let cut = |bytes: &[u8]| SecretBytes::new(&bytes[..bytes.len().min(EXPOSED_BYTES_MAX)]);
         Self {
-            id: finding.id(id_key, key),
+            id: finding.id(id_key, &place.name()),
             secret_id: finding.secret_id(id_key),
             rule: finding.rule.id.clone(),
             severity: finding.severity(),
@@ -73,15 +77,22 @@ impl Occurrence {
             entropy: finding.entropy,
             target: place.target,
             path: place.path.to_vec(),
+            item_path_len: place.item_path_len as u32,
             blob: place.blob.map(Box::from),
             start: finding.start,
             end: finding.end,
             offset: finding.secret_span.start,
+            secret_len: finding.secret.len() as u64,
             decoded_from: finding.decoded_from.iter().map(|encoding| encoding.to_string()).collect(),
             redacted: finding.secret.redacted(),
             exposed: keep_secret
                 .then(|| Exposed { secret: cut(finding.secret.expose()), matched: cut(finding.matched.expose()) }),
         }
+    }
+
+    /// The path of the file or blob itself, also if this is a member of an archive.
+    pub fn item_path(&self) -> &[u8] {
+        &self.path[..self.item_path_len as usize]
     }
 
     pub(crate) fn write(&self, writer: &mut Writer) {
@@ -93,8 +104,10 @@ impl Occurrence {
         writer.u32(self.entropy.to_bits());
         writer.u32(self.target);
         writer.bytes(&self.path);
+        writer.u32(self.item_path_len);
         writer.optional(self.blob.as_deref());
-        for number in [self.start.line, self.start.column, self.end.line, self.end.column, self.offset] {
+        for number in [self.start.line, self.start.column, self.end.line, self.end.column, self.offset, self.secret_len]
+        {
             writer.u64(number);
         }
         writer.u8(self.decoded_from.len() as u8);
@@ -115,10 +128,14 @@ impl Occurrence {
         let entropy = f32::from_bits(reader.u32()?);
         let target = reader.u32()?;
         let path = reader.bytes()?.to_vec();
+        let item_path_len = reader.u32()?;
+        if item_path_len as usize > path.len() {
+            return Err(Malformed("a path is shorter than its beginning"));
+        }
         let blob = reader.optional()?.map(Box::from);
         let start = Position { line: reader.u64()?, column: reader.u64()? };
         let end = Position { line: reader.u64()?, column: reader.u64()? };
-        let offset = reader.u64()?;
+        let (offset, secret_len) = (reader.u64()?, reader.u64()?);
         let mut decoded_from = Vec::new();
         for _ in 0..reader.u8()? {
             decoded_from.push(reader.text()?.to_owned());
@@ -139,10 +156,12 @@ impl Occurrence {
             entropy,
             target,
             path,
+            item_path_len,
             blob,
             start,
             end,
             offset,
+            secret_len,
             decoded_from,
             redacted,
             exposed,
@@ -162,10 +181,30 @@ impl fmt::Debug for Occurrence {
 pub struct Place<'a> {
     /// Number of the target.
     pub target: u32,
-    /// Path below it with `/`.
+    /// Path below it with `/`; that of a member of an archive begins with the archive's.
     pub path: &'a [u8],
+    /// How much of `path` is that of the file or blob itself.
+    pub item_path_len: usize,
     /// The blob, in a history.
     pub blob: Option<&'a [u8]>,
+}
+
+impl<'a> Place<'a> {
+    /// The place of a file or blob itself.
+    pub fn of_item(target: u32, path: &'a [u8], blob: Option<&'a [u8]>) -> Self {
+        Self { target, path, item_path_len: path.len(), blob }
+    }
+
+    /// What tells this place from all others of a run. The number of the target and not its path: a scan of the same
+    /// repository elsewhere names the same places.
+    fn name(&self) -> Vec<u8> {
+        let mut name = Writer::default();
+        name.u32(self.target);
+        name.optional(self.blob);
+        name.u32(self.item_path_len as u32);
+        name.bytes(self.path);
+        name.0
+    }
 }
 
 #[cfg(test)]
@@ -178,13 +217,41 @@ mod tests {
         let token = template::expand("ghp_<<github 30>>", &mut template::Seed::new(7)).unwrap();
         let mut detector = Detector::new(&RuleSet::builtin()).unwrap();
         let mut found = Vec::new();
-        let place = Place { target: 2, path: b"a/\xff", blob: Some(&[7; 20]) };
+        let place = Place { item_path_len: 1, ..Place::of_item(2, b"a/\xff", Some(&[7; 20])) };
         let text = format!("token = \"{token}\"\n");
         detector.scan_bytes(Source::path("x"), text.as_bytes(), |finding| {
-            found.push(Occurrence::new(finding, &IdKey::new([0; 32]), b"key", &place, keep_secret));
+            found.push(Occurrence::new(finding, &IdKey::new([0; 32]), &place, keep_secret));
         });
         assert_eq!(found.len(), 1);
         (found.remove(0), token)
+    }
+
+    #[test]
+    fn a_place_has_another_name_than_every_other_and_a_secret_the_same_in_all() {
+        let place = Place::of_item(1, b"a/b", Some(&[7; 20]));
+        let others = [
+            Place { target: 2, ..place },
+            Place { path: b"a/c", ..place },
+            Place { blob: Some(&[8; 20]), ..place },
+            Place { blob: None, ..place },
+            Place { item_path_len: 1, ..place },
+        ];
+        let token = template::expand("ghp_<<github 30>>", &mut template::Seed::new(7)).unwrap();
+        let mut detector = Detector::new(&RuleSet::builtin()).unwrap();
+        let mut found = |place: &Place<'_>| {
+            let mut found = None;
+            detector.scan_bytes(Source::path("x"), token.as_bytes(), |finding| {
+                found = Some(Occurrence::new(finding, &IdKey::new([0; 32]), place, false));
+            });
+            found.unwrap()
+        };
+        let first = found(&place);
+        assert_eq!(found(&place).id, first.id, "the same when it is scanned again");
+        for (index, other) in others.iter().enumerate() {
+            let other = found(other);
+            assert_ne!(other.id, first.id, "case {index}");
+            assert_eq!(other.secret_id, first.secret_id, "case {index}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Numbers nobody else has.
 
-use tessera_contracts::OpId;
+use tessera_contracts::{OpId, RunIncarnation};
 
 use crate::clock::wall_clock;
 
@@ -13,6 +13,11 @@ pub fn random_u64() -> u64 {
         // Only before the kernel is seeded, at boot. Unique is enough, and no two moments are the same.
         _ => wall_clock().get() << 20 | u64::from(std::process::id()),
     }
+}
+
+/// What tells a run that is created now from any other of the same id.
+pub fn random_incarnation() -> RunIncarnation {
+    RunIncarnation::new(random_u64().max(1))
 }
 
 /// Idempotency keys: a sequence that starts somewhere nobody else does.

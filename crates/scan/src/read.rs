@@ -4,10 +4,11 @@
 //! same at the end as at the start: one that changes while it is read is read again, and if it changes again it counts
 //! as unreadable, although what was found in it is kept.
 //!
-//! A file with a zero byte near its start is binary and left out, unless it looks like UTF-16 text or binaries are
+//! A file with a zero byte near its start is binary and left out, unless it looks like UTF-16 or UTF-32 text or binaries are
 //! asked for. Opening never follows a link and never waits for the other end of a pipe, whatever the name stood
 //! for when it was listed.
 
+mod blob;
 mod large;
 mod members;
 
@@ -16,17 +17,17 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use tessera_detect::{Detector, IdKey, Source};
+use tessera_detect::{IdKey, Source, Summary};
 
+pub use blob::BlobPlaces;
 pub use members::MemberCounts;
 
 use crate::archive;
-use crate::distinct::CleanChunks;
-use crate::edited::Edited;
+use crate::detectors::{Detectors, DetectorsError};
 use crate::item::{SkipReason, UnreadableReason};
 use crate::occurrence::{Occurrence, Place};
+use crate::redact::{Redactor, Shown};
 use crate::source::directory::unreadable_reason;
-use crate::source::git::reader::BlobReader;
 use crate::target::ReadOptions;
 
 /// Bytes read at a time; a file no longer than this is searched in one piece.
@@ -35,8 +36,8 @@ pub const BUFFER_BYTES: usize = 256 << 10;
 /// How much of the start is looked at to tell text from binary.
 const SNIFF_BYTES: usize = 8 << 10;
 
-/// Most findings kept of one item. An item with more is a list of secrets or a mistake; how many were cut is counted.
-pub const FINDINGS_PER_ITEM_MAX: usize = 10_000;
+/// Most places kept of what one item holds. An item with more is a list of secrets or a mistake; how many were cut is counted.
+pub const PLACES_PER_ITEM_MAX: usize = 100_000;
 
 /// What became of an item.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
@@ -57,126 +58,96 @@ pub enum Outcome {
 /// Reads and searches items, with the memory of one worker.
 #[derive(Debug)]
 pub struct Reader {
-    detector: Detector,
+    detectors: Detectors,
     buffer: Box<[u8]>,
     id_key: IdKey,
     keep_secrets: bool,
-    known: Option<Known>,
     /// What was found in the last item.
     pub found: Vec<Occurrence>,
-    /// How many findings of the last item were not kept.
+    /// How many findings of the last item were not kept, or could stand at places that are not listed.
     pub cut: u64,
     /// What became of its members, if it was an archive.
     pub members: MemberCounts,
 }
 
-/// What is known of text that was searched before.
-#[derive(Debug)]
-struct Known {
-    edited: Edited,
-    chunks: CleanChunks,
-}
-
 impl Reader {
-    /// A reader that searches with `detector`.
-    pub fn new(detector: Detector, id_key: IdKey, keep_secrets: bool) -> Self {
+    /// A reader that searches with `detectors`.
+    pub fn new(detectors: impl Into<Detectors>, id_key: IdKey, keep_secrets: bool) -> Self {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
         Self {
-            detector,
+            detectors: detectors.into(),
             buffer,
             id_key,
             keep_secrets,
-            known: None,
             found: Vec::new(),
             cut: 0,
             members: MemberCounts::default(),
         }
     }
 
-    /// Remembers from now on which text in blobs is clean. For histories, which repeat themselves.
-    pub fn remember_clean_text(&mut self, seed: u64) {
-        if self.known.is_none() {
-            self.known = Edited::new(&self.detector)
-                .zip(CleanChunks::new(&self.detector, seed))
-                .map(|(edited, chunks)| Known { edited, chunks });
-        }
+    /// Searches with the set of rules with this number from now on.
+    pub fn choose_rules(&mut self, number: u16) -> Result<(), DetectorsError> {
+        self.detectors.choose(number)
     }
 
-    /// Searches the blob that was read last, but not the text in it that is known to be clean.
-    pub fn blob(&mut self, blob: &mut dyn BlobReader, key: &[u8], place: &Place<'_>, options: &ReadOptions) -> Outcome {
-        let bytes = blob.content();
-        if (options.archives && archive::kind_of(bytes).is_some()) || is_binary(bytes) {
-            return self.bytes(bytes, key, place, options);
-        }
-        let Some(Known { edited, chunks }) = &mut self.known else { return self.bytes(bytes, key, place, options) };
-        let scanned = Outcome::Scanned { bytes: bytes.len() as u64 };
-        // A version of a text that is not quiet is most often not quiet either: it is searched whole at once.
-        let quiet = match blob.kin() {
-            Some(kin) => kin
-                .base
-                .and_then(|base| edited.search(&mut self.detector, place.path, bytes, base, kin.copied))
-                .map(Some),
-            None => chunks.is_clean(&mut self.detector, place.path, bytes).then(|| edited.clean(place.path, bytes)),
-        };
-        let (outcome, quiet) = match quiet {
-            Some(quiet) => {
-                self.clear();
-                (scanned, quiet)
-            }
-            None => {
-                let outcome = self.bytes(bytes, key, place, options);
-                let known = self.known.as_ref().filter(|_| outcome == scanned);
-                (outcome, known.and_then(|known| known.edited.searched(&self.detector, place.path, bytes)))
-            }
-        };
-        blob.remember(quiet);
-        outcome
+    /// Remembers from now on which text in blobs is clean. For histories, which repeat themselves.
+    pub fn remember_clean_text(&mut self, seed: u64) {
+        self.detectors.current().remember_clean_text(seed);
     }
 
     /// Reads the file at `path`. `goes_on` is asked now and then; `false` interrupts.
     pub fn file(
         &mut self,
         path: &Path,
-        key: &[u8],
         place: &Place<'_>,
         options: &ReadOptions,
         goes_on: &mut dyn FnMut() -> bool,
     ) -> Outcome {
-        let mut outcome = self.file_once(path, key, place, options, goes_on);
+        let mut outcome = self.file_once(path, place, options, goes_on);
         if outcome == Outcome::Unreadable(UnreadableReason::Changed) {
-            outcome = self.file_once(path, key, place, options, goes_on);
+            outcome = self.file_once(path, place, options, goes_on);
         }
         outcome
     }
 
     /// Searches bytes that are in memory.
-    pub fn bytes(&mut self, bytes: &[u8], key: &[u8], place: &Place<'_>, options: &ReadOptions) -> Outcome {
+    pub fn bytes(&mut self, bytes: &[u8], place: &Place<'_>, options: &ReadOptions) -> Outcome {
         self.clear();
+        let places = std::slice::from_ref(place);
         if let Some(kind) = archive::kind_of(bytes).filter(|_| options.archives) {
-            return self.archive(&mut io::Cursor::new(bytes), kind, key, place, options, &mut || true);
+            return self.archive(&mut io::Cursor::new(bytes), kind, places, options, &mut || true);
         }
         if !options.read_binary && is_binary(bytes) {
             return Outcome::Skipped(SkipReason::Binary);
         }
-        let mut keeper = Keeper {
-            found: &mut self.found,
-            cut: &mut self.cut,
-            id_key: &self.id_key,
-            key,
-            place,
-            keep_secrets: self.keep_secrets,
-        };
-        let summary =
-            self.detector.scan_bytes(Source { path: Some(place.path), commit: None }, bytes, |f| keeper.keep(f));
-        if summary.source_allowed {
+        if self.search(bytes, places).source_allowed {
             return Outcome::Skipped(SkipReason::Allowlisted);
         }
         Outcome::Scanned { bytes: bytes.len() as u64 }
     }
 
+    /// Searches bytes that stand at these places, whose paths are alike to the rules.
+    fn search(&mut self, bytes: &[u8], places: &[Place<'_>]) -> Summary {
+        let mut keeper = Keeper {
+            found: &mut self.found,
+            cut: &mut self.cut,
+            id_key: &self.id_key,
+            places,
+            keep_secrets: self.keep_secrets,
+        };
+        let source = Source { path: places.first().map(|place| place.path), commit: None };
+        self.detectors.current().detector.scan_bytes(source, bytes, |finding| keeper.keep(finding))
+    }
+
+    /// Makes text from scanned content fit to be displayed.
+    pub(crate) fn shown(&self, text: &str) -> Shown {
+        Redactor::of_rules(self.detectors.sets()).show(text)
+    }
+
     /// After a panic the detector may be in any state: takes a new one with the same rules.
     pub fn renew_detector(&mut self) {
-        self.detector = self.detector.fork();
+        let ready = self.detectors.current();
+        ready.detector = ready.detector.fork();
         self.clear();
     }
 
@@ -189,7 +160,6 @@ impl Reader {
     fn file_once(
         &mut self,
         path: &Path,
-        key: &[u8],
         place: &Place<'_>,
         options: &ReadOptions,
         goes_on: &mut dyn FnMut() -> bool,
@@ -225,7 +195,8 @@ impl Reader {
             at_end |= filled as u64 == before.len();
         }
         if let Some(kind) = archive::kind_of(&self.buffer[..filled]).filter(|_| options.archives) {
-            let outcome = self.archive(&mut file, kind, key, place, options, goes_on);
+            let places = std::slice::from_ref(place);
+            let outcome = self.archive(&mut file, kind, places, options, goes_on);
             return match outcome {
                 Outcome::Scanned { .. } => changed_since(&file, &before, before.len()).unwrap_or(outcome),
                 outcome => outcome,
@@ -233,7 +204,7 @@ impl Reader {
         }
         if at_end {
             let buffer = std::mem::take(&mut self.buffer);
-            let outcome = self.bytes(&buffer[..filled], key, place, options);
+            let outcome = self.bytes(&buffer[..filled], place, options);
             self.buffer = buffer;
             return match outcome {
                 Outcome::Scanned { bytes } => changed_since(&file, &before, bytes).unwrap_or(outcome),
@@ -247,12 +218,14 @@ impl Reader {
             found: &mut self.found,
             cut: &mut self.cut,
             id_key: &self.id_key,
-            key,
-            place,
+            places: std::slice::from_ref(place),
             keep_secrets: self.keep_secrets,
         };
-        let mut stream =
-            self.detector.stream(Source { path: Some(place.path), commit: None }, |finding| keeper.keep(finding));
+        let mut stream = self
+            .detectors
+            .current()
+            .detector
+            .stream(Source { path: Some(place.path), commit: None }, |finding| keeper.keep(finding));
         stream.push(&self.buffer[..filled]);
         loop {
             if !goes_on() {
@@ -291,7 +264,8 @@ pub fn is_binary(start: &[u8]) -> bool {
     if memchr::memchr(0, start).is_none() {
         return false;
     }
-    if start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff") {
+    let marks: [&[u8]; 3] = [b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff"];
+    if marks.iter().any(|mark| start.starts_with(mark)) {
         return false;
     }
     // UTF-16 without a mark: nearly every other byte is zero, and the bytes between are not.
@@ -301,22 +275,23 @@ pub fn is_binary(start: &[u8]) -> bool {
     !(start.len() >= 4 && (is_wide(even, odd) || is_wide(odd, even)))
 }
 
-/// Takes findings of one item down.
+/// Takes findings of one item down, at all places where it stands.
 struct Keeper<'a> {
     found: &'a mut Vec<Occurrence>,
     cut: &'a mut u64,
     id_key: &'a IdKey,
-    key: &'a [u8],
-    place: &'a Place<'a>,
+    places: &'a [Place<'a>],
     keep_secrets: bool,
 }
 
 impl Keeper<'_> {
     fn keep(&mut self, finding: &tessera_detect::Finding<'_>) {
-        if self.found.len() < FINDINGS_PER_ITEM_MAX {
-            self.found.push(Occurrence::new(finding, self.id_key, self.key, self.place, self.keep_secrets));
-        } else {
-            *self.cut += 1;
+        for place in self.places {
+            if self.found.len() < PLACES_PER_ITEM_MAX {
+                self.found.push(Occurrence::new(finding, self.id_key, place, self.keep_secrets));
+            } else {
+                *self.cut += 1;
+            }
         }
     }
 }
@@ -325,12 +300,14 @@ impl Keeper<'_> {
 mod tests {
     use std::io::Write;
 
-    use tessera_detect::{RuleSet, template};
+    use tessera_detect::template;
 
     use super::*;
+    use crate::rules::Rules;
 
     fn reader() -> Reader {
-        Reader::new(Detector::new(&RuleSet::builtin()).unwrap(), IdKey::new([0; 32]), false)
+        let detectors = Detectors::new(vec![Rules::builtin()], tessera_detect::Options::default()).unwrap();
+        Reader::new(detectors, IdKey::new([0; 32]), false)
     }
 
     fn token(seed: u64) -> String {
@@ -338,8 +315,8 @@ mod tests {
     }
 
     fn read(reader: &mut Reader, path: &Path, options: &ReadOptions) -> Outcome {
-        let place = Place { target: 0, path: b"f", blob: None };
-        reader.file(path, b"key", &place, options, &mut || true)
+        let place = Place::of_item(0, b"f", None);
+        reader.file(path, &place, options, &mut || true)
     }
 
     #[test]
@@ -396,11 +373,11 @@ mod tests {
         let path = dir.path().join("log");
         std::fs::write(&path, "x\n".repeat(BUFFER_BYTES)).unwrap();
         let mut reader = reader();
-        let place = Place { target: 0, path: b"log", blob: None };
+        let place = Place::of_item(0, b"log", None);
         let (mut asked, mut changes) = (0, 1);
         let mut outcome_with = |changes_max: u32| {
             (asked, changes) = (0, 0);
-            reader.file(&path, b"key", &place, &ReadOptions::default(), &mut || {
+            reader.file(&path, &place, &ReadOptions::default(), &mut || {
                 asked += 1;
                 if changes < changes_max && asked % 2 == 1 {
                     changes += 1;
@@ -411,6 +388,6 @@ mod tests {
         };
         assert_eq!(outcome_with(u32::MAX), Outcome::Unreadable(UnreadableReason::Changed));
         assert!(matches!(outcome_with(1), Outcome::Scanned { .. }));
-        assert_eq!(reader.file(&path, b"key", &place, &ReadOptions::default(), &mut || false), Outcome::Interrupted);
+        assert_eq!(reader.file(&path, &place, &ReadOptions::default(), &mut || false), Outcome::Interrupted);
     }
 }

@@ -1,7 +1,8 @@
 //! What a user asks for, and the name of the run that answers it.
 //!
-//! The same request finds its own interrupted run: a run's id is a hash of who asks, what is scanned, how, and with which
-//! rules. Two requests that may find different things have different names.
+//! The same request finds its own interrupted run: a run's id is a hash of the coordinator, the tenant, what is scanned, how,
+//! and with which rules. Two requests that may find different things have different names, and so have runs of different
+//! coordinators: an id pasted into a command for the wrong one matches nothing there.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -9,8 +10,9 @@ use std::path::PathBuf;
 use tessera_contracts::canonical::CanonicalSink;
 use tessera_contracts::{RunId, TenantId, domain};
 
+use crate::coordinator_name::CoordinatorName;
 use crate::error::ScanError;
-use crate::rules::Rules;
+use crate::rules::{Rules, RunRules};
 use crate::target::ReadOptions;
 use crate::wire::Writer;
 
@@ -26,7 +28,7 @@ pub struct ScanRequest {
     /// What is left out.
     pub options: ReadOptions,
     /// What to look for.
-    pub rules: Rules,
+    pub rules: RunRules,
     /// How hard to look.
     pub detect: tessera_detect::Options,
     /// Threads; 0 for one a core. In a fleet: how many the run is cut for at least.
@@ -59,7 +61,7 @@ impl ScanRequest {
             paths,
             scope: ScanScope::Files,
             options: ReadOptions::default(),
-            rules: Rules::builtin(),
+            rules: Rules::builtin().into(),
             detect: tessera_detect::Options::default(),
             workers: 0,
             keep_secrets: false,
@@ -96,21 +98,23 @@ impl ScanRequest {
         Ok(canonical)
     }
 
-    /// The name of its run, the `attempt`-th: a fleet remembers runs that ended, so each new one has another number.
-    pub(crate) fn run_id(&self, paths: &[PathBuf], attempt: u64) -> RunId {
+    /// The name of its run at `coordinator`, the `attempt`-th: a fleet remembers runs that ended, so each new one has another
+    /// number.
+    pub(crate) fn run_id(&self, coordinator: &CoordinatorName, paths: &[PathBuf], attempt: u64) -> RunId {
         let mut options = Writer::default();
         self.options.write(&mut options);
         let mut hasher = domain::RUN_NAME_V1.hasher();
-        hasher.bytes(b"scan 2");
+        hasher.bytes(b"scan 4");
+        coordinator.hash_into(&mut hasher);
         hasher.fixed(self.tenant.as_bytes());
         hasher.u64(attempt);
         hasher.u64(paths.len() as u64);
         for path in paths {
             hasher.bytes(path.as_os_str().as_bytes());
+            hasher.fixed(&self.rules.for_target(path).set().fingerprint());
         }
         hasher.u8(self.scope as u8);
         hasher.bytes(&options.0);
-        hasher.fixed(&self.rules.set().fingerprint());
         hasher.bytes(self.detect.confidence_min.as_str().as_bytes());
         hasher.u64(self.detect.decode_depth as u64);
         hasher.u8(u8::from(self.detect.honour_remarks));
@@ -128,26 +132,34 @@ mod tests {
     fn requests_that_may_find_different_things_have_different_names() {
         let paths = [PathBuf::from("/srv")];
         let request = ScanRequest::of_paths(Vec::new());
-        let name = request.run_id(&paths, 0);
-        assert_eq!(request.run_id(&paths, 0), name, "the same request is found again");
-        let changes: [fn(&mut ScanRequest); 7] = [
+        let local = CoordinatorName::Local;
+        let name = request.run_id(&local, &paths, 0);
+        assert_eq!(request.run_id(&local, &paths, 0), name, "the same request is found again");
+        let changes: [fn(&mut ScanRequest); 8] = [
             |request| request.tenant = TenantId::from_name("other"),
             |request| request.scope = ScanScope::History,
             |request| request.options.read_binary = true,
             |request| request.detect.decode_depth = 0,
             |request| request.keep_secrets = true,
             |request| request.id_key = [1; 32],
-            |request| request.rules = Rules::from_gitleaks("", &mut |_| Err(String::new())).unwrap(),
+            |request| request.rules = Rules::from_gitleaks("", &mut |_| Err(String::new())).unwrap().into(),
+            |request| {
+                let own = Rules::from_gitleaks("[[rules]]\nid = 'x'\nregex = 'x{9}'\n", &mut |_| Err(String::new()));
+                request.rules.add_own("/srv".into(), own.unwrap()).unwrap();
+            },
         ];
-        let mut names = vec![name, request.run_id(&paths, 1), request.run_id(&[], 0)];
+        let etcd = |namespace: &str| CoordinatorName::Etcd { namespace: namespace.into() };
+        let elsewhere = [CoordinatorName::Memory, etcd("a"), etcd("b"), etcd("")];
+        let mut names = vec![name, request.run_id(&local, &paths, 1), request.run_id(&local, &[], 0)];
+        names.extend(elsewhere.iter().map(|coordinator| request.run_id(coordinator, &paths, 0)));
         for change in changes {
             let mut changed = request.clone();
             change(&mut changed);
-            names.push(changed.run_id(&paths, 0));
+            names.push(changed.run_id(&local, &paths, 0));
         }
         let distinct: std::collections::BTreeSet<_> = names.iter().collect();
         assert_eq!(distinct.len(), names.len());
         // How many threads work on it changes nothing that is found.
-        assert_eq!(ScanRequest { workers: 7, ..request }.run_id(&paths, 0), name);
+        assert_eq!(ScanRequest { workers: 7, ..request }.run_id(&local, &paths, 0), name);
     }
 }

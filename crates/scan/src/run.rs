@@ -13,22 +13,27 @@ use std::time::{Duration, Instant};
 
 use tessera_contracts::{LogicalTime, RunId, WorkerId};
 use tessera_coordination::run::progress::{RunTerminalEvaluation, evaluate_run_terminal};
-use tessera_coordination::{CoordinationFacade, CoordinatorRuntimeConfig, InMemoryCoordinator};
+use tessera_coordination::{CoordinationFacade, CoordinatorRuntimeConfig, InMemoryCoordinator, RunManagement};
 
 use crate::clock::wall_clock;
-use crate::conclude::conclude;
+use crate::conclude::conclude_against;
+use crate::coordinator_name::CoordinatorName;
+use crate::ended::RunEnd;
 use crate::error::ScanError;
 use crate::finding::Finding;
+use crate::findings::FileSink;
 use crate::folder::RunFolder;
 use crate::job::Job;
+use crate::label::{RunKey, RunLabel};
 use crate::locked::Locked;
-use crate::op_ids::{OpIds, random_u64};
+use crate::op_ids::{OpIds, random_incarnation, random_u64};
 use crate::prepare::{NewRun, Prepared, prepare};
 use crate::receipt::Receipt;
+use crate::recheck::Recheck;
 use crate::request::ScanRequest;
-use crate::sink::FileSink;
+use crate::sweep::WorkerConfig;
 use crate::target::Target;
-use crate::worker::{Worker, WorkerConfig, WorkerProgress};
+use crate::worker::{Equipment, Worker, WorkerProgress};
 
 /// What is kept of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,8 +66,17 @@ pub struct Progress {
     pub is_resumed: bool,
     /// Whether there is work and nobody does it.
     pub is_waiting: bool,
+    /// Whether another process of this machine does the work, and this one waits for its report.
+    pub attached: Option<Attached>,
     /// Since this program began.
     pub elapsed: Duration,
+}
+
+/// The process whose report is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attached {
+    /// Its process id, if it is known.
+    pub pid: Option<u32>,
 }
 
 /// What a scan found.
@@ -70,8 +84,10 @@ pub struct Progress {
 pub struct ScanReport {
     /// The run.
     pub run: RunId,
-    /// Whether it went on from an interrupted one.
-    pub is_resumed: bool,
+    /// Where what it says comes from.
+    pub origin: Origin,
+    /// How and when the run ended, if that was before the report was asked for.
+    pub ended: Option<RunEnd>,
     /// What was scanned, by number.
     pub targets: Vec<Target>,
     /// Secrets and where they are.
@@ -80,6 +96,31 @@ pub struct ScanReport {
     pub receipt: Receipt,
     /// How long this process took.
     pub elapsed: Duration,
+}
+
+/// Where a report comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// This command had everything read.
+    Scanned,
+    /// This command had everything read, although there was an interrupted scan: that one could not go on.
+    ScannedAnew {
+        /// Why not, as the end of a sentence.
+        because: String,
+    },
+    /// This command went on with an interrupted scan.
+    Resumed(ReadBefore),
+    /// An earlier scan was finished, and what it read is still what it was.
+    Known,
+}
+
+/// What became of items that were read before a command went on with their scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReadBefore {
+    /// Items that are still what they were.
+    pub same: u64,
+    /// Items that were read again, because they or their neighbours are not, or might not be.
+    pub read_again: u64,
 }
 
 /// How a scan ended, as an exit code tells it.
@@ -96,6 +137,11 @@ pub enum ExitStatus {
 }
 
 impl ScanReport {
+    /// Whether the scan went on from an interrupted one.
+    pub fn is_resumed(&self) -> bool {
+        matches!(self.origin, Origin::Resumed(_))
+    }
+
     /// How the scan ended.
     pub fn exit_status(&self) -> ExitStatus {
         if !self.findings.is_empty() {
@@ -131,57 +177,111 @@ const LEASE_DURATION: u64 = 30_000;
 /// Scans what `request` says.
 pub fn scan(request: &ScanRequest, keeping: &Keeping, control: &mut Control<'_>) -> Result<ScanReport, ScanError> {
     let paths = request.canonical_paths()?;
-    let run = request.run_id(&paths, 0);
     match keeping {
         Keeping::Nothing => {
-            let folder = RunFolder::temporary(run)?;
+            let run = request.run_id(&CoordinatorName::Memory, &paths, 0);
+            let key = RunKey::new(run, random_incarnation());
+            let (coordinator, created_at) = (CoordinatorName::Memory, wall_clock());
+            let folder = RunFolder::temporary(RunLabel { coordinator, tenant: request.tenant, key, created_at })?;
             let memory = InMemoryCoordinator::new(CoordinatorRuntimeConfig::for_shards(SHARDS_MAX));
             let backend = Locked::new(memory.map_err(ScanError::coordinator)?);
-            execute(request, &paths, run, backend, &folder, wall_clock, control)
+            execute(request, &paths, backend, &folder, wall_clock, control)
         }
-        Keeping::In { state_dir, fresh } => crate::local::scan_kept(request, &paths, run, state_dir, *fresh, control),
+        Keeping::In { state_dir, fresh } => crate::local::scan_kept(request, &paths, state_dir, *fresh, control),
     }
 }
 
-/// Runs or resumes `run` on any backend, with all workers in this process.
+/// Runs or resumes the run of `folder` on any backend, with all workers in this process.
 pub fn execute<B: CoordinationFacade + Clone + Send>(
     request: &ScanRequest,
     paths: &[PathBuf],
-    run: RunId,
     mut backend: B,
     folder: &RunFolder,
     clock: impl Fn() -> LogicalTime + Clone + Send,
     control: &mut Control<'_>,
 ) -> Result<ScanReport, ScanError> {
-    let started = Instant::now();
+    let (started, run) = (Instant::now(), folder.key().run);
     let new = NewRun { workers: request.worker_count(), lease_duration: LEASE_DURATION };
-    let prepared = prepare(request, paths, run, &mut backend, folder, clock(), new)?;
-    work(request, &prepared, run, &backend, folder, &clock, control, started)?;
+    let mut prepared = prepare(request, paths, &mut backend, folder, clock(), new)?;
+    work(request, &prepared, &backend, folder, &clock, &mut Watched { control, started })?;
+    let looked = look_again(request, &mut prepared, u64::MAX, &mut backend, folder, control)?;
     let targets = prepared.targets();
-    let (findings, receipt) = conclude(&mut backend, request.tenant, run, folder, &targets)?;
-    if evaluate_run_terminal(&receipt.shards) == RunTerminalEvaluation::AllDone {
+    let plan = Ok(prepared.plan.record().clone());
+    let (findings, receipt) = conclude_against(&plan, &mut backend, request.tenant, run, folder, &targets)?;
+    let is_all_done = evaluate_run_terminal(&receipt.shards) == RunTerminalEvaluation::AllDone;
+    // While something was not compared, the same command has to look at it.
+    if is_all_done && receipt.plan.uncompared == 0 {
         backend
             .complete_run(clock(), request.tenant, run, OpIds::random().next_id())
             .map_err(ScanError::coordinator)?;
     }
-    let is_resumed = prepared.is_resumed;
-    Ok(ScanReport { run, is_resumed, targets, findings, receipt, elapsed: started.elapsed() })
+    let origin = match looked {
+        LookedAgain::Done(read_before) if prepared.is_resumed => Origin::Resumed(read_before),
+        _ => Origin::Scanned,
+    };
+    Ok(ScanReport { run, origin, ended: None, targets, findings, receipt, elapsed: started.elapsed() })
 }
 
-/// Lets as many workers as the request asks for work on a run until nothing is left.
-#[expect(clippy::too_many_arguments, reason = "all of a run comes together here")]
+/// What became of what was read before a command.
+pub(crate) enum LookedAgain {
+    Done(ReadBefore),
+    /// So many items changed that another run has to read them.
+    TooMuch {
+        items: u64,
+    },
+}
+
+/// Compares what was read before this command with what is there now, once all shards are done, and reads again what
+/// changed, if it is not more than `items_max`.
+pub(crate) fn look_again<B: RunManagement>(
+    request: &ScanRequest,
+    prepared: &mut Prepared,
+    items_max: u64,
+    backend: &mut B,
+    folder: &RunFolder,
+    control: &Control<'_>,
+) -> Result<LookedAgain, ScanError> {
+    let run = folder.key().run;
+    let counts = backend.get_run_progress(wall_clock(), request.tenant, run).map_err(ScanError::coordinator)?.counts;
+    let has_other_plan = prepared.adopt_plan(folder)?;
+    if counts.active > 0 || !(prepared.is_resumed || has_other_plan) {
+        return Ok(LookedAgain::Done(ReadBefore::default()));
+    }
+    let job = Job::of(request);
+    let recheck = Recheck {
+        plan: &prepared.plan,
+        sources: &prepared.sources,
+        folder,
+        job: &job,
+        workers: request.worker_count(),
+        stop: control.stop,
+    };
+    let looked = recheck.look(backend, request.tenant, run)?;
+    if looked.changed_items > items_max {
+        return Ok(LookedAgain::TooMuch { items: looked.changed_items });
+    }
+    let read_again = recheck.read_again(&looked)?;
+    Ok(LookedAgain::Done(ReadBefore { same: looked.same_items, read_again }))
+}
+
+/// Who watches a scan, and since when.
+struct Watched<'w, 'c> {
+    control: &'w mut Control<'c>,
+    started: Instant,
+}
+
+/// Lets as many workers as the request asks for work on the run of `folder` until nothing is left.
 fn work<B: CoordinationFacade + Clone + Send>(
     request: &ScanRequest,
     prepared: &Prepared,
-    run: RunId,
     backend: &B,
     folder: &RunFolder,
     clock: &(impl Fn() -> LogicalTime + Clone + Send),
-    control: &mut Control<'_>,
-    started: Instant,
+    watched: &mut Watched<'_, '_>,
 ) -> Result<(), ScanError> {
+    let Watched { control, started } = watched;
     let job = Job::of(request);
-    let detector = job.detector().map_err(ScanError::Rules)?;
+    let detectors = job.detectors().map_err(ScanError::Rules)?;
     let progress: Vec<Arc<WorkerProgress>> = (0..request.worker_count()).map(|_| Arc::default()).collect();
     let (items_total, bytes_total) = prepared.totals();
     let shown = || {
@@ -196,6 +296,7 @@ fn work<B: CoordinationFacade + Clone + Send>(
             bytes_total,
             is_resumed: prepared.is_resumed,
             is_waiting: false,
+            attached: None,
             elapsed: started.elapsed(),
         }
     };
@@ -205,18 +306,16 @@ fn work<B: CoordinationFacade + Clone + Send>(
         let mut threads = Vec::new();
         for progress in &progress {
             let worker = WorkerId::new(random_u64());
-            let sink = FileSink::create(&folder.findings(), worker, random_u64())?;
-            let mut worker = Worker::new(
-                clock.clone(),
-                WorkerConfig::new(request.tenant, run, worker),
-                job.reader(detector.fork()),
-                Box::new(sink),
-                prepared.sources.clone(),
-                folder.path().to_path_buf(),
-                stop_all,
-                Arc::clone(progress),
-                OpIds::random(),
-            );
+            let sink = FileSink::create(&folder.findings(), folder.key(), worker, random_u64())?;
+            let equipment = Equipment {
+                reader: job.reader(detectors.fork()),
+                sources: prepared.sources.clone(),
+                dir: folder.path().to_path_buf(),
+                plan: Some(Arc::clone(&prepared.plan)),
+                progress: Arc::clone(progress),
+            };
+            let config = WorkerConfig::new(request.tenant, folder.key().run, worker);
+            let mut worker = Worker::new(config, clock.clone(), equipment, Box::new(sink), stop_all);
             let mut backend = backend.clone();
             threads.push(scope.spawn(move || {
                 let end = worker.run(&mut backend);

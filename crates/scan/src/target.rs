@@ -12,7 +12,7 @@ use tessera_contracts::limits::MAX_METADATA_SIZE;
 
 use crate::wire::{Malformed, Reader, Writer};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// One thing to scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub struct Target {
     pub path: PathBuf,
     /// What of it is scanned.
     pub kind: TargetKind,
+    /// What is looked for in it: the number of a set of rules of the run's job.
+    pub rules: u16,
     /// How it is read.
     pub options: ReadOptions,
 }
@@ -92,6 +94,7 @@ impl Target {
                 writer.fixed(&list);
             }
         }
+        writer.fixed(&self.rules.to_le_bytes());
         self.options.write(&mut writer);
         match writer.0.len() {
             len if len > MAX_METADATA_SIZE => Err(TargetError::TooLong { len, max: MAX_METADATA_SIZE }),
@@ -113,9 +116,10 @@ impl Target {
             1 => TargetKind::Objects { list: reader.array()? },
             _ => return Err(Malformed("it names an unknown kind of target").into()),
         };
+        let rules = u16::from_le_bytes(reader.array()?);
         let options = ReadOptions::read(&mut reader)?;
         reader.end()?;
-        Ok(Self { number, path, kind, options })
+        Ok(Self { number, path, kind, rules, options })
     }
 }
 
@@ -168,6 +172,7 @@ mod tests {
             number: 3,
             path: PathBuf::from(OsStr::from_bytes(b"/srv/\xff")),
             kind: TargetKind::Objects { list: [9; 16] },
+            rules: 300,
             options: ReadOptions {
                 no_ignore: true,
                 read_binary: false,
@@ -189,8 +194,8 @@ mod tests {
     #[test]
     fn other_versions_and_damage_are_named() {
         let mut bytes = target().encode().unwrap();
-        bytes[0] = 2;
-        assert_eq!(Target::decode(&bytes), Err(TargetError::Version { found: 2 }));
+        bytes[0] = 1;
+        assert_eq!(Target::decode(&bytes), Err(TargetError::Version { found: 1 }));
         bytes[0] = VERSION;
         for cut in 0..bytes.len() {
             assert!(Target::decode(&bytes[..cut]).is_err(), "cut at {cut}");

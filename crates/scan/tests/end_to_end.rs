@@ -149,7 +149,7 @@ fn a_history_finds_what_was_removed_and_tells_who_brought_it_in() {
     let first = report.findings[0].first();
     let introduced = first.introduced.as_ref().unwrap();
     assert_eq!((&introduced.subject[..], &introduced.author[..]), ("add config", "Ada"));
-    assert_eq!((&introduced.path[..], first.occurrence.start.line), (&b"src/config.py"[..], 2));
+    assert_eq!((&first.occurrence.path[..], first.occurrence.start.line), (&b"src/config.py"[..], 2));
     assert_eq!(report.receipt.tally.enumerated(), 3);
     assert!(report.receipt.is_complete());
 }
@@ -230,7 +230,7 @@ fn a_stopped_run_is_incomplete_and_the_same_request_finishes_it() {
     let stopped = scan(&kept, &keeping, &mut Control { stop: &stop, progress: &mut stop_soon }).unwrap();
     let resumed = run_keeping(&kept, &keeping);
     if !stopped.receipt.is_complete() {
-        assert!(resumed.is_resumed);
+        assert!(resumed.is_resumed());
         assert!(stopped.receipt.tally.enumerated() < 300);
     }
     assert_eq!(places(&resumed), places(&expected));
@@ -239,7 +239,7 @@ fn a_stopped_run_is_incomplete_and_the_same_request_finishes_it() {
     // A finished run is begun anew.
     write(dir.path(), "new", format!("TOKEN={}\n", token(9_999)));
     let again = run_keeping(&kept, &keeping);
-    assert!(!again.is_resumed);
+    assert!(!again.is_resumed());
     assert_eq!(places(&again).len(), places(&expected).len() + 1);
 }
 

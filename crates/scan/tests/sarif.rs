@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::Value;
 use tessera_detect::template;
+use tessera_scan::job::Job;
 use tessera_scan::report::{Format, Written};
 use tessera_scan::request::ScanRequest;
 use tessera_scan::run::{Control, Keeping, scan};
@@ -115,7 +116,7 @@ fn a_log_of_strange_names_long_lines_and_secrets_of_many_lines_is_valid() {
     let stop = AtomicBool::new(false);
     let report = scan(&request, &Keeping::Nothing, &mut Control { stop: &stop, progress: &mut |_| {} }).unwrap();
     let mut out = Vec::new();
-    Written { report: &report, rules: request.rules.set(), suppressed: 0, colours: false }
+    Written { report: &report, job: &Job::of(&request), suppressed: 0, colours: false }
         .write(Format::Sarif, &mut out)
         .unwrap();
     let log: Value = serde_json::from_slice(&out).unwrap();

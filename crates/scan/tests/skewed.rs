@@ -12,25 +12,27 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use tessera_contracts::manifest::InitialShardInput;
-use tessera_contracts::{LogicalTime, OpId, RunId, ShardId, TenantId, WorkerId};
+use tessera_contracts::{LogicalTime, OpId, RunId, RunIncarnation, ShardId, TenantId, WorkerId};
 use tessera_coordination::record::status::ShardStatus;
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::summary::{ShardFilter, ShardPage, ShardSummary};
 use tessera_coordination::{CoordinatorRuntimeConfig, InMemoryCoordinator, RunManagement};
 use tessera_detect::{Detector, IdKey, RuleSet};
 use tessera_scan::clock::{Clock, wall_clock};
+use tessera_scan::findings::{FileSink, merge};
 use tessera_scan::key::target_range;
+use tessera_scan::label::RunKey;
 use tessera_scan::locked::Locked;
-use tessera_scan::op_ids::OpIds;
-use tessera_scan::plan::Plan;
+use tessera_scan::plan::{Plan, Surveyed};
 use tessera_scan::read::Reader;
-use tessera_scan::sink::{FileSink, merge};
 use tessera_scan::source::Source;
+use tessera_scan::sweep::{Sharing, WorkerConfig};
 use tessera_scan::target::{ReadOptions, Target, TargetKind};
-use tessera_scan::worker::config::Sharing;
-use tessera_scan::worker::{Worker, WorkerConfig, WorkerProgress};
+use tessera_scan::worker::{Equipment, Worker, WorkerProgress};
 
 const RUN: RunId = RunId::new(1);
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
+const KEY: RunKey = RunKey::new(RUN, INCARNATION);
 const WORKERS: u64 = 4;
 
 type Backend = Locked<InMemoryCoordinator>;
@@ -147,14 +149,16 @@ fn skewed_tree(root: &Path) -> u64 {
 
 fn target(root: &Path) -> Target {
     let path = root.canonicalize().unwrap();
-    Target { number: 0, path, kind: TargetKind::Tree, options: ReadOptions::default() }
+    Target { number: 0, path, kind: TargetKind::Tree, rules: 0, options: ReadOptions::default() }
 }
 
 /// Sweeps the tree with all workers. Returns the makespan and the shards as they ended.
 fn sweep(manifest: &[InitialShardInput<'_>], sharing: Sharing) -> (u64, Vec<ShardSummary>) {
     let findings = tempfile::tempdir().unwrap();
     let mut backend = Locked::new(InMemoryCoordinator::new(CoordinatorRuntimeConfig::for_shards(1_000)).unwrap());
-    backend.create_run_with_shards(wall_clock(), tenant(), RUN, RunConfig::default(), manifest, OpId::new(1)).unwrap();
+    backend
+        .create_run_with_shards(wall_clock(), tenant(), RUN, INCARNATION, RunConfig::default(), manifest, OpId::new(1))
+        .unwrap();
     let standings = Mutex::new(vec![Standing::default(); WORKERS as usize]);
     let steps = Arc::new(Steps { backend: backend.clone(), standings, changed: Condvar::new() });
     let stop = AtomicBool::new(false);
@@ -167,18 +171,16 @@ fn sweep(manifest: &[InitialShardInput<'_>], sharing: Sharing) -> (u64, Vec<Shar
             (config.renew_interval, config.page.items_max, config.sharing) = (0, 1, sharing);
             config.idle_wait_max = Duration::from_millis(1);
             let reader = Reader::new(detector.fork(), IdKey::new([0; 32]), false);
-            let sink = Box::new(FileSink::create(findings.path(), WorkerId::new(id), id).unwrap());
-            let (dir, op_ids) = (findings.path().to_path_buf(), OpIds::new(id << 32));
+            let sink = Box::new(FileSink::create(findings.path(), KEY, WorkerId::new(id), id).unwrap());
+            let equipment = Equipment { progress, ..Equipment::new(reader, findings.path().to_path_buf()) };
             let (mut backend, stop) = (backend.clone(), &stop);
             scope.spawn(move || {
-                Worker::new(clock, config, reader, sink, Vec::new(), dir, stop, progress, op_ids)
-                    .run(&mut backend)
-                    .unwrap();
+                Worker::new(config, clock, equipment, sink, stop).run(&mut backend).unwrap();
                 steps.leave(id as usize - 1);
             });
         }
     });
-    let merged = merge(findings.path()).unwrap();
+    let merged = merge(findings.path(), KEY).unwrap();
     assert_eq!((merged.tally.scanned, merged.superseded), (400, 0), "every file once");
     let makespan = steps.standings.lock().unwrap().iter().map(|standing| standing.reached).max().unwrap();
     (makespan, shards(&backend, &ShardFilter::all()))
@@ -228,8 +230,9 @@ fn a_large_share_is_cut_into_several_at_once_within_one_and_a_half_times_the_ide
 fn a_planned_tree_is_finished_within_one_and_a_half_times_the_ideal() {
     let dir = tempfile::tempdir().unwrap();
     let total = skewed_tree(dir.path());
+    let lists = tempfile::tempdir().unwrap();
     let source = Source::of_target(target(dir.path()), Path::new("")).unwrap();
-    let plan = Plan::new(&[source], WORKERS as usize).unwrap();
+    let plan = Plan::new(&[Surveyed { source, heads: None }], WORKERS as usize, lists.path()).unwrap();
     let (makespan, shards) = sweep(&plan.manifest(), sharing());
     assert!(ratio(makespan, total) <= 1.5, "{:.2} with {} shards", ratio(makespan, total), shards.len());
 }

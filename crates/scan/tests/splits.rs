@@ -2,27 +2,28 @@
 #![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tessera_contracts::manifest::InitialShardInput;
-use tessera_contracts::{OpId, RunId, ShardId, TenantId, WorkerId};
+use tessera_contracts::{OpId, RunId, RunIncarnation, ShardId, TenantId, WorkerId};
 use tessera_coordination::record::status::ShardStatus;
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::summary::{ShardFilter, ShardPage};
 use tessera_coordination::{CoordinatorRuntimeConfig, InMemoryCoordinator, RunManagement};
 use tessera_detect::{Detector, IdKey, RuleSet, template};
 use tessera_scan::clock::wall_clock;
+use tessera_scan::findings::{FileSink, merge};
 use tessera_scan::key::target_range;
+use tessera_scan::label::RunKey;
 use tessera_scan::locked::Locked;
-use tessera_scan::op_ids::OpIds;
 use tessera_scan::read::Reader;
-use tessera_scan::sink::{FileSink, merge};
-use tessera_scan::source::Source;
+use tessera_scan::sweep::WorkerConfig;
 use tessera_scan::target::{ReadOptions, Target, TargetKind};
-use tessera_scan::worker::{Worker, WorkerConfig, WorkerEnd};
+use tessera_scan::worker::{Equipment, Worker, WorkerEnd};
 
 const RUN: RunId = RunId::new(1);
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
+const KEY: RunKey = RunKey::new(RUN, INCARNATION);
 
 fn tenant() -> TenantId {
     TenantId::from_name("test")
@@ -41,12 +42,14 @@ fn tree(root: &Path, files: u64, bytes: usize) {
 /// A run of one shard over the whole tree.
 fn one_shard(root: &Path) -> Locked<InMemoryCoordinator> {
     let path = root.canonicalize().unwrap();
-    let target = Target { number: 0, path, kind: TargetKind::Tree, options: ReadOptions::default() };
+    let target = Target { number: 0, path, kind: TargetKind::Tree, rules: 0, options: ReadOptions::default() };
     let (start, end) = target_range(0);
     let metadata = target.encode().unwrap();
     let input = InitialShardInput { metadata: &metadata, ..InitialShardInput::new(ShardId::new(1), &start, &end) };
     let mut backend = Locked::new(InMemoryCoordinator::new(CoordinatorRuntimeConfig::for_shards(1_000)).unwrap());
-    backend.create_run_with_shards(wall_clock(), tenant(), RUN, RunConfig::default(), &[input], OpId::new(1)).unwrap();
+    backend
+        .create_run_with_shards(wall_clock(), tenant(), RUN, INCARNATION, RunConfig::default(), &[input], OpId::new(1))
+        .unwrap();
     backend
 }
 
@@ -55,13 +58,10 @@ fn work(mut backend: Locked<InMemoryCoordinator>, findings: &Path, id: u64, stop
     let mut config = WorkerConfig::new(tenant(), RUN, worker);
     (config.safe_point_interval, config.renew_interval, config.page.items_max) = (3, 1, 8);
     let reader = Reader::new(Detector::new(&RuleSet::builtin()).unwrap(), IdKey::new([0; 32]), false);
-    let sink = FileSink::create(findings, worker, id).unwrap();
-    let sources: Vec<Arc<Source>> = Vec::new();
-    let dir = findings.to_path_buf();
+    let sink = FileSink::create(findings, KEY, worker, id).unwrap();
     config.sharing.split_cost_min = 0;
-    Worker::new(wall_clock, config, reader, Box::new(sink), sources, dir, stop, Arc::default(), OpIds::new(id << 32))
-        .run(&mut backend)
-        .unwrap()
+    let equipment = Equipment::new(reader, findings.to_path_buf());
+    Worker::new(config, wall_clock, equipment, Box::new(sink), stop).run(&mut backend).unwrap()
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn idle_workers_get_a_share_of_one_large_shard_and_every_file_counts_once() {
         .unwrap();
     assert!(shards.len() > 1, "nobody was asked to share");
     assert!(shards.iter().all(|shard| shard.status == ShardStatus::Done));
-    let merged = merge(findings.path()).unwrap();
+    let merged = merge(findings.path(), KEY).unwrap();
     assert_eq!((merged.tally.enumerated(), merged.tally.scanned, merged.occurrences.len()), (500, 500, 50));
     assert!(merged.damage.is_empty(), "{:?}", merged.damage);
 }
@@ -105,7 +105,7 @@ fn a_worker_that_stops_hands_its_shard_back_and_no_file_is_read_twice() {
         assert_eq!(progress.leased, 0, "what was held was handed back");
     }
     work(backend, findings.path(), 99, &AtomicBool::new(false));
-    let merged = merge(findings.path()).unwrap();
+    let merged = merge(findings.path(), KEY).unwrap();
     assert_eq!((merged.tally.scanned, merged.occurrences.len(), merged.superseded), (120, 12, 0));
     assert!(merged.damage.is_empty());
 }

@@ -66,7 +66,11 @@ fn list(rules: &RuleSet) -> Result<(), String> {
 fn explain(rules: &RuleSet, id: &str) -> Result<(), String> {
     let rule = rules.get(id).ok_or_else(|| format!("there is no rule {id:?}; `tessera rules list` names them all"))?;
     let mut text = format!("{}\n  {}\n", rule.id, rule.title);
-    text.push_str(&format!("  severity    {}\n  confidence  {}\n", rule.severity, rule.confidence));
+    text.push_str(&format!("  severity    {}\n  confidence  {}", rule.severity, rule.confidence));
+    if let Some(precision) = rule.confidence.measured_precision() {
+        text.push_str(&format!("; {:.0} % of such reports are right on the labelled set", precision * 100.0));
+    }
+    text.push('\n');
     text.push_str(&format!("  keywords    {}\n  matches     {:?}\n", rule.keywords.join(", "), rule.matching));
     if let Some(path) = &rule.path {
         text.push_str(&format!("  in paths    {path:?}\n"));
@@ -76,6 +80,9 @@ fn explain(rules: &RuleSet, id: &str) -> Result<(), String> {
     }
     if let Some(check) = rule.check {
         text.push_str(&format!("  check       {check}; a failed one means: {}\n", rule.on_failed_check));
+    }
+    if !rule.source.is_empty() {
+        text.push_str(&format!("  source      {}\n", rule.source));
     }
     for required in &rule.required {
         text.push_str(&format!("  needs       {} nearby\n", required.id));

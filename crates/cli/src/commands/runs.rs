@@ -1,33 +1,38 @@
 //! `tessera runs`: what was scanned, and what is unfinished, on this machine or by a fleet.
 
+mod end;
+mod report;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use tessera_contracts::{LogicalTime, RunId, TenantId};
-use tessera_coordination::run::status::RunStatus;
-use tessera_coordination::run::summary::RunSummary;
-use tessera_coordination::{CoordinationFacade, RunManagement};
-use tessera_detect::RuleSet;
+use tessera_contracts::{RunId, TenantId};
+use tessera_coordination::RunManagement;
+use tessera_coordination::error::GetRunError;
+use tessera_coordination::run::record::RunRecord;
 use tessera_scan::clock::wall_clock;
-use tessera_scan::conclude::conclude;
-use tessera_scan::fleet::Connect;
-use tessera_scan::folder::RunFolder;
-use tessera_scan::local;
+use tessera_scan::fleet::retire::all_runs;
+use tessera_scan::folder::{RunFolder, runs_in};
+use tessera_scan::local::HeldRun;
 use tessera_scan::op_ids::OpIds;
 use tessera_scan::prepare::stored_targets;
-use tessera_scan::run::ScanReport;
+use tessera_scan::run::ExitStatus;
 
-use crate::fleet::{self, Fleet};
-use crate::tell::{clean, count, print};
-use crate::{report, state_dir};
+use self::report::{print_report, show};
+use crate::fleet::{self, Fleet, failure};
+use crate::report::ReportArgs;
+use crate::tell::{clean, print, shown};
+use crate::{hint, signals, state_dir};
 
-/// List, show, cancel and forget runs, those of this machine or of a fleet
+/// List, show, report, cancel and forget runs, those of this machine or of a fleet
 #[derive(Debug, clap::Args)]
 #[command(after_help = "EXAMPLES
   tessera runs                          all of them, and how far they came
   tessera runs show 00c0ffee00c0ffee    what one has found so far
+  tessera runs report 00c0ffee00c0ffee  the report of one that has ended, as the scan printed it
   tessera runs cancel 00c0ffee00c0ffee  it will not be continued
   tessera runs retire 00c0ffee00c0ffee  forget it with its findings
+  tessera runs collect --older-than 1d  remove what never began
   tessera runs --coordinator etcd://10.0.0.5:2379/scans --findings /mnt/scans retire --older-than 30")]
 pub(crate) struct Args {
     /// Where runs of this machine are kept
@@ -49,7 +54,31 @@ enum Command {
         run: RunId,
 
         #[command(flatten)]
-        report: report::ReportArgs,
+        report: ReportArgs,
+    },
+    /// Print the report of a run that has ended, as the scan did
+    ///
+    /// With the run's end time, and with the exit code of the scan: 0 clean and complete, 1 secrets found, 3 incomplete.
+    #[command(after_help = "EXAMPLES
+  tessera runs report 00c0ffee00c0ffee
+  tessera runs report 00c0ffee00c0ffee --format sarif -o out.sarif
+  tessera runs report 00c0ffee00c0ffee --coordinator etcd://10.0.0.5:2379/scans --findings /mnt/scans
+
+EXIT CODES
+  0  the run found no secret, and left nothing unread but what is skipped on purpose
+  1  the run found secrets
+  2  there is no report: the run is unknown, or has not ended
+  3  the run found no secret, but did not read everything; a run that was cancelled or failed is one of these")]
+    Report {
+        /// The run
+        run: RunId,
+
+        /// Leave out what an earlier report (tessera's or gitleaks' JSON) names
+        #[arg(long, value_name = "FILE")]
+        baseline: Vec<PathBuf>,
+
+        #[command(flatten)]
+        report: ReportArgs,
     },
     /// Call a run off
     Cancel {
@@ -57,61 +86,86 @@ enum Command {
         run: RunId,
     },
     /// Forget a run of this machine, or ended runs of a fleet by age, with everything they found
-    Retire {
-        /// The run
-        #[arg(required_unless_present = "older_than", conflicts_with = "older_than")]
-        run: Option<RunId>,
+    #[command(after_help = "EXAMPLES
+  tessera runs retire 00c0ffee00c0ffee
+  tessera runs retire --older-than 30 --coordinator etcd://10.0.0.5:2379/scans --findings /mnt/scans
 
-        /// All runs of the fleet that ended so many days ago
-        #[arg(long, value_name = "DAYS")]
-        older_than: Option<u64>,
-    },
+The findings folder goes first, the run after it; a retirement that was interrupted is finished by the same command.")]
+    Retire(end::RetireArgs),
+    /// Remove runs that never got their shards, and folders that no run names
+    ///
+    /// A submitter that dies while it prepares a run leaves a folder, or a run without shards. Nothing that was found is removed:
+    /// a folder with findings whose run is unknown is named and kept.
+    #[command(after_help = "EXAMPLES
+  tessera runs collect --older-than 12h --dry-run
+  tessera runs collect --older-than 12h --coordinator etcd://10.0.0.5:2379/scans --findings /mnt/scans
+
+Runs without shards are collected for all tenants of the namespace, folders for the tenant that --tenant names.")]
+    Collect(end::CollectArgs),
+}
+
+impl Args {
+    /// The flags that say where, for a hint.
+    fn place(&self) -> Vec<String> {
+        let mut place = hint::path_flag("--state-dir", self.state_dir.as_deref());
+        place.extend(self.fleet.flags());
+        place
+    }
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
     match act(args) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => ExitCode::from(status as u8),
         Err(error) => {
-            tell!("error: {error}");
-            ExitCode::from(2)
+            tell!("error: {}", shown(&error));
+            ExitCode::from(ExitStatus::Error as u8)
         }
     }
 }
 
-fn act(args: &Args) -> Result<(), String> {
+fn act(args: &Args) -> Result<ExitStatus, String> {
     let tenant = args.fleet.tenant();
+    if let Some(Command::Report { run, baseline, report }) = &args.command {
+        return print_report(args, tenant, *run, baseline, report);
+    }
+    act_on_runs(args, tenant).map(|()| ExitStatus::CleanComplete)
+}
+
+fn act_on_runs(args: &Args, tenant: TenantId) -> Result<(), String> {
     if let Some(fleet) = args.fleet.fleet()? {
-        let mut backend = fleet.connect()?;
+        let stop = signals::stop_flag()?;
+        let mut backend = fleet.patient(&stop)?;
         return match &args.command {
             None => list_fleet(&mut backend, tenant),
             Some(Command::Show { run, report }) => {
-                let folder = RunFolder::kept(fleet.findings()?, *run).map_err(|error| error.to_string())?;
-                show(&mut backend, tenant, *run, &folder, report)
+                let record = known(&mut backend, tenant, *run, &fleet)?;
+                let folder = RunFolder::of_run(fleet.findings()?, fleet.name(), &record);
+                show(&mut backend, tenant, *run, &folder.map_err(|error| error.to_string())?, report)
             }
-            Some(Command::Cancel { run }) => cancel(&mut backend, tenant, *run),
-            Some(Command::Retire { older_than, .. }) => {
-                let days = older_than.ok_or("a fleet forgets runs by age: use --older-than DAYS")?;
-                retire_fleet(&mut backend, tenant, &fleet, days)
+            Some(Command::Report { .. }) => unreachable!("it has an exit code of its own"),
+            Some(Command::Cancel { run }) => {
+                known(&mut backend, tenant, *run, &fleet)?;
+                cancel(&mut backend, tenant, *run)
             }
+            Some(Command::Retire(retire)) => end::retire_fleet(&mut backend, tenant, &fleet, retire),
+            Some(Command::Collect(collect)) => end::collect_fleet(&mut backend, tenant, &fleet, collect),
         };
     }
     let dir = state_dir::of(args.state_dir.as_deref())?;
-    let open = |run: RunId| -> Result<_, String> {
-        let folder = existing(&dir, run)?;
-        Ok((local::open(&folder).map_err(|error| error.to_string())?, folder))
-    };
+    let open = |run: RunId| open_local(&dir, run, args.state_dir.as_deref());
     match &args.command {
         None => list_local(&dir, tenant),
         Some(Command::Show { run, report }) => {
-            let (mut backend, folder) = open(*run)?;
-            show(&mut backend, tenant, *run, &folder, report)
+            let mut held = open(*run)?;
+            let folder = held.folder(tenant).map_err(|error| error.to_string())?;
+            show(&mut held.backend, tenant, *run, &folder, report)
         }
-        Some(Command::Cancel { run }) => cancel(&mut open(*run)?.0, tenant, *run),
-        Some(Command::Retire { run, .. }) => {
-            let run = run.ok_or("name the run; --older-than is for fleets, with --coordinator")?;
-            // Held while it is removed, so that a scan that uses it is not robbed.
-            let (_held, folder) = open(run)?;
-            remove(folder.path())?;
+        Some(Command::Report { .. }) => unreachable!("it has an exit code of its own"),
+        Some(Command::Cancel { run }) => cancel(&mut open(*run)?.backend, tenant, *run),
+        Some(Command::Collect(collect)) => end::collect_local(args.state_dir.as_deref(), collect),
+        Some(Command::Retire(retire)) => {
+            let run = retire.run.ok_or("name the run; --older-than is for fleets, with --coordinator")?;
+            open(run)?.remove().map_err(|error| error.to_string())?;
             print(format!("run {run} is forgotten\n"))
         }
     }
@@ -119,11 +173,8 @@ fn act(args: &Args) -> Result<(), String> {
 
 fn list_local(dir: &Path, tenant: TenantId) -> Result<(), String> {
     let mut text = String::new();
-    for run in kept_runs(dir)? {
-        let line = existing(dir, run).and_then(|folder| {
-            let mut backend = local::open(&folder).map_err(|error| error.to_string())?;
-            line_of(&mut backend, tenant, run)
-        });
+    for run in runs_in(dir).map_err(|error| format!("cannot list {}: {error}", dir.display()))? {
+        let line = open_local(dir, run, None).and_then(|mut held| line_of(&mut held.backend, tenant, run));
         text.push_str(&line.unwrap_or_else(|problem| format!("{run}  {problem}")));
         text.push('\n');
     }
@@ -133,9 +184,9 @@ fn list_local(dir: &Path, tenant: TenantId) -> Result<(), String> {
     print(&text)
 }
 
-fn list_fleet(backend: &mut impl CoordinationFacade, tenant: TenantId) -> Result<(), String> {
+fn list_fleet(backend: &mut impl RunManagement, tenant: TenantId) -> Result<(), String> {
     let mut text = String::new();
-    for run in all_runs(backend, tenant)? {
+    for run in all_runs(backend, tenant).map_err(|error| error.to_string())? {
         text.push_str(&line_of(backend, tenant, run.run).unwrap_or_else(|problem| format!("{}  {problem}", run.run)));
         text.push('\n');
     }
@@ -145,34 +196,9 @@ fn list_fleet(backend: &mut impl CoordinationFacade, tenant: TenantId) -> Result
     print(&text)
 }
 
-fn all_runs(backend: &mut impl RunManagement, tenant: TenantId) -> Result<Vec<RunSummary>, String> {
-    let (mut all, mut page) = (Vec::new(), Vec::new());
-    loop {
-        let after = all.last().map(|run: &RunSummary| run.run);
-        backend.list_runs_into(tenant, after, 1_000, &mut page).map_err(|error| error.to_string())?;
-        if page.is_empty() {
-            return Ok(all);
-        }
-        all.append(&mut page);
-    }
-}
-
-/// Runs with a folder of their own.
-fn kept_runs(dir: &Path) -> Result<Vec<RunId>, String> {
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(format!("cannot list {}: {error}", dir.display())),
-    };
-    let mut runs: Vec<RunId> =
-        entries.flatten().filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok())).collect();
-    runs.sort();
-    Ok(runs)
-}
-
-fn line_of(backend: &mut impl CoordinationFacade, tenant: TenantId, run: RunId) -> Result<String, String> {
-    let record = backend.get_run(tenant, run).map_err(|error| error.to_string())?;
-    let progress = backend.get_run_progress(wall_clock(), tenant, run).map_err(|error| error.to_string())?;
+fn line_of(backend: &mut impl RunManagement, tenant: TenantId, run: RunId) -> Result<String, String> {
+    let record = backend.get_run(tenant, run).map_err(failure)?;
+    let progress = backend.get_run_progress(wall_clock(), tenant, run).map_err(failure)?;
     let targets = stored_targets(backend, tenant, run).map_err(|error| error.to_string())?;
     let paths: Vec<String> = targets.iter().map(|target| clean(&target.path.display().to_string())).collect();
     let counts = progress.counts;
@@ -186,59 +212,40 @@ fn line_of(backend: &mut impl CoordinationFacade, tenant: TenantId, run: RunId) 
     ))
 }
 
-fn show(
-    backend: &mut impl CoordinationFacade,
-    tenant: TenantId,
-    run: RunId,
-    folder: &RunFolder,
-    how: &report::ReportArgs,
-) -> Result<(), String> {
-    let targets = stored_targets(backend, tenant, run).map_err(|error| error.to_string())?;
-    let (findings, receipt) = conclude(backend, tenant, run, folder, &targets).map_err(|error| error.to_string())?;
-    let elapsed = std::time::Duration::ZERO;
-    let shown = ScanReport { run, is_resumed: false, targets, findings, receipt, elapsed };
-    report::write(how, &RuleSet::builtin(), &shown, 0)
-}
-
 fn cancel(backend: &mut impl RunManagement, tenant: TenantId, run: RunId) -> Result<(), String> {
     backend
         .cancel_run(wall_clock(), tenant, run, OpIds::random().next_id())
-        .map_err(|error| format!("cannot cancel run {run}: {error}"))?;
+        .map_err(|error| format!("cannot cancel run {run}: {}", failure(error)))?;
     print(format!("run {run} is cancelled; the same scan begins anew\n"))
 }
 
-/// Forgets ended runs with their findings. The coordinator first: a run without findings would look clean.
-fn retire_fleet(backend: &mut impl RunManagement, tenant: TenantId, fleet: &Fleet, days: u64) -> Result<(), String> {
-    let findings = fleet.findings()?;
-    let now = wall_clock();
-    let until = LogicalTime::new(now.get().saturating_sub(days.saturating_mul(86_400_000)));
-    let ended = |run: &RunSummary| {
-        let is_over = !matches!(run.status, RunStatus::Active | RunStatus::Initializing);
-        is_over && run.completed_at.is_some_and(|at| at <= until)
-    };
-    let before: Vec<RunId> = all_runs(backend, tenant)?.iter().filter(|run| ended(run)).map(|run| run.run).collect();
-    backend.retire_runs(now, tenant, until, before.len()).map_err(|error| error.to_string())?;
-    let left: Vec<RunId> = all_runs(backend, tenant)?.iter().map(|run| run.run).collect();
-    let mut forgotten = 0;
-    for run in before.into_iter().filter(|run| !left.contains(run)) {
-        let folder = findings.join(format!("{:016x}", run.get()));
-        if folder.exists() {
-            remove(&folder)?;
+/// The run as the fleet knows it; if it does not, says where it was looked for.
+pub(crate) fn known(
+    backend: &mut impl RunManagement,
+    tenant: TenantId,
+    run: RunId,
+    fleet: &Fleet,
+) -> Result<RunRecord, String> {
+    match backend.get_run(tenant, run) {
+        Ok(record) => Ok(record),
+        Err(GetRunError::RunNotFound(_)) => {
+            let list = hint::command(&["runs"], &fleet.flags);
+            Err(format!("{} knows no run {run} of this tenant; {list} lists its runs", fleet.place()))
         }
-        forgotten += 1;
+        Err(error) => Err(failure(error)),
     }
-    print(format!("{} forgotten\n", count(forgotten, "run")))
 }
 
-fn remove(folder: &Path) -> Result<(), String> {
-    std::fs::remove_dir_all(folder).map_err(|error| format!("cannot remove {}: {error}", folder.display()))
-}
-
-/// The folder of a run that is there.
-pub(crate) fn existing(dir: &Path, run: RunId) -> Result<RunFolder, String> {
-    let path = dir.join(format!("{:016x}", run.get()));
-    if !path.join("coordinator.redb").exists() {
-        return Err(format!("there is no run {run} in {}; `tessera runs` lists them", dir.display()));
+/// Opens a run of this machine. `flag` is how the user named `dir`.
+pub(crate) fn open_local(dir: &Path, run: RunId, flag: Option<&Path>) -> Result<HeldRun, String> {
+    match HeldRun::open(dir, run).map_err(|error| error.to_string())? {
+        Some(held) => Ok(held),
+        None => {
+            let list = hint::command(&["runs"], &hint::path_flag("--state-dir", flag));
+            let dir = dir.display();
+            Err(format!(
+                "there is no run {run} of this machine in {dir}; {list} lists its runs, and --coordinator names a fleet"
+            ))
+        }
     }
-    RunFolder::kept(dir, run).map_err(|error| error.to_string())
 }

@@ -3,21 +3,28 @@
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use tessera_detect::Confidence;
-use tessera_scan::fleet::{Connect, Following, follow};
+use tessera_scan::calendar::utc;
+use tessera_scan::error::ScanError;
+use tessera_scan::fleet::follow::READ_AGAIN_MAX;
+use tessera_scan::fleet::{Following, follow};
+use tessera_scan::job::Job;
+use tessera_scan::report::human;
 use tessera_scan::request::{ScanRequest, ScanScope};
-use tessera_scan::rules::Rules;
-use tessera_scan::run::{Control, ExitStatus, Keeping, Progress, ScanReport, scan};
+use tessera_scan::rules::{Rules, RunRules};
+use tessera_scan::run::{Control, ExitStatus, Keeping, Origin, Progress, ScanReport, scan};
 use tessera_scan::small_file;
 use tessera_scan::suppress::Suppressions;
 use tessera_scan::target::ReadOptions;
 
 use crate::progress::Bar;
-use crate::{config, fleet, report, signals, state_dir};
+use crate::tell::shown;
+use crate::{config, fleet, hint, report, signals, state_dir};
 
 /// Look for leaked secrets in directories, files and git histories
 ///
@@ -42,7 +49,7 @@ pub(crate) struct Args {
     /// What to scan; the current directory if nothing is given
     paths: Vec<PathBuf>,
 
-    /// Scan every blob that any ref of the repository leads to, each once
+    /// Scan every blob that any ref of the repository leads to; each is read once and listed at all its paths
     #[arg(long, conflicts_with = "staged")]
     history: bool,
 
@@ -58,7 +65,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
 
-    /// Report findings of at least this confidence: low, medium, high or confirmed
+    /// Report findings of at least this confidence: low, medium, high or checksum-valid
     #[arg(long, default_value = "medium", value_name = "LEVEL")]
     confidence: Confidence,
 
@@ -129,11 +136,19 @@ pub(crate) struct Args {
     lease: u64,
 }
 
+impl Args {
+    /// What to scan.
+    fn paths(&self) -> &[PathBuf] {
+        static HERE: LazyLock<[PathBuf; 1]> = LazyLock::new(|| [PathBuf::from(".")]);
+        if self.paths.is_empty() { &*HERE } else { &self.paths }
+    }
+}
+
 pub(crate) fn run(args: &Args) -> ExitCode {
     match scan_and_write(args) {
         Ok(status) => ExitCode::from(status as u8),
         Err(error) => {
-            tell!("error: {error}");
+            tell!("error: {}", shown(&error));
             ExitCode::from(ExitStatus::Error as u8)
         }
     }
@@ -144,11 +159,11 @@ fn scan_and_write(args: &Args) -> Result<ExitStatus, String> {
         tell!("settings of {} are used", file.display());
     }
     let rules = rules_for(args)?;
-    let suppressions = suppressions_of(args)?;
     let request = request_of(args, rules)?;
+    let suppressions = suppressions(args.paths(), &args.baseline, request.id_key)?;
     let stop = signals::stop_flag()?;
     let mut bar = Bar::new(!args.quiet && io::stderr().is_terminal());
-    let mut hint = Hint { is_given: args.quiet };
+    let mut hint = Hint { place: args.fleet.flags(), is_given: args.quiet, is_attached: args.quiet };
     let is_time_up = |elapsed| args.max_time.is_some_and(|time| elapsed >= time);
     let mut show = |progress: &Progress| {
         if is_time_up(progress.elapsed) {
@@ -164,18 +179,55 @@ fn scan_and_write(args: &Args) -> Result<ExitStatus, String> {
         None => scan(&request, &keeping_of(args)?, &mut control).map_err(|error| error.to_string()),
     }?;
     bar.clear();
-    if report.is_resumed && !args.quiet {
-        tell!("continued the interrupted scan {}", report.run);
+    if let Some(said) = told_of(&report).filter(|_| !args.quiet) {
+        tell!("{said}");
     }
     if fleet.is_none() && !report.receipt.is_complete() && is_time_up(report.elapsed) && !args.quiet {
         tell!("stopped by --max-time; {}", after_the_time(args));
     }
     if fleet.is_some() && stop.load(Ordering::Relaxed) && !args.quiet {
-        tell!("the fleet goes on with run {0}; `tessera runs cancel {0}` ends it", report.run);
+        tell!("{}", left_to_the_fleet(&report, &args.fleet.flags()));
     }
-    let suppressed = suppressions.apply(&mut report.findings);
-    report::write(&args.report, request.rules.set(), &report, suppressed)?;
+    let suppressed = suppressions.apply(&mut report);
+    report::write(&args.report, &Job::of(&request), &report, suppressed)?;
     Ok(report.exit_status())
+}
+
+/// Where a report comes from, if not from a scan by this command alone.
+fn told_of(report: &ScanReport) -> Option<String> {
+    let run = report.run;
+    match &report.origin {
+        Origin::Scanned => None,
+        Origin::ScannedAnew { because } => {
+            Some(format!("the interrupted scan {run} could not go on: {because}; scanned anew"))
+        }
+        Origin::Resumed(before) if before.same + before.read_again == 0 => {
+            Some(format!("continued the interrupted scan {run}"))
+        }
+        Origin::Resumed(before) => {
+            let same = human::count(before.same, "item");
+            let again = human::count(before.read_again, "item");
+            Some(format!(
+                "continued the interrupted scan {run}: {same} read before had not changed, {again} read again"
+            ))
+        }
+        Origin::Known => report.ended.map(|end| {
+            format!("nothing has changed since the scan that ended at {}; --fresh scans again", utc(end.at))
+        }),
+    }
+}
+
+/// What becomes of a run whose submitter stops, and how to see it, follow it and end it.
+fn left_to_the_fleet(report: &ScanReport, place: &[String]) -> String {
+    let run = report.run.to_string();
+    let has_begun = report.receipt.tally.enumerated() > 0 || report.receipt.shards.done > 0;
+    let state = match has_begun {
+        true => format!("the fleet goes on with run {run}"),
+        false => format!("run {run} was submitted, and no worker has finished a part of it yet"),
+    };
+    let (show, cancel) =
+        (hint::command(&["runs", "show", &run], place), hint::command(&["runs", "cancel", &run], place));
+    format!("{state}; the same command follows it again, {show} shows how far it is, {cancel} ends it")
 }
 
 /// What is to be done about a scan whose time was up.
@@ -194,25 +246,39 @@ fn submit(
     control: &mut Control<'_>,
 ) -> Result<ScanReport, String> {
     let following = Following {
+        coordinator: fleet.name(),
         findings: fleet.findings()?.to_path_buf(),
         fresh: args.fresh,
         lease_duration: args.lease * 1_000,
-        give_up_after: fleet.give_up_after,
+        read_again_max: READ_AGAIN_MAX,
     };
-    let mut backend = fleet.connect()?;
-    follow(request, &following, &mut backend, control).map_err(|error| error.to_string())
+    let mut backend = fleet.patient(control.stop)?;
+    follow(request, &following, &mut backend, control).map_err(|error| match error {
+        ScanError::TooManyRuns(_) => {
+            format!("{error}: {}", hint::command(&["runs", "retire", "--older-than", "30"], &fleet.flags))
+        }
+        error => error.to_string(),
+    })
 }
 
-/// Tells whoever waits for a fleet without workers how to start one.
+/// Tells a user why nothing moves: there is no worker, or another process does the work.
 struct Hint {
+    /// The flags that name the fleet.
+    place: Vec<String>,
     is_given: bool,
+    is_attached: bool,
 }
 
 impl Hint {
     fn give_if_due(&mut self, progress: &Progress) {
         if progress.is_waiting && progress.elapsed > Duration::from_secs(3) && !self.is_given {
             self.is_given = true;
-            tell!("waiting: no worker has anything in hand; `tessera worker --coordinator … --findings …` starts one");
+            tell!("waiting: no worker has anything in hand; {} starts one", hint::command(&["worker"], &self.place));
+        }
+        if let Some(other) = progress.attached.filter(|_| !self.is_attached) {
+            self.is_attached = true;
+            let process = other.pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+            tell!("{process} does this scan already: waiting for its report; if it ends early, this one goes on");
         }
     }
 }
@@ -225,7 +291,7 @@ fn keeping_of(args: &Args) -> Result<Keeping, String> {
     Ok(Keeping::In { state_dir: state_dir::of(args.state_dir.as_deref())?, fresh: args.fresh })
 }
 
-fn request_of(args: &Args, rules: Rules) -> Result<ScanRequest, String> {
+fn request_of(args: &Args, rules: RunRules) -> Result<ScanRequest, String> {
     let scope = match (args.history, args.staged) {
         (true, _) => ScanScope::History,
         (_, true) => ScanScope::Staged,
@@ -264,29 +330,23 @@ fn parse_id_key(text: &str) -> Option<[u8; 32]> {
     (text.len() == 64).then_some(bytes?)?.try_into().ok()
 }
 
-/// The rules that were named, or those that come with what is scanned, as gitleaks does it.
-fn rules_for(args: &Args) -> Result<Rules, String> {
+/// The rules that were named, for all targets; else those that each target brings, as gitleaks has it, for that target alone.
+fn rules_for(args: &Args) -> Result<RunRules, String> {
     if args.rules.is_some() {
-        return rules_of(args.rules.as_deref());
+        return rules_of(args.rules.as_deref()).map(RunRules::for_all);
     }
-    let here = [PathBuf::from(".")];
-    let paths = if args.paths.is_empty() { &here[..] } else { &args.paths };
-    let found: Vec<PathBuf> =
-        paths.iter().map(|path| path.join(".gitleaks.toml")).filter(|path| path.is_file()).collect();
-    match &found[..] {
-        [] => Ok(Rules::builtin()),
-        [one] => {
-            if !args.quiet {
-                tell!("rules of {} are used; --rules builtin for the built-in ones", one.display());
-            }
-            rules_of(Some(one))
+    let mut rules = RunRules::for_all(Rules::builtin());
+    for path in args.paths() {
+        let file = path.join(".gitleaks.toml");
+        // A path that is not there is told when it is scanned.
+        let (true, Ok(target)) = (file.is_file(), path.canonicalize()) else { continue };
+        if !args.quiet {
+            let (file, target) = (file.display(), path.display());
+            tell!("rules of {file} are used for {target}; --rules builtin for the built-in ones");
         }
-        [first, second, ..] => Err(format!(
-            "{} and {} may differ; choose one with --rules FILE, or --rules builtin",
-            first.display(),
-            second.display()
-        )),
+        rules.add_own(target, rules_of(Some(&file))?)?;
     }
+    Ok(rules)
 }
 
 /// The built-in rules, or those of a gitleaks file.
@@ -294,20 +354,24 @@ pub(crate) fn rules_of(path: Option<&Path>) -> Result<Rules, String> {
     let Some(path) = path.filter(|path| *path != Path::new("builtin")) else { return Ok(Rules::builtin()) };
     let rules = Rules::from_gitleaks_file(path)?;
     for warning in rules.set().warnings() {
-        tell!("warning: {}: {warning}", path.display());
+        tell!("warning: {}: {}", path.display(), shown(warning));
     }
     Ok(rules)
 }
 
-fn suppressions_of(args: &Args) -> Result<Suppressions, String> {
-    let mut suppressions = Suppressions::default();
-    let here = [PathBuf::from(".")];
-    let paths = if args.paths.is_empty() { &here[..] } else { &args.paths };
+/// What the ignore files of these paths, each for its own path, and these baselines name.
+pub(crate) fn suppressions(paths: &[PathBuf], baselines: &[PathBuf], id_key: [u8; 32]) -> Result<Suppressions, String> {
+    let mut suppressions = Suppressions::new(id_key);
     for path in paths {
-        suppressions.add_ignore_file(&path.join(".gitleaksignore")).map_err(|error| error.to_string())?;
+        // A path that is not there is told when it is scanned.
+        let Ok(target) = path.canonicalize() else { continue };
+        suppressions.add_ignore_file_of(&target).map_err(|error| error.to_string())?;
     }
-    for baseline in &args.baseline {
+    for baseline in baselines {
         suppressions.add_baseline(baseline).map_err(|error| error.to_string())?;
+    }
+    for note in suppressions.notes() {
+        tell!("warning: {note}");
     }
     Ok(suppressions)
 }

@@ -4,18 +4,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use tessera_contracts::{RunId, ShardId, ShardKey, TenantId, WorkerId};
-use tessera_coordination::CoordinationFacade;
+use tessera_coordination::RunManagement;
 use tessera_coordination::record::status::ShardStatus;
 use tessera_coordination::run::summary::{ShardFilter, ShardSummary};
+use tessera_scan::calendar::utc;
 use tessera_scan::clock::wall_clock;
 use tessera_scan::conclude::for_each_shard;
-use tessera_scan::fleet::Connect;
-use tessera_scan::local;
 use tessera_scan::op_ids::OpIds;
 
-use super::runs::existing;
-use crate::tell::print;
-use crate::{fleet, state_dir};
+use super::runs::{known, open_local};
+use crate::fleet::failure;
+use crate::tell::{print, shown};
+use crate::{fleet, hint, signals, state_dir};
 
 /// Show the shards of a run as a table and as a bar, and act on them
 #[derive(Debug, clap::Args)]
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     match act(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tell!("error: {error}");
+            tell!("error: {}", shown(&error));
             ExitCode::from(2)
         }
     }
@@ -87,19 +87,26 @@ fn act(args: &Args) -> Result<(), String> {
     let run = match (&args.command, args.run) {
         (Some(Command::Explain { run } | Command::History { run, .. } | Command::Unpark { run, .. }), _) => *run,
         (None, Some(run)) => run,
-        (None, None) => return Err("name the run; `tessera runs` lists them".into()),
+        (None, None) => {
+            let mut place = hint::path_flag("--state-dir", args.place.state_dir.as_deref());
+            place.extend(args.place.fleet.flags());
+            return Err(format!("name the run; {} lists them", hint::command(&["runs"], &place)));
+        }
     };
     let tenant = args.place.fleet.tenant();
     if let Some(fleet) = args.place.fleet.fleet()? {
-        return act_on(&mut fleet.connect()?, tenant, run, args.command.as_ref(), "the fleet's workers go on with it");
+        let stop = signals::stop_flag()?;
+        let mut backend = fleet.patient(&stop)?;
+        known(&mut backend, tenant, run, &fleet)?;
+        return act_on(&mut backend, tenant, run, args.command.as_ref(), "the fleet's workers go on with it");
     }
     let dir = state_dir::of(args.place.state_dir.as_deref())?;
-    let mut backend = local::open(&existing(&dir, run)?).map_err(|error| error.to_string())?;
-    act_on(&mut backend, tenant, run, args.command.as_ref(), "run the same scan to go on")
+    let mut held = open_local(&dir, run, args.place.state_dir.as_deref())?;
+    act_on(&mut held.backend, tenant, run, args.command.as_ref(), "run the same scan to go on")
 }
 
 fn act_on(
-    backend: &mut impl CoordinationFacade,
+    backend: &mut impl RunManagement,
     tenant: TenantId,
     run: RunId,
     command: Option<&Command>,
@@ -117,26 +124,29 @@ fn act_on(
         }
         Some(Command::Explain { .. }) => {
             let explained = backend.explain_claim(wall_clock(), tenant, run, WorkerId::new(1));
-            print(format!("{}\n", explained.map_err(|error| error.to_string())?))
+            print(format!("{}\n", explained.map_err(failure)?.words(utc)))
         }
         Some(Command::History { shard, .. }) => {
             let key = ShardKey::new(run, *shard);
-            let record = backend.get_shard(tenant, key).map_err(|error| error.to_string())?;
+            let record = backend.get_shard(tenant, key).map_err(failure)?;
             let mut text = String::new();
             for held in record.state.history.iter() {
                 text.push_str(&format!(
                     "fence {:>4}  worker {}  from {}  {}\n",
-                    held.fence, held.worker, held.since, held.reason
+                    held.fence,
+                    held.worker,
+                    utc(held.since),
+                    held.reason
                 ));
             }
             print(&text)
         }
         Some(Command::Unpark { shard, .. }) => {
             let key = ShardKey::new(run, *shard);
-            let fence = backend.get_shard(tenant, key).map_err(|error| error.to_string())?.state.head.fence;
+            let seen = backend.get_shard(tenant, key).map_err(failure)?.epoch();
             backend
-                .unpark_shard(wall_clock(), tenant, key, fence, OpIds::random().next_id())
-                .map_err(|error| format!("cannot unpark shard {shard}: {error}"))?;
+                .unpark_shard(wall_clock(), tenant, key, seen, OpIds::random().next_id())
+                .map_err(|error| format!("cannot unpark shard {shard}: {}", failure(error)))?;
             print(format!("shard {shard} is open again; {goes_on}\n"))
         }
     }

@@ -9,7 +9,7 @@ use tessera_scan::report::human::bytes;
 use tessera_scan::worker::WorkerProgress;
 
 use super::scan::jobs;
-use crate::tell::count;
+use crate::tell::{count, shown};
 use crate::{fleet, signals};
 
 /// Take part in the runs of a fleet until told to stop
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     match work(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tell!("error: {error}");
+            tell!("error: {}", shown(&error));
             ExitCode::from(2)
         }
     }
@@ -58,6 +58,7 @@ fn work(args: &Args) -> Result<(), String> {
         jobs => jobs,
     };
     let serving = Serving {
+        coordinator: fleet.name(),
         tenant: args.fleet.tenant(),
         findings: fleet.findings()?.to_path_buf(),
         threads,
@@ -72,7 +73,7 @@ fn work(args: &Args) -> Result<(), String> {
         }
     };
     say(&welcome(threads, &args.fleet.tenant));
-    let end = serve(&serving, &fleet, &stop, &progress, &|text| tell!("warning: {text}"));
+    let end = serve(&serving, &fleet, &stop, &progress, &|text| tell!("warning: {}", shown(text)));
     say(&searched(&progress));
     end.map_err(|error| error.to_string())
 }

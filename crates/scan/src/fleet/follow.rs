@@ -8,45 +8,63 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tessera_contracts::{RunId, TenantId};
-use tessera_coordination::CoordinationFacade;
+use tessera_contracts::{RunId, RunIncarnation, TenantId};
+use tessera_coordination::RunManagement;
 use tessera_coordination::error::{GetRunError, RunTransitionError};
 use tessera_coordination::run::progress::{RunTerminalEvaluation, evaluate_run_terminal};
 use tessera_coordination::run::status::RunStatus;
 
-use super::{Patience, pause};
+use super::pause;
 use crate::clock::wall_clock;
-use crate::conclude::conclude;
+use crate::conclude::conclude_against;
+use crate::coordinator_name::CoordinatorName;
 use crate::error::ScanError;
+use crate::findings::watch::Watch;
+use crate::finished::still_true;
 use crate::folder::RunFolder;
 use crate::job::Job;
-use crate::op_ids::OpIds;
-use crate::prepare::{NewRun, Prepared, prepare};
+use crate::label::{RunKey, RunLabel};
+use crate::op_ids::{OpIds, random_incarnation};
+use crate::prepare::{self, NewRun, Prepared, prepare};
+use crate::register::check_incarnation;
 use crate::request::ScanRequest;
-use crate::run::{Control, Progress, ScanReport};
-use crate::sink::watch::Watch;
+use crate::run::{Control, LookedAgain, Origin, Progress, ScanReport, look_again};
 
 /// How a run is submitted.
 #[derive(Debug, Clone)]
 pub struct Following {
+    /// The coordinator that is asked.
+    pub coordinator: CoordinatorName,
     /// The folder that all machines reach under this path.
     pub findings: PathBuf,
     /// Begin anew even if the run is going on.
     pub fresh: bool,
     /// How long a lease lasts, in milliseconds.
     pub lease_duration: u64,
-    /// How long the coordinator may be away.
-    pub give_up_after: Duration,
+    /// Items of an earlier command that the submitter reads again by itself if they have changed. If there are more, the fleet
+    /// scans anew.
+    pub read_again_max: u64,
 }
 
 /// How often to look.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
+/// How often a submitter lets others go first before it gives up.
+const SUBMISSIONS_MAX: u32 = 16;
+
 /// Most runs of one request that the coordinator still knows.
 const ATTEMPTS_MAX: u64 = 100_000;
 
-/// Submits what `request` says, unless it is going on already, and waits for the fleet to do it.
-pub fn follow<B: CoordinationFacade>(
+/// How often a run is found to be out of date and another one is begun. Commands given elsewhere at the same time can make it
+/// more than one.
+const ROUNDS_MAX: u32 = 3;
+
+/// Items that a submitter reads again by itself, unless told otherwise: a minute's work.
+pub const READ_AGAIN_MAX: u64 = 10_000;
+
+/// Submits what `request` says and waits for the fleet to do it. A run of the same request that is going on is followed, and
+/// the report of one that is finished is given again, if they are about what is there now.
+pub fn follow<B: RunManagement>(
     request: &ScanRequest,
     following: &Following,
     backend: &mut B,
@@ -54,64 +72,209 @@ pub fn follow<B: CoordinationFacade>(
 ) -> Result<ScanReport, ScanError> {
     let started = Instant::now();
     let paths = request.canonical_paths()?;
-    let run = choose_run(request, &paths, following, backend)?;
-    let folder = RunFolder::kept(&following.findings, run)?;
-    Job::of(request).store(folder.path())?;
-    let new = NewRun { workers: request.worker_count(), lease_duration: following.lease_duration };
-    let prepared = prepare(request, &paths, run, backend, &folder, wall_clock(), new)?;
-    wait(request.tenant, run, &prepared, following, &folder, backend, control, started)?;
-    let targets = prepared.targets();
-    let (findings, receipt) = conclude(backend, request.tenant, run, &folder, &targets)?;
-    if evaluate_run_terminal(&receipt.shards) == RunTerminalEvaluation::AllDone {
-        complete(backend, request.tenant, run)?;
+    let (mut because, mut round) = (None, 0);
+    loop {
+        round += 1;
+        let mut submitted = match submit(request, &paths, following, backend)? {
+            Submission::Run(submitted) => submitted,
+            Submission::Finished(report) => return Ok(*report),
+        };
+        because = submitted.moved_on.take().or(because);
+        let items_max = if round < ROUNDS_MAX { following.read_again_max } else { u64::MAX };
+        match follow_run(request, submitted, items_max, backend, control, started)? {
+            Followed::ToItsEnd(report) => {
+                let origin = match because {
+                    Some(because) if !report.is_resumed() => Origin::ScannedAnew { because },
+                    _ => report.origin.clone(),
+                };
+                return Ok(ScanReport { origin, ..*report });
+            }
+            Followed::OutOfDate(changed) => because = Some(changed),
+        }
     }
-    let is_resumed = prepared.is_resumed;
-    Ok(ScanReport { run, is_resumed, targets, findings, receipt, elapsed: started.elapsed() })
 }
 
-/// Settles a run as done, unless somebody was faster.
-pub(super) fn complete<B: CoordinationFacade>(backend: &mut B, tenant: TenantId, run: RunId) -> Result<(), ScanError> {
-    match backend.complete_run(wall_clock(), tenant, run, OpIds::random().next_id()) {
-        Ok(_) | Err(RunTransitionError::Illegal { .. } | RunTransitionError::ShardsOpen { .. }) => Ok(()),
+/// How following a run ended.
+enum Followed {
+    ToItsEnd(Box<ScanReport>),
+    /// Too much has changed since it was read: why it cannot go on.
+    OutOfDate(String),
+}
+
+fn follow_run<B: RunManagement>(
+    request: &ScanRequest,
+    submitted: Submitted,
+    items_max: u64,
+    backend: &mut B,
+    control: &mut Control<'_>,
+    started: Instant,
+) -> Result<Followed, ScanError> {
+    let Submitted { folder, mut prepared, .. } = submitted;
+    let (folder, run) = (&folder, folder.key().run);
+    wait(&prepared, folder, backend, control, started)?;
+    let read_before = match look_again(request, &mut prepared, items_max, backend, folder, control)? {
+        LookedAgain::Done(read_before) => read_before,
+        LookedAgain::TooMuch { items } => {
+            end(backend, request.tenant, run)?;
+            return Ok(Followed::OutOfDate(format!("{items} items have changed since they were read")));
+        }
+    };
+    let targets = prepared.targets();
+    let plan = Ok(prepared.plan.record().clone());
+    let (findings, receipt) = conclude_against(&plan, backend, request.tenant, run, folder, &targets)?;
+    if evaluate_run_terminal(&receipt.shards) == RunTerminalEvaluation::AllDone {
+        complete(backend, request.tenant, run).map_err(ScanError::coordinator)?;
+    }
+    let origin = if prepared.is_resumed { Origin::Resumed(read_before) } else { Origin::Scanned };
+    let elapsed = started.elapsed();
+    Ok(Followed::ToItsEnd(Box::new(ScanReport { run, origin, ended: None, targets, findings, receipt, elapsed })))
+}
+
+/// Ends a run that is out of date, if it has not ended.
+fn end<B: RunManagement>(backend: &mut B, tenant: TenantId, run: RunId) -> Result<(), ScanError> {
+    match backend.cancel_run(wall_clock(), tenant, run, OpIds::random().next_id()) {
+        Ok(_) | Err(RunTransitionError::Illegal { .. }) => Ok(()),
         Err(error) => Err(ScanError::coordinator(error)),
     }
 }
 
-/// The run of this request that goes on, or the next that has not been.
-fn choose_run<B: CoordinationFacade>(
+/// A run that workers see.
+pub(super) struct Submitted {
+    pub(super) folder: RunFolder,
+    prepared: Prepared,
+    /// Why a run that was going on cannot.
+    moved_on: Option<String>,
+}
+
+pub(super) enum Submission {
+    Run(Submitted),
+    /// It was done before, and nothing has changed since.
+    Finished(Box<ScanReport>),
+}
+
+/// Finds the run of this request that goes on, or makes the next one, folder first.
+pub(super) fn submit<B: RunManagement>(
     request: &ScanRequest,
     paths: &[PathBuf],
     following: &Following,
     backend: &mut B,
-) -> Result<RunId, ScanError> {
-    let note = following.findings.join(format!("{:016x}.latest", request.run_id(paths, 0).get()));
+) -> Result<Submission, ScanError> {
+    let new = NewRun { workers: request.worker_count(), lease_duration: following.lease_duration };
+    let mut attempt = 1;
+    loop {
+        let (run, known, moved_on) = match choose_run(request, paths, following, backend)? {
+            Chosen::Run { run, known, moved_on } => (run, known, moved_on),
+            Chosen::Finished(report) => return Ok(Submission::Finished(report)),
+        };
+        let incarnation = known.map_or_else(random_incarnation, |(incarnation, _)| incarnation);
+        let label = RunLabel {
+            coordinator: following.coordinator.clone(),
+            tenant: request.tenant,
+            key: RunKey::new(run, incarnation),
+            created_at: wall_clock(),
+        };
+        let folder = match known {
+            Some((_, RunStatus::Active)) => RunFolder::open(&following.findings, label)?,
+            _ => {
+                let folder = RunFolder::create(&following.findings, label)?;
+                Job::of(request).store(folder.path())?;
+                folder
+            }
+        };
+        match prepare(request, paths, backend, &folder, wall_clock(), new) {
+            // The same command was given elsewhere at the same time, and was faster: this folder is no run's.
+            Err(ScanError::OtherIncarnation { .. }) if attempt < SUBMISSIONS_MAX => {
+                if known.is_none() {
+                    folder.remove()?;
+                }
+                attempt += 1;
+            }
+            prepared => return Ok(Submission::Run(Submitted { folder, prepared: prepared?, moved_on })),
+        }
+    }
+}
+
+/// Settles a run as done, unless another process was faster.
+pub(super) fn complete<B: RunManagement>(
+    backend: &mut B,
+    tenant: TenantId,
+    run: RunId,
+) -> Result<(), RunTransitionError> {
+    match backend.complete_run(wall_clock(), tenant, run, OpIds::random().next_id()) {
+        Ok(_) | Err(RunTransitionError::Illegal { .. } | RunTransitionError::ShardsOpen { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// What is to be done about a request.
+enum Chosen {
+    /// This run is to be followed, and begun if it has not been.
+    Run {
+        run: RunId,
+        /// Which creation of it is there, and whether it has its shards; `None` if there is none yet.
+        known: Option<(RunIncarnation, RunStatus)>,
+        /// Why a run that was going on cannot.
+        moved_on: Option<String>,
+    },
+    /// It was done before, and nothing has changed since.
+    Finished(Box<ScanReport>),
+}
+
+/// The run of this request that goes on, a finished one that is still true, or the next that has not been.
+fn choose_run<B: RunManagement>(
+    request: &ScanRequest,
+    paths: &[PathBuf],
+    following: &Following,
+    backend: &mut B,
+) -> Result<Chosen, ScanError> {
+    let note =
+        following.findings.join(format!("{:016x}.latest", request.run_id(&following.coordinator, paths, 0).get()));
     let noted: u64 = std::fs::read_to_string(&note).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    let (mut moved_on, mut done) = (None, None);
     for attempt in noted..noted.saturating_add(ATTEMPTS_MAX) {
-        let run = request.run_id(paths, attempt);
-        let status = match backend.get_run(request.tenant, run) {
-            Ok(record) => Some(record.status),
+        let run = request.run_id(&following.coordinator, paths, attempt);
+        let record = match backend.get_run(request.tenant, run) {
+            Ok(record) => Some(record),
             Err(GetRunError::RunNotFound(_)) => None,
             Err(error) => return Err(ScanError::coordinator(error)),
         };
-        match status {
+        let known = record.as_ref().map(|record| (record.incarnation, record.status));
+        let folder =
+            record.as_ref().map(|record| RunFolder::of_run(&following.findings, following.coordinator.clone(), record));
+        match known.map(|(_, status)| status) {
             None | Some(RunStatus::Initializing) => {}
             Some(RunStatus::Active) if following.fresh && attempt == noted => {
-                let cancelled = backend.cancel_run(wall_clock(), request.tenant, run, OpIds::random().next_id());
-                cancelled.map_err(ScanError::coordinator)?;
+                end(backend, request.tenant, run)?;
                 continue;
             }
-            Some(RunStatus::Active) => {}
+            Some(RunStatus::Active) => {
+                // A folder that is not there is told when it is opened: the run may be another submitter's.
+                moved_on = folder.and_then(Result::ok).and_then(|folder| prepare::moved_on(folder.path(), paths));
+                if moved_on.is_some() {
+                    end(backend, request.tenant, run)?;
+                    continue;
+                }
+            }
+            Some(RunStatus::Done) => {
+                done = folder.and_then(Result::ok).map(|folder| (run, folder));
+                continue;
+            }
             Some(_) => continue,
         }
+        let is_new = !matches!(known, Some((_, RunStatus::Active)));
+        let finished = done.take().filter(|_| is_new && !following.fresh);
+        if let Some((run, folder)) = finished
+            && let Some(report) = still_true(request, paths, run, backend, &folder)
+        {
+            return Ok(Chosen::Finished(Box::new(report)));
+        }
         if attempt != noted {
-            // Only a hint: whoever finds none searches from the start.
+            // Only a hint: a submitter that finds none searches from the start.
             let _ = remember(&following.findings, &note, attempt);
         }
-        return Ok(run);
+        return Ok(Chosen::Run { run, known, moved_on });
     }
-    Err(ScanError::Coordinator(
-        "it remembers too many runs of this scan; retire some with `tessera runs retire`".into(),
-    ))
+    Err(ScanError::TooManyRuns(ATTEMPTS_MAX))
 }
 
 fn remember(dir: &Path, note: &Path, attempt: u64) -> std::io::Result<()> {
@@ -121,33 +284,21 @@ fn remember(dir: &Path, note: &Path, attempt: u64) -> std::io::Result<()> {
     std::fs::rename(staging, note)
 }
 
-#[expect(clippy::too_many_arguments, reason = "all of a run comes together here")]
-fn wait<B: CoordinationFacade>(
-    tenant: TenantId,
-    run: RunId,
+fn wait<B: RunManagement>(
     prepared: &Prepared,
-    following: &Following,
     folder: &RunFolder,
     backend: &mut B,
     control: &mut Control<'_>,
     started: Instant,
 ) -> Result<(), ScanError> {
+    let (tenant, run) = (folder.label().tenant, folder.key().run);
     let mut watch = Watch::default();
-    let mut patience = Patience::new(following.give_up_after);
     let (items_total, bytes_total) = prepared.totals();
     while !control.stop.load(Ordering::Relaxed) {
         let now = wall_clock();
-        let looked = backend
-            .get_run(tenant, run)
-            .and_then(|record| backend.get_run_progress(now, tenant, run).map(|progress| (record.status, progress)));
-        let (status, progress) = match looked {
-            Ok(looked) => looked,
-            Err(error) => {
-                patience.failed(&error.to_string(), control.stop)?;
-                continue;
-            }
-        };
-        patience.succeeded();
+        let record = backend.get_run(tenant, run).map_err(ScanError::coordinator)?;
+        check_incarnation(&record, folder)?;
+        let progress = backend.get_run_progress(now, tenant, run).map_err(ScanError::coordinator)?;
         // For the bar alone: what cannot be read now is read at the end, and errors show then.
         let _ = watch.look(&folder.findings());
         (control.progress)(&Progress {
@@ -158,10 +309,11 @@ fn wait<B: CoordinationFacade>(
             bytes_total,
             is_resumed: prepared.is_resumed,
             is_waiting: progress.leased == 0,
+            attached: None,
             elapsed: started.elapsed(),
         });
         let is_over = evaluate_run_terminal(&progress.counts) != RunTerminalEvaluation::StillActive;
-        if is_over || status != RunStatus::Active {
+        if is_over || record.status != RunStatus::Active {
             return Ok(());
         }
         pause(LOOK_INTERVAL, control.stop);

@@ -1,6 +1,7 @@
 //! A machine of a fleet: takes part in every run of a tenant until it is told to stop.
 //!
-//! Each thread has its own handle and is a worker of its own. It goes from run to run: where there is work it works, where
+//! Each thread has its own handle and its own shards. To the coordinator they are one worker: what this machine cannot reach, none
+//! of its threads can, and it is said once. A thread goes from run to run: where there is work it works, where
 //! there is none it asks those who have some to share, and after a while looks at the next.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,20 +15,28 @@ use tessera_coordination::RunManagement;
 use tessera_coordination::error::GetRunError;
 use tessera_coordination::run::progress::{RunTerminalEvaluation, evaluate_run_terminal};
 use tessera_coordination::run::status::RunStatus;
+use tessera_coordination::run::summary::RunSummary;
 
 use super::follow::complete;
-use super::{Connect, Patience, pause};
+use super::patience::{Patience, infra_of};
+use super::{Connect, pause};
 use crate::clock::wall_clock;
+use crate::coordinator_name::CoordinatorName;
 use crate::error::ScanError;
+use crate::findings::LazySink;
 use crate::folder::RunFolder;
 use crate::job::Job;
-use crate::op_ids::{OpIds, random_u64};
-use crate::sink::LazySink;
-use crate::worker::{Worker, WorkerConfig, WorkerEnd, WorkerError, WorkerProgress};
+use crate::label::RunKey;
+use crate::op_ids::random_u64;
+use crate::plan::ledger::OpenPlan;
+use crate::sweep::WorkerConfig;
+use crate::worker::{Equipment, Worker, WorkerEnd, WorkerError, WorkerProgress};
 
 /// How a machine takes part.
 #[derive(Debug, Clone)]
 pub struct Serving {
+    /// The coordinator that is asked.
+    pub coordinator: CoordinatorName,
     /// Whose runs.
     pub tenant: TenantId,
     /// The folder that all machines reach under this path.
@@ -55,13 +64,14 @@ pub fn serve<C: Connect + Sync>(
     log: &(dyn Fn(&str) + Sync),
 ) -> Result<(), ScanError> {
     // One that cannot go on stops all: the same disk or coordinator would stop them one by one.
-    let stop_all = AtomicBool::new(false);
+    let stop_all = &AtomicBool::new(false);
+    let id = WorkerId::new(random_u64());
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..serving.threads.max(1))
-            .map(|_| {
-                scope.spawn(|| {
-                    let end =
-                        Server { serving, stop: &stop_all, progress, log, unusable: BTreeSet::new() }.run(connect);
+        let threads: Vec<_> = (0..serving.threads.max(1) as u64)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let unusable = BTreeSet::new();
+                    let end = Server { serving, id, thread, stop: stop_all, progress, log, unusable }.run(connect);
                     if end.is_err() {
                         stop_all.store(true, Ordering::Relaxed);
                     }
@@ -85,35 +95,39 @@ pub fn serve<C: Connect + Sync>(
 
 struct Server<'s> {
     serving: &'s Serving,
+    /// Who this machine is to the coordinator.
+    id: WorkerId,
+    /// Which of its threads this is.
+    thread: u64,
     stop: &'s AtomicBool,
     progress: &'s Arc<WorkerProgress>,
     log: &'s (dyn Fn(&str) + Sync),
     /// Runs that cannot be worked on from here, so that it is said once.
-    unusable: BTreeSet<RunId>,
+    unusable: BTreeSet<RunKey>,
 }
 
-/// One worker for each run that goes on.
-type Workers<'s> = BTreeMap<RunId, Worker<'s, fn() -> LogicalTime>>;
+/// One worker for each run that goes on. Another creation of a run is another run: it has its own job, folder and findings.
+type Workers<'s> = BTreeMap<RunKey, Worker<'s, fn() -> LogicalTime>>;
 
 impl<'s> Server<'s> {
     fn run<C: Connect>(&mut self, connect: &C) -> Result<(), ScanError> {
-        let id = WorkerId::new(random_u64());
         let mut backend = connect.connect().map_err(ScanError::Coordinator)?;
         let mut workers = Workers::new();
-        let mut patience = Patience::new(self.serving.give_up_after);
+        let mut patience = Patience::new(self.serving.give_up_after, self.stop, self.log);
         while !self.stop.load(Ordering::Relaxed) {
             let runs = match active_runs(&mut backend, self.serving.tenant) {
                 Ok(runs) => runs,
                 Err(error) => {
-                    self.coordinator_failed(&mut patience, &error.to_string())?;
+                    bear(&mut patience, &error)?;
                     continue;
                 }
             };
             patience.succeeded();
+            connect.join(&mut backend, self.serving.tenant, self.id);
             workers.retain(|run, _| runs.contains(run));
             let mut is_anything_open = false;
             for run in runs {
-                if !self.prepare(&mut backend, run, id, &mut workers) {
+                if !self.prepare(connect, &mut backend, run, &mut workers) {
                     continue;
                 }
                 let Some(worker) = workers.get_mut(&run) else { continue };
@@ -123,10 +137,14 @@ impl<'s> Server<'s> {
                     Ok(WorkerEnd::RunSettled) => {
                         workers.remove(&run);
                     }
-                    Ok(WorkerEnd::Finished) => self.settle(&mut backend, run, &mut patience)?,
+                    Ok(WorkerEnd::Finished) => self.settle(&mut backend, run.run, &mut patience)?,
+                    // The run was retired under its workers. If it goes on all the same, the next look says what is wrong.
+                    Err(WorkerError::Sink(error)) if error.is_gone() => {
+                        workers.remove(&run);
+                    }
                     Err(WorkerError::Coordinator { message, is_transient: true }) => {
                         is_anything_open = true;
-                        self.coordinator_failed(&mut patience, &message)?;
+                        patience.failed(&message).map_err(ScanError::Coordinator)?;
                     }
                     Err(error) => return Err(error.into()),
                 }
@@ -138,37 +156,34 @@ impl<'s> Server<'s> {
                 pause(LOOK_INTERVAL, self.stop);
             }
         }
-        connect.leave(&mut backend, id);
+        connect.leave(&mut backend, self.id);
         Ok(())
     }
 
-    fn coordinator_failed(&self, patience: &mut Patience, message: &str) -> Result<(), ScanError> {
-        if patience.failing.is_none() {
-            (self.log)(&format!("the coordinator cannot be used: {message}; trying again"));
-        }
-        patience.failed(message, self.stop)
-    }
-
     /// Whether there is a worker for `run` now.
-    fn prepare(
+    fn prepare<C: Connect>(
         &mut self,
-        backend: &mut impl RunManagement,
-        run: RunId,
-        id: WorkerId,
+        connect: &C,
+        backend: &mut C::Backend,
+        run: RunKey,
         workers: &mut Workers<'s>,
     ) -> bool {
         if workers.contains_key(&run) {
             return true;
         }
-        match self.worker(backend, run, id) {
+        match self.worker(backend, run) {
             Ok(worker) => {
+                connect.take_part(backend, self.serving.tenant, run, self.id);
                 workers.insert(run, worker);
                 self.unusable.remove(&run);
                 true
             }
+            // Created anew since the runs were listed: the next list has it.
+            Err(ScanError::OtherIncarnation { .. }) => false,
             Err(error) => {
+                connect.abstain(backend, self.serving.tenant, run, self.id);
                 if self.unusable.insert(run) {
-                    (self.log)(&format!("cannot take part in run {run}: {error}"));
+                    (self.log)(&format!("cannot take part in run {}: {error}", run.run));
                 }
                 false
             }
@@ -178,52 +193,63 @@ impl<'s> Server<'s> {
     fn worker(
         &self,
         backend: &mut impl RunManagement,
-        run: RunId,
-        id: WorkerId,
+        run: RunKey,
     ) -> Result<Worker<'s, fn() -> LogicalTime>, ScanError> {
-        let record = backend.get_run(self.serving.tenant, run).map_err(ScanError::coordinator)?;
-        let folder = RunFolder::existing(&self.serving.findings, run);
+        let record = backend.get_run(self.serving.tenant, run.run).map_err(ScanError::coordinator)?;
+        let folder = RunFolder::of_run(&self.serving.findings, self.serving.coordinator.clone(), &record)?;
+        if folder.key() != run {
+            return Err(ScanError::OtherIncarnation { prepared: run, current: record.incarnation });
+        }
         let job = Job::load(folder.path())?;
-        let detector = job.detector().map_err(ScanError::Rules)?;
+        let detectors = job.detectors().map_err(ScanError::Rules)?;
         let lease_duration = record.config.lease_duration.unwrap_or(LEASE_DURATION_DEFAULT);
-        Ok(Worker::new(
-            wall_clock,
-            WorkerConfig::new(self.serving.tenant, run, id).in_a_fleet(lease_duration),
-            job.reader(detector),
-            Box::new(LazySink::new(folder.findings(), id)),
-            Vec::new(),
-            folder.path().to_path_buf(),
-            self.stop,
-            Arc::clone(self.progress),
-            OpIds::random(),
-        ))
+        let config = WorkerConfig::new(self.serving.tenant, run.run, self.id).in_a_fleet(lease_duration);
+        let plan = Arc::new(OpenPlan::load(folder.path().to_path_buf())?);
+        let equipment = Equipment {
+            plan: Some(plan),
+            progress: Arc::clone(self.progress),
+            ..Equipment::new(job.reader(detectors), folder.path().to_path_buf())
+        };
+        let config = WorkerConfig { place: self.id.get().wrapping_add(self.thread), ..config };
+        let sink = Box::new(LazySink::new(folder.findings(), folder.key(), self.id));
+        Ok(Worker::new(config, wall_clock as fn() -> LogicalTime, equipment, sink, self.stop))
     }
 
     /// Nothing is open in the run: it is done, unless something in it is parked.
     fn settle(
         &self,
-        backend: &mut impl tessera_coordination::CoordinationFacade,
+        backend: &mut impl RunManagement,
         run: RunId,
-        patience: &mut Patience,
+        patience: &mut Patience<'_>,
     ) -> Result<(), ScanError> {
         let tenant = self.serving.tenant;
-        let settled = match backend.get_run_progress(wall_clock(), tenant, run) {
-            Ok(progress) if evaluate_run_terminal(&progress.counts) == RunTerminalEvaluation::AllDone => {
-                complete(backend, tenant, run)
-            }
-            Ok(_) => Ok(()),
-            Err(error) => Err(ScanError::coordinator(error)),
+        let progress = match backend.get_run_progress(wall_clock(), tenant, run) {
+            Ok(progress) => progress,
+            Err(error) => return bear(patience, &error),
         };
-        settled.or_else(|error| self.coordinator_failed(patience, &error.to_string()))
+        if evaluate_run_terminal(&progress.counts) != RunTerminalEvaluation::AllDone {
+            return Ok(());
+        }
+        complete(backend, tenant, run).or_else(|error| bear(patience, &error))
     }
 }
 
-fn active_runs(backend: &mut impl RunManagement, tenant: TenantId) -> Result<BTreeSet<RunId>, GetRunError> {
+/// Waits a little if the failure can pass, and the next look tries again; otherwise the worker cannot go on.
+fn bear(patience: &mut Patience<'_>, error: &(dyn std::error::Error + 'static)) -> Result<(), ScanError> {
+    match infra_of(error) {
+        Some(infra) if infra.is_transient() => patience.failed(infra.message()).map_err(ScanError::Coordinator),
+        Some(infra) => Err(ScanError::coordinator(infra.clone())),
+        None => Err(ScanError::Coordinator(error.to_string())),
+    }
+}
+
+fn active_runs(backend: &mut impl RunManagement, tenant: TenantId) -> Result<BTreeSet<RunKey>, GetRunError> {
     let (mut active, mut page) = (BTreeSet::new(), Vec::new());
     let mut after = None;
     loop {
         backend.list_runs_into(tenant, after, RUNS_PER_PAGE, &mut page)?;
-        active.extend(page.iter().filter(|run| run.status == RunStatus::Active).map(|run| run.run));
+        let is_active = |run: &&RunSummary| run.status == RunStatus::Active;
+        active.extend(page.iter().filter(is_active).map(|run| RunKey::new(run.run, run.incarnation)));
         match page.last() {
             Some(last) if page.len() == RUNS_PER_PAGE => after = Some(last.run),
             _ => return Ok(active),

@@ -2,35 +2,54 @@
 
 use tessera_detect::Source;
 
+use super::blob::{Alike, BlobPlaces};
 use super::{Keeper, Outcome, Reader, is_binary};
 use crate::archive;
 use crate::item::{SkipReason, UnreadableReason};
-use crate::occurrence::Place;
 use crate::source::git::GitError;
 use crate::source::git::reader::{BlobRead, BlobReader};
 use crate::target::ReadOptions;
 
 impl Reader {
-    /// Searches a blob that is too large to be held, as it is read. It is named by `oid`.
+    /// Searches a blob that is too large to be held, as it is read: once, unless rules tell its paths apart.
     pub fn large_blob(
         &mut self,
         blob: &mut dyn BlobReader,
-        oid: &[u8],
-        place: &Place<'_>,
+        at: &BlobPlaces<'_>,
         options: &ReadOptions,
         goes_on: &mut dyn FnMut() -> bool,
     ) -> Result<Outcome, GitError> {
         self.clear();
+        // Nothing is known of it but what it says at the paths that are listed.
+        self.cut += u64::from(at.has_more);
+        let classes = self.classes(at.places());
+        let mut outcome = Outcome::Skipped(SkipReason::Allowlisted);
+        for alike in classes.iter().filter(|(class, _)| !class.is_allowed()) {
+            outcome = self.large_blob_at(blob, at.oid, alike, options, goes_on)?;
+            if !matches!(outcome, Outcome::Scanned { .. }) {
+                break;
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn large_blob_at(
+        &mut self,
+        blob: &mut dyn BlobReader,
+        oid: &[u8],
+        (_, places): &Alike<'_>,
+        options: &ReadOptions,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Outcome, GitError> {
         let mut keeper = Keeper {
             found: &mut self.found,
             cut: &mut self.cut,
             id_key: &self.id_key,
-            key: oid,
-            place,
+            places,
             keep_secrets: self.keep_secrets,
         };
-        let source = Source { path: Some(place.path), commit: None };
-        let mut stream = self.detector.stream(source, |finding| keeper.keep(finding));
+        let source = Source { path: places.first().map(|place| place.path), commit: None };
+        let mut stream = self.detectors.current().detector.stream(source, |finding| keeper.keep(finding));
         let (mut is_first, mut broke_off) = (true, None);
         let read = blob.pieces(oid, &mut |piece| {
             if std::mem::take(&mut is_first) {
@@ -54,7 +73,6 @@ impl Reader {
         }
         let summary = stream.finish();
         Ok(match read {
-            BlobRead::Read if summary.source_allowed => Outcome::Skipped(SkipReason::Allowlisted),
             BlobRead::Read => Outcome::Scanned { bytes: summary.bytes },
             BlobRead::TooLarge(_) => Outcome::Unreadable(UnreadableReason::ObjectTooLarge),
             BlobRead::Missing => Outcome::Unreadable(UnreadableReason::ObjectMissing),
@@ -66,9 +84,11 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
-    use tessera_detect::{Detector, IdKey, RuleSet, template};
+    use tessera_detect::{IdKey, template};
 
     use super::*;
+    use crate::detectors::Detectors;
+    use crate::rules::Rules;
     use crate::source::git::objects::reader_of;
     use crate::testing::Repository;
 
@@ -79,14 +99,16 @@ mod tests {
         // A secret over the edge of two pieces, and one at the end.
         let text = format!("{}{token}{}{token}", "x\n".repeat((128 << 10) - 10), "y\n".repeat(300_000));
         let blobs = [repository.blob(text.as_bytes()), repository.blob(&[0; 700_000]), repository.blob(b"PK\x03\x04")];
-        let mut reader = Reader::new(Detector::new(&RuleSet::builtin()).unwrap(), IdKey::new([0; 32]), false);
+        let detectors = Detectors::new(vec![Rules::builtin()], tessera_detect::Options::default()).unwrap();
+        let mut reader = Reader::new(detectors, IdKey::new([0; 32]), false);
         let mut packed = false;
         loop {
             for mut source in [reader_of(repository.path(), true), reader_of(repository.path(), false)] {
                 let mut read = |oid: &[u8], archives, goes_on| {
-                    let place = Place { target: 0, path: b"f", blob: Some(oid) };
+                    let paths = [b"f"[..].into()];
+                    let at = BlobPlaces { target: 0, oid, paths: &paths, has_more: false };
                     let options = ReadOptions { archives, ..ReadOptions::default() };
-                    let outcome = reader.large_blob(source.as_mut(), oid, &place, &options, &mut || goes_on).unwrap();
+                    let outcome = reader.large_blob(source.as_mut(), &at, &options, &mut || goes_on).unwrap();
                     (outcome, reader.found.len())
                 };
                 let scanned = Outcome::Scanned { bytes: text.len() as u64 };

@@ -1,5 +1,9 @@
 //! Searches what is inside an archive.
+//!
+//! An archive that stands at several paths is unpacked once, and what is in a member stands below each of them. Only if the
+//! rules tell a member's paths apart, it is unpacked again for those that differ.
 
+use std::collections::HashSet;
 use std::io::Read;
 
 use tessera_detect::{Detector, IdKey, Source};
@@ -29,48 +33,83 @@ impl Reader {
         &mut self,
         file: &mut dyn ReadSeek,
         kind: Kind,
-        key: &[u8],
-        place: &Place<'_>,
+        places: &[Place<'_>],
         options: &ReadOptions,
         goes_on: &mut dyn FnMut() -> bool,
     ) -> Outcome {
-        self.clear();
-        let mut search = Search {
-            detector: &mut self.detector,
-            buffer: &mut self.buffer,
-            id_key: &self.id_key,
-            keep_secrets: self.keep_secrets,
-            found: &mut self.found,
-            cut: &mut self.cut,
-            counts: &mut self.members,
-            key,
-            place,
-            options,
-            goes_on,
-        };
-        // The file itself is named by the empty path if it is the target: then its members begin with `!`.
-        match archive::walk(file, kind, place.path, &Limits::default(), &mut search) {
-            Err(_) => Outcome::Interrupted,
-            Ok(()) => Outcome::Scanned { bytes: 0 },
+        let mut left = places.to_vec();
+        let mut is_first = true;
+        while let Some(first) = left.first().copied() {
+            let mut search = Search {
+                detector: &mut self.detectors.current().detector,
+                buffer: &mut self.buffer,
+                id_key: &self.id_key,
+                keep_secrets: self.keep_secrets,
+                found: &mut self.found,
+                cut: &mut self.cut,
+                // Members are counted when they are first unpacked.
+                counts: is_first.then_some(&mut self.members),
+                alike: left,
+                others: Vec::new(),
+                options,
+                goes_on: &mut *goes_on,
+            };
+            // The file itself is named by the empty path if it is the target: then its members begin with `!`.
+            if archive::walk(file, kind, first.path, &Limits::default(), &mut search).is_err() {
+                return Outcome::Interrupted;
+            }
+            left = search.others;
+            is_first = false;
         }
+        // What was found before two paths turned out to differ was found again for the second.
+        let mut known = HashSet::new();
+        self.found.retain(|occurrence| known.insert(occurrence.id));
+        Outcome::Scanned { bytes: 0 }
     }
 }
 
-struct Search<'s> {
+struct Search<'s, 'p> {
     detector: &'s mut Detector,
     buffer: &'s mut [u8],
     id_key: &'s IdKey,
     keep_secrets: bool,
     found: &'s mut Vec<Occurrence>,
     cut: &'s mut u64,
-    counts: &'s mut MemberCounts,
-    key: &'s [u8],
-    place: &'s Place<'s>,
+    counts: Option<&'s mut MemberCounts>,
+    /// Where the archive stands: the first place, and those whose members are alike to its members so far.
+    alike: Vec<Place<'p>>,
+    /// Places that are for another time.
+    others: Vec<Place<'p>>,
     options: &'s ReadOptions,
     goes_on: &'s mut dyn FnMut() -> bool,
 }
 
-impl Members for Search<'_> {
+impl Search<'_, '_> {
+    /// The paths of a member of the archive, one for each place that is alike.
+    fn member_paths(&mut self, path: &[u8]) -> Vec<Vec<u8>> {
+        let inside = &path[self.alike[0].path.len()..];
+        let class = self.detector.class_of(path);
+        let mut paths = Vec::with_capacity(self.alike.len());
+        for place in std::mem::take(&mut self.alike) {
+            let path = [place.path, inside].concat();
+            if self.detector.class_of(&path) == class {
+                paths.push(path);
+                self.alike.push(place);
+            } else {
+                self.others.push(place);
+            }
+        }
+        paths
+    }
+
+    fn count(&mut self, add: impl FnOnce(&mut Tally)) {
+        if let Some(counts) = &mut self.counts {
+            add(&mut counts.tally);
+        }
+    }
+}
+
+impl Members for Search<'_, '_> {
     fn member(&mut self, path: &[u8], content: &mut dyn Read) -> Result<(), Stop> {
         let mut filled = 0;
         while filled < self.buffer.len() {
@@ -80,18 +119,17 @@ impl Members for Search<'_> {
             }
         }
         if !self.options.read_binary && is_binary(&self.buffer[..filled]) {
-            self.counts.tally.add_skipped(SkipReason::Binary, 1);
+            self.count(|tally| tally.add_skipped(SkipReason::Binary, 1));
             return Ok(());
         }
-        // Members of one item differ by their path, and so do the ids of what is found in them.
-        let key = [self.key, b"\0", path].concat();
-        let place = Place { path, ..*self.place };
+        let paths = self.member_paths(path);
+        let places = self.alike.iter().zip(&paths).map(|(&place, path)| Place { path, ..place });
+        let places: Vec<Place<'_>> = places.collect();
         let mut keeper = Keeper {
             found: self.found,
             cut: self.cut,
             id_key: self.id_key,
-            key: &key,
-            place: &place,
+            places: &places,
             keep_secrets: self.keep_secrets,
         };
         let source = Source { path: Some(path), commit: None };
@@ -104,18 +142,19 @@ impl Members for Search<'_> {
             filled = content.read(self.buffer)?;
         }
         let summary = stream.finish();
-        if summary.source_allowed {
-            self.counts.tally.add_skipped(SkipReason::Allowlisted, 1);
-        } else {
-            self.counts.tally.add_scanned(summary.bytes);
-        }
+        self.count(|tally| match summary.source_allowed {
+            true => tally.add_skipped(SkipReason::Allowlisted, 1),
+            false => tally.add_scanned(summary.bytes),
+        });
         Ok(())
     }
 
     fn unreadable(&mut self, path: &[u8], reason: UnreadableReason) {
-        self.counts.tally.add_unreadable(reason, 1);
-        if self.counts.notes.len() < NOTES_MAX {
-            self.counts.notes.push((path.to_vec(), reason));
+        self.count(|tally| tally.add_unreadable(reason, 1));
+        if let Some(counts) = &mut self.counts
+            && counts.notes.len() < NOTES_MAX
+        {
+            counts.notes.push((path.to_vec(), reason));
         }
     }
 }

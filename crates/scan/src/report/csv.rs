@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::{Written, shown_secret};
+use super::view::{CommitView, View};
+use crate::redact::Shown;
 
 const COLUMNS: [&str; 13] = [
     "rule",
@@ -20,30 +21,28 @@ const COLUMNS: [&str; 13] = [
     "date",
 ];
 
-pub(super) fn write(written: &Written<'_>, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
     row(out, &COLUMNS.map(str::to_owned))?;
-    for finding in &written.report.findings {
-        for location in &finding.locations {
-            let target = written.target_of(location).map(|target| target.path.to_string_lossy().into_owned());
-            let by = |field: fn(&crate::source::git::attribution::Attribution) -> &String| {
-                location.introduced.as_ref().map(field).cloned().unwrap_or_default()
-            };
+    for finding in view.findings() {
+        for place in finding.places() {
+            let commit = place.commit();
+            let by = |field: fn(&CommitView<'_>) -> Shown| commit.as_ref().map(field).unwrap_or_default().to_string();
             row(
                 out,
                 &[
-                    finding.rule.clone(),
-                    finding.severity.to_string(),
-                    finding.confidence.to_string(),
-                    shown_secret(finding),
-                    finding.secret_id.to_string(),
-                    target.unwrap_or_default(),
-                    written.path_of(location),
-                    location.occurrence.start.line.to_string(),
-                    location.occurrence.start.column.to_string(),
-                    by(|introduced| &introduced.commit),
-                    by(|introduced| &introduced.author),
-                    by(|introduced| &introduced.email),
-                    by(|introduced| &introduced.date),
+                    finding.rule().to_string(),
+                    finding.severity().to_string(),
+                    finding.confidence().to_string(),
+                    finding.secret().to_string(),
+                    finding.secret_id().to_string(),
+                    place.target().unwrap_or_default().to_string(),
+                    place.path().to_string(),
+                    place.start().line.to_string(),
+                    place.start().column.to_string(),
+                    commit.as_ref().map_or("", CommitView::id).to_owned(),
+                    by(|commit| commit.author()),
+                    by(|commit| commit.email()),
+                    by(|commit| commit.date()),
                 ],
             )?;
         }
@@ -83,7 +82,7 @@ mod tests {
         let text = written(Format::Csv);
         let rows: Vec<&str> = text.split("\r\n").collect();
         assert_eq!(rows.len(), 4, "header, two places, and the end");
-        assert!(rows[1].starts_with("github-pat,critical,confirmed,ghp_****,abab"), "{}", rows[1]);
+        assert!(rows[1].starts_with("github-pat,critical,checksum-valid,ghp_****,abab"), "{}", rows[1]);
     }
 
     #[test]

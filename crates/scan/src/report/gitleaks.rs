@@ -4,39 +4,36 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{Written, shown_secret};
-use crate::suppress::fingerprint;
+use super::view::{CommitView, View};
+use crate::redact::Shown;
 
-pub(super) fn write(written: &Written<'_>, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut entries: Vec<Value> = Vec::new();
-    for finding in &written.report.findings {
-        let rule = written.rules.get(&finding.rule);
-        for location in &finding.locations {
-            let at = &location.occurrence;
-            let introduced = location.introduced.as_ref();
-            let matched = match &finding.exposed {
-                Some(exposed) => String::from_utf8_lossy(exposed.matched.expose()).into_owned(),
-                None => finding.redacted.clone(),
-            };
+    for finding in view.findings() {
+        for place in finding.places() {
+            let (start, end, commit) = (place.start(), place.end(), place.commit());
+            let by = |field: fn(&CommitView<'_>) -> Shown| commit.as_ref().map(field).unwrap_or_default().to_string();
             entries.push(json!({
-                "RuleID": finding.rule,
-                "Description": written.title_of(finding),
-                "StartLine": at.start.line,
-                "EndLine": at.end.line,
-                "StartColumn": at.start.column,
-                "EndColumn": at.end.column.saturating_sub(1).max(1),
-                "Match": matched,
-                "Secret": shown_secret(finding),
-                "File": written.path_of(location),
+                "RuleID": finding.rule().as_str(),
+                "Description": finding.title().as_str(),
+                "StartLine": start.line,
+                "EndLine": end.line,
+                "StartColumn": start.column,
+                "EndColumn": end.column.saturating_sub(1).max(1),
+                "Match": finding.matched().as_str(),
+                "Secret": finding.secret().as_str(),
+                // Not gitleaks' own: by it a later scan compares a secret that is not shown.
+                "SecretID": finding.secret_id().to_string(),
+                "File": place.path().as_str(),
                 "SymlinkFile": "",
-                "Commit": introduced.map_or("", |introduced| &introduced.commit),
-                "Entropy": finding.entropy,
-                "Author": introduced.map_or("", |introduced| &introduced.author),
-                "Email": introduced.map_or("", |introduced| &introduced.email),
-                "Date": introduced.map_or("", |introduced| &introduced.date),
-                "Message": introduced.map_or("", |introduced| &introduced.subject),
-                "Tags": rule.map_or(&[][..], |rule| &rule.tags),
-                "Fingerprint": fingerprint(&finding.rule, location),
+                "Commit": commit.as_ref().map_or("", CommitView::id),
+                "Entropy": finding.entropy(),
+                "Author": by(|commit| commit.author()),
+                "Email": by(|commit| commit.email()),
+                "Date": by(|commit| commit.date()),
+                "Message": by(|commit| commit.subject()),
+                "Tags": finding.tags().iter().map(Shown::as_str).collect::<Vec<_>>(),
+                "Fingerprint": place.fingerprint().as_str(),
             }));
         }
     }

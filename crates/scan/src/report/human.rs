@@ -4,70 +4,77 @@ use std::io::{self, Write};
 
 use tessera_detect::Severity;
 
-use super::{Written, shown_secret};
-use crate::finding::{Finding, Location};
+use super::view::{FindingView, PlaceView, View};
+use crate::calendar::utc;
+use crate::redact::Shown;
 use crate::run::ExitStatus;
-use crate::sink::Damage;
 
 /// Places shown of one finding; the rest is counted.
 const PLACES_SHOWN: usize = 10;
 /// Unreadable things shown by name; the rest is counted.
 const NOTES_SHOWN: usize = 10;
 
-pub(super) fn write(written: &Written<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let paint = Paint(written.colours);
-    for finding in &written.report.findings {
-        write_finding(written, finding, &paint, out)?;
+pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let paint = Paint(view.colours());
+    for finding in view.findings() {
+        write_finding(view, &finding, &paint, out)?;
     }
-    write_receipt(written, &paint, out)
+    write_receipt(view, &paint, out)
 }
 
-fn write_finding(written: &Written<'_>, finding: &Finding, paint: &Paint, out: &mut dyn Write) -> io::Result<()> {
-    let severity = match finding.severity {
-        Severity::Critical | Severity::High => paint.red(finding.severity.as_str()),
-        Severity::Medium => paint.yellow(finding.severity.as_str()),
-        Severity::Low => finding.severity.as_str().to_owned(),
+/// Text for a terminal.
+fn line(shown: &Shown) -> String {
+    clean(shown.as_str())
+}
+
+fn write_finding(view: &View<'_>, finding: &FindingView<'_>, paint: &Paint, out: &mut dyn Write) -> io::Result<()> {
+    let word = finding.severity().as_str();
+    let severity = match finding.severity() {
+        Severity::Critical | Severity::High => paint.red(word),
+        Severity::Medium => paint.yellow(word),
+        Severity::Low => word.to_owned(),
     };
-    let title = clean(&written.title_of(finding));
-    writeln!(out, "{} {}  {severity}, {}", paint.bold(&title), paint.dim(&finding.rule), finding.confidence)?;
-    writeln!(out, "  secret  {}  {}", clean(&shown_secret(finding)), paint.dim(&finding.secret_id.to_string()[..16]))?;
-    for location in finding.locations.iter().take(PLACES_SHOWN) {
-        writeln!(out, "  {}", place(written, location, paint))?;
+    let (title, rule) = (paint.bold(&line(&finding.title())), paint.dim(&line(&finding.rule())));
+    writeln!(out, "{title} {rule}  {severity}, {}", finding.confidence())?;
+    let id = finding.secret_id().to_string();
+    writeln!(out, "  secret  {}  {}", line(&finding.secret()), paint.dim(&id[..16]))?;
+    for place in finding.places().take(PLACES_SHOWN) {
+        writeln!(out, "  {}", place_line(view, &place, paint))?;
     }
-    if finding.locations.len() > PLACES_SHOWN {
-        let more = (finding.locations.len() - PLACES_SHOWN) as u64;
+    if finding.places_len() > PLACES_SHOWN {
+        let more = (finding.places_len() - PLACES_SHOWN) as u64;
         writeln!(out, "  ... and {}", count(more, "more place"))?;
     }
     writeln!(out)
 }
 
-fn place(written: &Written<'_>, location: &Location, paint: &Paint) -> String {
-    let at = &location.occurrence;
-    let mut path = written.path_of(location);
-    if written.report.targets.len() > 1
-        && !at.path.is_empty()
-        && let Some(target) = written.target_of(location)
+fn place_line(view: &View<'_>, place: &PlaceView<'_>, paint: &Paint) -> String {
+    let mut path = line(&place.path());
+    if view.has_many_targets()
+        && place.has_path()
+        && let Some(target) = place.target()
     {
-        path = format!("{}/{path}", target.path.display());
+        path = format!("{}/{path}", line(&target));
     }
-    let mut text = paint.cyan(&format!("{}:{}:{}", clean(&path), at.start.line, at.start.column));
-    if let Some(introduced) = &location.introduced {
-        let (author, date) = (clean(&introduced.author), introduced.date.get(..10).unwrap_or_default());
-        text.push_str(&format!("  {} {author} {date}", paint.yellow(introduced.commit.get(..12).unwrap_or_default())));
-        text.push_str(&format!("  {}", clean(&introduced.subject)));
+    let mut text = paint.cyan(&format!("{path}:{}:{}", place.start().line, place.start().column));
+    if let Some(commit) = place.commit() {
+        let (author, date) = (line(&commit.author()), line(&commit.date()));
+        let (id, date) = (commit.id().get(..12).unwrap_or_default(), date.get(..10).unwrap_or_default());
+        text.push_str(&format!("  {} {author} {date}  {}", paint.yellow(id), line(&commit.subject())));
     }
-    if !at.decoded_from.is_empty() {
-        text.push_str(&format!("  (inside {})", at.decoded_from.join(", ")));
+    if !place.decoded_from().is_empty() {
+        text.push_str(&format!("  (inside {})", place.decoded_from().join(", ")));
     }
     text
 }
 
-fn write_receipt(written: &Written<'_>, paint: &Paint, out: &mut dyn Write) -> io::Result<()> {
-    let report = written.report;
-    let (receipt, tally) = (&report.receipt, &report.receipt.tally);
+fn write_receipt(view: &View<'_>, paint: &Paint, out: &mut dyn Write) -> io::Result<()> {
+    let (tally, elapsed) = (view.tally(), view.elapsed());
     // Nobody noted how long a run took that is looked at later.
-    let time =
-        if report.elapsed.is_zero() { String::new() } else { format!(", in {:.1} s", report.elapsed.as_secs_f64()) };
+    let time = if elapsed.is_zero() { String::new() } else { format!(", in {:.1} s", elapsed.as_secs_f64()) };
+    if let Some(ended) = view.ended() {
+        writeln!(out, "{}      {} ended at {} ({})", paint.bold("run"), view.run(), utc(ended.at), ended.status)?;
+    }
     writeln!(
         out,
         "{}  {} = {} scanned ({}) + {} skipped + {} unreadable{time}",
@@ -78,42 +85,46 @@ fn write_receipt(written: &Written<'_>, paint: &Paint, out: &mut dyn Write) -> i
         tally.skipped_total(),
         tally.unreadable_total(),
     )?;
+    write_plan(view, paint, out)?;
     for (reason, items) in &tally.skipped {
         writeln!(out, "  skipped     {items:>8}  {reason}")?;
     }
     for (reason, items) in &tally.unreadable {
         writeln!(out, "  {}  {items:>8}  {reason}", paint.yellow("unreadable"))?;
     }
-    for note in receipt.notes.iter().take(NOTES_SHOWN) {
-        writeln!(out, "    {}: {}", clean(&String::from_utf8_lossy(&note.path)), note.reason)?;
+    for note in view.notes(NOTES_SHOWN) {
+        writeln!(out, "    {}: {}", line(&note.path), note.reason)?;
     }
-    if receipt.notes.len() > NOTES_SHOWN {
+    if view.notes_len() > NOTES_SHOWN {
         writeln!(out, "    ... (all in --format json)")?;
     }
-    if written.suppressed > 0 {
-        let places = plural(written.suppressed, "place");
-        writeln!(out, "  known       {:>8}  {places} named by a baseline or ignore file", written.suppressed)?;
+    if view.suppressed() > 0 {
+        let places = plural(view.suppressed(), "place");
+        writeln!(out, "  known       {:>8}  {places} named by a baseline or ignore file", view.suppressed())?;
     }
     if tally.findings_cut > 0 {
         let findings = plural(tally.findings_cut, "finding");
-        writeln!(out, "  cut         {:>8}  {findings} of items with too many", tally.findings_cut)?;
+        let why = "of items with too many, or at places that are not listed";
+        writeln!(out, "  cut         {:>8}  {findings} {why}", tally.findings_cut)?;
     }
-    for line in &receipt.parked {
-        writeln!(out, "  {}      {line}", paint.yellow("parked"))?;
+    for parked in view.parked() {
+        writeln!(out, "  {}      {}", paint.yellow("parked"), line(&parked))?;
     }
-    if receipt.shards_short > 0 {
-        let shards = count(receipt.shards_short, "shard");
+    if view.shards_short() > 0 {
+        let shards = count(view.shards_short(), "shard");
         writeln!(out, "  {}        findings of {shards} are missing", paint.red("lost"))?;
     }
-    for damage in receipt.damage.iter().filter(|damage| Damage::loses_findings(damage)) {
-        writeln!(out, "  {}     {damage}", paint.red("damaged"))?;
+    for damage in view.damage().filter(|damage| damage.loses_findings) {
+        writeln!(out, "  {}     {}", paint.red("damaged"), line(&damage.text))?;
     }
-    let secrets = report.findings.len();
-    let places: usize = report.findings.iter().map(|finding| finding.locations.len()).sum();
-    let open = if receipt.is_complete() { "" } else { "; not everything was read" };
-    match report.exit_status() {
+    let places: usize = view.findings().map(|finding| finding.places_len()).sum();
+    let open = if view.is_complete() { "" } else { "; not everything was read" };
+    match view.exit_status() {
+        ExitStatus::CleanComplete if tally.enumerated() == 0 => {
+            writeln!(out, "{}", paint.green("clean: there was nothing to read"))
+        }
         ExitStatus::CleanComplete => writeln!(out, "{}", paint.green(&clean_verdict(tally.skipped_total()))),
-        ExitStatus::Incomplete if receipt.shards.active > 0 => {
+        ExitStatus::Incomplete if view.shards().active > 0 && view.ended().is_none() => {
             writeln!(
                 out,
                 "{}",
@@ -124,9 +135,33 @@ fn write_receipt(written: &Written<'_>, paint: &Paint, out: &mut dyn Write) -> i
             writeln!(out, "{}", paint.yellow("incomplete: no secrets found, but not everything was read"))
         }
         ExitStatus::Findings | ExitStatus::Error => {
-            let (secrets, places) = (count(secrets as u64, "secret"), count(places as u64, "place"));
+            let (secrets, places) = (count(view.findings_len() as u64, "secret"), count(places as u64, "place"));
             writeln!(out, "{}", paint.red(&format!("{secrets} in {places}{open}")))
         }
+    }
+}
+
+/// What was planned, and what became of it.
+fn write_plan(view: &View<'_>, paint: &Paint, out: &mut dyn Write) -> io::Result<()> {
+    let plan = view.plan();
+    if plan.planned > 0 || plan.added > 0 {
+        let not_read = view.planned_not_read();
+        let met = plan.met.saturating_sub(not_read);
+        let missing = if not_read > 0 { format!(", {not_read} not there any more") } else { String::new() };
+        let added = if plan.added > 0 { format!("; {} new", plan.added) } else { String::new() };
+        writeln!(out, "  planned     {:>8}  to be read: {met} met{missing}{added}", plan.planned)?;
+    }
+    if !plan.short_targets.is_empty() {
+        let left = plan.planned.saturating_sub(plan.met);
+        writeln!(out, "  {}   {left:>8}  planned and not accounted for", paint.yellow("uncovered"))?;
+    }
+    if plan.uncompared > 0 {
+        let what = "read by an interrupted scan and not compared since";
+        writeln!(out, "  {}  {:>8}  {what}", paint.yellow("uncompared"), plan.uncompared)?;
+    }
+    match view.plan_problem() {
+        Some(problem) => writeln!(out, "  {}        {}", paint.red("plan"), line(&problem)),
+        None => Ok(()),
     }
 }
 
@@ -198,13 +233,12 @@ impl Paint {
 #[cfg(test)]
 mod tests {
     use tessera_coordination::run::progress::ShardCounts;
-    use tessera_detect::RuleSet;
 
     use super::*;
+    use crate::findings::Merged;
     use crate::receipt::Receipt;
-    use crate::report::Format;
-    use crate::report::tests::{report, written};
-    use crate::sink::Merged;
+    use crate::report::tests::{job, report, written};
+    use crate::report::{Format, Written};
 
     #[test]
     fn what_was_skipped_is_not_called_read() {
@@ -230,7 +264,7 @@ mod tests {
             (0..items).for_each(|_| merged.tally.add_scanned(1));
             merged.tally.findings_cut = cut;
             report.receipt = Receipt::new(&merged, ShardCounts::default(), Vec::new(), cut);
-            let written = Written { report: &report, rules: &RuleSet::builtin(), suppressed, colours: false };
+            let written = Written { report: &report, job: &job(false), suppressed, colours: false };
             let mut out = Vec::new();
             written.write(Format::Human, &mut out).unwrap();
             String::from_utf8(out).unwrap()

@@ -4,42 +4,52 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::{Written, shown_secret};
-use crate::finding::{Finding, Location};
+use super::view::{FindingView, PlaceView, View};
+use crate::calendar::utc;
+use crate::redact::Shown;
 use crate::run::ExitStatus;
-use crate::source::git::hex_oid;
 
-pub(super) fn write(written: &Written<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let findings: Vec<Value> = written.report.findings.iter().map(|finding| finding_value(written, finding)).collect();
-    let value = json!({
+pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let findings: Vec<Value> = view.findings().map(|finding| finding_value(&finding)).collect();
+    let mut value = json!({
         "format": "tessera-scan-1",
-        "run": format!("{:016x}", written.report.run.get()),
-        "resumed": written.report.is_resumed,
-        "status": status(written),
-        "targets": written.report.targets.iter().map(|target| target.path.to_string_lossy()).collect::<Vec<_>>(),
+        "run": format!("{:016x}", view.run().get()),
+        "resumed": view.is_resumed(),
+        "status": status(view),
+        "targets": texts(view.targets()),
         "findings": findings,
-        "receipt": receipt_value(written),
+        "receipt": receipt_value(view),
     });
+    add_end(view, &mut value);
     serde_json::to_writer_pretty(&mut *out, &value)?;
     writeln!(out)
 }
 
-pub(super) fn write_lines(written: &Written<'_>, out: &mut dyn Write) -> io::Result<()> {
-    for finding in &written.report.findings {
-        let mut value = finding_value(written, finding);
+pub(super) fn write_lines(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
+    for finding in view.findings() {
+        let mut value = finding_value(&finding);
         value["kind"] = "finding".into();
         serde_json::to_writer(&mut *out, &value)?;
         writeln!(out)?;
     }
-    let mut value = receipt_value(written);
+    let mut value = receipt_value(view);
     value["kind"] = "receipt".into();
-    value["status"] = status(written).into();
+    value["status"] = status(view).into();
+    add_end(view, &mut value);
     serde_json::to_writer(&mut *out, &value)?;
     writeln!(out)
 }
 
-fn status(written: &Written<'_>) -> &'static str {
-    match written.report.exit_status() {
+/// How and when the run ended, for a report that is written again.
+fn add_end(view: &View<'_>, value: &mut Value) {
+    if let Some(ended) = view.ended() {
+        value["run_status"] = ended.status.as_str().into();
+        value["ended_at"] = utc(ended.at).into();
+    }
+}
+
+fn status(view: &View<'_>) -> &'static str {
+    match view.exit_status() {
         ExitStatus::CleanComplete => "clean",
         ExitStatus::Findings => "findings",
         ExitStatus::Error => "error",
@@ -47,72 +57,81 @@ fn status(written: &Written<'_>) -> &'static str {
     }
 }
 
-fn finding_value(written: &Written<'_>, finding: &Finding) -> Value {
+fn texts(shown: impl IntoIterator<Item = Shown>) -> Vec<String> {
+    shown.into_iter().map(|shown| shown.to_string()).collect()
+}
+
+fn finding_value(finding: &FindingView<'_>) -> Value {
     json!({
-        "rule": finding.rule,
-        "title": written.title_of(finding),
-        "severity": finding.severity.as_str(),
-        "confidence": finding.confidence.as_str(),
-        "check": finding.check,
-        "entropy": (f64::from(finding.entropy) * 100.0).round() / 100.0,
-        "secret": shown_secret(finding),
-        "secret_id": finding.secret_id.to_string(),
-        "locations": finding.locations.iter().map(|location| location_value(written, location)).collect::<Vec<_>>(),
+        "rule": finding.rule().as_str(),
+        "title": finding.title().as_str(),
+        "severity": finding.severity().as_str(),
+        "confidence": finding.confidence().as_str(),
+        "check": finding.check(),
+        "entropy": (f64::from(finding.entropy()) * 100.0).round() / 100.0,
+        "secret": finding.secret().as_str(),
+        "secret_id": finding.secret_id().to_string(),
+        "locations": finding.places().map(|place| place_value(&place)).collect::<Vec<_>>(),
     })
 }
 
-fn location_value(written: &Written<'_>, location: &Location) -> Value {
-    let occurrence = &location.occurrence;
+fn place_value(place: &PlaceView<'_>) -> Value {
+    let (start, end) = (place.start(), place.end());
     let mut value = json!({
-        "id": occurrence.id.to_string(),
-        "target": written.target_of(location).map(|target| target.path.to_string_lossy()),
-        "path": written.path_of(location),
-        "start": {"line": occurrence.start.line, "column": occurrence.start.column},
-        "end": {"line": occurrence.end.line, "column": occurrence.end.column},
-        "offset": occurrence.offset,
+        "id": place.id().to_string(),
+        "target": place.target().map(|target| target.to_string()),
+        "path": place.path().as_str(),
+        "start": {"line": start.line, "column": start.column},
+        "end": {"line": end.line, "column": end.column},
+        "offset": place.offset(),
     });
-    if !occurrence.decoded_from.is_empty() {
-        value["decoded_from"] = occurrence.decoded_from.clone().into();
+    if !place.decoded_from().is_empty() {
+        value["decoded_from"] = place.decoded_from().into();
     }
-    if let Some(blob) = &occurrence.blob {
-        value["blob"] = hex_oid(blob).into();
+    if let Some(blob) = place.blob() {
+        value["blob"] = blob.into();
     }
-    if let Some(introduced) = &location.introduced {
+    if let Some(commit) = place.commit() {
         value["commit"] = json!({
-            "id": introduced.commit,
-            "author": introduced.author,
-            "email": introduced.email,
-            "date": introduced.date,
-            "subject": introduced.subject,
+            "id": commit.id(),
+            "author": commit.author().as_str(),
+            "email": commit.email().as_str(),
+            "date": commit.date().as_str(),
+            "subject": commit.subject().as_str(),
         });
     }
     value
 }
 
-fn receipt_value(written: &Written<'_>) -> Value {
-    let receipt = &written.report.receipt;
-    let tally = &receipt.tally;
+fn receipt_value(view: &View<'_>) -> Value {
+    let (tally, shards, plan) = (view.tally(), view.shards(), view.plan());
     let skipped: Map<_, _> = tally.skipped.iter().map(|(why, &count)| (why.to_string(), count.into())).collect();
     let unreadable: Map<_, _> = tally.unreadable.iter().map(|(why, &count)| (why.to_string(), count.into())).collect();
+    let not_read = view.notes(100).map(|note| json!({"path": note.path.as_str(), "reason": note.reason.as_str()}));
     json!({
-        "complete": receipt.is_complete(),
+        "complete": view.is_complete(),
         "enumerated": tally.enumerated(),
         "scanned": tally.scanned,
         "scanned_bytes": tally.scanned_bytes,
         "skipped": skipped,
         "unreadable": unreadable,
-        "unreadable_examples": receipt.notes.iter().take(100).map(|note| json!({
-            "path": String::from_utf8_lossy(&note.path), "reason": note.reason.as_str(),
-        })).collect::<Vec<_>>(),
-        "suppressed": written.suppressed,
+        "unreadable_examples": not_read.collect::<Vec<_>>(),
+        "planned": {
+            "items": plan.planned,
+            "met": plan.met.saturating_sub(view.planned_not_read()),
+            "not_read": view.planned_not_read(),
+            "new": plan.added,
+            "uncompared": plan.uncompared,
+        },
+        "suppressed": view.suppressed(),
         "findings_cut": tally.findings_cut,
         "shards": {
-            "open": receipt.shards.active, "done": receipt.shards.done,
-            "split": receipt.shards.split, "parked": receipt.shards.parked,
+            "open": shards.active, "done": shards.done,
+            "split": shards.split, "parked": shards.parked,
         },
-        "parked": receipt.parked,
-        "damage": receipt.damage.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "elapsed_ms": written.report.elapsed.as_millis() as u64,
+        "parked": texts(view.parked()),
+        "damage": texts(view.damage().map(|damage| damage.text).chain(view.plan_problem())),
+        "elapsed_ms": view.elapsed().as_millis() as u64,
     })
 }
 
@@ -131,6 +150,21 @@ mod tests {
         assert_eq!(receipt["unreadable_examples"][0]["path"], "locked");
         assert_eq!(value["findings"][0]["locations"].as_array().unwrap().len(), 2);
         assert_eq!(value["status"], "findings");
+    }
+
+    #[test]
+    fn a_report_that_is_written_again_says_how_and_when_its_run_ended() {
+        use tessera_contracts::LogicalTime;
+        use tessera_coordination::run::status::RunStatus;
+        let at = LogicalTime::new(1_794_798_310_000);
+        let ended = Some(crate::ended::RunEnd { status: RunStatus::Cancelled, at });
+        let report = crate::run::ScanReport { ended, ..crate::report::tests::report() };
+        for format in [Format::Human, Format::Json, Format::Jsonl, Format::Sarif] {
+            let text = crate::report::tests::written_of(&report, format);
+            assert!(text.contains("2026-11-16T03:05:10Z"), "{format:?}: {text}");
+            assert!(text.contains("cancelled") || format == Format::Sarif, "{format:?}: {text}");
+            assert!(!written(format).contains("2026-"), "{format:?}");
+        }
     }
 
     #[test]

@@ -1,21 +1,21 @@
 //! Findings and receipt for people and for machines.
 //!
 //! The secret is shown only if the run kept it, which only `--show-secrets` makes it do; otherwise every format shows the
-//! redacted form.
+//! redacted form. The same holds for secrets in all other text that comes from scanned content: formats are written from a view that
+//! has passed it through the [redactor](crate::redact).
 
 pub mod csv;
 pub mod gitleaks;
 pub mod human;
 pub mod json;
 pub mod sarif;
+mod view;
 
 use std::io::{self, Write};
 
-use tessera_detect::RuleSet;
-
-use crate::finding::{Finding, Location};
+use crate::job::Job;
 use crate::run::ScanReport;
-use crate::target::Target;
+use view::View;
 
 /// How a report is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,8 +39,8 @@ pub enum Format {
 pub struct Written<'r> {
     /// What was found.
     pub report: &'r ScanReport,
-    /// What was looked for.
-    pub rules: &'r RuleSet,
+    /// What was looked for, and whether secrets may be shown.
+    pub job: &'r Job,
     /// Places left out because they are known.
     pub suppressed: u64,
     /// Whether a person sees colours.
@@ -50,64 +50,43 @@ pub struct Written<'r> {
 impl Written<'_> {
     /// Writes it as `format`.
     pub fn write(&self, format: Format, out: &mut dyn Write) -> io::Result<()> {
+        let view = View::of(self);
         match format {
-            Format::Human => human::write(self, out),
-            Format::Json => json::write(self, out),
-            Format::Jsonl => json::write_lines(self, out),
-            Format::Sarif => sarif::write(self, out),
-            Format::Csv => csv::write(self, out),
-            Format::Gitleaks => gitleaks::write(self, out),
+            Format::Human => human::write(&view, out),
+            Format::Json => json::write(&view, out),
+            Format::Jsonl => json::write_lines(&view, out),
+            Format::Sarif => sarif::write(&view, out),
+            Format::Csv => csv::write(&view, out),
+            Format::Gitleaks => gitleaks::write(&view, out),
         }
-    }
-
-    fn target_of(&self, location: &Location) -> Option<&Target> {
-        self.report.targets.iter().find(|target| target.number == location.occurrence.target)
-    }
-
-    /// The path below the target; the name of the file if the target is one.
-    fn path_of(&self, location: &Location) -> String {
-        let path = match &location.introduced {
-            Some(introduced) => &introduced.path,
-            None => &location.occurrence.path,
-        };
-        if path.is_empty() {
-            let name = self.target_of(location).and_then(|target| target.path.file_name());
-            return name.unwrap_or_default().to_string_lossy().into_owned();
-        }
-        String::from_utf8_lossy(path).into_owned()
-    }
-
-    fn title_of(&self, finding: &Finding) -> String {
-        self.rules.get(&finding.rule).map_or_else(|| finding.rule.clone(), |rule| rule.title.clone())
-    }
-}
-
-/// The secret, if it was kept, else its redacted form.
-fn shown_secret(finding: &Finding) -> String {
-    match &finding.exposed {
-        Some(exposed) => String::from_utf8_lossy(exposed.secret.expose()).into_owned(),
-        None => finding.redacted.clone(),
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::collections::BTreeSet;
     use std::path::PathBuf;
     use std::time::Duration;
 
     use tessera_contracts::RunId;
     use tessera_coordination::run::progress::ShardCounts;
-    use tessera_detect::{Confidence, FindingId, Position, SecretId, Severity};
+    use tessera_detect::{Confidence, FindingId, Position, SecretId, Severity, template};
 
     use super::*;
-    use crate::finding::group;
+    use crate::finding::{Finding, group};
+    use crate::findings::record::{FileDamage, Note};
+    use crate::findings::{Damage, Merged};
     use crate::item::{SkipReason, UnreadableReason};
     use crate::occurrence::Occurrence;
     use crate::receipt::Receipt;
-    use crate::sink::Merged;
-    use crate::sink::record::Note;
-    use crate::source::git::attribution::Introductions;
-    use crate::target::{ReadOptions, TargetKind};
+    use crate::rules::Rules;
+    use crate::run::Origin;
+    use crate::source::git::attribution::{Attribution, Introductions};
+    use crate::target::{ReadOptions, Target, TargetKind};
+
+    pub(crate) fn job(keep_secrets: bool) -> Job {
+        Job { rules: vec![Rules::builtin()], detect: tessera_detect::Options::default(), keep_secrets, id_key: [0; 32] }
+    }
 
     /// One secret in two files.
     pub(crate) fn findings() -> Vec<Finding> {
@@ -116,15 +95,17 @@ pub(crate) mod tests {
             secret_id: SecretId([0xab; 32]),
             rule: "github-pat".into(),
             severity: Severity::Critical,
-            confidence: Confidence::Confirmed,
+            confidence: Confidence::ChecksumValid,
             check: "checksum".into(),
             entropy: 4.5,
             target: 0,
             path: path.into(),
+            item_path_len: path.len() as u32,
             blob: None,
             start: Position { line, column: 7 },
             end: Position { line, column: 47 },
             offset: 8,
+            secret_len: 40,
             decoded_from: Vec::new(),
             redacted: "ghp_****".into(),
             exposed: None,
@@ -143,11 +124,13 @@ pub(crate) mod tests {
             number: 0,
             path: PathBuf::from("/srv/app"),
             kind: TargetKind::Tree,
+            rules: 0,
             options: ReadOptions::default(),
         };
         ScanReport {
             run: RunId::new(0xbeef),
-            is_resumed: false,
+            origin: Origin::Scanned,
+            ended: None,
             targets: vec![target],
             findings: findings(),
             receipt: Receipt::new(&merged, shards, Vec::new(), 0),
@@ -156,8 +139,11 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn written(format: Format) -> String {
-        let report = report();
-        let written = Written { report: &report, rules: &RuleSet::builtin(), suppressed: 3, colours: false };
+        written_of(&report(), format)
+    }
+
+    pub(crate) fn written_of(report: &ScanReport, format: Format) -> String {
+        let written = Written { report, job: &job(false), suppressed: 3, colours: false };
         let mut out = Vec::new();
         written.write(format, &mut out).unwrap();
         String::from_utf8(out).unwrap()
@@ -165,11 +151,79 @@ pub(crate) mod tests {
 
     #[test]
     fn every_format_names_every_place_and_shows_no_secret() {
-        for format in [Format::Human, Format::Json, Format::Jsonl, Format::Sarif, Format::Csv, Format::Gitleaks] {
+        for format in FORMATS {
             let text = written(format);
             for part in ["a.env", "b/b.env", "github-pat", "ghp_****"] {
                 assert!(text.contains(part), "{format:?} lacks {part}: {text}");
             }
         }
+    }
+
+    const FORMATS: [Format; 6] =
+        [Format::Human, Format::Json, Format::Jsonl, Format::Sarif, Format::Csv, Format::Gitleaks];
+
+    /// A report in which all text that can come from scanned content holds a secret, another one for each kind of text.
+    fn full_of_secrets() -> (ScanReport, Job, Vec<(&'static str, String)>) {
+        let kinds = [
+            "path", "target", "author", "email", "date", "subject", "note", "parked", "damage", "plan", "rule",
+            "title", "tag",
+        ];
+        let token = |seed: usize| {
+            let token = template::expand("ghp_<<github 30>>", &mut template::Seed::new(seed as u64 + 1));
+            token.unwrap()
+        };
+        let tokens: Vec<(&str, String)> = kinds.iter().enumerate().map(|(i, kind)| (*kind, token(i))).collect();
+        let of = |kind: &str| tokens.iter().find(|(known, _)| *known == kind).unwrap().1.clone();
+        let mut report = report();
+        let rule = format!("x-{}", of("rule"));
+        report.targets[0].path = PathBuf::from(format!("/srv/{}", of("target")));
+        // A second one, so that people see the target of a place.
+        report.targets.push(Target { number: 1, ..report.targets[0].clone() });
+        for finding in &mut report.findings {
+            finding.rule = rule.clone();
+            for location in &mut finding.locations {
+                location.occurrence.path = format!("keys/{}.env", of("path")).into_bytes();
+                location.introduced = Some(Attribution {
+                    commit: "c0ffee".repeat(7),
+                    author: format!("Ada {}", of("author")),
+                    email: format!("{}@example.org", of("email")),
+                    date: format!("2024-01-01T00:00:00Z {}", of("date")),
+                    subject: format!("use {} now", of("subject")),
+                    order: 1,
+                });
+            }
+        }
+        report.receipt.notes[0].path = format!("lost/{}", of("note")).into_bytes();
+        report.receipt.parked.push(format!("shard 1: poisoned (cannot read {})", of("parked")));
+        let path = PathBuf::from(format!("/findings/{}", of("damage")));
+        report.receipt.damage.push(Damage::File { path, damage: FileDamage::NotOurs });
+        report.receipt.plan.problem = Some(format!("cannot read {}", of("plan")));
+        let text = format!(
+            "[[rules]]\nid = '{rule}'\ndescription = 'like {}'\nregex = 'nothing_like_it'\ntags = ['{}']\n",
+            of("title"),
+            of("tag")
+        );
+        let own = Rules::from_gitleaks(&text, &mut |_| Err("no".into())).unwrap();
+        (report, Job { rules: vec![own], ..job(false) }, tokens)
+    }
+
+    /// The kinds of text whose secret is in what a format shows.
+    fn shown(report: &ScanReport, job: &Job, format: Format, tokens: &[(&'static str, String)]) -> Vec<&'static str> {
+        let mut out = Vec::new();
+        Written { report, job, suppressed: 0, colours: false }.write(format, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        tokens.iter().filter(|(_, token)| text.contains(token)).map(|(kind, _)| *kind).collect()
+    }
+
+    #[test]
+    fn no_format_shows_a_secret_in_any_text_that_comes_from_scanned_content() {
+        let (report, job, tokens) = full_of_secrets();
+        let mut all: BTreeSet<&str> = BTreeSet::new();
+        for format in FORMATS {
+            assert_eq!(shown(&report, &job, format, &tokens), [""; 0], "{format:?}");
+            // The same report with secrets that are to be shown: so each of these texts is displayed somewhere.
+            all.extend(shown(&report, &Job { keep_secrets: true, ..job.clone() }, format, &tokens));
+        }
+        assert_eq!(all, tokens.iter().map(|(kind, _)| *kind).collect());
     }
 }

@@ -9,33 +9,28 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 use tessera_detect::Severity;
 
-use super::{Written, shown_secret};
-use crate::finding::{Finding, Location};
+use super::view::{FindingView, PlaceView, View};
+use crate::calendar::utc;
 
-pub(super) fn write(written: &Written<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let mut index_of: BTreeMap<&str, usize> = BTreeMap::new();
+pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let mut index_of: BTreeMap<String, usize> = BTreeMap::new();
     let mut rules: Vec<Value> = Vec::new();
     let mut results: Vec<Value> = Vec::new();
-    for finding in &written.report.findings {
-        let index = *index_of.entry(&finding.rule).or_insert_with(|| {
-            rules.push(rule_value(written, finding));
+    for finding in view.findings() {
+        let index = *index_of.entry(finding.rule().to_string()).or_insert_with(|| {
+            rules.push(rule_value(&finding));
             rules.len() - 1
         });
-        for location in &finding.locations {
-            results.push(result_value(written, finding, location, index));
-        }
+        results.extend(finding.places().map(|place| result_value(&finding, &place, index)));
     }
-    let receipt = &written.report.receipt;
-    let notifications: Vec<Value> = receipt
-        .notes
-        .iter()
-        .take(100)
+    let notifications: Vec<Value> = view
+        .notes(100)
         .map(|note| {
-            let text = format!("{} was not read: {}", String::from_utf8_lossy(&note.path), note.reason);
+            let text = format!("{} was not read: {}", note.path, note.reason);
             json!({"level": "warning", "message": {"text": text}})
         })
         .collect();
-    let value = json!({
+    let mut value = json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
         "runs": [{
@@ -46,18 +41,23 @@ pub(super) fn write(written: &Written<'_>, out: &mut dyn Write) -> io::Result<()
             }},
             "columnKind": "unicodeCodePoints",
             "invocations": [{
-                "executionSuccessful": receipt.is_complete(),
+                "executionSuccessful": view.is_complete(),
                 "toolExecutionNotifications": notifications,
             }],
             "results": results,
             "properties": {
-                "enumerated": receipt.tally.enumerated(),
-                "scanned": receipt.tally.scanned,
-                "skipped": receipt.tally.skipped_total(),
-                "unreadable": receipt.tally.unreadable_total(),
+                "planned": view.plan().planned,
+                "planned_not_read": view.planned_not_read(),
+                "enumerated": view.tally().enumerated(),
+                "scanned": view.tally().scanned,
+                "skipped": view.tally().skipped_total(),
+                "unreadable": view.tally().unreadable_total(),
             },
         }],
     });
+    if let Some(ended) = view.ended() {
+        value["runs"][0]["invocations"][0]["endTimeUtc"] = utc(ended.at).into();
+    }
     serde_json::to_writer_pretty(&mut *out, &value)?;
     writeln!(out)
 }
@@ -70,50 +70,50 @@ fn level(severity: Severity) -> &'static str {
     }
 }
 
-fn rule_value(written: &Written<'_>, finding: &Finding) -> Value {
-    let score = match finding.severity {
+fn rule_value(finding: &FindingView<'_>) -> Value {
+    let score = match finding.severity() {
         Severity::Critical => "9.5",
         Severity::High => "8.0",
         Severity::Medium => "5.5",
         Severity::Low => "2.0",
     };
-    let title = written.title_of(finding);
+    let title = finding.title();
     json!({
-        "id": finding.rule,
-        "shortDescription": {"text": title},
+        "id": finding.rule().as_str(),
+        "shortDescription": {"text": title.as_str()},
         "fullDescription": {"text": format!("A secret was committed or stored in plain text: {title}")},
-        "defaultConfiguration": {"level": level(finding.severity)},
+        "defaultConfiguration": {"level": level(finding.severity())},
         "properties": {"security-severity": score, "tags": ["security", "secret"]},
     })
 }
 
-fn result_value(written: &Written<'_>, finding: &Finding, location: &Location, index: usize) -> Value {
-    let at = &location.occurrence;
-    let mut text = format!("{}: {}", written.title_of(finding), shown_secret(finding));
-    if let Some(introduced) = &location.introduced {
-        text.push_str(&format!(" (commit {}, {}, {})", introduced.commit, introduced.author, introduced.date));
+fn result_value(finding: &FindingView<'_>, place: &PlaceView<'_>, index: usize) -> Value {
+    let (start, end) = (place.start(), place.end());
+    let mut text = format!("{}: {}", finding.title(), finding.secret());
+    if let Some(commit) = place.commit() {
+        text.push_str(&format!(" (commit {}, {}, {})", commit.id(), commit.author(), commit.date()));
     }
     // A region ends after its last character, and one that begins and ends at the same place is empty.
-    let end_column = if at.end.line == at.start.line { at.end.column.max(at.start.column) } else { at.end.column };
+    let end_column = if end.line == start.line { end.column.max(start.column) } else { end.column };
     json!({
-        "ruleId": finding.rule,
+        "ruleId": finding.rule().as_str(),
         "ruleIndex": index,
-        "level": level(finding.severity),
+        "level": level(finding.severity()),
         "message": {"text": text},
         "locations": [{"physicalLocation": {
-            "artifactLocation": {"uri": uri(&written.path_of(location))},
+            "artifactLocation": {"uri": uri(place.path().as_str())},
             "region": {
-                "startLine": at.start.line.max(1),
-                "startColumn": at.start.column.max(1),
-                "endLine": at.end.line.max(at.start.line).max(1),
+                "startLine": start.line.max(1),
+                "startColumn": start.column.max(1),
+                "endLine": end.line.max(start.line).max(1),
                 "endColumn": end_column.max(1),
             },
         }}],
         "partialFingerprints": {
-            "secretId/v1": finding.secret_id.to_string(),
-            "findingId/v1": at.id.to_string(),
+            "secretId/v1": finding.secret_id().to_string(),
+            "findingId/v1": place.id().to_string(),
         },
-        "properties": {"confidence": finding.confidence.as_str(), "check": finding.check},
+        "properties": {"confidence": finding.confidence().as_str(), "check": finding.check()},
     })
 }
 

@@ -6,7 +6,8 @@ use tessera_contracts::RestoredShardState;
 use tessera_contracts::keyspace::Fraction;
 use tessera_contracts::source_family::{ItemPages, PageLimits, SourceError, SourceFamily};
 
-use super::{ITEM_COST_BYTES, Source};
+use super::ITEM_COST_BYTES;
+use crate::item::Item;
 
 /// Items looked at ahead of a cursor to find where to cut.
 const LOOKAHEAD_ITEMS_MAX: usize = 20_000;
@@ -22,7 +23,7 @@ pub struct Ahead {
 
 impl Ahead {
     /// Looks ahead of the cursor of `state`.
-    pub fn of(source: &Source, state: &RestoredShardState) -> Result<Self, SourceError> {
+    pub fn of(source: &impl SourceFamily<Item = Item>, state: &RestoredShardState) -> Result<Self, SourceError> {
         let mut pages = source.open(state)?;
         let mut items: Vec<(Vec<u8>, u64)> = Vec::new();
         let mut cost = 0_u64;
@@ -37,6 +38,12 @@ impl Ahead {
                 return Ok(Self { items, is_whole: page.is_last });
             }
         }
+    }
+
+    /// Keys, each with the cost of all up to and with it.
+    #[cfg(test)]
+    pub(crate) fn from_costs(items: impl IntoIterator<Item = (Vec<u8>, u64)>, is_whole: bool) -> Self {
+        Self { items: items.into_iter().collect(), is_whole }
     }
 
     /// What it costs, as far as it was looked at.

@@ -5,7 +5,9 @@
 //! what sorts before. Nothing finished is listed again.
 //!
 //! Whatever is met becomes an item: a file to read, or something left out or unreadable with the reason. A directory that
-//! is left out counts once and is not entered. One that cannot be listed is an item under its own key, and so belongs
+//! is left out counts once. If an ignore rule names it, it is searched for repositories of their own, since rules end where another
+//! repository begins ([`crate::source::repository`]); nothing else in it is looked at, and only the first walk searches
+//! (`barren`). A directory that cannot be listed is an item under its own key, and so belongs
 //! to exactly one shard, however many shards begin inside it.
 //!
 //! Symbolic links are not followed, so the walk cannot loop and cannot leave the target. Memory is bounded: names are
@@ -17,6 +19,8 @@ use std::io;
 use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use tessera_contracts::RestoredShardState;
 use tessera_contracts::limits::MAX_KEY_SIZE;
@@ -25,19 +29,28 @@ use tessera_contracts::source_family::{
 };
 
 use crate::filter::{Filter, FilterError};
+use crate::identity::Stamp;
 use crate::item::{Item, ItemKind, SkipReason, UnreadableReason};
 use crate::key::{self, SEPARATOR, TARGET_BYTES};
-use crate::source::ignored::{Above, Level, Tracked, Verdict};
+use crate::source::barren::Barren;
+use crate::source::ignored::{Above, Level, Verdict};
 use crate::source::names::{NAMES_MAX, NameKind, Names};
+use crate::source::repository::{Recent, Repository};
 use crate::target::Target;
 
-/// A directory tree or a single file.
-#[derive(Debug)]
+/// A directory tree or a single file. Walks over it share it, and may outlive this handle.
+#[derive(Debug, Clone)]
 pub struct DirectorySource {
+    tree: Arc<Tree>,
+}
+
+#[derive(Debug)]
+struct Tree {
     target: Target,
     filter: Filter,
     above: Above,
-    tracked: Tracked,
+    repositories: Recent,
+    barren: Barren,
     names_max: usize,
 }
 
@@ -45,23 +58,29 @@ impl DirectorySource {
     /// Prepares to read `target`, whose path exists.
     pub fn new(target: Target) -> Result<Self, FilterError> {
         let filter = Filter::new(&target.options)?;
-        let (above, tracked) = if target.options.no_ignore {
-            (Above::default(), Tracked::default())
-        } else {
-            (Above::of_target(&target.path), Tracked::of_target(&target.path))
-        };
-        Ok(Self { target, filter, above, tracked, names_max: NAMES_MAX })
+        let repositories = Recent::default();
+        let above =
+            if target.options.no_ignore { Above::default() } else { Above::of_target(&target.path, &repositories) };
+        let barren = Barren::default();
+        Ok(Self { tree: Arc::new(Tree { target, filter, above, repositories, barren, names_max: NAMES_MAX }) })
     }
 
     /// The target.
     pub fn target(&self) -> &Target {
-        &self.target
+        &self.tree.target
     }
 
     /// Where the file with this key lies; `None` if the key is of another target.
     pub fn path_of(&self, key: &[u8]) -> Option<PathBuf> {
         let (number, rest) = key::split(key)?;
-        (number == self.target.number).then(|| self.path_below(rest))
+        (number == self.tree.target.number).then(|| self.tree.path_below(rest))
+    }
+}
+
+impl Tree {
+    /// The repository whose working tree has this root, if there is one and it is asked for.
+    fn repository_at(&self, dir: &Path) -> Option<Arc<Repository>> {
+        if self.target.options.no_ignore { None } else { self.repositories.at(dir) }
     }
 
     fn path_below(&self, rest: &[u8]) -> PathBuf {
@@ -74,34 +93,39 @@ impl DirectorySource {
 
 impl SourceFamily for DirectorySource {
     type Item = Item;
-    type Pages<'f> = DirectoryPages<'f>;
+    type Pages<'f> = DirectoryPages;
 
     fn name(&self) -> &'static str {
         "directory"
     }
 
-    fn open<'f>(&'f self, state: &RestoredShardState) -> Result<DirectoryPages<'f>, SourceError> {
+    fn open(&self, state: &RestoredShardState) -> Result<DirectoryPages, SourceError> {
         let range = state.spec().range();
         let cursor = state.cursor().last_key();
         let mut pages = DirectoryPages {
-            source: self,
+            source: Arc::clone(&self.tree),
             start: range.start().to_vec(),
             end: range.end().to_vec(),
             cursor: cursor.map(<[u8]>::to_vec),
-            key: self.target.number.to_be_bytes().to_vec(),
+            key: self.tree.target.number.to_be_bytes().to_vec(),
             stack: Vec::new(),
             names_held: 0,
             pending: None,
         };
-        let root = &self.target.path;
+        let (root, asked_at) = (&self.tree.target.path, SystemTime::now());
         let metadata = std::fs::symlink_metadata(root).map_err(|error| root_error(root, &error))?;
         if !metadata.is_dir() {
-            pages.pending = pages.admitted(pages.key.clone(), metadata.len(), file_kind(&metadata)).ok();
+            pages.pending = pages.file(pages.key.clone(), &metadata, asked_at).ok();
             return Ok(pages);
         }
         let low = cursor.map_or(range.start(), |cursor| cursor.max(range.start()));
         let bound = components_of(low, &pages.key);
-        let frame = pages.list(bound, false).map_err(|error| root_error(root, &error))?;
+        let repository = self.tree.repository_at(root);
+        let is_unknown = repository.is_none() && self.tree.above.is_unknown();
+        let mut frame = pages.list(bound, Entered::Plainly, repository).map_err(|error| root_error(root, &error))?;
+        if is_unknown {
+            frame.slot.get_or_insert(ItemKind::Skipped { reason: SkipReason::GitIndexUnknown, count: 1 });
+        }
         pages.push(frame);
         Ok(pages)
     }
@@ -153,8 +177,8 @@ pub(crate) fn unreadable_reason(kind: io::ErrorKind) -> UnreadableReason {
 
 /// A walk under way.
 #[derive(Debug)]
-pub struct DirectoryPages<'f> {
-    source: &'f DirectorySource,
+pub struct DirectoryPages {
+    source: Arc<Tree>,
     start: Vec<u8>,
     end: Vec<u8>,
     cursor: Option<Vec<u8>>,
@@ -177,10 +201,24 @@ struct Frame {
     /// Where the walk starts, if that is at or below the first name: components from this directory down.
     bound: Vec<Vec<u8>>,
     level: Level,
-    /// Entered only because git tracks something in it.
-    is_ignored: bool,
+    entered: Entered,
+    /// The repository whose working tree begins here.
+    repository: Option<Arc<Repository>>,
     /// What to say about the directory itself.
-    slot: Option<(u64, UnreadableReason)>,
+    slot: Option<ItemKind>,
+    /// Whether the walk has seen all of it, and met no repository, as far as it has come.
+    is_barren: bool,
+}
+
+/// Why the walk is in a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entered {
+    /// To read it.
+    Plainly,
+    /// It is ignored, and git tracks something in it.
+    ForTracked,
+    /// It is ignored, and a repository may lie in it.
+    ForRepositories,
 }
 
 /// Why an item is not handed out.
@@ -191,17 +229,25 @@ enum NotAdmitted {
     After,
 }
 
-impl ItemPages for DirectoryPages<'_> {
+impl ItemPages for DirectoryPages {
     type Item = Item;
 
     fn next_page(&mut self, limits: PageLimits) -> Result<Page<Item>, SourceError> {
         let (mut items, mut bytes) = (Vec::new(), 0_u64);
+        let mut steps = STEPS_PER_PAGE_MAX;
         while items.len() < limits.items_max.max(1) {
-            let Some(item) = (match self.pending.take() {
-                Some(item) => Some(item),
-                None => self.next_item()?,
-            }) else {
-                return Ok(Page { items, token: None, is_last: true });
+            let step = match self.pending.take() {
+                Some(item) => Step::Item(item),
+                None => self.step()?,
+            };
+            let item = match step {
+                Step::Item(item) => item,
+                Step::End => return Ok(Page { items, token: None, is_last: true }),
+                Step::Nothing if steps == 0 => break,
+                Step::Nothing => {
+                    steps -= 1;
+                    continue;
+                }
             };
             bytes = bytes.saturating_add(item.bytes());
             if bytes > limits.bytes_max && !items.is_empty() {
@@ -214,25 +260,22 @@ impl ItemPages for DirectoryPages<'_> {
     }
 }
 
-impl DirectoryPages<'_> {
-    fn next_item(&mut self) -> Result<Option<Item>, SourceError> {
-        loop {
-            let Some(frame) = self.stack.last_mut() else { return Ok(None) };
-            if let Some((count, reason)) = frame.slot.take() {
-                match self.admitted(self.key.clone(), 0, ItemKind::Unreadable { reason, count }) {
-                    Ok(item) => return Ok(Some(item)),
-                    Err(NotAdmitted::Before) => continue,
-                    Err(NotAdmitted::After) => return Ok(self.finish()),
-                }
-            }
-            let Some((name, kind)) = frame.names.peek() else {
-                if frame.names.has_more {
-                    self.refill()?;
-                } else {
-                    self.pop();
-                }
-                continue;
-            };
+/// Steps without an item after which a page ends: whoever reads it keeps its lease alive between pages.
+const STEPS_PER_PAGE_MAX: usize = 20_000;
+
+/// What one step of the walk brings.
+enum Step {
+    Item(Item),
+    Nothing,
+    End,
+}
+
+impl DirectoryPages {
+    fn step(&mut self) -> Result<Step, SourceError> {
+        let Some(frame) = self.stack.last_mut() else { return Ok(Step::End) };
+        let met = if let Some(kind) = frame.slot.take() {
+            self.admitted(self.key.clone(), 0, kind).map(Some)
+        } else if let Some((name, kind)) = frame.names.peek() {
             frame.last.clear();
             frame.last.extend_from_slice(name);
             frame.names.advance();
@@ -242,18 +285,31 @@ impl DirectoryPages<'_> {
             };
             frame.bound.clear();
             self.names_held = self.names_held.saturating_sub(1);
-
-            match self.visit(kind, below) {
-                Ok(Some(item)) => return Ok(Some(item)),
-                Ok(None) | Err(NotAdmitted::Before) => {}
-                Err(NotAdmitted::After) => return Ok(self.finish()),
+            self.visit(kind, below)
+        } else {
+            if frame.names.has_more {
+                self.refill()?;
+            } else {
+                self.pop();
             }
-        }
+            Ok(None)
+        };
+        Ok(match met {
+            Ok(Some(item)) => Step::Item(item),
+            Ok(None) | Err(NotAdmitted::Before) => Step::Nothing,
+            Err(NotAdmitted::After) => {
+                self.stack.clear();
+                Step::End
+            }
+        })
     }
 
     /// Looks at the name just taken: hands out an item, or enters a directory.
     fn visit(&mut self, kind: NameKind, below: Vec<Vec<u8>>) -> Result<Option<Item>, NotAdmitted> {
         let frame = self.stack.last().expect("a name was just taken from it");
+        if frame.entered == Entered::ForRepositories && kind != NameKind::Dir {
+            return Ok(None);
+        }
         let mut key = self.key.clone();
         if key.len() > TARGET_BYTES {
             key.push(SEPARATOR);
@@ -267,62 +323,122 @@ impl DirectoryPages<'_> {
         let skipped = |reason| ItemKind::Skipped { reason, count: 1 };
         let options = &self.source.target.options;
         if frame.last == b".git" && !options.no_ignore {
-            return self.admitted(key, 0, skipped(SkipReason::GitInternal)).map(Some);
+            let reason = match &frame.repository {
+                _ if frame.entered == Entered::ForRepositories => return Ok(None),
+                Some(repository) if !repository.is_known() => SkipReason::GitIndexUnknown,
+                _ => SkipReason::GitInternal,
+            };
+            return self.admitted(key, 0, skipped(reason)).map(Some);
         }
         if !self.source.filter.takes(&path, is_dir) {
-            return self.admitted(key, 0, skipped(SkipReason::Excluded)).map(Some);
+            return match frame.entered {
+                Entered::ForRepositories => Ok(None),
+                _ => self.admitted(key, 0, skipped(SkipReason::Excluded)).map(Some),
+            };
         }
-        let is_ignored = !options.no_ignore && (frame.is_ignored || self.is_ignored(&path, is_dir));
-        let is_tracked = || {
-            if is_dir { self.source.tracked.has_below(&path) } else { self.source.tracked.has_file(&path) }
-        };
-        if is_ignored && !is_tracked() {
-            return self.admitted(key, 0, skipped(SkipReason::Ignored)).map(Some);
-        }
+        let is_ignored = !options.no_ignore && (frame.entered != Entered::Plainly || self.is_ignored(&path, is_dir));
+        let is_tracked = is_ignored && self.is_tracked(&path, is_dir);
         match kind {
+            NameKind::Dir => self.enter(key, below, is_ignored, is_tracked),
+            _ if is_ignored && !is_tracked => self.admitted(key, 0, skipped(SkipReason::Ignored)).map(Some),
             NameKind::Symlink => self.admitted(key, 0, skipped(SkipReason::Symlink)).map(Some),
             NameKind::Special => self.admitted(key, 0, skipped(SkipReason::Special)).map(Some),
-            NameKind::Dir => {
-                let outer = std::mem::replace(&mut self.key, key);
-                match self.list(below, is_ignored) {
-                    Ok(frame) => {
-                        self.push(frame);
-                        Ok(None)
+            NameKind::File => {
+                let asked_at = SystemTime::now();
+                match std::fs::symlink_metadata(self.source.path_below(&key[TARGET_BYTES..])) {
+                    Ok(metadata) if options.size_max.is_some_and(|max| metadata.len() > max) => {
+                        self.admitted(key, 0, skipped(SkipReason::TooLarge)).map(Some)
                     }
+                    Ok(metadata) => self.file(key, &metadata, asked_at).map(Some),
                     Err(error) => {
-                        let key = std::mem::replace(&mut self.key, outer);
                         let reason = unreadable_reason(error.kind());
                         self.admitted(key, 0, ItemKind::Unreadable { reason, count: 1 }).map(Some)
                     }
                 }
             }
-            NameKind::File => match std::fs::symlink_metadata(self.source.path_below(&key[TARGET_BYTES..])) {
-                Ok(metadata) => {
-                    let size = metadata.len();
-                    if options.size_max.is_some_and(|max| size > max) {
-                        return self.admitted(key, 0, skipped(SkipReason::TooLarge)).map(Some);
-                    }
-                    self.admitted(key, size, file_kind(&metadata)).map(Some)
-                }
-                Err(error) => {
-                    let reason = unreadable_reason(error.kind());
-                    self.admitted(key, 0, ItemKind::Unreadable { reason, count: 1 }).map(Some)
-                }
-            },
         }
     }
 
+    fn file(&self, key: Vec<u8>, metadata: &std::fs::Metadata, asked_at: SystemTime) -> Result<Item, NotAdmitted> {
+        let kind = file_kind(metadata);
+        let stamp = (kind == ItemKind::File).then(|| Stamp::of(metadata, asked_at));
+        self.admitted(key, metadata.len(), kind).map(|item| Item { stamp, ..item })
+    }
+
+    /// Enters the directory with this key.
+    fn enter(
+        &mut self,
+        key: Vec<u8>,
+        below: Vec<Vec<u8>>,
+        is_ignored: bool,
+        is_tracked: bool,
+    ) -> Result<Option<Item>, NotAdmitted> {
+        let is_searched = self.stack.last().is_some_and(|frame| frame.entered == Entered::ForRepositories);
+        let repository = self.source.repository_at(&self.source.path_below(&key[TARGET_BYTES..]));
+        let entered = match (is_ignored, is_tracked) {
+            _ if repository.is_some() => Entered::Plainly,
+            (false, _) => Entered::Plainly,
+            (true, true) => Entered::ForTracked,
+            (true, false) => Entered::ForRepositories,
+        };
+        let skipped = ItemKind::Skipped { reason: SkipReason::Ignored, count: 1 };
+        if entered == Entered::ForRepositories && !is_searched && self.source.barren.contains(&key) {
+            return self.admitted(key, 0, skipped).map(Some);
+        }
+        if is_searched && entered == Entered::Plainly {
+            self.stack.last_mut().expect("the directory that is searched").is_barren = false;
+        }
+        let outer = std::mem::replace(&mut self.key, key);
+        match self.list(below, entered, repository) {
+            Ok(mut frame) => {
+                if entered == Entered::ForRepositories {
+                    // The outermost ignored directory counts, once; names in it that cannot be listed are ignored too.
+                    frame.slot = (!is_searched).then_some(skipped);
+                }
+                self.push(frame);
+                Ok(None)
+            }
+            Err(error) => {
+                let key = std::mem::replace(&mut self.key, outer);
+                let unreadable = ItemKind::Unreadable { reason: unreadable_reason(error.kind()), count: 1 };
+                if let Some(around) = self.stack.last_mut() {
+                    around.is_barren = false;
+                }
+                match entered {
+                    Entered::ForRepositories if is_searched => Ok(None),
+                    Entered::ForRepositories => self.admitted(key, 0, skipped).map(Some),
+                    Entered::Plainly | Entered::ForTracked => self.admitted(key, 0, unreadable).map(Some),
+                }
+            }
+        }
+    }
+
+    /// What the rules of the repository around `path` say, or those of the directories around it if it is in none.
     fn is_ignored(&self, path: &[u8], is_dir: bool) -> bool {
         for frame in self.stack.iter().rev() {
-            // The way from that directory down: without its own path and the separator after it.
-            let from = frame.key_len - TARGET_BYTES;
-            let from = if from == 0 { 0 } else { from + 1 };
-            match frame.level.verdict(&path[from..], is_dir) {
-                Verdict::Silent => {}
-                verdict => return verdict == Verdict::Ignore,
+            let way = frame.way(path);
+            let exclude = frame.repository.as_ref().map(|repository| &repository.exclude);
+            if frame.repository.as_ref().is_some_and(|repository| !repository.is_known()) {
+                return false;
+            }
+            for level in [Some(&frame.level), exclude].into_iter().flatten() {
+                match level.verdict(way, is_dir) {
+                    Verdict::Silent => {}
+                    verdict => return verdict == Verdict::Ignore,
+                }
+            }
+            if frame.repository.is_some() {
+                return false;
             }
         }
         self.source.above.verdict(path, is_dir) == Verdict::Ignore
+    }
+
+    /// Whether any repository around `path` tracks it: the innermost, or an outer one from the time before there was another in it.
+    fn is_tracked(&self, path: &[u8], is_dir: bool) -> bool {
+        let frames = self.stack.iter().filter_map(|frame| frame.repository.as_ref().zip(Some(frame.way(path))));
+        frames.into_iter().any(|(repository, way)| repository.tracks(way, is_dir))
+            || self.source.above.tracks(path, is_dir)
     }
 
     fn admitted(&self, key: Vec<u8>, size: u64, kind: ItemKind) -> Result<Item, NotAdmitted> {
@@ -331,21 +447,25 @@ impl DirectoryPages<'_> {
         }
         let is_before = key.as_slice() < self.start.as_slice()
             || self.cursor.as_ref().is_some_and(|cursor| key.as_slice() <= cursor.as_slice());
-        if is_before { Err(NotAdmitted::Before) } else { Ok(Item { key, size, kind }) }
+        if is_before { Err(NotAdmitted::Before) } else { Ok(Item { key, size, kind, stamp: None }) }
     }
 
     /// Lists the directory with the key `self.key`, from the first component of `bound` on.
-    fn list(&self, bound: Vec<Vec<u8>>, is_ignored: bool) -> io::Result<Frame> {
+    fn list(&self, bound: Vec<Vec<u8>>, entered: Entered, repository: Option<Arc<Repository>>) -> io::Result<Frame> {
         let dir = self.source.path_below(&self.key[TARGET_BYTES..]);
         let low = bound.first().map_or(Bound::Unbounded, |name| Bound::Included(name.as_slice()));
         let names = Names::read(&dir, low, self.source.names_max, name_len_max(&self.key))?;
+        let unreadable = |reason, count| ItemKind::Unreadable { reason, count };
         let slot = match (names.error, names.too_long) {
-            (Some(kind), too_long) => Some((1 + too_long, unreadable_reason(kind))),
+            (Some(kind), too_long) => Some(unreadable(unreadable_reason(kind), 1 + too_long)),
             (None, 0) => None,
-            (None, too_long) => Some((too_long, UnreadableReason::PathTooLong)),
+            (None, too_long) => Some(unreadable(UnreadableReason::PathTooLong, too_long)),
         };
-        let level = if self.source.target.options.no_ignore { Level::NONE } else { Level::of_directory(&dir) };
-        Ok(Frame { key_len: self.key.len(), names, last: Vec::new(), bound, level, is_ignored, slot })
+        let has_rules = entered == Entered::Plainly && !self.source.target.options.no_ignore;
+        let level = if has_rules { Level::of_directory(&dir) } else { Level::NONE };
+        let is_barren = bound.is_empty() && names.error.is_none();
+        let (key_len, last) = (self.key.len(), Vec::new());
+        Ok(Frame { key_len, names, last, bound, level, entered, repository, slot, is_barren })
     }
 
     fn push(&mut self, frame: Frame) {
@@ -362,10 +482,16 @@ impl DirectoryPages<'_> {
     }
 
     fn pop(&mut self) {
-        self.stack.pop();
-        if let Some(frame) = self.stack.last() {
-            self.key.truncate(frame.key_len);
+        let left = self.stack.pop();
+        let Some(frame) = self.stack.last_mut() else { return };
+        if let Some(Frame { entered: Entered::ForRepositories, is_barren, .. }) = left {
+            if frame.entered == Entered::ForRepositories {
+                frame.is_barren &= is_barren;
+            } else if is_barren {
+                self.source.barren.add(&self.key);
+            }
         }
+        self.key.truncate(frame.key_len);
     }
 
     fn refill(&mut self) -> Result<(), SourceError> {
@@ -384,10 +510,15 @@ impl DirectoryPages<'_> {
         self.names_held += frame.names.len();
         Ok(())
     }
+}
 
-    fn finish(&mut self) -> Option<Item> {
-        self.stack.clear();
-        None
+impl Frame {
+    /// The way from this directory down to `path`, which is the way from the target.
+    fn way<'p>(&self, path: &'p [u8]) -> &'p [u8] {
+        match self.key_len - TARGET_BYTES {
+            0 => path,
+            len => &path[len + 1..],
+        }
     }
 }
 
@@ -405,7 +536,7 @@ mod tests {
 
     fn source(path: &Path, options: ReadOptions) -> DirectorySource {
         let path = path.canonicalize().unwrap();
-        DirectorySource::new(Target { number: 1, path, kind: TargetKind::Tree, options }).unwrap()
+        DirectorySource::new(Target { number: 1, path, kind: TargetKind::Tree, rules: 0, options }).unwrap()
     }
 
     fn state(start: &[u8], end: &[u8], cursor: Option<&[u8]>) -> RestoredShardState {
@@ -479,6 +610,26 @@ mod tests {
     }
 
     #[test]
+    fn the_rules_of_a_repository_whose_index_cannot_be_read_are_set_aside_and_those_around_it_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        for repository in ["damaged", "whole"] {
+            write(root, &format!("{repository}/.git/HEAD"), "ref: refs/heads/main\n");
+            write(root, &format!("{repository}/.git/config"), "");
+            write(root, &format!("{repository}/.gitignore"), "ignored\n");
+            write(root, &format!("{repository}/deep/ignored"), "x");
+        }
+        write(root, "damaged/.git/index", "what");
+        write(root, ".gitignore", "outside\n");
+        write(root, "outside", "x");
+        let items = seen(&read(&source(root, ReadOptions::default()), &whole(), 3));
+        assert_eq!(items["damaged/deep/ignored"], ItemKind::File);
+        assert_eq!(items["damaged/.git"], skipped(SkipReason::GitIndexUnknown));
+        assert_eq!(items["whole/deep/ignored"], skipped(SkipReason::Ignored));
+        assert_eq!(items["outside"], skipped(SkipReason::Ignored));
+    }
+
+    #[test]
     fn no_ignore_reads_also_what_gitignore_names() {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), ".gitignore", "*\n");
@@ -487,6 +638,58 @@ mod tests {
         assert_eq!(seen(&read(&source(dir.path(), options), &whole(), 3)).len(), 2);
         let ignoring = seen(&read(&source(dir.path(), ReadOptions::default()), &whole(), 3));
         assert_eq!(ignoring["x"], skipped(SkipReason::Ignored));
+    }
+
+    /// The walk that plans searches; what it found out holds for the walks that read, and for no other source.
+    #[test]
+    fn an_ignored_directory_is_searched_for_repositories_once_and_a_repository_in_it_is_read_by_every_walk() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        for path in ["empty/a/b/f", "full/a/b/f", "full/z"] {
+            write(root, path, "x");
+        }
+        write(root, ".gitignore", "empty\nfull\n");
+        let nested = |path: &str| {
+            write(root, &format!("{path}/.git/HEAD"), "ref: refs/heads/main\n");
+            write(root, &format!("{path}/.git/config"), "");
+            write(root, &format!("{path}/read"), "x");
+        };
+        nested("full/a/b/repository");
+        let source = source(root, ReadOptions::default());
+        let first = read(&source, &whole(), 100);
+        let keys: Vec<Vec<u8>> = first.iter().map(|item| item.key.clone()).collect();
+        let seen_first = seen(&first);
+        assert!(seen_first.keys().any(|path| path == "full/a/b/repository/read"), "{seen_first:?}");
+        assert_eq!(seen_first["empty"], skipped(SkipReason::Ignored));
+        nested("empty/a/b/late");
+        // From everywhere, the next walks give the same, also from within both directories.
+        for (at, key) in keys.iter().enumerate() {
+            let rest = read(&source, &state(&keys[0], b"\xff", Some(key)), 100);
+            assert_eq!(
+                rest.iter().map(|item| &item.key).collect::<Vec<_>>(),
+                keys[at + 1..].iter().collect::<Vec<_>>()
+            );
+        }
+        assert_eq!(seen(&read(&source, &whole(), 100)), seen_first, "what was searched is not searched again");
+        let anew = seen(&read(&self::source(root, ReadOptions::default()), &whole(), 100));
+        assert!(anew.contains_key("empty/a/b/late/read"), "another scan searches: {anew:?}");
+    }
+
+    /// A walk over a part of an ignored directory says nothing about the whole.
+    #[test]
+    fn a_walk_over_a_part_of_an_ignored_directory_does_not_call_it_searched() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        write(root, "full/z", "x");
+        write(root, ".gitignore", "full\n");
+        write(root, "full/a/.git/HEAD", "ref: refs/heads/main\n");
+        write(root, "full/a/read", "x");
+        let source = source(root, ReadOptions::default());
+        let behind = key::path_key(1, [b"full".as_slice(), b"b"]);
+        read(&source, &state(&behind, b"\xff", None), 100);
+        let before = key::path_key(1, [b"full".as_slice(), b"Z"]);
+        read(&source, &state(&[0, 0, 0, 0], &before, None), 100);
+        assert!(seen(&read(&source, &whole(), 100)).contains_key("full/a/read"));
     }
 
     #[test]
@@ -561,7 +764,7 @@ mod tests {
             model.sort();
 
             let mut source = source(dir.path(), ReadOptions::default());
-            source.names_max = names_max;
+            Arc::get_mut(&mut source.tree).unwrap().names_max = names_max;
             let keys = |state: &RestoredShardState| -> Vec<Vec<u8>> {
                 read(&source, state, items_max).into_iter().map(|item| item.key).collect()
             };

@@ -1,27 +1,33 @@
 //! What `.gitignore` files say about a path, level by level.
 //!
-//! Rules of a deeper directory win over those above it, and the last rule of a file that matches wins over those
-//! before it, as in git. Files are read from the root of the repository down, so that scanning a subdirectory ignores what
-//! scanning the whole would; `.git/info/exclude` counts as the outermost. A user's own global excludes do not
-//! count: two machines of a fleet must leave out the same things.
+//! Rules of a deeper directory win over those above it, and the last rule of a file that matches wins over those before it, as in
+//! git. Rules hold inside the repository they lie in ([`Repository`]): from the root of its
+//! working tree down, with `info/exclude` as the outermost, and not inside a repository below it. Where there is no repository,
+//! the ignore files below the target hold. A scan of a subdirectory reads the rules above it too, so that it leaves out what a scan of
+//! the whole would; the rules are not asked about the target itself, which was named. A user's own global excludes
+//! do not count: two machines of a fleet must leave out the same things.
 //!
-//! Git goes on tracking a file that an ignore rule names, so tracked files are read although they are named
-//! ([`Tracked`]).
+//! Ignore files come with what is scanned. One that is a symbolic link is not obeyed, as in git, nor is one that is no regular file or
+//! too long: then more is read, never less.
 
-use std::ffi::OsStr;
-use std::io::Read;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::sync::Arc;
 
-use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use crate::source::git::store::plain_file;
+use crate::source::pattern::Pattern;
+use crate::source::repository::{Recent, Repository};
 
-/// Bytes read of one ignore file; what comes after is not honoured.
+/// Longest ignore file that is obeyed.
 pub const IGNORE_FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Most patterns of an ignore file that is obeyed: each is tried on each path.
+pub const PATTERNS_MAX: usize = 20_000;
 
 /// The rules of one directory; paths are asked relative to it.
 #[derive(Debug)]
-pub struct Level(Option<Box<Gitignore>>);
+pub struct Level(Vec<Pattern>);
 
 /// What one level says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,128 +42,109 @@ pub enum Verdict {
 
 impl Level {
     /// No rules.
-    pub const NONE: Self = Self(None);
+    pub const NONE: Self = Self(Vec::new());
 
     /// The rules in `dir/.gitignore`.
     pub fn of_directory(dir: &Path) -> Self {
-        Self::read(&dir.join(".gitignore"))
+        Self::of_read(plain_file::read_no_link(&dir.join(".gitignore"), IGNORE_FILE_BYTES_MAX))
     }
 
-    fn read(path: &Path) -> Self {
-        let Ok(file) = std::fs::File::open(path) else { return Self::NONE };
-        let mut bytes = Vec::new();
-        if file.take(IGNORE_FILE_BYTES_MAX).read_to_end(&mut bytes).is_err() {
-            return Self::NONE;
+    /// The rules in a file that git follows links to.
+    pub fn of_file(path: &Path) -> Self {
+        Self::of_read(plain_file::read(path, IGNORE_FILE_BYTES_MAX))
+    }
+
+    fn of_read(read: io::Result<Option<Vec<u8>>>) -> Self {
+        match read {
+            Ok(Some(bytes)) => Self::parse(&bytes),
+            Ok(None) | Err(_) => Self::NONE,
         }
-        Self::parse(&bytes)
     }
 
     fn parse(bytes: &[u8]) -> Self {
-        let mut builder = GitignoreBuilder::new("");
-        for line in bytes.split(|&byte| byte == b'\n') {
-            // A line that is no pattern is passed over, as git does.
-            let _ = builder.add_line(None, &String::from_utf8_lossy(line));
-        }
-        match builder.build() {
-            Ok(rules) if !rules.is_empty() => Self(Some(Box::new(rules))),
-            _ => Self::NONE,
-        }
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+        let patterns: Vec<Pattern> = bytes.split(|&byte| byte == b'\n').filter_map(Pattern::parse).collect();
+        // A part of the rules could ignore what the rest keeps.
+        if patterns.len() > PATTERNS_MAX { Self::NONE } else { Self(patterns) }
     }
 
     /// What it says about `path`, which is relative to its directory.
     pub fn verdict(&self, path: &[u8], is_dir: bool) -> Verdict {
-        let Some(rules) = &self.0 else { return Verdict::Silent };
-        match rules.matched(Path::new(OsStr::from_bytes(path)), is_dir) {
-            ignore::Match::None => Verdict::Silent,
-            ignore::Match::Ignore(_) => Verdict::Ignore,
-            ignore::Match::Whitelist(_) => Verdict::Keep,
+        match self.0.iter().rev().find(|pattern| pattern.matches(path, is_dir)) {
+            None => Verdict::Silent,
+            Some(pattern) if pattern.is_negated => Verdict::Keep,
+            Some(_) => Verdict::Ignore,
         }
     }
 }
 
-/// The rules above a target, innermost first, each with the way from its directory to the target.
+/// What holds for a target because of the directories above it.
 #[derive(Debug, Default)]
-pub struct Above(Vec<(Level, Vec<u8>)>);
+pub struct Above {
+    /// Rules from the target up to the root of its repository, innermost first, each with the way from its directory to the target.
+    levels: Vec<(Level, Vec<u8>)>,
+    /// Repositories around the target, innermost first, each with the way from its root to the target.
+    repositories: Vec<(Arc<Repository>, Vec<u8>)>,
+}
 
 impl Above {
-    /// Reads the rules of the directories from the repository's root down to, but not including, `target`.
-    pub fn of_target(target: &Path) -> Self {
-        let Some(root) = repository_root(target) else { return Self::default() };
+    /// Looks at the directories above `target`, which is an absolute path.
+    pub fn of_target(target: &Path, recent: &Recent) -> Self {
+        let mut above = Self::default();
         let mut levels = Vec::new();
         let way_from = |dir: &Path| target.strip_prefix(dir).unwrap_or(Path::new("")).as_os_str().as_bytes().to_vec();
-        let mut dir = target;
-        while dir != root {
-            let Some(parent) = dir.parent() else { break };
-            dir = parent;
-            levels.push((Level::of_directory(dir), way_from(dir)));
+        for dir in target.ancestors().skip(1) {
+            let way = way_from(dir);
+            // What lies in git's own folder is no part of the working tree around it.
+            if way.split(|&byte| byte == b'/').next() == Some(b".git") {
+                return Self::default();
+            }
+            if above.repositories.is_empty() {
+                levels.push((Level::of_directory(dir), way.clone()));
+            }
+            if let Some(repository) = recent.at(dir) {
+                above.repositories.push((repository, way));
+            }
         }
-        levels.push((Level::read(&root.join(".git/info/exclude")), way_from(&root)));
-        levels.retain(|(level, _)| level.0.is_some());
-        Self(levels)
+        // Outside of a repository, rules above the target do not count.
+        if above.repositories.first().is_some_and(|(repository, _)| repository.is_known()) {
+            above.levels = levels;
+        }
+        above
     }
 
-    /// What they say about `path` below the target.
+    /// What they say about `path` below the target, if no repository begins between.
     pub fn verdict(&self, path: &[u8], is_dir: bool) -> Verdict {
-        for (level, way) in &self.0 {
-            let mut whole = way.clone();
-            if !whole.is_empty() {
-                whole.push(b'/');
-            }
-            whole.extend_from_slice(path);
-            match level.verdict(&whole, is_dir) {
+        let exclude = self.repositories.first().map(|(repository, way)| (&repository.exclude, way));
+        let levels = self.levels.iter().map(|(level, way)| (level, way)).chain(exclude);
+        for (level, way) in levels {
+            match level.verdict(&joined(way, path), is_dir) {
                 Verdict::Silent => {}
                 verdict => return verdict,
             }
         }
         Verdict::Silent
     }
+
+    /// Whether a repository around the target tracks this path below it, or something in it if it is a directory.
+    pub fn tracks(&self, path: &[u8], is_dir: bool) -> bool {
+        self.repositories.iter().any(|(repository, way)| repository.tracks(&joined(way, path), is_dir))
+    }
+
+    /// Whether the target lies in a repository of which it is not known what it tracks.
+    pub fn is_unknown(&self) -> bool {
+        self.repositories.first().is_some_and(|(repository, _)| !repository.is_known())
+    }
 }
 
-/// The nearest directory at or above `path` that holds a `.git`.
-pub fn repository_root(path: &Path) -> Option<PathBuf> {
-    path.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok()).map(Path::to_path_buf)
-}
-
-/// Files that git tracks although an ignore rule names them: paths below the target with `/`, sorted.
-#[derive(Debug, Default)]
-pub struct Tracked(Vec<Vec<u8>>);
-
-impl Tracked {
-    /// Asks git. Without git, or outside a repository, there are none.
-    pub fn of_target(target: &Path) -> Self {
-        if repository_root(target).is_none() {
-            return Self::default();
-        }
-        let listing = Command::new("git")
-            .args(["-c", "core.fsmonitor=false", "ls-files", "-z", "--cached", "--ignored", "--exclude-standard"])
-            .current_dir(target)
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .output();
-        let Ok(listing) = listing else { return Self::default() };
-        let mut paths: Vec<Vec<u8>> =
-            listing.stdout.split(|&byte| byte == 0).filter(|path| !path.is_empty()).map(<[u8]>::to_vec).collect();
-        paths.sort_unstable();
-        Self(paths)
-    }
-
-    /// Whether this file is one of them.
-    pub fn has_file(&self, path: &[u8]) -> bool {
-        self.0.binary_search_by(|known| known.as_slice().cmp(path)).is_ok()
-    }
-
-    /// Whether one of them lies below this directory.
-    pub fn has_below(&self, dir: &[u8]) -> bool {
-        let mut prefix = dir.to_vec();
-        prefix.push(b'/');
-        let at = self.0.partition_point(|known| known.as_slice() < prefix.as_slice());
-        self.0.get(at).is_some_and(|known| known.starts_with(&prefix))
-    }
+fn joined(way: &[u8], path: &[u8]) -> Vec<u8> {
+    [way, b"/", path].concat()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
 
     #[test]
     fn the_last_matching_line_wins_and_directories_can_be_meant_alone() {
@@ -168,30 +155,59 @@ mod tests {
         assert_eq!(level.verdict(b"build", false), Verdict::Silent);
         assert_eq!(level.verdict(b"only-here", false), Verdict::Ignore);
         assert_eq!(level.verdict(b"a/only-here", false), Verdict::Silent);
+        assert_eq!(level.verdict(b"\xff\xfe", false), Verdict::Ignore);
         assert_eq!(Level::parse(b"").verdict(b"x", false), Verdict::Silent);
     }
 
     #[test]
     fn a_subdirectory_is_scanned_as_it_would_be_from_the_root() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = dir.path();
-        std::fs::create_dir_all(root.join(".git/info")).unwrap();
+        let repository = testing::Repository::new();
+        let root = repository.path();
         std::fs::create_dir_all(root.join("a/b")).unwrap();
         std::fs::write(root.join(".git/info/exclude"), "excluded\n").unwrap();
         std::fs::write(root.join(".gitignore"), "/a/b/secret\n*.tmp\n").unwrap();
         std::fs::write(root.join("a/.gitignore"), "!keep.tmp\n").unwrap();
-        let above = Above::of_target(&root.join("a/b"));
+        std::fs::write(root.join("a/b/tracked.tmp"), "").unwrap();
+        repository.git(&["add", "-f", "a/b/tracked.tmp"]);
+        let above = Above::of_target(&root.join("a/b"), &Recent::default());
         assert_eq!(above.verdict(b"secret", false), Verdict::Ignore);
         assert_eq!(above.verdict(b"x.tmp", false), Verdict::Ignore);
         assert_eq!(above.verdict(b"keep.tmp", false), Verdict::Keep);
         assert_eq!(above.verdict(b"excluded", false), Verdict::Ignore);
         assert_eq!(above.verdict(b"other", false), Verdict::Silent);
+        assert!(above.tracks(b"tracked.tmp", false) && !above.tracks(b"x.tmp", false) && !above.is_unknown());
+        let inside = Above::of_target(&root.join(".git/info"), &Recent::default());
+        assert_eq!(
+            inside.verdict(b"excluded", false),
+            Verdict::Silent,
+            "git's own folder is no part of the working tree"
+        );
+        std::fs::write(root.join(".git/index"), "what").unwrap();
+        let unknown = Above::of_target(&root.join("a/b"), &Recent::default());
+        assert!(unknown.is_unknown());
+        assert_eq!(unknown.verdict(b"x.tmp", false), Verdict::Silent);
     }
 
     #[test]
-    fn tracked_files_are_known_with_the_directories_above_them() {
-        let tracked = Tracked(vec![b"a/b/c".to_vec(), b"x".to_vec()]);
-        assert!(tracked.has_file(b"x") && tracked.has_below(b"a") && tracked.has_below(b"a/b"));
-        assert!(!tracked.has_file(b"a") && !tracked.has_below(b"x") && !tracked.has_below(b"a/b/c"));
+    fn an_ignore_file_that_is_a_link_is_not_obeyed_and_an_exclude_file_that_is_one_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (rules, link) = (dir.path().join("rules"), dir.path().join(".gitignore"));
+        std::fs::write(&rules, "a\n").unwrap();
+        std::os::unix::fs::symlink(&rules, &link).unwrap();
+        assert_eq!(Level::of_directory(dir.path()).verdict(b"a", false), Verdict::Silent);
+        assert_eq!(Level::of_file(&link).verdict(b"a", false), Verdict::Ignore);
+    }
+
+    #[test]
+    fn an_ignore_file_beyond_a_bound_is_not_obeyed_in_part() {
+        let rules = |lines: usize| [&b"x\n".repeat(lines)[..], b"!x\n"].concat();
+        assert_eq!(Level::parse(&rules(PATTERNS_MAX - 1)).verdict(b"x", false), Verdict::Keep);
+        assert_eq!(Level::parse(&rules(PATTERNS_MAX)).verdict(b"x", false), Verdict::Silent);
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(".gitignore"), "a\n").unwrap();
+        assert_eq!(Level::of_directory(dir.path()).verdict(b"a", false), Verdict::Ignore);
+        let padding = IGNORE_FILE_BYTES_MAX as usize - 1;
+        std::fs::write(dir.path().join(".gitignore"), ["a\n", &"#".repeat(padding)].concat()).unwrap();
+        assert_eq!(Level::of_directory(dir.path()).verdict(b"a", false), Verdict::Silent);
     }
 }

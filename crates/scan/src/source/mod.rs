@@ -1,10 +1,14 @@
 //! Source families: where items come from, and how one of them is read.
 
 pub mod ahead;
+mod barren;
 pub mod directory;
 pub mod git;
 pub mod ignored;
 pub mod names;
+pub mod pattern;
+pub mod repository;
+pub mod tracked;
 
 use std::path::Path;
 
@@ -30,11 +34,11 @@ pub enum Source {
 
 /// Pages of any family.
 #[derive(Debug)]
-pub enum SourcePages<'f> {
+pub enum SourcePages {
     /// Files of a tree.
-    Directory(DirectoryPages<'f>),
+    Directory(DirectoryPages),
     /// Blobs of a repository.
-    Objects(ObjectPages<'f>),
+    Objects(ObjectPages),
 }
 
 impl Source {
@@ -60,7 +64,7 @@ impl Source {
 
 impl SourceFamily for Source {
     type Item = Item;
-    type Pages<'f> = SourcePages<'f>;
+    type Pages<'f> = SourcePages;
 
     fn name(&self) -> &'static str {
         match self {
@@ -69,7 +73,7 @@ impl SourceFamily for Source {
         }
     }
 
-    fn open<'f>(&'f self, state: &RestoredShardState) -> Result<SourcePages<'f>, SourceError> {
+    fn open(&self, state: &RestoredShardState) -> Result<SourcePages, SourceError> {
         match self {
             Self::Directory(source) => source.open(state).map(SourcePages::Directory),
             Self::Objects(source) => source.open(state).map(SourcePages::Objects),
@@ -77,7 +81,7 @@ impl SourceFamily for Source {
     }
 }
 
-impl ItemPages for SourcePages<'_> {
+impl ItemPages for SourcePages {
     type Item = Item;
 
     fn next_page(&mut self, limits: PageLimits) -> Result<Page<Item>, SourceError> {

@@ -11,7 +11,7 @@ use crate::source::git::store::OBJECT_BYTES_MAX;
 
 /// Readers of repositories, one for each target met.
 #[derive(Debug, Default)]
-pub(super) struct Blobs(HashMap<u32, Box<dyn BlobReader>>);
+pub(crate) struct Blobs(HashMap<u32, Box<dyn BlobReader>>);
 
 impl Blobs {
     fn of(&mut self, source: &ObjectsSource) -> &mut dyn BlobReader {
@@ -19,7 +19,7 @@ impl Blobs {
     }
 
     /// Asks for the blobs of a page; what was asked for an earlier one is forgotten.
-    pub(super) fn request(&mut self, source: &Source, items: &[Item]) -> Result<(), GitError> {
+    pub(crate) fn request(&mut self, source: &Source, items: &[Item]) -> Result<(), GitError> {
         let Source::Objects(source) = source else { return Ok(()) };
         let reader = self.of(source);
         reader.reset();
@@ -30,7 +30,7 @@ impl Blobs {
     }
 
     /// The next blob that was asked for.
-    pub(super) fn next(&mut self, source: &ObjectsSource) -> Result<(BlobRead, &mut dyn BlobReader), GitError> {
+    pub(crate) fn next(&mut self, source: &ObjectsSource) -> Result<(BlobRead, &mut dyn BlobReader), GitError> {
         let reader = self.of(source);
         let read = reader.next(OBJECT_BYTES_MAX)?;
         Ok((read, reader))

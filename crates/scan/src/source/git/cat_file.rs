@@ -156,7 +156,7 @@ impl BlobReader for CatFile {
         None
     }
 
-    fn remember(&mut self, _: Option<Quiet>) {}
+    fn remember(&mut self, _: Vec<Quiet>) {}
 
     fn reset(&mut self) {
         if !self.asked.is_empty() {

@@ -1,4 +1,4 @@
-//! Which blobs a repository holds, in the order in which they are cheap to read.
+//! Which blobs a repository holds and where they stand, in the order in which they are cheap to read.
 //!
 //! A pack stores most blobs as differences to others. Read in the order of these deltas (or, where git lists them, in that of the
 //! pack), each is made from what was made just before; in the order of their ids, whole chains are unpacked again and again.
@@ -6,36 +6,45 @@
 //!
 //! That order is the repository's own business and changes when it is repacked. So it is written down once, when the run is
 //! planned, and a key is a place in that list: resuming and splitting stay exact whatever happens to the packs. The
-//! list also says how large each blob is, so shards are cut by bytes, and which commit brought it in. It is named by its own
-//! hash.
+//! list also says how large each blob is, so shards are cut by bytes, and at which paths it stands, each with the commit that put it
+//! there first. It is named by its own hash.
 //!
 //! Reachable is what a walk from all refs meets. Objects it meets and does not find are in the list too, so that they are
 //! counted. If the walk itself breaks (a damaged tree), every blob of the repository is listed instead, together with one
 //! entry for the broken walk: more is scanned then, never less, and the run cannot end as clean. Neither can that of a shallow
 //! clone: each commit where its history is cut off is an entry.
+//!
+//! ```text
+//! file    = magic "TSRLIST3", scope u64, numbers u64 of entries, places and commits, then entries, places, commits, paths
+//! entry   = id padded to 32 bytes, its length u8, presence u8, stands at more paths u8, zero u8, number of places u32,
+//!           first place u64, size u64
+//! place   = offset of the path in the file u64, its length u32, commit u32
+//! commit  = id padded to 32 bytes, its length u8
+//! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
+use super::places::{BOUNDS, PATH_BYTES_MAX};
 use super::store::Store;
 use super::store::oid::Oid;
-use super::{GitError, by_git};
+use super::{GitError, by_git, staged};
 
-const MAGIC: &[u8; 8] = b"TSRLIST2";
-const HEADER_BYTES: u64 = 32;
-/// One entry: id padded to 32 bytes, its length, flags, length of the path, number of the commit, where the path is, size.
+pub use super::places::Placed;
+
+const MAGIC: &[u8; 8] = b"TSRLIST3";
+const HEADER_BYTES: u64 = 40;
 const ENTRY_BYTES: usize = 56;
-/// One commit: id padded to 32 bytes, its length.
+const PLACE_BYTES: usize = 16;
 const COMMIT_BYTES: usize = 33;
 /// The number of no commit.
 const NO_COMMIT: u32 = u32::MAX;
-/// Longest path kept; what rules and reports need of a longer one is in its beginning.
-const PATH_BYTES_MAX: usize = 4_096;
 
 /// What of a repository is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,31 +62,40 @@ pub struct Entry {
     pub oid: Box<[u8]>,
     /// Its size, as far as it is known.
     pub size: u64,
-    /// A path it is known under; may be empty.
-    pub path: Box<[u8]>,
     /// What is known about it.
     pub presence: Presence,
-    /// The commit that brought it in, by its place in the history, parents first; `None` if that is not known.
-    pub commit: Option<u32>,
+    /// Where it stands, as far as that is known.
+    pub places: Vec<Placed>,
+    /// Whether it stands at more paths than that.
+    pub has_more: bool,
+}
+
+impl Entry {
+    /// An entry that stands nowhere.
+    pub(super) fn new(oid: Box<[u8]>, presence: Presence) -> Self {
+        Self { oid, size: 0, presence, places: Vec::new(), has_more: false }
+    }
 }
 
 /// What is listed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Listed {
+    pub(super) scope: Scope,
     pub(super) entries: Vec<Entry>,
-    /// Commits that entries name by number.
+    /// Commits that places name by number.
     pub(super) commits: Vec<Oid>,
 }
 
-/// How a blob came in, as a list knows it.
+/// A blob, and a path it stands at.
+pub(crate) type BlobPath = (Box<[u8]>, Box<[u8]>);
+
+/// How a blob came to a path, as a list knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Introduced {
     /// The commit.
     pub commit: Box<[u8]>,
     /// Its place in the history, parents first.
     pub order: u64,
-    /// The path it put the blob at.
-    pub path: Box<[u8]>,
 }
 
 /// Whether an object can be read, as far as the list knows.
@@ -91,14 +109,23 @@ pub enum Presence {
     WalkBroken,
     /// Not a blob but a commit whose parents were left out when the repository was cloned.
     Cut,
+    /// A symbolic link that is staged.
+    Symlink,
+    /// Not an object: a path whose merge is not resolved, so that nothing is staged there.
+    Unmerged,
+}
+
+impl Presence {
+    const ALL: [Self; 6] = [Self::Present, Self::Missing, Self::WalkBroken, Self::Cut, Self::Symlink, Self::Unmerged];
 }
 
 /// A list that is written down.
 #[derive(Debug)]
 pub struct ObjectList {
     file: File,
+    scope: Scope,
     count: u64,
-    commits_at: u64,
+    places: u64,
     commits: u64,
 }
 
@@ -107,7 +134,7 @@ impl ObjectList {
     pub fn build(repository: &Path, scope: Scope, dir: &Path) -> Result<[u8; 16], GitError> {
         let listed = match scope {
             Scope::History => history(repository)?,
-            Scope::Staged => Listed { entries: by_git::staged(repository)?, commits: Vec::new() },
+            Scope::Staged => staged::listed(repository)?,
         };
         write(&listed, dir).map_err(GitError::io("writing the list of objects"))
     }
@@ -131,36 +158,67 @@ impl ObjectList {
         file.read_exact_at(&mut header, 0)?;
         let (magic, rest) = header.split_at(8);
         let number = |at: usize| u64::from_le_bytes(rest[at..at + 8].try_into().expect("eight bytes"));
-        let (count, commits_at, commits) = (number(0), number(8), number(16));
-        let len = file.metadata()?.len();
-        let fits = |at: u64, count: u64, bytes: usize| {
-            count.checked_mul(bytes as u64).and_then(|bytes| bytes.checked_add(at)).is_some_and(|end| end <= len)
+        let scope = match number(0) {
+            0 => Some(Scope::History),
+            1 => Some(Scope::Staged),
+            _ => None,
         };
-        if magic != MAGIC || !fits(HEADER_BYTES, count, ENTRY_BYTES) || !fits(commits_at, commits, COMMIT_BYTES) {
+        let (Some(scope), true) = (scope, magic == MAGIC) else {
             return Err(damaged("the list of objects is of another version"));
+        };
+        let list = Self { file, scope, count: number(8), places: number(16), commits: number(24) };
+        let len = list.file.metadata()?.len();
+        match list.paths_at() {
+            Some(end) if end <= len => Ok(list),
+            _ => Err(damaged("the list of objects makes no sense")),
         }
-        Ok(Self { file, count, commits_at, commits })
     }
 
-    /// How blobs came in; those are missing that this list does not know that of.
-    pub fn introduced(&self, blobs: &BTreeSet<Box<[u8]>>) -> std::io::Result<BTreeMap<Box<[u8]>, Introduced>> {
+    /// What of the repository it lists.
+    pub fn scope(&self) -> Scope {
+        self.scope
+    }
+
+    fn places_at(&self) -> Option<u64> {
+        self.count.checked_mul(ENTRY_BYTES as u64)?.checked_add(HEADER_BYTES)
+    }
+
+    fn commits_at(&self) -> Option<u64> {
+        self.places.checked_mul(PLACE_BYTES as u64)?.checked_add(self.places_at()?)
+    }
+
+    fn paths_at(&self) -> Option<u64> {
+        self.commits.checked_mul(COMMIT_BYTES as u64)?.checked_add(self.commits_at()?)
+    }
+
+    /// How blobs came to paths; those are missing that this list does not know that of.
+    pub(crate) fn introduced(&self, wanted: &BTreeSet<BlobPath>) -> std::io::Result<BTreeMap<BlobPath, Introduced>> {
+        let blobs: BTreeSet<&[u8]> = wanted.iter().map(|(blob, _)| &**blob).collect();
         let mut found = BTreeMap::new();
         let mut first = 0;
         while first < self.count {
-            let entries = self.read(first, 4_096)?;
+            let entries = self.entries(first, 4_096)?;
             first += entries.len() as u64;
-            for entry in entries.into_iter().filter(|entry| blobs.contains(&entry.oid)) {
-                let Some(number) = entry.commit.map(u64::from).filter(|&number| number < self.commits) else {
-                    continue;
-                };
-                let mut commit = [0; COMMIT_BYTES];
-                self.file.read_exact_at(&mut commit, self.commits_at + number * COMMIT_BYTES as u64)?;
-                let len = usize::from(commit[32]).min(32);
-                let introduced = Introduced { commit: commit[..len].into(), order: number, path: entry.path };
-                found.insert(entry.oid, introduced);
+            for entry in entries.iter().filter(|entry| blobs.contains(entry.oid())) {
+                for place in self.read_places(std::slice::from_ref(entry))? {
+                    let Some(number) = place.commit.map(u64::from).filter(|&number| number < self.commits) else {
+                        continue;
+                    };
+                    let key = (entry.oid().into(), (&*place.path).into());
+                    if wanted.contains(&key) {
+                        found.insert(key, Introduced { commit: self.commit(number)?, order: number });
+                    }
+                }
             }
         }
         Ok(found)
+    }
+
+    fn commit(&self, number: u64) -> std::io::Result<Box<[u8]>> {
+        let mut commit = [0; COMMIT_BYTES];
+        let at = self.commits_at().expect("checked when it was opened") + number * COMMIT_BYTES as u64;
+        self.file.read_exact_at(&mut commit, at)?;
+        Ok(commit[..usize::from(commit[32]).min(32)].into())
     }
 
     /// Number of entries.
@@ -175,7 +233,21 @@ impl ObjectList {
 
     /// Up to `max` entries from `first` on.
     pub fn read(&self, first: u64, max: usize) -> std::io::Result<Vec<Entry>> {
-        let damaged = || std::io::Error::new(std::io::ErrorKind::InvalidData, "an entry of the list makes no sense");
+        let stored = self.entries(first, max)?;
+        let mut places = self.read_places(&stored)?.into_iter();
+        let entries = stored.iter().map(|entry| {
+            Ok(Entry {
+                oid: entry.oid().into(),
+                size: entry.number(48),
+                presence: *Presence::ALL.get(usize::from(entry.0[33])).ok_or_else(damaged)?,
+                places: places.by_ref().take(entry.places_len()).collect(),
+                has_more: entry.0[34] != 0,
+            })
+        });
+        entries.collect()
+    }
+
+    fn entries(&self, first: u64, max: usize) -> std::io::Result<Vec<Stored>> {
         let count = self.count.saturating_sub(first).min(max as u64);
         if count == 0 {
             // A shard may begin far behind the last entry, where a split of the keyspace put it.
@@ -183,33 +255,71 @@ impl ObjectList {
         }
         let mut bytes = vec![0; count as usize * ENTRY_BYTES];
         self.file.read_exact_at(&mut bytes, HEADER_BYTES + first * ENTRY_BYTES as u64)?;
-        // Neighbours often have the same path, stored once and read once.
-        let mut last: (u64, Box<[u8]>) = (0, Box::default());
         let entries = bytes.chunks_exact(ENTRY_BYTES).map(|entry| {
-            let number = |at: usize| u64::from_le_bytes(entry[at..at + 8].try_into().expect("eight bytes"));
-            let oid_len = usize::from(entry[32]);
-            let presence = match entry[33] {
-                0 => Presence::Present,
-                1 => Presence::Missing,
-                2 => Presence::WalkBroken,
-                3 => Presence::Cut,
-                _ => return Err(damaged()),
-            };
-            let path_len = usize::from(u16::from_le_bytes([entry[34], entry[35]]));
-            if oid_len > 32 || path_len > PATH_BYTES_MAX {
-                return Err(damaged());
-            }
-            if (number(40), path_len) != (last.0, last.1.len()) {
-                let mut path = vec![0; path_len];
-                self.file.read_exact_at(&mut path, number(40))?;
-                last = (number(40), path.into());
-            }
-            let path = last.1.clone();
-            let commit = u32::from_le_bytes(entry[36..40].try_into().expect("four bytes"));
-            let commit = Some(commit).filter(|&commit| commit != NO_COMMIT);
-            Ok(Entry { oid: entry[..oid_len].into(), size: number(48), path, presence, commit })
+            let entry = Stored(entry.try_into().expect("chunks have this length"));
+            let places = entry.places();
+            let is_sound = entry.0[32] <= 32 && places.start <= places.end && places.end <= self.places;
+            if is_sound { Ok(entry) } else { Err(damaged()) }
         });
         entries.collect()
+    }
+
+    /// The places of entries that follow one another: so do their places.
+    fn read_places(&self, entries: &[Stored]) -> std::io::Result<Vec<Placed>> {
+        let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(Vec::new()) };
+        let range = first.places().start..last.places().end;
+        if entries.windows(2).any(|pair| pair[0].places().end != pair[1].places().start) {
+            return Err(damaged());
+        }
+        let mut bytes = vec![0; (range.end - range.start) as usize * PLACE_BYTES];
+        let at = self.places_at().expect("checked when it was opened") + range.start * PLACE_BYTES as u64;
+        self.file.read_exact_at(&mut bytes, at)?;
+        // Versions of a file have the same path, stored once and read once.
+        let mut known: HashMap<u64, Arc<[u8]>, foldhash::fast::RandomState> = HashMap::default();
+        let places = bytes.chunks_exact(PLACE_BYTES).map(|place| {
+            let number = |at: usize| u32::from_le_bytes(place[at..at + 4].try_into().expect("four bytes"));
+            let at = u64::from_le_bytes(place[..8].try_into().expect("eight bytes"));
+            let path = match known.get(&at) {
+                Some(path) => Arc::clone(path),
+                None => {
+                    let len = Some(number(8) as usize).filter(|&len| len <= PATH_BYTES_MAX).ok_or_else(damaged)?;
+                    let mut path = vec![0; len];
+                    self.file.read_exact_at(&mut path, at)?;
+                    let path: Arc<[u8]> = path.into();
+                    known.insert(at, Arc::clone(&path));
+                    path
+                }
+            };
+            Ok(Placed { path, commit: Some(number(12)).filter(|&commit| commit != NO_COMMIT) })
+        });
+        places.collect()
+    }
+}
+
+fn damaged() -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::InvalidData, "an entry of the list makes no sense")
+}
+
+/// An entry as it is stored.
+struct Stored([u8; ENTRY_BYTES]);
+
+impl Stored {
+    fn number(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.0[at..at + 8].try_into().expect("eight bytes"))
+    }
+
+    fn oid(&self) -> &[u8] {
+        &self.0[..usize::from(self.0[32]).min(32)]
+    }
+
+    fn places_len(&self) -> usize {
+        u32::from_le_bytes(self.0[36..40].try_into().expect("four bytes")) as usize
+    }
+
+    /// Its places, by number.
+    fn places(&self) -> std::ops::Range<u64> {
+        let first = self.number(40);
+        first..first.saturating_add(self.places_len() as u64)
     }
 }
 
@@ -217,39 +327,69 @@ fn path_of(dir: &Path, name: &[u8; 16]) -> PathBuf {
     dir.join(format!("{:032x}.objects", u128::from_be_bytes(*name)))
 }
 
-fn write(listed: &Listed, dir: &Path) -> std::io::Result<[u8; 16]> {
-    let arena = HEADER_BYTES + listed.entries.len() as u64 * ENTRY_BYTES as u64;
-    let (mut bytes, mut paths) = (Vec::with_capacity(arena as usize), Vec::new());
-    bytes.resize(HEADER_BYTES as usize, 0);
-    // Neighbours often have the same path, and it is stored once for them.
-    let mut last: (&[u8], u64) = (&[], arena);
+/// Where paths are in the file, each once.
+#[derive(Default)]
+struct Paths<'l> {
+    bytes: Vec<u8>,
+    offsets: HashMap<&'l [u8], u64, foldhash::fast::RandomState>,
+}
+
+impl<'l> Paths<'l> {
+    fn offset_of(&mut self, path: &'l [u8]) -> u64 {
+        *self.offsets.entry(path).or_insert_with(|| {
+            let at = self.bytes.len() as u64;
+            self.bytes.extend_from_slice(path);
+            // No other path begins at the same offset: an empty one gets a byte of its own.
+            if path.is_empty() {
+                self.bytes.push(0);
+            }
+            at
+        })
+    }
+}
+
+fn encode(listed: &Listed) -> Vec<u8> {
+    let counts = [
+        listed.entries.len() as u64,
+        listed.entries.iter().map(|entry| entry.places.len() as u64).sum(),
+        listed.commits.len() as u64,
+    ];
+    let places_at = HEADER_BYTES + counts[0] * ENTRY_BYTES as u64;
+    let paths_at = places_at + counts[1] * PLACE_BYTES as u64 + counts[2] * COMMIT_BYTES as u64;
+    let mut bytes = Vec::with_capacity(paths_at as usize);
+    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(&(listed.scope as u64).to_le_bytes());
+    bytes.extend_from_slice(&counts.map(u64::to_le_bytes).concat());
+    let mut first = 0_u64;
     for entry in &listed.entries {
-        let path = &entry.path[..entry.path.len().min(PATH_BYTES_MAX)];
-        if path != last.0 {
-            last = (path, arena + paths.len() as u64);
-            paths.extend_from_slice(path);
-        }
         let at = bytes.len();
         bytes.extend_from_slice(&entry.oid);
         bytes.resize(at + 32, 0);
-        bytes.push(entry.oid.len() as u8);
-        bytes.push(entry.presence as u8);
-        bytes.extend_from_slice(&(path.len() as u16).to_le_bytes());
-        bytes.extend_from_slice(&entry.commit.unwrap_or(NO_COMMIT).to_le_bytes());
-        bytes.extend_from_slice(&last.1.to_le_bytes());
+        bytes.extend_from_slice(&[entry.oid.len() as u8, entry.presence as u8, u8::from(entry.has_more), 0]);
+        bytes.extend_from_slice(&(entry.places.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&first.to_le_bytes());
         bytes.extend_from_slice(&entry.size.to_le_bytes());
+        first += entry.places.len() as u64;
     }
-    let commits_at = arena + paths.len() as u64;
-    let numbers = [listed.entries.len() as u64, commits_at, listed.commits.len() as u64];
-    let header = [&MAGIC[..], &numbers.map(u64::to_le_bytes).concat()].concat();
-    bytes[..HEADER_BYTES as usize].copy_from_slice(&header);
-    bytes.extend_from_slice(&paths);
+    let mut paths = Paths::default();
+    for place in listed.entries.iter().flat_map(|entry| &entry.places) {
+        let path = &place.path[..place.path.len().min(PATH_BYTES_MAX)];
+        bytes.extend_from_slice(&(paths_at + paths.offset_of(path)).to_le_bytes());
+        bytes.extend_from_slice(&(path.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&place.commit.unwrap_or(NO_COMMIT).to_le_bytes());
+    }
     for commit in &listed.commits {
         let at = bytes.len();
         bytes.extend_from_slice(commit.as_bytes());
         bytes.resize(at + 32, 0);
         bytes.push(commit.as_bytes().len() as u8);
     }
+    bytes.extend_from_slice(&paths.bytes);
+    bytes
+}
+
+fn write(listed: &Listed, dir: &Path) -> std::io::Result<[u8; 16]> {
+    let bytes = encode(listed);
     let name = xxh3_128(&bytes).to_be_bytes();
     let path = path_of(dir, &name);
     let staging = path.with_extension("new");
@@ -264,9 +404,9 @@ fn write(listed: &Listed, dir: &Path) -> std::io::Result<[u8; 16]> {
 
 /// Lists a history: by ourselves if we can read the repository, else through git.
 fn history(repository: &Path) -> Result<Listed, GitError> {
-    match Store::open(repository).and_then(|store| super::store::history::listed(&store)) {
+    match Store::open(repository).and_then(|store| super::store::history::listed(&store, BOUNDS)) {
         Ok(listed) => Ok(listed),
-        Err(error) => by_git::history(repository)
+        Err(error) => by_git::history(repository, BOUNDS)
             .map_err(|by_git| GitError::Neither { reason: error.to_string(), by_git: Box::new(by_git) }),
     }
 }
@@ -275,53 +415,97 @@ fn history(repository: &Path) -> Result<Listed, GitError> {
 mod tests {
     use super::*;
 
-    fn entry(oid: u8, path: &str, presence: Presence) -> Entry {
-        let commit = oid.checked_sub(2).map(u32::from);
-        Entry { oid: vec![oid; 20].into(), size: u64::from(oid), path: path.as_bytes().into(), presence, commit }
+    fn entry(oid: u8, places: &[(&str, Option<u32>)], presence: Presence) -> Entry {
+        let place = |&(path, commit): &(&str, _)| Placed { path: path.as_bytes().into(), commit };
+        Entry {
+            oid: vec![oid; 20].into(),
+            size: u64::from(oid),
+            presence,
+            places: places.iter().map(place).collect(),
+            has_more: oid.is_multiple_of(2),
+        }
     }
 
     fn listed(entries: &[Entry]) -> Listed {
-        Listed { entries: entries.to_vec(), commits: vec![Oid::new(&[7; 20]).unwrap(), Oid::new(&[8; 20]).unwrap()] }
+        let commits = vec![Oid::new(&[7; 20]).unwrap(), Oid::new(&[8; 20]).unwrap()];
+        Listed { scope: Scope::History, entries: entries.to_vec(), commits }
     }
 
     #[test]
     fn a_list_comes_back_from_its_file_in_any_pieces() {
         let dir = tempfile::tempdir().unwrap();
         let entries = [
-            entry(1, "a/b", Presence::Present),
-            entry(2, "a/b", Presence::Missing),
-            entry(3, "", Presence::Present),
-            entry(4, "", Presence::Cut),
-            Entry { oid: Box::default(), ..entry(0, "", Presence::WalkBroken) },
+            entry(1, &[("a/b", Some(0)), ("", None), ("c", Some(1))], Presence::Present),
+            entry(2, &[("a/b", None)], Presence::Missing),
+            entry(3, &[], Presence::Present),
+            entry(4, &[], Presence::Cut),
+            entry(5, &[("", None), ("a/b", None)], Presence::Symlink),
+            entry(6, &[("c", None)], Presence::Unmerged),
+            Entry { oid: Box::default(), ..entry(0, &[], Presence::WalkBroken) },
         ];
         let name = write(&listed(&entries), dir.path()).unwrap();
         let list = ObjectList::open(dir.path(), &name).unwrap();
-        assert_eq!(list.len(), 5);
-        assert_eq!(list.read(0, 100).unwrap(), entries);
-        assert_eq!(list.read(1, 2).unwrap(), entries[1..3]);
-        assert!(list.read(5, 2).unwrap().is_empty() && list.read(9, 2).unwrap().is_empty());
+        assert_eq!((list.len(), list.scope()), (7, Scope::History));
+        for first in 0..8 {
+            for max in 0..9 {
+                let expected = &entries[first.min(7)..(first + max).min(7)];
+                assert_eq!(list.read(first as u64, max).unwrap(), expected, "{first} {max}");
+            }
+        }
         assert!(list.read(u64::MAX, 2).unwrap().is_empty());
+        let staged = write(&Listed { scope: Scope::Staged, ..listed(&[]) }, dir.path()).unwrap();
+        assert_eq!(ObjectList::open(dir.path(), &staged).unwrap().scope(), Scope::Staged);
     }
 
     #[test]
-    fn a_list_tells_which_commit_brought_a_blob_in() {
+    fn a_list_tells_which_commit_put_a_blob_at_each_path() {
         let dir = tempfile::tempdir().unwrap();
-        let entries = [entry(1, "a", Presence::Present), entry(3, "b/c", Presence::Present)];
+        let entries = [
+            entry(1, &[("a", None)], Presence::Present),
+            entry(3, &[("b/c", Some(1)), ("d", Some(0)), ("e", Some(0))], Presence::Present),
+        ];
         let name = write(&listed(&entries), dir.path()).unwrap();
         let list = ObjectList::open(dir.path(), &name).unwrap();
-        let wanted = [vec![1; 20].into(), vec![3; 20].into(), vec![9; 20].into()].into();
-        let introduced = Introduced { commit: vec![8; 20].into(), order: 1, path: b"b/c".as_slice().into() };
-        assert_eq!(list.introduced(&wanted).unwrap(), [(vec![3; 20].into(), introduced)].into());
+        let key = |oid: u8, path: &str| -> BlobPath { (vec![oid; 20].into(), path.as_bytes().into()) };
+        let wanted = [key(1, "a"), key(3, "b/c"), key(3, "d"), key(3, "x"), key(9, "a")].into();
+        let by = |commit: u8, order| Introduced { commit: vec![commit; 20].into(), order };
+        let expected = [(key(3, "b/c"), by(8, 1)), (key(3, "d"), by(7, 0))].into();
+        assert_eq!(list.introduced(&wanted).unwrap(), expected);
     }
 
     #[test]
     fn a_damaged_list_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let name = write(&listed(&[entry(1, "a", Presence::Present)]), dir.path()).unwrap();
+        let name = write(&listed(&[entry(1, &[("a", None)], Presence::Present)]), dir.path()).unwrap();
         let path = path_of(dir.path(), &name);
         let mut bytes = std::fs::read(&path).unwrap();
         *bytes.last_mut().unwrap() ^= 1;
         std::fs::write(&path, bytes).unwrap();
         assert_eq!(ObjectList::open(dir.path(), &name).unwrap_err().kind(), std::io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_list_of_another_version_or_with_numbers_that_do_not_fit_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let bytes = encode(&listed(&[entry(1, &[("a", None)], Presence::Present)]));
+        let stored = |bytes: &[u8]| {
+            let name = xxh3_128(bytes).to_be_bytes();
+            std::fs::write(path_of(dir.path(), &name), bytes).unwrap();
+            ObjectList::open(dir.path(), &name)
+        };
+        assert!(stored(&bytes).is_ok());
+        let spoiled = |at: usize, byte: u8| {
+            let mut bytes = bytes.clone();
+            bytes[at] = byte;
+            stored(&bytes)
+        };
+        assert!(spoiled(7, b'2').unwrap_err().to_string().contains("another version"));
+        for at in [8, 23, 31, 39] {
+            assert!(spoiled(at, 0xff).is_err(), "byte {at}");
+        }
+        // Within entries: found when they are read.
+        for at in [32, 33, 39, 47] {
+            assert!(spoiled(40 + at, 0xff).unwrap().read(0, 1).is_err(), "byte {at} of an entry");
+        }
     }
 }

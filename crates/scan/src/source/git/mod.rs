@@ -1,15 +1,19 @@
-//! Repositories: which blobs there are, what is in them, and who brought them in.
+//! Repositories: which blobs there are, where they stand, what is in them, and who brought them in.
 
 pub mod attribution;
 mod by_git;
 pub mod cat_file;
 pub mod list;
 pub mod objects;
+pub mod places;
+mod quoted;
 pub mod reader;
+mod staged;
 pub mod store;
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -62,9 +66,27 @@ impl GitError {
     }
 }
 
+/// What an environment can say about repositories. Git sets some of it for hooks; it speaks of the repository git was called for,
+/// which need not be the one that is scanned. A repository is found by its path alone.
+const LOCAL_VARIABLES: [&str; 10] = [
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_COMMON_DIR",
+    "GIT_INDEX_FILE",
+    "GIT_PREFIX",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_SHALLOW_FILE",
+    "GIT_NAMESPACE",
+];
+
 /// A git command in a repository that neither asks questions, nor fetches, nor reads the user's settings of output.
 pub(crate) fn git(repository: &Path, args: &[impl AsRef<OsStr>]) -> Command {
     let mut command = Command::new("git");
+    for variable in LOCAL_VARIABLES {
+        command.env_remove(variable);
+    }
     command
         .arg("-C")
         .arg(repository)
@@ -100,12 +122,24 @@ pub(crate) struct Running {
 impl Running {
     /// Starts git.
     pub(crate) fn start(repository: &Path, name: &'static str, args: &[&str], reads: bool) -> Result<Self, GitError> {
+        Self::start_with(repository, name, args, |command| {
+            if reads {
+                command.stdin(Stdio::piped());
+            }
+        })
+    }
+
+    /// Starts git after `change` has changed the command.
+    pub(crate) fn start_with(
+        repository: &Path,
+        name: &'static str,
+        args: &[&str],
+        change: impl FnOnce(&mut Command),
+    ) -> Result<Self, GitError> {
         let complaints = rustix::fs::memfd_create("git-stderr", rustix::fs::MemfdFlags::CLOEXEC).ok().map(File::from);
         let mut command = git(repository, &[name]);
         command.args(args);
-        if reads {
-            command.stdin(Stdio::piped());
-        }
+        change(&mut command);
         if let Some(file) = complaints.as_ref().and_then(|file| file.try_clone().ok()) {
             command.stderr(file);
         }
@@ -142,6 +176,21 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// What a git command prints, if it ends well.
+pub(crate) fn output_of(repository: &Path, name: &'static str, args: &[&str]) -> Result<Vec<u8>, GitError> {
+    let mut running = Running::start(repository, name, args, false)?;
+    let mut printed = Vec::new();
+    let mut stdout = running.child.stdout.take().expect("it was piped");
+    stdout.read_to_end(&mut printed).map_err(GitError::io("reading from git"))?;
+    running.finish()?;
+    Ok(printed)
+}
+
+/// Commits whose parents were left out when the repository was cloned, as git tells.
+pub(crate) fn cut_commits(repository: &Path) -> Vec<Box<[u8]>> {
+    by_git::cut(repository)
 }
 
 /// Whether `path` is a repository or lies in one.

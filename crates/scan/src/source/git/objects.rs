@@ -9,7 +9,8 @@ use tessera_contracts::source_family::{
 };
 
 use super::cat_file::CatFile;
-use super::list::{Entry, ObjectList, Presence};
+use super::hex_oid;
+use super::list::{Entry, ObjectList, Placed, Presence};
 use super::reader::BlobReader;
 use super::store::Store;
 use super::store::blobs::StoreReader;
@@ -21,9 +22,14 @@ use crate::target::Target;
 /// Entries read of the list at a time.
 const ENTRIES_MAX: usize = 512;
 
-/// Blobs listed when the run was planned.
-#[derive(Debug)]
+/// Blobs listed when the run was planned. Pages of it share the list, and may outlive this handle.
+#[derive(Debug, Clone)]
 pub struct ObjectsSource {
+    listed: Arc<Listed>,
+}
+
+#[derive(Debug)]
+struct Listed {
     target: Target,
     list: ObjectList,
     filter: Filter,
@@ -46,31 +52,56 @@ impl ObjectsSource {
     /// Opens the list `name` in `dir`.
     pub fn new(target: Target, name: &[u8; 16], dir: &Path) -> Result<Self, ObjectsError> {
         let filter = Filter::new(&target.options)?;
-        Ok(Self { list: ObjectList::open(dir, name)?, filter, target, store: OnceLock::new() })
+        let list = ObjectList::open(dir, name)?;
+        Ok(Self { listed: Arc::new(Listed { target, list, filter, store: OnceLock::new() }) })
     }
 
     /// The target.
     pub fn target(&self) -> &Target {
-        &self.target
+        &self.listed.target
     }
 
     /// Number of entries in the list.
     pub fn len(&self) -> u64 {
-        self.list.len()
+        self.listed.list.len()
     }
 
     /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.listed.list.is_empty()
+    }
+
+    /// How reports name what stands at a key and is not read: by its object, or by its path if it is none.
+    pub(crate) fn name_of(&self, key: &[u8]) -> Vec<u8> {
+        let rest = key::split(key).map(|(_, rest)| rest).unwrap_or_default();
+        match rest.split_first_chunk() {
+            Some((ordinal, [])) => {
+                let entry = self.listed.list.read(u64::from_be_bytes(*ordinal), 1).unwrap_or_default().pop();
+                entry.and_then(|entry| entry.places.first().map(|place| place.path.to_vec())).unwrap_or_default()
+            }
+            Some((_, oid)) => hex_oid(oid).into_bytes(),
+            None => Vec::new(),
+        }
     }
 
     /// A reader of its blobs, for one worker.
     pub fn reader(&self) -> Box<dyn BlobReader> {
-        let path = &self.target.path;
-        match self.store.get_or_init(|| Store::open(path).ok().map(Arc::new)) {
+        let path = &self.listed.target.path;
+        match self.listed.store.get_or_init(|| Store::open(path).ok().map(Arc::new)) {
             Some(store) => Box::new(StoreReader::new(path, Arc::clone(store))),
             None => Box::new(CatFile::new(path)),
         }
+    }
+}
+
+impl Listed {
+    /// The paths of a blob that are to be scanned. Where none is known, no filter can speak against it.
+    fn paths_in_scope(&self, mut places: Vec<Placed>) -> Box<[Arc<[u8]>]> {
+        if places.is_empty() {
+            return [Arc::from(&[][..])].into();
+        }
+        places.retain(|place| place.path.is_empty() || self.filter.takes_file(&place.path));
+        places.into_iter().map(|place| place.path).collect()
     }
 
     fn item(&self, ordinal: u64, entry: Entry) -> Item {
@@ -81,15 +112,21 @@ impl ObjectsSource {
             Presence::Missing => unreadable(UnreadableReason::ObjectMissing),
             Presence::WalkBroken => unreadable(UnreadableReason::ObjectCorrupt),
             Presence::Cut => unreadable(UnreadableReason::HistoryCut),
-            Presence::Present if !self.filter.takes(&entry.path, false) => skipped(SkipReason::Excluded),
-            Presence::Present if self.target.options.size_max.is_some_and(|max| entry.size > max) => {
-                skipped(SkipReason::TooLarge)
-            }
+            Presence::Unmerged => unreadable(UnreadableReason::Unmerged),
+            Presence::Symlink => skipped(SkipReason::Symlink),
             Presence::Present => {
-                return Item { key, size: entry.size, kind: ItemKind::Blob { oid: entry.oid, path: entry.path } };
+                let paths = self.paths_in_scope(entry.places);
+                if paths.is_empty() && !entry.has_more {
+                    skipped(SkipReason::Excluded)
+                } else if self.target.options.size_max.is_some_and(|max| entry.size > max) {
+                    skipped(SkipReason::TooLarge)
+                } else {
+                    let kind = ItemKind::Blob { oid: entry.oid, paths, has_more: entry.has_more };
+                    return Item { key, size: entry.size, kind, stamp: None };
+                }
             }
         };
-        Item { key, size: 0, kind }
+        Item { key, size: 0, kind, stamp: None }
     }
 }
 
@@ -103,13 +140,13 @@ pub fn object_key(target: u32, ordinal: u64, oid: &[u8]) -> Vec<u8> {
 
 impl SourceFamily for ObjectsSource {
     type Item = Item;
-    type Pages<'f> = ObjectPages<'f>;
+    type Pages<'f> = ObjectPages;
 
     fn name(&self) -> &'static str {
         "git"
     }
 
-    fn open<'f>(&'f self, state: &RestoredShardState) -> Result<ObjectPages<'f>, SourceError> {
+    fn open(&self, state: &RestoredShardState) -> Result<ObjectPages, SourceError> {
         let low = state.cursor().last_key().unwrap_or(state.spec().start());
         // The first eight bytes of what follows the target, as if filled up with zeros: no listed key below `low` has
         // a higher number.
@@ -119,14 +156,15 @@ impl SourceFamily for ObjectsSource {
             ordinal[..len].copy_from_slice(&rest[..len]);
         }
         let next = u64::from_be_bytes(ordinal);
-        Ok(ObjectPages { source: self, state: state.clone(), next, window: Vec::new().into_iter(), pending: None })
+        let source = Arc::clone(&self.listed);
+        Ok(ObjectPages { source, state: state.clone(), next, window: Vec::new().into_iter(), pending: None })
     }
 }
 
 /// A list being read.
 #[derive(Debug)]
-pub struct ObjectPages<'f> {
-    source: &'f ObjectsSource,
+pub struct ObjectPages {
+    source: Arc<Listed>,
     state: RestoredShardState,
     /// The number after the last entry of the window.
     next: u64,
@@ -134,7 +172,7 @@ pub struct ObjectPages<'f> {
     pending: Option<Item>,
 }
 
-impl ObjectPages<'_> {
+impl ObjectPages {
     fn next_item(&mut self) -> Result<Option<Item>, SourceError> {
         loop {
             if let Some(item) = self.pending.take().or_else(|| self.window.next()) {
@@ -161,7 +199,7 @@ impl ObjectPages<'_> {
     }
 }
 
-impl ItemPages for ObjectPages<'_> {
+impl ItemPages for ObjectPages {
     type Item = Item;
 
     fn next_page(&mut self, limits: PageLimits) -> Result<Page<Item>, SourceError> {

@@ -22,8 +22,8 @@ pub trait BlobReader: std::fmt::Debug + Send {
     /// What the last one has in common with one that was searched.
     fn kin(&self) -> Option<Kin<'_>>;
 
-    /// Remembers what a search of the last one says, for those that have something in common with it.
-    fn remember(&mut self, quiet: Option<Quiet>);
+    /// Remembers what searches of the last one say, for those that have something in common with it.
+    fn remember(&mut self, quiet: Vec<Quiet>);
 
     /// Forgets what was asked for and not read.
     fn reset(&mut self);
@@ -32,8 +32,8 @@ pub trait BlobReader: std::fmt::Debug + Send {
 /// What a blob has in common with another one.
 #[derive(Debug, Clone, Copy)]
 pub struct Kin<'r> {
-    /// What is known of the other; `None` if it is not quiet.
-    pub base: Option<&'r Quiet>,
+    /// What is known of the other, at each class of paths at which it is quiet.
+    pub base: &'r [Quiet],
     /// Stretches that come from it, in order.
     pub copied: &'r [Copied],
 }

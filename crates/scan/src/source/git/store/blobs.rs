@@ -23,7 +23,7 @@ struct Link {
     kind: Kind,
     content: Vec<u8>,
     /// What a search of it said, if there was one.
-    searched: Option<Option<Quiet>>,
+    searched: Option<Vec<Quiet>>,
 }
 
 /// Reads blobs out of a store.
@@ -285,10 +285,10 @@ impl BlobReader for StoreReader {
             return None;
         }
         let base = self.chain.len().checked_sub(2).map(|base| &self.chain[base])?;
-        base.searched.as_ref().map(|base| Kin { base: base.as_ref(), copied: &self.copied })
+        base.searched.as_ref().map(|base| Kin { base, copied: &self.copied })
     }
 
-    fn remember(&mut self, quiet: Option<Quiet>) {
+    fn remember(&mut self, quiet: Vec<Quiet>) {
         if let (None, Some(link)) = (&self.loose, self.chain.last_mut()) {
             link.searched = Some(quiet);
         }

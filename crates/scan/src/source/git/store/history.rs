@@ -7,32 +7,30 @@ use super::order::by_delta;
 use super::pack::PackReader;
 use super::walk::{Walked, walk};
 use super::{Kind, Store};
-use crate::source::git::list::{Entry, Listed, Presence};
+use crate::source::git::list::{Entry, Listed, Presence, Scope};
+use crate::source::git::places::Bounds;
 
 /// Every blob that refs lead to. If the walk breaks, every blob there is, and an entry for the broken walk.
-pub(in crate::source::git) fn listed(store: &Store) -> Result<Listed, LayoutError> {
-    let mut walked = walk(store)?;
-    let mut blobs: Vec<Oid> = walked.blobs.keys().copied().collect();
+pub(in crate::source::git) fn listed(store: &Store, bounds: Bounds) -> Result<Listed, LayoutError> {
+    let walked = walk(store, bounds)?;
+    let mut blobs: Vec<Oid> = walked.blobs.blobs().collect();
     if walked.is_broken {
         blobs.extend(unmet(store, &walked)?);
     }
-    let entry = |oid: &Oid, size, presence| {
-        let came = walked.blobs.get(oid);
-        let path = came.map(|came| (&*walked.paths[came.path as usize]).into()).unwrap_or_default();
-        Entry { oid: oid.as_bytes().into(), size, path, presence, commit: came.and_then(|came| came.commit) }
-    };
     let mut entries = Vec::with_capacity(blobs.len());
     for one in by_delta(store, &blobs) {
-        let presence = if one.is_present { Presence::Present } else { Presence::Missing };
-        entries.push(entry(&blobs[one.blob], one.size, presence));
+        let (oid, presence) = (&blobs[one.blob], if one.is_present { Presence::Present } else { Presence::Missing });
+        let stands = walked.blobs.of(oid);
+        let (oid, size) = (oid.as_bytes().into(), one.size);
+        let has_more = stands.has_more || walked.hides_places;
+        entries.push(Entry { oid, size, presence, places: stands.places, has_more });
     }
-    entries.extend(walked.missing.iter().map(|oid| entry(oid, 0, Presence::Missing)));
-    entries.extend(walked.cut.iter().map(|oid| entry(oid, 0, Presence::Cut)));
+    entries.extend(walked.missing.iter().map(|oid| Entry::new(oid.as_bytes().into(), Presence::Missing)));
+    entries.extend(walked.cut.iter().map(|oid| Entry::new(oid.as_bytes().into(), Presence::Cut)));
     if walked.is_broken {
-        let (oid, path) = Default::default();
-        entries.push(Entry { oid, size: 0, path, presence: Presence::WalkBroken, commit: None });
+        entries.push(Entry::new(Box::default(), Presence::WalkBroken));
     }
-    Ok(Listed { entries, commits: std::mem::take(&mut walked.commits) })
+    Ok(Listed { scope: Scope::History, entries, commits: walked.commits })
 }
 
 /// Blobs of the repository that the walk did not meet.
@@ -45,7 +43,7 @@ fn unmet(store: &Store, walked: &Walked) -> Result<Vec<Oid>, LayoutError> {
         // What cannot even be told is listed, so that it is counted.
         !matches!(kind, Some(Kind::Commit | Kind::Tree | Kind::Tag))
     };
-    Ok(all.into_iter().filter(|oid| !walked.blobs.contains_key(oid) && is_blob(oid)).collect())
+    Ok(all.into_iter().filter(|oid| !walked.blobs.contains(oid) && is_blob(oid)).collect())
 }
 
 #[cfg(test)]
@@ -56,6 +54,7 @@ mod tests {
     use super::*;
     use crate::source::git::by_git;
     use crate::source::git::cat_file::CatFile;
+    use crate::source::git::places::BOUNDS;
     use crate::source::git::reader::{BlobRead, BlobReader};
     use crate::source::git::store::blobs::StoreReader;
     use crate::testing::Repository;
@@ -93,16 +92,33 @@ mod tests {
         entries.iter().map(|_| (reader.next(1 << 20).unwrap(), reader.content().to_vec())).collect()
     }
 
+    /// A blob and a path.
+    type Place = (Box<[u8]>, Vec<u8>);
+
+    /// Where each blob stands, with the commit that put it there.
+    fn stands(listed: &Listed) -> BTreeMap<Place, Option<Oid>> {
+        let mut stands = BTreeMap::new();
+        for entry in &listed.entries {
+            for place in &entry.places {
+                let commit = place.commit.map(|number| listed.commits[number as usize]);
+                let before = stands.insert((entry.oid.clone(), place.path.to_vec()), commit);
+                assert!(before.is_none(), "each place once");
+            }
+        }
+        stands
+    }
+
     /// Compares what is listed and read with what git lists and reads.
     fn same_as_git(repository: &Repository) -> Listed {
         let store = Store::open(repository.path()).unwrap();
-        let ours = listed(&store).unwrap();
-        let gits = by_git::history(repository.path()).unwrap();
+        let ours = listed(&store, BOUNDS).unwrap();
+        let gits = by_git::history(repository.path(), BOUNDS).unwrap();
         let names = |entries: &[Entry]| -> BTreeMap<Box<[u8]>, (u64, Presence)> {
             entries.iter().map(|entry| (entry.oid.clone(), (entry.size, entry.presence))).collect()
         };
         assert_eq!(names(&ours.entries), names(&gits.entries));
         assert_eq!(ours.entries.len(), gits.entries.len(), "each once");
+        assert_eq!(stands(&ours), stands(&gits));
         let mut own_reader = StoreReader::new(repository.path(), Arc::new(store));
         let mut git_reader = CatFile::new(repository.path());
         for entries in [&ours.entries, &gits.entries] {
@@ -125,20 +141,84 @@ mod tests {
         same_as_git(&repository);
     }
 
+    fn oid(hex: &str) -> Oid {
+        Oid::from_hex(hex.trim().as_bytes()).unwrap()
+    }
+
     #[test]
-    fn each_blob_is_told_with_the_commit_that_brought_it_in() {
-        let repository = repository();
-        repository.git(&["repack", "-adq"]);
+    fn each_path_of_a_blob_is_told_with_the_commit_that_put_it_there() {
+        let repository = Repository::new();
+        let first = repository.commit("first", &[("a.txt", "same\n"), ("d/x", "in a folder\n")]);
+        let second = repository.commit("second", &[("b/\u{e4}\t.txt", "same\n")]);
+        repository.git(&["mv", "d", "e"]);
+        let third = repository.commit("third", &[("a.txt", "other\n")]);
+        repository.commit("back again", &[("a.txt", "same\n")]);
+        repository.git(&["update-index", "--chmod=+x", "a.txt"]);
+        repository.git(&["commit", "-q", "-m", "another mode"]);
         let listed = same_as_git(&repository);
-        let blobs: BTreeSet<Box<[u8]>> = listed.entries.iter().map(|entry| entry.oid.clone()).collect();
-        let expected = crate::source::git::attribution::introduced(repository.path(), blobs).unwrap();
-        for entry in listed.entries {
-            let told =
-                entry.commit.map(|number| crate::source::git::hex_oid(listed.commits[number as usize].as_bytes()));
-            let by_git = expected.get(&entry.oid);
-            assert_eq!(told.as_ref(), by_git.map(|came| &came.commit), "{:?}", entry.path);
-            if let Some(came) = by_git {
-                assert_eq!(&*entry.path, &came.path[..]);
+        let blob = repository.blob(b"same\n");
+        let told: Vec<_> = stands(&listed).into_iter().filter(|((oid, _), _)| *oid == blob).collect();
+        let expected = [(&b"a.txt"[..], &first), ("b/\u{e4}\t.txt".as_bytes(), &second)]
+            .map(|(path, commit)| ((blob.clone(), path.to_vec()), Some(oid(commit))));
+        assert_eq!(told, expected);
+        let moved = stands(&listed)[&(repository.blob(b"in a folder\n"), b"e/x".to_vec())];
+        assert_eq!(moved, Some(oid(&third)), "the folder is known, but not at this path");
+    }
+
+    #[test]
+    fn a_blob_made_by_a_merge_is_told_with_the_merge() {
+        let repository = Repository::new();
+        repository.commit("base", &[("a", "1\n")]);
+        repository.git(&["checkout", "-q", "-b", "side"]);
+        repository.commit("side", &[("a", "2\n")]);
+        repository.git(&["checkout", "-q", "main"]);
+        repository.commit("main", &[("a", "3\n")]);
+        repository.try_git(&["merge", "-q", "side"]);
+        let merge = repository.commit("merge", &[("a", "evil\n")]);
+        let listed = same_as_git(&repository);
+        assert_eq!(stands(&listed)[&(repository.blob(b"evil\n"), b"a".to_vec())], Some(oid(&merge)));
+    }
+
+    /// Ten folders in each of ten in each of ten: a file stands at a thousand paths, and six more.
+    fn nested() -> Repository {
+        let repository = Repository::new();
+        repository.commit("deep", &[("f", "deep\n"), ("sub/g", "deeper\n")]);
+        let mut tree = repository.git(&["rev-parse", "HEAD^{tree}"]);
+        for _ in 0..3 {
+            let lines: String = (0..10).map(|i| format!("040000 tree {tree}\td{i}\n")).collect();
+            tree = repository.made_tree(&lines);
+        }
+        repository.git(&["tag", "nested", &tree]);
+        repository.commit("and alone", &[("alone", "alone\n")]);
+        repository
+    }
+
+    #[test]
+    fn a_few_trees_that_name_many_paths_are_listed_up_to_a_bound_and_that_is_told() {
+        let repository = nested();
+        let store = Store::open(repository.path()).unwrap();
+        let [deep, deeper, alone] = [&b"deep\n"[..], b"deeper\n", b"alone\n"].map(|text| repository.blob(text));
+        let all = same_as_git(&repository);
+        let entry = |listed: &Listed, oid: &[u8]| -> (usize, bool) {
+            let entry = listed.entries.iter().find(|entry| *entry.oid == *oid).unwrap();
+            (entry.places.len(), entry.has_more)
+        };
+        assert_eq!((entry(&all, &deep), entry(&all, &deeper)), ((1_001, false), (1_001, false)));
+        for (bounds, binds_git) in [
+            (Bounds { paths_per_blob: 50, ..BOUNDS }, true),
+            (Bounds { further_places: 50, ..BOUNDS }, true),
+            // Git reads trees as often as it likes.
+            (Bounds { further_tree_bytes: 500, ..BOUNDS }, false),
+        ] {
+            let ours = listed(&store, bounds).unwrap();
+            let gits = binds_git.then(|| by_git::history(repository.path(), bounds).unwrap());
+            for listed in std::iter::once(ours).chain(gits) {
+                assert_eq!(listed.entries.len(), 3, "no blob is lost");
+                let (found, expected) = (stands(&listed), stands(&all));
+                assert!(found.iter().all(|(place, commit)| expected[place] == *commit), "what is listed is right");
+                let is_cut = [&deep, &deeper].map(|oid| entry(&listed, oid));
+                assert!(is_cut.iter().all(|&(places, has_more)| (1..=52).contains(&places) && has_more), "{is_cut:?}");
+                assert_eq!(entry(&listed, &alone), (1, false), "{bounds:?}");
             }
         }
     }
@@ -153,9 +233,9 @@ mod tests {
         let cut = |listed: Listed| -> BTreeSet<Box<[u8]>> {
             listed.entries.into_iter().filter(|entry| entry.presence == Presence::Cut).map(|entry| entry.oid).collect()
         };
-        let ours = cut(listed(&Store::open(&path).unwrap()).unwrap());
+        let ours = cut(listed(&Store::open(&path).unwrap(), BOUNDS).unwrap());
         assert!(!ours.is_empty());
-        assert_eq!(ours, cut(by_git::history(&path).unwrap()));
+        assert_eq!(ours, cut(by_git::history(&path, BOUNDS).unwrap()));
     }
 
     #[test]
@@ -164,10 +244,10 @@ mod tests {
         let lost = repository.blob(b"in no commit");
         std::fs::write(repository.path().join(".git/refs/heads/lost"), "").unwrap();
         let store = Store::open(repository.path()).unwrap();
-        for listed in [listed(&store).unwrap(), by_git::history(repository.path()).unwrap()] {
+        for listed in [listed(&store, BOUNDS).unwrap(), by_git::history(repository.path(), BOUNDS).unwrap()] {
             assert!(listed.entries.iter().any(|entry| entry.presence == Presence::WalkBroken));
         }
-        assert!(listed(&store).unwrap().entries.iter().any(|entry| entry.oid == lost));
+        assert!(listed(&store, BOUNDS).unwrap().entries.iter().any(|entry| entry.oid == lost));
     }
 
     #[test]
@@ -181,9 +261,10 @@ mod tests {
         }
         repository.git(&["update-ref", "refs/tags/deep", &tree]);
         repository.git(&["update-ref", "-d", "refs/heads/main"]);
-        let entries = listed(&Store::open(repository.path()).unwrap()).unwrap().entries;
-        assert_eq!((entries.len(), entries[0].path.len()), (1, 4_096));
-        assert!(entries[0].path.starts_with(name.as_bytes()));
+        let entries = listed(&Store::open(repository.path()).unwrap(), BOUNDS).unwrap().entries;
+        let path = &entries[0].places[0].path;
+        assert_eq!((entries.len(), path.len(), entries[0].has_more), (1, 4_096, true), "its whole path is not listed");
+        assert!(path.starts_with(name.as_bytes()));
     }
 
     #[test]
@@ -192,7 +273,7 @@ mod tests {
         let borrower = tempfile::tempdir().unwrap();
         let path = borrower.path().join("clone");
         lender.git(&["clone", "-q", "--shared", "--bare", ".", path.to_str().unwrap()]);
-        let ours = listed(&Store::open(&path).unwrap()).unwrap();
+        let ours = listed(&Store::open(&path).unwrap(), BOUNDS).unwrap();
         assert!(ours.entries.len() > 20 && ours.entries.iter().all(|entry| entry.presence == Presence::Present));
     }
 
@@ -242,7 +323,7 @@ mod tests {
     fn objects_that_were_packed_meanwhile_are_found() {
         let repository = repository();
         let store = Arc::new(Store::open(repository.path()).unwrap());
-        let entries = listed(&store).unwrap().entries;
+        let entries = listed(&store, BOUNDS).unwrap().entries;
         let mut reader = StoreReader::new(repository.path(), store);
         repository.git(&["repack", "-adq"]);
         repository.git(&["prune-packed"]);

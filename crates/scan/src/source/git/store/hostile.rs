@@ -13,6 +13,8 @@ use super::kinds::Kinds;
 use super::oid::Oid;
 use super::pack::PackReader;
 use super::{At, CHAIN_MAX, Store, WORK_BYTES_MAX};
+use crate::source::git::list::Presence;
+use crate::source::git::places::{BOUNDS, Bounds};
 use crate::source::git::reader::{BlobRead, BlobReader};
 use crate::testing::Repository;
 
@@ -101,6 +103,34 @@ fn a_ring_of_deltas_is_walked_once_and_all_on_it_are_corrupt() {
     let asked: Vec<Name> = (0..=ring).map(name).collect();
     reader.request(&mut asked.iter().map(|name| &name[..])).unwrap();
     assert!(asked.iter().all(|_| reader.next(1 << 20).unwrap() == BlobRead::Corrupt));
+}
+
+#[test]
+fn trees_that_contain_themselves_are_walked_up_to_a_bound_and_never_called_whole() {
+    let mut pack = MadePack::new();
+    let entry = |mode: &str, entry: &str, of: Name| [format!("{mode} {entry}\0").as_bytes(), &of[..]].concat();
+    // Two ways into itself, so that there are more paths than there are atoms.
+    let tree = [
+        entry("100644", "a", name(3)),
+        entry("40000", "b", name(2)),
+        entry("40000", "c", name(2)),
+        entry("100644", "d", name(4)),
+    ]
+    .concat();
+    let commit = format!("tree {}\n\n", crate::source::git::hex_oid(&name(2)));
+    pack.entry(name(1), 1, commit.len() as u64, &[], commit.as_bytes());
+    pack.entry(name(2), 2, tree.len() as u64, &[], &tree);
+    pack.entry(name(3), 3, 3, &[], b"one");
+    pack.entry(name(4), 3, 3, &[], b"two");
+    let (repository, _) = pack.into_repository();
+    let refs = repository.path().join(".git/refs/heads/main");
+    std::fs::write(refs, crate::source::git::hex_oid(&name(1))).unwrap();
+    let store = Store::open(repository.path()).unwrap();
+    let listed = super::history::listed(&store, Bounds { paths_per_blob: 5_000, ..BOUNDS }).unwrap();
+    let blobs: Vec<_> = listed.entries.iter().filter(|entry| entry.presence == Presence::Present).collect();
+    assert_eq!(blobs.len(), 2);
+    assert!(blobs.iter().all(|entry| entry.has_more && entry.places.len() <= 5_000), "{}", blobs[0].places.len());
+    assert!(listed.entries.iter().any(|entry| entry.presence == Presence::WalkBroken));
 }
 
 #[test]

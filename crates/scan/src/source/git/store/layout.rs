@@ -70,19 +70,16 @@ impl Layout {
             // A linked working tree or a submodule: a file says where the folder is.
             if dot_git.is_file()
                 && let Some(text) = read_if_there(&dot_git)?
-                && let Some(named) = text.strip_prefix(b"gitdir: ")
+                && let Some(git_dir) = named_git_dir(dir, &text)
             {
-                return Self::at(dir.join(path_of(named)));
+                return Self::at(git_dir);
             }
         }
         Err(LayoutError::NoRepository(path.to_path_buf()))
     }
 
     fn at(git_dir: PathBuf) -> Result<Self, LayoutError> {
-        let common_dir = match read_if_there(&git_dir.join("commondir"))? {
-            Some(named) => git_dir.join(path_of(&named)),
-            None => git_dir.clone(),
-        };
+        let common_dir = common_dir_of(&git_dir)?;
         let config = read_if_there(&common_dir.join("config"))?.unwrap_or_default();
         let mut oid_len = 20;
         for (name, value) in extensions(&config) {
@@ -143,6 +140,32 @@ impl Layout {
     pub(crate) fn shallow(&self) -> Result<HashSet<Oid>, LayoutError> {
         let text = read_if_there(&self.common_dir.join("shallow"))?.unwrap_or_default();
         Ok(text.split(|&byte| byte == b'\n').filter_map(Oid::from_hex).collect())
+    }
+}
+
+/// The folder that a `.git` file in `dir` names; `None` if the text names none.
+pub(crate) fn named_git_dir(dir: &Path, text: &[u8]) -> Option<PathBuf> {
+    text.strip_prefix(b"gitdir: ").map(|named| dir.join(path_of(named)))
+}
+
+/// The folder that all working trees of the repository with this folder share.
+pub(crate) fn common_dir_of(git_dir: &Path) -> Result<PathBuf, LayoutError> {
+    Ok(match read_if_there(&git_dir.join("commondir"))? {
+        Some(named) => git_dir.join(path_of(&named)),
+        None => git_dir.to_path_buf(),
+    })
+}
+
+/// Bytes of an object's name in the repository with this shared folder.
+pub(crate) fn oid_len_of(common_dir: &Path) -> Result<usize, LayoutError> {
+    let config = read_if_there(&common_dir.join("config"))?.unwrap_or_default();
+    let format = extensions(&config).into_iter().rfind(|(name, _)| name == "objectformat");
+    match format.as_ref().map(|(_, value)| value.as_str()) {
+        None | Some("sha1") => Ok(20),
+        Some("sha256") => Ok(32),
+        Some(other) => {
+            Err(LayoutError::Unsupported { path: common_dir.to_path_buf(), what: format!("objectformat = {other}") })
+        }
     }
 }
 

@@ -33,7 +33,7 @@ mod loose;
 pub(crate) mod oid;
 mod order;
 mod pack;
-mod plain_file;
+pub(crate) mod plain_file;
 mod refs;
 pub(crate) mod walk;
 

@@ -12,7 +12,11 @@ use rustix::fs::OFlags;
 
 /// Opens a regular file, at once.
 pub(super) fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    open_with(path, OFlags::empty())
+}
+
+fn open_with(path: &Path, more: OFlags) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY | more;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
     if file.metadata()?.is_file() {
         Ok(file)
@@ -22,8 +26,17 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
 }
 
 /// What lies in a file; `None` if there is none.
-pub(super) fn read(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
-    let file = match open(path) {
+pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
+    read_opened(open(path), bytes_max)
+}
+
+/// What lies in a file; `None` if there is none. A symbolic link is an error, whatever it points to.
+pub(crate) fn read_no_link(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
+    read_opened(open_with(path, OFlags::NOFOLLOW), bytes_max)
+}
+
+fn read_opened(opened: io::Result<File>, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
+    let file = match opened {
         Ok(file) => file,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(None);
@@ -55,5 +68,10 @@ mod tests {
         std::fs::write(&path, "123456789").unwrap();
         assert_eq!(read(&path, 9).unwrap().unwrap(), b"123456789");
         assert_eq!(read(&path, 8).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert_eq!(read(&link, 9).unwrap().unwrap(), b"123456789");
+        assert!(read_no_link(&link, 9).is_err());
+        assert_eq!(read_no_link(&path, 9).unwrap().unwrap(), b"123456789");
     }
 }

@@ -1,24 +1,29 @@
-//! Which blobs the refs lead to, and by which commit each came in.
+//! Which blobs the refs lead to, at which paths, and which commit put each there first.
 //!
 //! Commits are visited parents first, the older one first where that leaves a choice, and of each only the trees that no
-//! commit before it had. So each tree is read once, and a blob met for the first time came in with the commit at hand:
-//! had a parent had it, it would have been met there.
+//! commit before it had at the same path. So each tree is read once for each path it stands at, and a blob met at a path for the
+//! first time was put there by the commit at hand: had a parent had it there, it would have been met then.
+//!
+//! What was met is remembered as a hash of 128 bits of path, name and object under a seed that nobody knows, so that two
+//! entries are never taken for one.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::rc::Rc;
 
+use xxhash_rust::xxh3::xxh3_128_with_seed;
+
 use super::cache::ObjectCache;
 use super::layout::LayoutError;
 use super::oid::Oid;
 use super::{Kind, ObjectError, Store};
+use crate::op_ids::random_u64;
+use crate::source::git::places::{Bounds, Places};
 
 /// Deepest nesting of directories; deeper ones are made to harm.
 const DEPTH_MAX: usize = 2_048;
 /// Longest chain of tags that point to tags.
 const TAGS_MAX: usize = 64;
-/// Longest path kept; a list does not keep more either.
-const PATH_BYTES_MAX: usize = 4_096;
 /// Bytes of the trees on the way from a root to where the walk is; real ones have thousandths of it.
 const OPEN_BYTES_MAX: usize = 128 << 20;
 /// Most parents of one commit; the record is 66.
@@ -28,42 +33,27 @@ const ALL_PARENTS_MAX: usize = 8 << 20;
 
 type Table<V> = HashMap<Oid, V, foldhash::fast::RandomState>;
 
-/// How a blob came in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Came {
-    /// The commit, by its place among [`Walked::commits`]; `None` if a ref points to it or its tree.
-    pub(crate) commit: Option<u32>,
-    /// The path, by its place among [`Walked::paths`].
-    pub(crate) path: u32,
-}
-
 /// What a walk met.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Walked {
     /// Commits, parents before children.
     pub(crate) commits: Vec<Oid>,
-    /// Paths of blobs, each once.
-    pub(crate) paths: Vec<Rc<[u8]>>,
-    /// Blobs, each with how it came in.
-    pub(crate) blobs: Table<Came>,
+    /// Blobs, and where they stand.
+    pub(crate) blobs: Places,
     /// Objects that are referred to and not there.
     pub(crate) missing: Vec<Oid>,
     /// Commits whose parents were left out when the repository was cloned.
     pub(crate) cut: Vec<Oid>,
     /// Whether something could not be read, so that there may be blobs that were not met.
     pub(crate) is_broken: bool,
+    /// Whether a tree could not be read, so that blobs may stand at paths that were not met.
+    pub(crate) hides_places: bool,
 }
 
 /// Walks from all refs.
-pub(crate) fn walk(store: &Store) -> Result<Walked, LayoutError> {
-    let mut walk = Walk {
-        objects: ObjectCache::new(store),
-        walked: Walked::default(),
-        trees: HashSet::default(),
-        names: HashMap::default(),
-    };
+pub(crate) fn walk(store: &Store, bounds: Bounds) -> Result<Walked, LayoutError> {
     let tips = store.layout.tips();
-    walk.walked.is_broken = tips.is_broken;
+    let mut walk = Walk::new(store, bounds, tips.is_broken);
     let shallow = store.layout.shallow()?;
     let mut commits = Commits::default();
     let (mut loose_trees, mut loose_blobs) = (Vec::new(), Vec::new());
@@ -85,20 +75,53 @@ pub(crate) fn walk(store: &Store) -> Result<Walked, LayoutError> {
         walk.tree(tree, None);
     }
     for blob in loose_blobs {
-        walk.blob(blob, None, &[]);
+        // A ref names no path; one that is known otherwise says more.
+        if !walk.walked.blobs.contains(&blob) {
+            walk.walked.blobs.add(blob, b"", None);
+        }
     }
+    walk.mark_unlisted();
     Ok(walk.walked)
 }
 
 struct Walk<'s> {
     objects: ObjectCache<'s>,
     walked: Walked,
-    trees: HashSet<Oid, foldhash::fast::RandomState>,
-    /// Places of paths.
-    names: HashMap<Rc<[u8]>, u32, foldhash::fast::RandomState>,
+    bounds: Bounds,
+    /// How often each tree was entered, at another path each time.
+    trees: Table<u32>,
+    /// Bytes of trees that were entered again.
+    again_bytes: u64,
+    /// Trees that stand at paths which are not listed.
+    unlisted: HashSet<Oid, foldhash::fast::RandomState>,
+    /// Entries that were met, each with the path to it.
+    met: HashSet<u128, foldhash::fast::RandomState>,
+    seed: u64,
 }
 
-impl Walk<'_> {
+/// A tree that is being read.
+struct Open {
+    content: Rc<Vec<u8>>,
+    /// How far it is read.
+    at: usize,
+    /// The length of the path to it.
+    base: usize,
+    /// The path to it, hashed.
+    dir: u128,
+}
+
+/// The path of a root.
+const ROOT: u128 = 0;
+
+impl<'s> Walk<'s> {
+    fn new(store: &'s Store, bounds: Bounds, is_broken: bool) -> Self {
+        let (commits, missing, cut) = Default::default();
+        let walked = Walked { commits, blobs: Places::new(bounds), missing, cut, is_broken, hides_places: is_broken };
+        let (trees, unlisted, met) = Default::default();
+        let (objects, seed) = (ObjectCache::new(store), random_u64());
+        Self { objects, walked, bounds, trees, again_bytes: 0, unlisted, met, seed }
+    }
+
     /// What a ref points to, behind tags.
     fn peeled(&mut self, mut oid: Oid) -> Result<(Kind, Oid), ObjectError> {
         for _ in 0..TAGS_MAX {
@@ -116,6 +139,7 @@ impl Walk<'_> {
     }
 
     fn failed(&mut self, oid: Oid, error: &ObjectError, hides_more: bool) {
+        self.walked.hides_places = true;
         if let ObjectError::Missing = error {
             self.walked.missing.push(oid);
             self.walked.is_broken |= hides_more;
@@ -124,77 +148,106 @@ impl Walk<'_> {
         }
     }
 
-    fn blob(&mut self, oid: Oid, commit: Option<u32>, path: &[u8]) {
-        let std::collections::hash_map::Entry::Vacant(place) = self.walked.blobs.entry(oid) else { return };
-        // Names can be long and folders deep: all of a path, for each blob, would be more than the repository is.
-        let path = &path[..path.len().min(PATH_BYTES_MAX)];
-        let path = match self.names.get(path) {
-            Some(&number) => number,
-            None => {
-                let (number, path): (_, Rc<[u8]>) = (self.walked.paths.len() as u32, path.into());
-                self.walked.paths.push(Rc::clone(&path));
-                self.names.insert(path, number);
-                number
-            }
-        };
-        place.insert(Came { commit, path });
+    /// The hash of `name` in a folder.
+    fn hash(&self, dir: u128, name: &[u8]) -> u128 {
+        let (high, low) = ((dir >> 64) as u64, dir as u64);
+        xxh3_128_with_seed(name, self.seed ^ low) ^ (u128::from(high) << 64 | u128::from(high))
     }
 
-    /// Visits a tree and all below it that were not met before.
+    /// Whether a tree is to be read at the path at hand, as far as the bounds allow.
+    fn may_enter(&mut self, oid: &Oid) -> bool {
+        let times = self.trees.entry(*oid).or_default();
+        let is_beyond = *times > 0
+            && (*times >= self.bounds.paths_per_blob
+                || self.walked.blobs.is_full()
+                || self.again_bytes >= self.bounds.further_tree_bytes);
+        if is_beyond {
+            self.unlisted.insert(*oid);
+            return false;
+        }
+        *times += 1;
+        true
+    }
+
+    /// The content of a tree that is entered; `None` if it cannot be read.
+    fn entered(&mut self, oid: &Oid, open: &[Open], open_bytes: usize) -> Option<Rc<Vec<u8>>> {
+        let is_first = self.trees.get(oid) == Some(&1);
+        match self.objects.read(oid) {
+            Ok((Kind::Tree, content)) if open.len() < DEPTH_MAX && open_bytes + content.len() <= OPEN_BYTES_MAX => {
+                self.again_bytes += if is_first { 0 } else { content.len() as u64 };
+                return Some(content);
+            }
+            Ok(_) => self.walked.is_broken = true,
+            // The objects it names cannot be told; those it shares with other trees are met there.
+            Err(error) if is_first => self.failed(*oid, &error, false),
+            Err(_) => {}
+        }
+        self.walked.hides_places = true;
+        None
+    }
+
+    /// Visits a tree and all below it that were not met at the same path before.
     fn tree(&mut self, root: Oid, commit: Option<u32>) {
         let mut path = Vec::new();
-        // Trees under way: content, how far it is read, length of the path to it.
-        let mut open: Vec<(Rc<Vec<u8>>, usize, usize)> = Vec::new();
+        let mut open: Vec<Open> = Vec::new();
         let mut open_bytes = 0;
-        let mut enter = Some(root);
+        let mut enter = self.met.insert(self.hash(ROOT, root.as_bytes())).then_some((root, ROOT));
         loop {
-            if let Some(oid) = enter.take()
-                && self.trees.insert(oid)
+            if let Some((oid, dir)) = enter.take()
+                && self.may_enter(&oid)
+                && let Some(content) = self.entered(&oid, &open, open_bytes)
             {
-                match self.objects.read(&oid) {
-                    Ok((Kind::Tree, content))
-                        if open.len() < DEPTH_MAX && open_bytes + content.len() <= OPEN_BYTES_MAX =>
-                    {
-                        open_bytes += content.len();
-                        open.push((content, 0, path.len()));
-                    }
-                    Ok(_) => self.walked.is_broken = true,
-                    // The objects it names cannot be told; those it shares with other trees are met there.
-                    Err(error) => self.failed(oid, &error, false),
-                }
+                open_bytes += content.len();
+                open.push(Open { content, at: 0, base: path.len(), dir });
             }
-            let Some((content, at, base)) = open.last_mut() else { return };
+            let Some(Open { content, at, base, dir }) = open.last_mut() else { return };
             path.truncate(*base);
-            if *at == content.len() {
-                open_bytes -= content.len();
-                open.pop();
-                continue;
-            }
-            let Some(entry) = tree_entry(&content[*at..], root.as_bytes().len()) else {
-                self.walked.is_broken = true;
+            let entry = match &content[*at..] {
+                [] => None,
+                rest => {
+                    let entry = tree_entry(rest, root.as_bytes().len());
+                    self.walked.is_broken |= entry.is_none();
+                    self.walked.hides_places |= entry.is_none();
+                    entry
+                }
+            };
+            let Some(entry) = entry else {
                 open_bytes -= content.len();
                 open.pop();
                 continue;
             };
             *at += entry.len;
-            let kind = entry.mode;
-            if kind == Mode::Other {
-                continue;
-            }
-            // Most blobs were met before: their path is never put together.
-            if kind == Mode::Blob && self.walked.blobs.contains_key(&entry.oid) {
-                continue;
-            }
-            if kind == Mode::Tree && self.trees.contains(&entry.oid) {
+            // Most entries were met before: their path is never put together.
+            let is_tree = entry.mode == Mode::Tree;
+            let dir = *dir ^ u128::from(is_tree);
+            if entry.mode == Mode::Other || !self.met.insert(self.hash(dir, entry.named)) {
                 continue;
             }
             if !path.is_empty() {
                 path.push(b'/');
             }
             path.extend_from_slice(entry.name);
-            match kind {
-                Mode::Tree => enter = Some(entry.oid),
-                _ => self.blob(entry.oid, commit, &path),
+            match entry.mode {
+                Mode::Tree => enter = Some((entry.oid, self.hash(dir, entry.name))),
+                _ => self.walked.blobs.add(entry.oid, &path, commit),
+            }
+        }
+    }
+
+    /// Marks the blobs in trees that were not entered at all of their paths.
+    fn mark_unlisted(&mut self) {
+        let mut wanted: Vec<Oid> = self.unlisted.iter().copied().collect();
+        while let Some(tree) = wanted.pop() {
+            // One that cannot be read was told when it was first met.
+            let Ok((Kind::Tree, content)) = self.objects.read(&tree) else { continue };
+            let mut rest = &content[..];
+            while let Some(entry) = tree_entry(rest, tree.as_bytes().len()) {
+                rest = &rest[entry.len..];
+                match entry.mode {
+                    Mode::Tree if self.unlisted.insert(entry.oid) => wanted.push(entry.oid),
+                    Mode::Blob => self.walked.blobs.add_unlisted(&entry.oid),
+                    Mode::Tree | Mode::Other => {}
+                }
             }
         }
     }
@@ -211,6 +264,8 @@ enum Mode {
 struct TreeEntry<'t> {
     mode: Mode,
     name: &'t [u8],
+    /// Its name and its object, as they stand there.
+    named: &'t [u8],
     oid: Oid,
     /// Its own length.
     len: usize,
@@ -228,7 +283,7 @@ fn tree_entry(tree: &[u8], oid_len: usize) -> Option<TreeEntry<'_>> {
     let zero = space + memchr::memchr(0, &tree[space..])?;
     let end = zero + 1 + oid_len;
     let oid = Oid::new(tree.get(zero + 1..end)?)?;
-    Some(TreeEntry { mode, name: &tree[space + 1..zero], oid, len: end })
+    Some(TreeEntry { mode, name: &tree[space + 1..zero], named: &tree[space + 1..end], oid, len: end })
 }
 
 #[derive(Debug)]

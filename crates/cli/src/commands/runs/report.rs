@@ -1,0 +1,71 @@
+//! `tessera runs show` and `tessera runs report`: what a run has found so far, and the report of one that has ended.
+
+use std::path::PathBuf;
+
+use tessera_contracts::{RunId, TenantId};
+use tessera_coordination::RunManagement;
+use tessera_scan::calendar::utc;
+use tessera_scan::conclude::conclude;
+use tessera_scan::ended::report_of;
+use tessera_scan::error::ScanError;
+use tessera_scan::folder::RunFolder;
+use tessera_scan::job::Job;
+use tessera_scan::prepare::stored_targets;
+use tessera_scan::run::{ExitStatus, Origin, ScanReport};
+
+use super::super::scan::suppressions;
+use super::{Args, known, open_local};
+use crate::{hint, report, signals, state_dir};
+
+/// Prints what a run has found so far.
+pub(super) fn show(
+    backend: &mut impl RunManagement,
+    tenant: TenantId,
+    run: RunId,
+    folder: &RunFolder,
+    how: &report::ReportArgs,
+) -> Result<(), String> {
+    let job = Job::load(folder.path()).map_err(|error| error.to_string())?;
+    let targets = stored_targets(backend, tenant, run).map_err(|error| error.to_string())?;
+    let (findings, receipt) = conclude(backend, tenant, run, folder, &targets).map_err(|error| error.to_string())?;
+    let elapsed = std::time::Duration::ZERO;
+    let shown = ScanReport { run, origin: Origin::Scanned, ended: None, targets, findings, receipt, elapsed };
+    report::write(how, &job, &shown, 0)
+}
+
+/// Prints the report of a run that has ended.
+pub(super) fn print_report(
+    args: &Args,
+    tenant: TenantId,
+    run: RunId,
+    baselines: &[PathBuf],
+    how: &report::ReportArgs,
+) -> Result<ExitStatus, String> {
+    let told = |error: ScanError| match error {
+        ScanError::NotEnded { .. } => {
+            let show = hint::command(&["runs", "show", &run.to_string()], &args.place());
+            format!("{error}; {show} prints what it has found so far")
+        }
+        error => error.to_string(),
+    };
+    let mut ended = if let Some(fleet) = args.fleet.fleet()? {
+        let stop = signals::stop_flag()?;
+        let mut backend = fleet.patient(&stop)?;
+        let record = known(&mut backend, tenant, run, &fleet)?;
+        let folder = RunFolder::of_run(fleet.findings()?, fleet.name(), &record).map_err(|error| error.to_string())?;
+        report_of(&mut backend, tenant, run, &folder).map_err(told)?
+    } else {
+        let dir = state_dir::of(args.state_dir.as_deref())?;
+        let mut held = open_local(&dir, run, args.state_dir.as_deref())?;
+        let folder = held.folder(tenant).map_err(|error| error.to_string())?;
+        report_of(&mut held.backend, tenant, run, &folder).map_err(told)?
+    };
+    let paths: Vec<PathBuf> = ended.report.targets.iter().map(|target| target.path.clone()).collect();
+    let suppressed = suppressions(&paths, baselines, ended.job.id_key)?.apply(&mut ended.report);
+    if let Some(end) = ended.report.ended {
+        // Not every format has a place for it.
+        tell!("run {run} ended at {} ({})", utc(end.at), end.status);
+    }
+    report::write(how, &ended.job, &ended.report, suppressed)?;
+    Ok(ended.report.exit_status())
+}

@@ -1,0 +1,125 @@
+//! Nothing that a user sees shows a secret in full, wherever in a repository it stands.
+
+use std::path::Path;
+
+use super::truth::cases::{self, Case};
+use super::truth::command::Tessera;
+use super::truth::git::{command, git, git_line, init};
+use super::truth::token::token;
+
+const FORMATS: [&str; 6] = ["human", "json", "jsonl", "sarif", "csv", "gitleaks"];
+
+/// A repository with secrets in a file, its name, the name of a folder, the subject and body of a commit, its author, and a tag.
+fn repository(case: &mut Case) -> (std::path::PathBuf, Vec<(&'static str, String)>) {
+    let dir = case.folder("repository");
+    init(&dir, &[]);
+    let places = ["text", "file name", "folder name", "subject", "body", "author", "email", "tag"];
+    let tokens: Vec<(&str, String)> = places.map(|place| (place, token(&mut case.random))).into();
+    let secret = |place: &str| &tokens.iter().find(|(known, _)| *known == place).unwrap().1;
+    let text = format!("token: {}\n", secret("text"));
+    for path in ["plain".to_owned(), format!("key-{}.env", secret("file name")), format!("{}/a", secret("folder name"))]
+    {
+        std::fs::create_dir_all(dir.join(&path).parent().unwrap()).unwrap();
+        std::fs::write(dir.join(path), &text).unwrap();
+    }
+    git(&dir, &["add", "-A"]);
+    let mut commit = command(&dir, &["commit", "-q", "-m"]);
+    commit.arg(format!("use {} everywhere\n\nand {}", secret("subject"), secret("body")));
+    commit.env("GIT_AUTHOR_NAME", format!("Ada {}", secret("author")));
+    commit.env("GIT_AUTHOR_EMAIL", format!("{}@example.org", secret("email")));
+    assert!(commit.status().unwrap().success());
+    git(&dir, &["tag", &format!("v-{}", secret("tag"))]);
+    (dir, tokens)
+}
+
+/// The places whose secrets a text shows in full.
+fn shown(text: &str, tokens: &[(&'static str, String)]) -> Vec<&'static str> {
+    tokens.iter().filter(|(_, token)| text.contains(token.as_str())).map(|(place, _)| *place).collect()
+}
+
+#[test]
+fn no_format_shows_a_secret_of_content_paths_or_commits() {
+    cases::run(3, |case| {
+        let (dir, tokens) = repository(case);
+        let tessera = Tessera::of(case);
+        let mut problems = Vec::new();
+        for scope in [&["--history"][..], &[]] {
+            for format in FORMATS {
+                let mut args = vec!["scan", "--fresh", "--format", format];
+                args.extend(scope);
+                let ended = tessera.run(&[&args[..], &[dir.to_str().unwrap()]].concat());
+                if ended.code != Some(1) {
+                    problems.push(format!("{scope:?} {format}: exit code {:?}: {}", ended.code, ended.stderr));
+                }
+                let seen = shown(&ended.shown(), &tokens);
+                if !seen.is_empty() {
+                    problems.push(format!("{scope:?} {format} shows the secrets of {seen:?}"));
+                }
+            }
+        }
+        if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
+    });
+}
+
+/// What cannot be read is named by its path.
+#[test]
+fn no_format_shows_a_secret_in_the_path_of_what_cannot_be_read() {
+    cases::run(3, |case| {
+        let (dir, tokens) = repository(case);
+        let path = dir.join(format!("key-{}.env", tokens.iter().find(|(place, _)| *place == "file name").unwrap().1));
+        std::fs::write(&path, "other\n").unwrap();
+        git(&dir, &["commit", "-q", "-a", "-m", "other"]);
+        remove_object(&dir, "other\n");
+        let tessera = Tessera::of(case);
+        let mut problems = Vec::new();
+        for format in FORMATS {
+            let ended = tessera.run(&["scan", "--fresh", "--history", "--format", format, dir.to_str().unwrap()]);
+            let seen = shown(&ended.shown(), &tokens);
+            if !seen.is_empty() {
+                problems.push(format!("{format} shows the secrets of {seen:?}"));
+            }
+        }
+        if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
+    });
+}
+
+fn remove_object(dir: &Path, text: &str) {
+    let oid = String::from_utf8(super::truth::git::git_fed(dir, &["hash-object", "--stdin"], text.as_bytes())).unwrap();
+    let object = dir.join(".git/objects").join(&oid[..2]).join(oid[2..].trim());
+    std::fs::remove_file(object).unwrap();
+}
+
+/// Commands that look at kept runs show no more than the report does.
+#[test]
+fn no_command_about_runs_shows_a_secret() {
+    cases::run(2, |case| {
+        let (dir, tokens) = repository(case);
+        let tessera = Tessera::of(case);
+        let mut problems = Vec::new();
+        let report = tessera.scan(&[dir.as_os_str()])?;
+        let run = &report.run[..];
+        for args in [
+            &["runs"][..],
+            &["runs", "show", run],
+            &["shards", run],
+            &["shards", "explain", run],
+            &["shards", "history", run, "0000000000000001"],
+        ] {
+            let seen = shown(&tessera.run(args).shown(), &tokens);
+            if !seen.is_empty() {
+                problems.push(format!("{args:?} shows the secrets of {seen:?}"));
+            }
+        }
+        if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
+    });
+}
+
+#[test]
+fn a_commit_is_still_named_by_its_id() {
+    cases::run(1, |case| {
+        let (dir, _) = repository(case);
+        let report = Tessera::of(case).scan(&["--history".as_ref(), dir.as_os_str()])?;
+        let commit = git_line(&dir, &["rev-parse", "HEAD"]);
+        if report.shown.contains(&commit) { Ok(()) } else { Err(report.shown) }
+    });
+}

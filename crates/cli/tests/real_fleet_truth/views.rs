@@ -1,0 +1,250 @@
+//! A worker that sees other files than the submitter: what was planned is read by another worker, or the report is incomplete.
+//!
+//! The worker runs in a mount namespace of its own, in which an empty file system or another folder lies over a folder.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tessera_coordination::backend::BlockOn as _;
+use tessera_coordination_etcd::client::EtcdClient;
+use tessera_coordination_etcd::keyspace::LAYOUT;
+use tessera_coordination_etcd::kv::{Keys, Kv as _, RangeRequest};
+use tessera_coordination_etcd::test_support::EtcdCluster;
+use tessera_coordination_etcd::{EtcdConfig, sync};
+
+use super::fleet::{Fleet, drain, until};
+use super::truth::cases::{self, Case, Outcome};
+use super::truth::command::Running;
+use super::truth::compare::{Truth, compare};
+use super::truth::git::commit_all;
+use super::truth::token::token;
+use super::truth::{history, large, oracle};
+
+/// What a worker sees in place of a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum View {
+    /// The folder is there, and empty: a mount that is not mounted.
+    Empty,
+    /// The folder is not there.
+    Missing,
+    /// The repository lacks the newest commits: a mirror that was not fetched.
+    Stale,
+}
+
+/// Whether this process may make mount namespaces.
+fn can_hide() -> bool {
+    let status = Command::new("unshare").args(["-m", "true"]).stderr(Stdio::null()).status();
+    rustix::process::geteuid().is_root() && status.is_ok_and(|status| status.success())
+}
+
+/// Starts a worker that sees an empty folder in place of `hidden`, or `instead` if it is given.
+fn blind_worker(fleet: &Fleet, hidden: &Path, instead: Option<&Path>) -> Running {
+    let inner = fleet.tessera.command(&fleet.args(&["worker", "-j", "2"]));
+    let program = inner.get_program().to_owned();
+    let args: Vec<_> = inner.get_args().map(ToOwned::to_owned).collect();
+    let variables: Vec<_> =
+        inner.get_envs().map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned))).collect();
+    // It becomes the worker rather than start it, so that signals reach the worker.
+    let mount = if instead.is_some() { "mount --bind" } else { "mount -t tmpfs" };
+    let script = format!("{mount} \"$1\" \"$2\" && shift 2 && exec \"$@\"");
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", &script, "sh"]);
+    command.arg(instead.unwrap_or(Path::new("none"))).arg(hidden).arg(program).args(args);
+    for (name, value) in variables {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.current_dir(&fleet.tessera.cwd).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::of(command.spawn().unwrap(), format!("a worker that does not see {}", hidden.display()))
+}
+
+/// Targets, of which the one in `holder` can be hidden.
+struct Input {
+    targets: Vec<PathBuf>,
+    holder: PathBuf,
+    /// A clone of the hidden one before its newest commit.
+    stale: PathBuf,
+    truth: Truth,
+    scope: &'static [&'static str],
+}
+
+fn input(case: &mut Case, is_history: bool) -> Input {
+    let (seen, holder) = (case.folder("seen"), case.folder("holder"));
+    let (hidden, stale) = (holder.join("hidden"), case.dir().join("stale"));
+    std::fs::create_dir_all(&hidden).unwrap();
+    let mut truth = Truth::counted();
+    if is_history {
+        large::history(&mut case.random, &hidden);
+        history::clone_plainly(&hidden, &stale);
+        std::fs::write(hidden.join("newest"), format!("token: {}\n", token(&mut case.random))).unwrap();
+        commit_all(&hidden, "newest");
+        std::fs::remove_dir(&seen).unwrap();
+        history::clone_plainly(&hidden, &seen);
+    } else {
+        large::tree(&mut case.random, &seen);
+        large::tree(&mut case.random, &hidden);
+    }
+    for target in [&seen, &hidden] {
+        truth.join(if is_history { oracle::history(target, oracle::ALL) } else { oracle::tree(target) });
+    }
+    let scope: &[&str] = if is_history { &["--history"] } else { &[] };
+    Input { targets: vec![seen, hidden], holder, stale, truth, scope }
+}
+
+impl Input {
+    /// Starts a worker that sees the hidden target so.
+    fn worker(&self, fleet: &Fleet, view: View) -> Running {
+        match view {
+            View::Empty => blind_worker(fleet, &self.holder.join("hidden"), None),
+            View::Missing => blind_worker(fleet, &self.holder, None),
+            View::Stale => blind_worker(fleet, &self.holder.join("hidden"), Some(&self.stale)),
+        }
+    }
+}
+
+fn each_view(body: impl Fn(&mut Case, &EtcdCluster, View, bool) -> Outcome) {
+    if !can_hide() {
+        return test_support::skipped("it takes root to hide a folder from a process");
+    }
+    let etcd = EtcdCluster::start(1);
+    const VIEWS: [(View, bool); 5] =
+        [(View::Empty, false), (View::Missing, false), (View::Empty, true), (View::Missing, true), (View::Stale, true)];
+    cases::run(VIEWS.len() as u64, |case| {
+        let (view, is_history) = VIEWS[case.number as usize % VIEWS.len()];
+        body(case, &etcd, view, is_history).map_err(|problem| format!("{view:?}, history: {is_history}: {problem}"))
+    });
+}
+
+#[test]
+fn a_target_that_no_worker_sees_is_not_clean() {
+    each_view(|case, etcd, view, is_history| {
+        let input = input(case, is_history);
+        let fleet = Fleet::new(case, etcd);
+        let worker = input.worker(&fleet, view);
+        let ended = fleet.submit(input.scope, &input.targets[1..]).end();
+        drain(worker);
+        let report = ended.report()?;
+        if report.receipt.complete || report.code != Some(3) {
+            return Err(format!("exit {:?}, {:?}", report.code, report.receipt));
+        }
+        Ok(())
+    });
+}
+
+/// Waits until the fleet's coordinator knows so many sessions of workers.
+fn until_present(fleet: &Fleet, sessions: i64) {
+    let (server, namespace) = fleet.url.strip_prefix("etcd://").unwrap().rsplit_once('/').unwrap();
+    let config = EtcdConfig { endpoints: vec![format!("http://{server}")], ..EtcdConfig::default() };
+    let coordinator = sync::connect(config.clone()).unwrap();
+    let executor = &coordinator.executor;
+    let client = executor.block_on(async { EtcdClient::new(&config) }).unwrap();
+    let presences = Keys::with_prefix(format!("{namespace}/{LAYOUT}/present/"));
+    until("the workers are known", || {
+        let read = RangeRequest::of(presences.clone()).count_only();
+        let found = executor.block_on(client.range(read, client.now().after(Duration::from_secs(10))));
+        found.is_ok_and(|found| found.count >= sessions).then_some(())
+    });
+}
+
+/// The rule: while a healthy worker is connected, no shard is given up because another cannot reach it. The healthy one
+/// has met no run yet, or has done another.
+#[test]
+fn a_target_that_one_worker_does_not_see_is_read_by_another() {
+    each_view(|case, etcd, view, is_history| {
+        let input = input(case, is_history);
+        let fleet = Fleet::new(case, etcd);
+        let healthy = fleet.worker();
+        until_present(&fleet, 1);
+        if case.random.percent(50) {
+            let small = case.folder("small");
+            std::fs::write(small.join("a"), "nothing\n").unwrap();
+            let first = fleet.submit(&[], &[&small]).end().report()?;
+            compare(&first, &oracle::tree(&small))?;
+        }
+        let blind = input.worker(&fleet, view);
+        until_present(&fleet, 3);
+        let follower = fleet.submit(input.scope, &input.targets);
+        let ended = follower.end();
+        let said = drain(blind).stderr;
+        drain(healthy);
+        compare(&ended.report()?, &input.truth).map_err(|problem| format!("{problem}\nthe blind worker said: {said}"))
+    });
+}
+
+/// A worker that cannot take part in the run at all, because it has another folder for findings, is not waited for.
+#[test]
+fn a_worker_that_cannot_take_part_keeps_no_run_from_its_end() {
+    each_view(|case, etcd, view, is_history| {
+        let input = input(case, is_history);
+        let fleet = Fleet::new(case, etcd);
+        let elsewhere = fleet.with_findings(case.folder("other-findings")).worker();
+        until_present(&fleet, 1);
+        let blind = input.worker(&fleet, view);
+        until_present(&fleet, 3);
+        let ended = fleet.submit(input.scope, &input.targets).end();
+        drain(blind);
+        drain(elsewhere);
+        let report = ended.report()?;
+        if report.receipt.complete || report.places.len() >= input.truth.places.len() {
+            return Err(format!("exit {:?}, {:?}", report.code, report.receipt));
+        }
+        Ok(())
+    });
+}
+
+/// A file system that should be mounted inside the tree is missing on one worker: what lies there is read by another
+/// worker, or it is *planned, not read*.
+#[test]
+fn paths_that_were_planned_and_are_missing_are_not_called_read() {
+    if !can_hide() {
+        return test_support::skipped("it takes root to hide a folder from a process");
+    }
+    let etcd = EtcdCluster::start(1);
+    cases::run(4, |case| {
+        let root = case.folder("tree");
+        large::tree(&mut case.random, &root);
+        let has_secrets = case.number % 4 < 2;
+        if !has_secrets {
+            // Secrets are where the mount is missing, and nowhere else: without them the report would be clean.
+            for (place, _) in oracle::tree(&root).places {
+                if !place.path.starts_with("d05/") {
+                    std::fs::write(root.join(&place.path), "nothing\n").unwrap();
+                }
+            }
+        }
+        let fleet = Fleet::new(case, &etcd);
+        let blind = blind_worker(&fleet, &root.join("d05"), None);
+        let healthy = (case.number % 2 == 1).then(|| fleet.worker());
+        let ended = fleet.submit(&[], &[&root]).end();
+        drain(blind);
+        let is_alone = healthy.is_none();
+        healthy.map(drain);
+        let report = ended.report()?;
+        let truth = oracle::tree(&root);
+        if !is_alone && report.receipt.complete {
+            return compare(&report, &truth);
+        }
+        let below = |path: &str| path.starts_with("d05/");
+        let hidden = truth.places.keys().filter(|place| below(&place.path)).count();
+        let planned = std::fs::read_dir(root.join("d05")).unwrap().count() as u64;
+        let not_read = report.json["receipt"]["planned"]["not_read"].as_u64().unwrap_or(0);
+        let seen = report.places.keys().filter(|place| !below(&place.path)).count();
+        let code = if report.places.is_empty() { 3 } else { 1 };
+        let holds = !report.receipt.complete
+            && report.code == Some(code)
+            && seen == truth.places.len() - hidden
+            && if is_alone { not_read == planned } else { (1..=planned).contains(&not_read) };
+        if !holds {
+            return Err(format!(
+                "exit {:?}, {seen} of {} places, {hidden} hidden, {not_read} of {planned} not read, {:?}",
+                report.code,
+                truth.places.len(),
+                report.receipt
+            ));
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,260 @@
+//! Tests: submitters of one request that race, and that die at any step.
+//!
+//! A submitter's steps are calls to the coordinator with work on the folder in between. Here it dies before or after any of
+//! its calls, and another submitter runs to its end inside any of them. Whatever happened, the next submitter gets a run that
+//! workers can do: an active run whose folder is there, labelled and with a job; and nothing is left but what `collect`
+//! removes.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::LazyLock;
+use std::sync::atomic::AtomicBool;
+
+use tessera_contracts::{LogicalTime, RunIncarnation, TenantId};
+use tessera_coordination::backend::Wrapper;
+use tessera_coordination::error::InfraError;
+use tessera_coordination::events::EventSink;
+use tessera_coordination::run::status::RunStatus;
+use tessera_coordination::{InMemoryCoordinator, RunManagement};
+
+use super::follow::{READ_AGAIN_MAX, Submission, submit};
+use super::retire::{all_runs, key_of};
+use super::{Following, Patience, Patient};
+use crate::collect::{Collecting, collect};
+use crate::coordinator_name::CoordinatorName;
+use crate::error::ScanError;
+use crate::folder::{RunFolder, incarnations_in, runs_in};
+use crate::job::Job;
+use crate::label::{RunKey, RunLabel};
+use crate::request::{ScanRequest, TENANT_DEFAULT};
+
+/// What happens at one call of a submitter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    /// It dies before the call.
+    DiesBefore,
+    /// It dies after the call took effect, without its answer.
+    DiesAfter,
+    /// Another submitter runs to its end before the call.
+    AnotherBefore,
+    /// Another submitter runs to its end after the call took effect, before its answer.
+    AnotherAfter,
+}
+
+/// A coordinator that several submitters share.
+#[derive(Clone)]
+struct Shared {
+    memory: Rc<RefCell<InMemoryCoordinator>>,
+    calls: Rc<RefCell<usize>>,
+    event: Option<(usize, Event)>,
+    another: Rc<dyn Fn()>,
+}
+
+impl Wrapper for Shared {
+    type Inner = InMemoryCoordinator;
+
+    fn pass<T, E: From<InfraError>>(
+        &mut self,
+        events: &mut dyn EventSink,
+        operation: impl FnOnce(&mut InMemoryCoordinator, &mut dyn EventSink) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let call = self.calls.replace_with(|&mut call| call + 1);
+        let event = self.event.filter(|(at, _)| *at == call).map(|(_, event)| event);
+        let died = || InfraError::refused("test", "the submitter died");
+        match event {
+            // Dead: it makes no further call.
+            _ if self.event.is_some_and(|(at, event)| call > at && event.is_death()) => return Err(died().into()),
+            Some(Event::DiesBefore) => return Err(died().into()),
+            Some(Event::AnotherBefore) => (self.another)(),
+            _ => {}
+        }
+        let answer = operation(&mut self.memory.borrow_mut(), events);
+        match event {
+            Some(Event::DiesAfter) => return Err(died().into()),
+            Some(Event::AnotherAfter) => (self.another)(),
+            _ => {}
+        }
+        answer
+    }
+}
+
+impl Event {
+    const ALL: [Self; 4] = [Self::DiesBefore, Self::DiesAfter, Self::AnotherBefore, Self::AnotherAfter];
+
+    fn is_death(self) -> bool {
+        matches!(self, Self::DiesBefore | Self::DiesAfter)
+    }
+}
+
+struct Stage {
+    tree: tempfile::TempDir,
+    findings: tempfile::TempDir,
+    memory: Rc<RefCell<InMemoryCoordinator>>,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let tree = tempfile::tempdir().unwrap();
+        std::fs::write(tree.path().join("file"), "nothing").unwrap();
+        Self { tree, findings: tempfile::tempdir().unwrap(), memory: Rc::default() }
+    }
+
+    fn following(&self) -> Following {
+        Following {
+            read_again_max: READ_AGAIN_MAX,
+            coordinator: CoordinatorName::Etcd { namespace: "fleet".into() },
+            findings: self.findings.path().to_path_buf(),
+            fresh: false,
+            lease_duration: 2_000,
+        }
+    }
+
+    /// Submits; tells how many calls that took, and what came of it.
+    fn submit(&self, event: Option<(usize, Event)>) -> (usize, Result<RunKey, ScanError>) {
+        let paths = vec![self.tree.path().canonicalize().unwrap()];
+        let (memory, findings) = (Rc::clone(&self.memory), self.following());
+        let undisturbed = {
+            let (paths, memory) = (paths.clone(), Rc::clone(&memory));
+            move || {
+                submitted(&paths, &findings, Shared::undisturbed(Rc::clone(&memory))).unwrap();
+            }
+        };
+        let calls = Rc::new(RefCell::new(0));
+        let shared = Shared { memory, calls: Rc::clone(&calls), event, another: Rc::new(undisturbed) };
+        let result = submitted(&paths, &self.following(), shared);
+        let made = *calls.borrow();
+        (made, result)
+    }
+
+    /// Every active run can be worked on, and there is one.
+    fn is_workable(&self, case: &str) {
+        let (mut memory, tenant) = (self.memory.borrow_mut(), tenant());
+        let runs = all_runs(&mut *memory, tenant).unwrap();
+        let active: Vec<_> = runs.iter().filter(|run| run.status == RunStatus::Active).collect();
+        assert_eq!(active.len(), 1, "{case}: {runs:?}");
+        let record = memory.get_run(tenant, active[0].run).unwrap();
+        let folder = RunFolder::of_run(self.findings.path(), self.following().coordinator, &record);
+        let folder = folder.unwrap_or_else(|error| panic!("{case}: {error}"));
+        Job::load(folder.path()).unwrap_or_else(|error| panic!("{case}: {error}"));
+    }
+
+    /// Nothing is left but the folder of the run once leftovers are collected.
+    fn is_tidy(&self, case: &str) {
+        let coordinator = self.following().coordinator;
+        let (findings, created_before) = (self.findings.path().to_path_buf(), LogicalTime::new(u64::MAX));
+        let collecting = Collecting { coordinator, tenant: tenant(), findings, created_before, dry_run: false };
+        collect(&collecting, &mut *self.memory.borrow_mut()).unwrap();
+        let known: Vec<RunKey> =
+            all_runs(&mut *self.memory.borrow_mut(), tenant()).unwrap().iter().map(key_of).collect();
+        for run in runs_in(self.findings.path()).unwrap() {
+            for incarnation in incarnations_in(self.findings.path(), run).unwrap() {
+                assert!(known.contains(&RunKey::new(run, incarnation)), "{case}: {run}/{incarnation} is no run's");
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn undisturbed(memory: Rc<RefCell<InMemoryCoordinator>>) -> Self {
+        Self { memory, calls: Rc::default(), event: None, another: Rc::new(|| {}) }
+    }
+}
+
+fn tenant() -> TenantId {
+    TenantId::from_name(TENANT_DEFAULT)
+}
+
+fn submitted(paths: &[PathBuf], following: &Following, shared: Shared) -> Result<RunKey, ScanError> {
+    // Its rules are read once: that takes longer than all the rest.
+    static REQUEST: LazyLock<ScanRequest> = LazyLock::new(|| ScanRequest::of_paths(Vec::new()));
+    let request = ScanRequest { workers: 1, paths: paths.to_vec(), ..REQUEST.clone() };
+    let stop = AtomicBool::new(false);
+    let mut backend = Patient::new(shared, Patience::new(std::time::Duration::ZERO, &stop, &|_| {}));
+    submit(&request, paths, following, &mut backend).map(|submission| match submission {
+        Submission::Run(submitted) => submitted.folder.key(),
+        Submission::Finished(report) => panic!("no run of this test is finished: {:?}", report.run),
+    })
+}
+
+#[test]
+fn wherever_a_submitter_dies_or_is_overtaken_the_next_gets_a_run_that_can_be_done() {
+    let (calls, done) = Stage::new().submit(None);
+    done.unwrap();
+    assert!(calls >= 5, "look, look again, create, register, and check: {calls}");
+    let mut cases = 0;
+    // A submitter that was overtaken makes a few calls more.
+    for at in 0..calls + 3 {
+        for event in Event::ALL {
+            let case = format!("{event:?} at call {at} of {calls}");
+            let stage = Stage::new();
+            let (made, first) = stage.submit(Some((at, event)));
+            if made <= at {
+                continue;
+            }
+            cases += 1;
+            match (event.is_death(), &first) {
+                (true, Err(_)) | (false, Ok(_)) => {}
+                _ => panic!("{case}: {first:?}"),
+            }
+            // The same command is given again, and finds the run or makes it.
+            let again = stage.submit(None).1.unwrap_or_else(|error| panic!("{case}: {error}"));
+            if let Ok(first) = first {
+                assert_eq!(first, again, "{case}: both follow the same run");
+            }
+            stage.is_workable(&case);
+            stage.is_tidy(&case);
+        }
+    }
+    assert!(cases >= 4 * calls, "{cases} cases");
+}
+
+#[test]
+fn two_deaths_in_a_row_leave_nothing_in_the_way() {
+    let (calls, _) = Stage::new().submit(None);
+    for first in 0..calls {
+        for second in 0..calls {
+            let case = format!("after call {first}, then after call {second}");
+            let stage = Stage::new();
+            stage.submit(Some((first, Event::DiesAfter))).1.unwrap_err();
+            // The second may have less to do, and then lives.
+            drop(stage.submit(Some((second, Event::DiesAfter))));
+            stage.submit(None).1.unwrap_or_else(|error| panic!("{case}: {error}"));
+            stage.is_workable(&case);
+            stage.is_tidy(&case);
+        }
+    }
+}
+
+/// What a submitter leaves that dies while it works on its folder.
+#[test]
+fn a_folder_that_was_begun_and_not_finished_is_in_nobodys_way() {
+    let debris: [fn(&Path); 4] = [
+        |_| {},
+        |folder| std::fs::write(folder.join("run.0123456789abcdef"), "TSRR").unwrap(),
+        |folder| std::fs::write(folder.join("job.0123456789abcdef"), "TSRJ").unwrap(),
+        |folder| std::fs::create_dir(folder.join("findings")).unwrap(),
+    ];
+    for (index, leave) in debris.into_iter().enumerate() {
+        let mut stage = Stage::new();
+        let first = stage.submit(None).1.unwrap();
+        let folder_of = |stage: &Stage, key: RunKey| {
+            stage.findings.path().join(key.run.to_string()).join(key.incarnation.to_string())
+        };
+        let label = RunLabel::load(&folder_of(&stage, first)).unwrap();
+        // The same run again, at a coordinator that does not know it, over what others left.
+        (stage.memory, stage.findings) = (Rc::default(), tempfile::tempdir().unwrap());
+        for (incarnation, is_labelled) in [(1, false), (2, true)] {
+            let key = RunKey::new(first.run, RunIncarnation::new(incarnation));
+            if is_labelled {
+                RunFolder::create(stage.findings.path(), RunLabel { key, ..label.clone() }).unwrap();
+            } else {
+                std::fs::create_dir_all(folder_of(&stage, key)).unwrap();
+            }
+            leave(&folder_of(&stage, key));
+        }
+        let second = stage.submit(None).1.unwrap();
+        assert_eq!(second.run, first.run, "it is the same run");
+        stage.is_workable(&format!("debris {index}"));
+    }
+}

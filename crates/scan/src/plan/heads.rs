@@ -1,0 +1,172 @@
+//! What the refs of a repository led to when its history was listed.
+//!
+//! The commits that refs point at, and where a shallow clone cuts them off, decide which blobs a history holds. Two looks at
+//! the same heads therefore list the same blobs, however the repository was repacked in between. The digest tells whether
+//! the heads moved; some of the heads themselves are kept, so that a worker can tell another clone from this one.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::source::git::store::Store;
+use crate::source::git::store::layout::Layout;
+use crate::source::git::store::oid::Oid;
+use crate::source::git::{self, GitError, parse_oid};
+use crate::wire::{Malformed, Reader, Writer};
+
+/// Most heads that are kept of a repository, evenly spaced; the digest is of all.
+const KEPT_MAX: usize = 256;
+
+/// The heads of a repository at one time.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Heads {
+    digest: u128,
+    /// Some of the objects that refs point at.
+    kept: Vec<Box<[u8]>>,
+}
+
+impl Heads {
+    /// The heads as they are now: read by ourselves if we can, else through git.
+    pub fn of(repository: &Path) -> Result<Self, GitError> {
+        Self::by_ourselves(repository).map_or_else(|| Self::by_git(repository), Ok)
+    }
+
+    fn by_ourselves(repository: &Path) -> Option<Self> {
+        let layout = Layout::discover(repository).ok()?;
+        let (tips, cut) = (layout.tips(), layout.shallow().ok()?);
+        let cut = cut.iter().map(|oid| oid.as_bytes().into()).collect();
+        Some(Self::new(&tips.oids.iter().map(|oid| oid.as_bytes().into()).collect(), &cut, tips.is_broken))
+    }
+
+    fn by_git(repository: &Path) -> Result<Self, GitError> {
+        let refs = git::output_of(repository, "for-each-ref", &["--format=%(objectname)"])?;
+        // A branch without commits has no head yet.
+        let head = git::output_of(repository, "rev-parse", &["--quiet", "--verify", "HEAD"]).unwrap_or_default();
+        let lines = |text: &[u8]| text.split(|&byte| byte == b'\n').filter_map(parse_oid).collect::<BTreeSet<_>>();
+        let cut = git::cut_commits(repository).into_iter().collect();
+        Ok(Self::new(&(&lines(&refs) | &lines(&head)), &cut, false))
+    }
+
+    fn new(tips: &BTreeSet<Box<[u8]>>, cut: &BTreeSet<Box<[u8]>>, is_broken: bool) -> Self {
+        let mut hasher = Xxh3::new();
+        for (set, mark) in [(tips, 1), (cut, 2)] {
+            for oid in set {
+                hasher.update(&[mark, oid.len() as u8]);
+                hasher.update(oid);
+            }
+        }
+        hasher.update(&[u8::from(is_broken)]);
+        let step = tips.len().div_ceil(KEPT_MAX).max(1);
+        Self { digest: hasher.digest128(), kept: tips.iter().step_by(step).cloned().collect() }
+    }
+
+    /// One of these that the repository at `path` does not have.
+    pub fn missing_in(&self, path: &Path) -> Result<Option<Box<[u8]>>, GitError> {
+        if let Ok(store) = Store::open(path) {
+            let is_there = |oid: &[u8]| Oid::new(oid).is_some_and(|oid| store.find(&oid).is_some());
+            return Ok(self.kept.iter().find(|oid| !is_there(oid)).cloned());
+        }
+        for oid in &self.kept {
+            if git::output_of(path, "cat-file", &["-e", &git::hex_oid(oid)]).is_err() {
+                return Ok(Some(oid.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(crate) fn write(&self, writer: &mut Writer) {
+        writer.fixed(&self.digest.to_le_bytes());
+        writer.u32(self.kept.len() as u32);
+        for oid in &self.kept {
+            writer.bytes(oid);
+        }
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let digest = u128::from_le_bytes(reader.array()?);
+        let mut kept = Vec::new();
+        for _ in 0..reader.u32()? {
+            kept.push(reader.bytes()?.into());
+        }
+        Ok(Self { digest, kept })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Repository;
+
+    #[test]
+    fn heads_differ_when_refs_move_and_not_when_objects_do() {
+        let repository = Repository::new();
+        let heads = || Heads::of(repository.path()).unwrap();
+        let unborn = heads();
+        repository.commit("first", &[("a", "1")]);
+        let first = heads();
+        assert_ne!(first, unborn);
+        repository.git(&["gc", "-q"]);
+        repository.git(&["pack-refs", "--all"]);
+        assert_eq!(heads(), first, "packed");
+        repository.git(&["branch", "same-commit"]);
+        assert_eq!(heads(), first, "another name for the same commit");
+        repository.commit("second", &[("a", "2")]);
+        let second = heads();
+        assert_ne!(second, first);
+        repository.git(&["reset", "-q", "--hard", "HEAD~1"]);
+        assert_eq!(heads(), first, "moved back");
+        std::fs::write(repository.path().join(".git/refs/heads/rubbish"), "").unwrap();
+        assert_ne!(heads(), first, "a ref that cannot be read");
+    }
+
+    #[test]
+    fn a_history_that_is_cut_elsewhere_has_other_heads() {
+        let repository = Repository::new();
+        let first = repository.commit("first", &[("a", "1")]);
+        repository.commit("second", &[("a", "2")]);
+        let whole = Heads::of(repository.path()).unwrap();
+        std::fs::write(repository.path().join(".git/shallow"), format!("{first}\n")).unwrap();
+        assert_ne!(Heads::of(repository.path()).unwrap(), whole);
+    }
+
+    #[test]
+    fn git_and_we_see_the_same_heads() {
+        let repository = Repository::new();
+        repository.commit("first", &[("a", "1")]);
+        repository.git(&["tag", "-a", "-m", "x", "annotated"]);
+        repository.commit("second", &[("a", "2")]);
+        repository.git(&["checkout", "-q", "--detach"]);
+        repository.commit("third", &[("a", "3")]);
+        let ours = Heads::by_ourselves(repository.path()).unwrap();
+        assert_eq!(Heads::by_git(repository.path()).unwrap(), ours);
+        assert_eq!(ours.kept.len(), 3, "the tag, the branch and the detached head");
+    }
+
+    #[test]
+    fn another_repository_lacks_a_head_and_a_clone_does_not() {
+        let (repository, other) = (Repository::new(), Repository::new());
+        let tip = repository.commit("first", &[("a", "1")]);
+        other.commit("other", &[("b", "1")]);
+        let heads = Heads::of(repository.path()).unwrap();
+        assert_eq!(heads.missing_in(repository.path()).unwrap(), None);
+        assert_eq!(heads.missing_in(other.path()).unwrap(), parse_oid(tip.as_bytes()));
+        let place = tempfile::tempdir().unwrap();
+        let clone = place.path().join("clone");
+        repository.git(&["clone", "-q", repository.path().to_str().unwrap(), clone.to_str().unwrap()]);
+        assert_eq!(heads.missing_in(&clone).unwrap(), None);
+        std::fs::create_dir(place.path().join("empty")).unwrap();
+        assert_eq!(heads.missing_in(&place.path().join("empty")).unwrap(), parse_oid(tip.as_bytes()));
+    }
+
+    #[test]
+    fn heads_come_back_from_bytes_and_many_are_thinned_out() {
+        let tips: BTreeSet<Box<[u8]>> =
+            (0..600_u16).map(|i| [&i.to_be_bytes()[..], &[0; 18]].concat().into()).collect();
+        let heads = Heads::new(&tips, &BTreeSet::new(), false);
+        assert_eq!(heads.kept.len(), 200);
+        let mut writer = Writer::default();
+        heads.write(&mut writer);
+        assert_eq!(Heads::read(&mut Reader(&writer.0)), Ok(heads));
+    }
+}

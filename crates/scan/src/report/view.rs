@@ -1,0 +1,314 @@
+//! A report as it may be displayed.
+//!
+//! The writers of all formats see a report through these types alone. They hand out numbers, our own words and names, and
+//! [`Shown`] text, never text from scanned content as it is: whatever a writer does, a secret in a subject, an author's name or a
+//! path was shortened before.
+
+use std::time::Duration;
+
+use tessera_contracts::RunId;
+use tessera_coordination::run::progress::ShardCounts;
+use tessera_detect::{Confidence, FindingId, Position, Rule, SecretId, Severity};
+
+use super::Written;
+use crate::ended::RunEnd;
+use crate::finding::{Finding, Location};
+use crate::item::UnreadableReason;
+use crate::receipt::PlanAccount;
+use crate::redact::{Redactor, Shown};
+use crate::run::ExitStatus;
+use crate::source::git::attribution::Attribution;
+use crate::source::git::hex_oid;
+use crate::suppress::fingerprint;
+use crate::tally::Tally;
+use crate::target::Target;
+
+/// A report that may be displayed.
+pub(super) struct View<'r> {
+    written: &'r Written<'r>,
+    redactor: Redactor,
+}
+
+/// One secret.
+pub(super) struct FindingView<'v> {
+    view: &'v View<'v>,
+    finding: &'v Finding,
+}
+
+/// One place of it.
+pub(super) struct PlaceView<'v> {
+    view: &'v View<'v>,
+    finding: &'v Finding,
+    location: &'v Location,
+}
+
+/// The commit that brought it there.
+pub(super) struct CommitView<'v> {
+    view: &'v View<'v>,
+    introduced: &'v Attribution,
+}
+
+/// Something that was not read.
+pub(super) struct NoteView {
+    pub(super) path: Shown,
+    pub(super) reason: UnreadableReason,
+}
+
+/// What is wrong with the findings folder.
+pub(super) struct DamageView {
+    pub(super) text: Shown,
+    pub(super) loses_findings: bool,
+}
+
+impl<'r> View<'r> {
+    pub(super) fn of(written: &'r Written<'r>) -> Self {
+        Self { redactor: Redactor::of_run(written.job, &written.report.findings), written }
+    }
+
+    pub(super) fn run(&self) -> RunId {
+        self.written.report.run
+    }
+
+    pub(super) fn is_resumed(&self) -> bool {
+        self.written.report.is_resumed()
+    }
+
+    pub(super) fn ended(&self) -> Option<RunEnd> {
+        self.written.report.ended
+    }
+
+    pub(super) fn exit_status(&self) -> ExitStatus {
+        self.written.report.exit_status()
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.written.report.elapsed
+    }
+
+    pub(super) fn suppressed(&self) -> u64 {
+        self.written.suppressed
+    }
+
+    pub(super) fn colours(&self) -> bool {
+        self.written.colours
+    }
+
+    pub(super) fn targets(&self) -> Vec<Shown> {
+        self.written.report.targets.iter().map(|target| self.path_of_target(target)).collect()
+    }
+
+    pub(super) fn has_many_targets(&self) -> bool {
+        self.written.report.targets.len() > 1
+    }
+
+    pub(super) fn findings(&self) -> impl Iterator<Item = FindingView<'_>> {
+        self.written.report.findings.iter().map(|finding| FindingView { view: self, finding })
+    }
+
+    pub(super) fn findings_len(&self) -> usize {
+        self.written.report.findings.len()
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.written.report.receipt.is_complete()
+    }
+
+    pub(super) fn tally(&self) -> &Tally {
+        &self.written.report.receipt.tally
+    }
+
+    pub(super) fn shards(&self) -> ShardCounts {
+        self.written.report.receipt.shards
+    }
+
+    pub(super) fn shards_short(&self) -> u64 {
+        self.written.report.receipt.shards_short
+    }
+
+    pub(super) fn planned_not_read(&self) -> u64 {
+        self.written.report.receipt.planned_not_read()
+    }
+
+    /// The numbers of the plan; why it cannot be read is told by [`View::plan_problem`].
+    pub(super) fn plan(&self) -> PlanAccount {
+        PlanAccount { problem: None, ..self.written.report.receipt.plan.clone() }
+    }
+
+    pub(super) fn plan_problem(&self) -> Option<Shown> {
+        self.written.report.receipt.plan.problem.as_ref().map(|problem| self.redactor.show(problem))
+    }
+
+    pub(super) fn parked(&self) -> Vec<Shown> {
+        self.written.report.receipt.parked.iter().map(|line| self.redactor.show(line)).collect()
+    }
+
+    pub(super) fn notes_len(&self) -> usize {
+        self.written.report.receipt.notes.len()
+    }
+
+    /// The first of the things that were not read.
+    pub(super) fn notes(&self, max: usize) -> impl Iterator<Item = NoteView> {
+        let notes = self.written.report.receipt.notes.iter().take(max);
+        notes.map(|note| NoteView { path: self.redactor.show(&note.path), reason: note.reason })
+    }
+
+    pub(super) fn damage(&self) -> impl Iterator<Item = DamageView> {
+        self.written.report.receipt.damage.iter().map(|damage| DamageView {
+            text: self.redactor.show(damage.to_string()),
+            loses_findings: damage.loses_findings(),
+        })
+    }
+
+    fn path_of_target(&self, target: &Target) -> Shown {
+        self.redactor.show(target.path.to_string_lossy().as_bytes())
+    }
+
+    fn target_of(&self, location: &Location) -> Option<&Target> {
+        self.written.report.targets.iter().find(|target| target.number == location.occurrence.target)
+    }
+
+    /// The rule of a finding, as the target it was first found in has it.
+    fn rule_of(&self, finding: &Finding) -> Option<&Rule> {
+        let rules = &self.written.job.rules;
+        let number = self.target_of(finding.first()).map_or(0, |target| usize::from(target.rules));
+        let own = rules.get(number).and_then(|rules| rules.set().get(&finding.rule));
+        own.or_else(|| rules.iter().find_map(|rules| rules.set().get(&finding.rule)))
+    }
+}
+
+// Names and titles of rules may be the scanned repository's own.
+impl<'v> FindingView<'v> {
+    pub(super) fn rule(&self) -> Shown {
+        self.view.redactor.show(&self.finding.rule)
+    }
+
+    pub(super) fn title(&self) -> Shown {
+        let rule = self.view.rule_of(self.finding);
+        self.view.redactor.show(rule.map_or(&self.finding.rule, |rule| &rule.title))
+    }
+
+    pub(super) fn tags(&self) -> Vec<Shown> {
+        let rule = self.view.rule_of(self.finding);
+        rule.iter().flat_map(|rule| &rule.tags).map(|tag| self.view.redactor.show(tag)).collect()
+    }
+
+    pub(super) fn severity(&self) -> Severity {
+        self.finding.severity
+    }
+
+    pub(super) fn confidence(&self) -> Confidence {
+        self.finding.confidence
+    }
+
+    /// One of our own words.
+    pub(super) fn check(&self) -> &'v str {
+        &self.finding.check
+    }
+
+    pub(super) fn entropy(&self) -> f32 {
+        self.finding.entropy
+    }
+
+    pub(super) fn secret(&self) -> Shown {
+        self.view.redactor.secret_of(self.finding)
+    }
+
+    pub(super) fn matched(&self) -> Shown {
+        self.view.redactor.match_of(self.finding)
+    }
+
+    pub(super) fn secret_id(&self) -> SecretId {
+        self.finding.secret_id
+    }
+
+    pub(super) fn places(&self) -> impl Iterator<Item = PlaceView<'v>> + use<'v> {
+        let (view, finding) = (self.view, self.finding);
+        finding.locations.iter().map(move |location| PlaceView { view, finding, location })
+    }
+
+    pub(super) fn places_len(&self) -> usize {
+        self.finding.locations.len()
+    }
+}
+
+impl<'v> PlaceView<'v> {
+    pub(super) fn id(&self) -> FindingId {
+        self.location.occurrence.id
+    }
+
+    pub(super) fn target(&self) -> Option<Shown> {
+        self.view.target_of(self.location).map(|target| self.view.path_of_target(target))
+    }
+
+    /// The path below the target; the name of the file if the target is one, and the id of a blob that stands at no path.
+    pub(super) fn path(&self) -> Shown {
+        let occurrence = &self.location.occurrence;
+        match (&occurrence.path[..], &occurrence.blob) {
+            ([], Some(blob)) => self.view.redactor.show(hex_oid(blob)),
+            ([], None) => {
+                let name = self.view.target_of(self.location).and_then(|target| target.path.file_name());
+                self.view.redactor.show(name.unwrap_or_default().to_string_lossy().as_bytes())
+            }
+            (path, _) => self.view.redactor.show(path),
+        }
+    }
+
+    /// Whether it has a path below the target.
+    pub(super) fn has_path(&self) -> bool {
+        !self.location.occurrence.path.is_empty()
+    }
+
+    pub(super) fn start(&self) -> Position {
+        self.location.occurrence.start
+    }
+
+    pub(super) fn end(&self) -> Position {
+        self.location.occurrence.end
+    }
+
+    pub(super) fn offset(&self) -> u64 {
+        self.location.occurrence.offset
+    }
+
+    /// Names of encodings: our own words.
+    pub(super) fn decoded_from(&self) -> &'v [String] {
+        &self.location.occurrence.decoded_from
+    }
+
+    /// The blob, in hex.
+    pub(super) fn blob(&self) -> Option<String> {
+        self.location.occurrence.blob.as_deref().map(hex_oid)
+    }
+
+    pub(super) fn commit(&self) -> Option<CommitView<'v>> {
+        self.location.introduced.as_ref().map(|introduced| CommitView { view: self.view, introduced })
+    }
+
+    /// The place as gitleaks names it.
+    pub(super) fn fingerprint(&self) -> Shown {
+        self.view.redactor.show(fingerprint(&self.finding.rule, self.location))
+    }
+}
+
+impl<'v> CommitView<'v> {
+    /// In hex.
+    pub(super) fn id(&self) -> &'v str {
+        &self.introduced.commit
+    }
+
+    pub(super) fn author(&self) -> Shown {
+        self.view.redactor.show(&self.introduced.author)
+    }
+
+    pub(super) fn email(&self) -> Shown {
+        self.view.redactor.show(&self.introduced.email)
+    }
+
+    pub(super) fn date(&self) -> Shown {
+        self.view.redactor.show(&self.introduced.date)
+    }
+
+    pub(super) fn subject(&self) -> Shown {
+        self.view.redactor.show(&self.introduced.subject)
+    }
+}
