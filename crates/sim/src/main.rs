@@ -18,6 +18,8 @@ struct Cli {
 enum Simulation {
     /// Workers and an operator on a coordination backend that ships, over a network that fails.
     Coordination(tessera_sim::coordination::Args),
+    /// Workers that scan, on machines and a disk that fail, held against planted secrets.
+    Sweep(tessera_sim::sweep::Args),
     /// A network of DHT nodes under churn, partitions, restarts and attack.
     Dht(tessera_sim::dht::Args),
 }
@@ -25,6 +27,7 @@ enum Simulation {
 fn main() -> ExitCode {
     match Cli::parse().simulation {
         Simulation::Coordination(args) => tessera_sim::coordination::run(&args),
+        Simulation::Sweep(args) => tessera_sim::sweep::run(&args),
         Simulation::Dht(args) => tessera_sim::dht::run(&args),
     }
 }

@@ -88,6 +88,28 @@ fn an_aim_that_is_missed_ends_with_one_and_tells_the_command_that_shows_it_again
     assert!(String::from_utf8(repeated.stderr).unwrap().contains("] settled"), "and tells how far it is");
 }
 
+fn sweep(arguments: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tessera-sim")).arg("sweep").args(arguments.split(' ')).output().unwrap()
+}
+
+#[test]
+fn a_defect_of_the_sweep_ends_with_one_and_tells_the_command_that_shows_it_again() {
+    let broken = sweep("--seed 1 --defect checkpoint-first --items 100000000");
+    let told = out(&broken);
+    assert_eq!(broken.status.code(), Some(1), "{told}");
+    let is_told = |told: &str| told.contains("CompleteWhenItCanBe is broken: ");
+    assert!(is_told(&told), "{told}");
+    let again = told.lines().find_map(|line| line.split_once(" -- sweep ")).unwrap().1;
+    let repeated = sweep(again);
+    assert_eq!(repeated.status.code(), Some(1), "{again}");
+    assert!(is_told(&out(&repeated)), "{again}");
+    let mended = sweep(&again.replace(" --defect checkpoint-first", ""));
+    assert_eq!(mended.status.code(), Some(0), "with the rule in force the same world is fine");
+    for arguments in ["--without nonsense", "--defect nonsense", "--seed x"] {
+        assert_eq!(sweep(arguments).status.code(), Some(2), "{arguments}");
+    }
+}
+
 #[test]
 fn aims_that_are_met_end_with_zero() {
     let met = dht("--nodes 40 --scenario steady --seed 3 --quiet");

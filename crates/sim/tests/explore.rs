@@ -33,6 +33,16 @@ fn unparking_reaches_the_states_of_the_model() {
 }
 
 #[test]
+fn a_run_that_is_created_again_reaches_the_states_of_the_model() {
+    same_states_as_the_model("MC_incarnation.cfg");
+}
+
+#[test]
+fn shards_that_workers_cannot_reach_take_the_states_of_the_model() {
+    same_states_as_the_model("MC_unreachable.cfg");
+}
+
+#[test]
 fn replacing_splits_reach_the_states_of_the_model() {
     same_states_as_the_model("MC_replace.cfg");
 }

@@ -10,6 +10,7 @@ use tessera_sim::coordination::config::{Config, Level};
 use tessera_sim::coordination::stage::Violation;
 use tessera_sim::coordination::world::{Report, World};
 use tessera_sim::coordination::{checkers, coordinator, shrink};
+use tessera_sim::sweep::broken::Defect;
 
 /// A world in which one rule is broken.
 fn simulate(rule: Rule, config: &Config) -> Result<Report, Violation> {
@@ -93,6 +94,7 @@ fn the_document_lists_every_broken_rule_and_who_catches_it() {
     let listed: BTreeSet<&str> = document.lines().filter(|line| line.starts_with("| `")).collect();
     let mut expected: BTreeSet<String> =
         Rule::ALL.into_iter().map(|rule| format!("| `{rule:?}` | `{}` |", rule.caught_by())).collect();
+    expected.extend(Defect::ALL.into_iter().map(|defect| format!("| `{defect:?}` | `{}` |", defect.caught_by())));
     for entry in fs::read_dir(root.join("specs/coordination")).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();

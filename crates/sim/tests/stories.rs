@@ -61,6 +61,9 @@ fn a_saved_violation_is_a_story_that_the_broken_backend_fails_and_the_right_one_
         Rule::CheckpointRunsAhead,
         Rule::ActiveRunIsSettled,
         Rule::HintsLie,
+        Rule::IncarnationUnchecked,
+        Rule::ReportParks,
+        Rule::ReportForgotten,
     ];
     for rule in rules {
         let (config, violation) = found(rule);

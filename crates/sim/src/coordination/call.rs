@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::ids::{
+    LogicalTime, OpId, RunId, RunIncarnation, ShardEpoch, ShardId, ShardKey, TenantId, WorkerId,
+};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::{SplitReplacePlan, SplitResidualPlan};
 use tessera_contracts::{Cursor, CursorUpdate, ShardSpec};
@@ -14,9 +16,12 @@ use tessera_coordination::record::history::ReleaseReason;
 use tessera_coordination::record::park::Park;
 use tessera_coordination::record::snapshot::{AcquireResultView, AcquireScratch, CapacityHint};
 use tessera_coordination::record::status::ParkReason;
+use tessera_coordination::record::unreachable::Unreachable;
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::{CoordinationBackend, Lease, RunManagement, ShardClaiming};
 
+use super::config::Config;
+use super::dice::Dice;
 use super::refusal::{Refusal, Told, refused};
 
 /// The tenant of every simulated run.
@@ -25,6 +30,8 @@ pub const TENANT: TenantId = TenantId::from_bytes([3; 32]);
 pub const STRANGER: TenantId = TenantId::from_bytes([4; 32]);
 /// The simulated run.
 pub const RUN: RunId = RunId::new(1);
+/// What the creator of the first simulated run drew.
+pub const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 
 /// What a world needs of a backend.
 pub trait Backend: CoordinationBackend + RunManagement + ShardClaiming {}
@@ -91,15 +98,15 @@ pub enum Request {
     /// Cannot go on.
     Park { lease: Lease, reason: ParkReason, op: OpId },
     /// Give back.
-    Release { lease: Lease, last: Option<u16>, reason: ReleaseReason, op: OpId },
+    Release { lease: Lease, last: Option<u16>, why: Why, op: OpId },
     /// Replace by children.
     SplitReplace { lease: Lease, plan: SplitReplacePlan, op: OpId },
     /// Split off the rest.
     SplitResidual { lease: Lease, plan: SplitResidualPlan, op: OpId },
     /// Revive.
-    Unpark { key: ShardKey, fence: FenceEpoch, op: OpId },
+    Unpark { key: ShardKey, expected: ShardEpoch, op: OpId },
     /// Ask the holder for something.
-    Order { key: ShardKey, fence: FenceEpoch, order: OrderRequest },
+    Order { key: ShardKey, epoch: ShardEpoch, order: OrderRequest },
     /// All is done.
     CompleteRun { op: OpId },
     /// Call it off.
@@ -108,9 +115,27 @@ pub enum Request {
     CreateRun { run: RunId },
     /// Give a run these shards, each with its first key and its end.
     Register { run: RunId, roots: Vec<(ShardId, Vec<u8>, Vec<u8>)>, op: OpId },
+    /// Forget runs that were settled by then.
+    Retire { settled_until: LogicalTime },
+    /// Create the simulated run with its shards, under the incarnation that was drawn for it.
+    Start { incarnation: RunIncarnation, config: RunConfig, roots: Vec<(ShardId, Vec<u8>, Vec<u8>)> },
 }
 
+/// The op id under which every incarnation of the simulated run got its shards.
+pub const REGISTRATION: OpId = OpId::new(1);
+
 impl Request {
+    /// Creates the run of a world, under this incarnation.
+    pub fn start(config: &Config, incarnation: RunIncarnation) -> Self {
+        let edges: Vec<u16> = config.edges().collect();
+        let bytes = |edge: u16| key_bytes(edge).to_vec();
+        let roots =
+            (1..).zip(edges.windows(2)).map(|(shard, pair)| (ShardId::new(shard), bytes(pair[0]), bytes(pair[1])));
+        let run_config =
+            RunConfig { lease_duration: Some(config.lease), max_shard_retries: config.retries, ..RunConfig::default() };
+        Self::Start { incarnation, config: run_config, roots: roots.collect() }
+    }
+
     /// The lease it presents.
     pub const fn lease(&self) -> Option<&Lease> {
         match self {
@@ -128,7 +153,17 @@ impl Request {
             | Self::CompleteRun { .. }
             | Self::CancelRun { .. }
             | Self::CreateRun { .. }
-            | Self::Register { .. } => None,
+            | Self::Register { .. }
+            | Self::Retire { .. }
+            | Self::Start { .. } => None,
+        }
+    }
+
+    /// The incarnation of the run that it names, with a lease or without.
+    pub fn incarnation(&self) -> Option<RunIncarnation> {
+        match self {
+            Self::Unpark { expected: epoch, .. } | Self::Order { epoch, .. } => Some(epoch.incarnation),
+            other => other.lease().map(Lease::incarnation),
         }
     }
 
@@ -153,9 +188,57 @@ impl Request {
             | Self::CompleteRun { op }
             | Self::CancelRun { op }
             | Self::Register { op, .. } => Some(*op),
-            Self::Claim | Self::Acquire { .. } | Self::Renew { .. } | Self::Order { .. } | Self::CreateRun { .. } => {
-                None
+            Self::Claim
+            | Self::Acquire { .. }
+            | Self::Renew { .. }
+            | Self::Order { .. }
+            | Self::CreateRun { .. }
+            | Self::Retire { .. }
+            | Self::Start { .. } => None,
+        }
+    }
+}
+
+/// Why a shard is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// For a reason of its own.
+    Released,
+    /// It was asked to yield.
+    Yielded,
+    /// It is about to stop.
+    Drained,
+    /// It cannot reach the target, and all workers are to wait until this time.
+    Unreachable(Option<LogicalTime>),
+}
+
+impl Why {
+    /// A worker cannot reach the target; now and then it asks all others to wait, for up to a lease.
+    pub(super) fn unreachable(now: LogicalTime, lease_length: u64, dice: &mut Dice) -> Self {
+        let waits = dice.below(2) == 0;
+        Self::Unreachable(waits.then(|| now.saturating_add(dice.between(1, lease_length))))
+    }
+
+    /// As the protocol has it.
+    pub fn reason(self) -> ReleaseReason<'static> {
+        match self {
+            Self::Released => ReleaseReason::Released,
+            Self::Yielded => ReleaseReason::Yielded,
+            Self::Drained => ReleaseReason::Drained,
+            Self::Unreachable(retry_after) => {
+                ReleaseReason::Unreachable(Unreachable { retry_after, ..Unreachable::because("simulated") })
             }
+        }
+    }
+}
+
+impl From<ReleaseReason<'_>> for Why {
+    fn from(reason: ReleaseReason<'_>) -> Self {
+        match reason {
+            ReleaseReason::Released => Self::Released,
+            ReleaseReason::Yielded => Self::Yielded,
+            ReleaseReason::Drained => Self::Drained,
+            ReleaseReason::Unreachable(said) => Self::Unreachable(said.retry_after),
         }
     }
 }
@@ -211,26 +294,33 @@ impl fmt::Display for Request {
             Self::Acquire { key } => return write!(f, "acquires {}", key.shard),
             Self::CompleteRun { op } => return write!(f, "completes the run, op {op}"),
             Self::CancelRun { op } => return write!(f, "cancels the run, op {op}"),
-            Self::Unpark { key, fence, op } => {
-                return write!(f, "unparks {} expecting fence {fence}, op {op}", key.shard);
+            Self::Unpark { key, expected, op } => {
+                return write!(f, "unparks {} expecting fence {}, op {op}", key.shard, expected.fence);
             }
             Self::Order { key, order, .. } => return write!(f, "orders {}: {order:?}", key.shard),
             Self::CreateRun { run } => return write!(f, "creates run {run}"),
             Self::Register { run, roots, op } => {
                 return write!(f, "registers {} shards in run {run}, op {op}", roots.len());
             }
+            Self::Retire { settled_until } => return write!(f, "retires runs settled by {settled_until}"),
+            Self::Start { incarnation, roots, .. } => {
+                return write!(f, "starts incarnation {} with {} shards", incarnation.get(), roots.len());
+            }
             Self::Renew { .. } => "renews".to_string(),
             Self::Checkpoint { last, .. } => format!("checkpoints {last:?}"),
             Self::Complete { last, .. } => format!("completes at {last:?}"),
             Self::Park { reason, .. } => format!("parks for {reason:?}"),
-            Self::Release { last, reason, .. } => format!("releases at {last:?} ({reason:?})"),
+            Self::Release { last, why, .. } => format!("releases at {last:?} ({why:?})"),
             Self::SplitReplace { plan, .. } => {
                 format!("replaces by {}", plan.children().iter().map(range).collect::<Vec<_>>().join(" "))
             }
             Self::SplitResidual { plan, .. } => format!("keeps {}", range(plan.kept())),
         };
         match self.lease() {
-            Some(lease) => write!(f, "{verb}, shard {} fence {}", lease.shard(), lease.fence())?,
+            Some(lease) => {
+                let (shard, fence, incarnation) = (lease.shard(), lease.fence(), lease.incarnation().get());
+                write!(f, "{verb}, shard {shard} fence {fence} of incarnation {incarnation}")?;
+            }
             None => f.write_str(&verb)?,
         }
         match self.op() {
@@ -308,10 +398,10 @@ pub fn perform(backend: &mut impl Backend, call: &Call, scratch: &mut AcquireScr
         Request::Park { lease, reason, op } => {
             plain(backend.park_shard(now, tenant, lease, Park::because(*reason).with_detail("simulated"), *op))
         }
-        Request::Release { lease, last, reason, op } => {
+        Request::Release { lease, last, why, op } => {
             let cursor = last.map(|last| cursor(Some(last)));
             let cursor: Option<CursorUpdate<'_>> = cursor.as_ref().map(Cursor::as_update);
-            plain(backend.release(now, tenant, lease, cursor, *reason, *op))
+            plain(backend.release(now, tenant, lease, cursor, why.reason(), *op))
         }
         Request::SplitReplace { lease, plan, op } => {
             answered(backend.split_replace(now, tenant, lease, plan, *op), |children| children)
@@ -319,18 +409,18 @@ pub fn perform(backend: &mut impl Backend, call: &Call, scratch: &mut AcquireScr
         Request::SplitResidual { lease, plan, op } => {
             answered(backend.split_residual(now, tenant, lease, plan, *op), |child| vec![child])
         }
-        Request::Unpark { key, fence, op } => {
-            answered(backend.unpark_shard(now, tenant, *key, *fence, *op), |_| Vec::new())
+        Request::Unpark { key, expected, op } => {
+            answered(backend.unpark_shard(now, tenant, *key, *expected, *op), |_| Vec::new())
         }
-        Request::Order { key, fence, order } => {
-            match backend.order_with_events(now, tenant, *key, *fence, *order, &mut NoEvents) {
+        Request::Order { key, epoch, order } => {
+            match backend.order_with_events(now, tenant, *key, *epoch, *order, &mut NoEvents) {
                 Ok(()) => Answer::Accepted { outcome: Outcome::Executed, children: Vec::new() },
                 Err(error) => refused(error),
             }
         }
         Request::CompleteRun { op } => plain(backend.complete_run(now, tenant, RUN, *op)),
         Request::CancelRun { op } => plain(backend.cancel_run(now, tenant, RUN, *op)),
-        Request::CreateRun { run } => match backend.create_run(now, tenant, *run, RunConfig::default()) {
+        Request::CreateRun { run } => match backend.create_run(now, tenant, *run, INCARNATION, RunConfig::default()) {
             Ok(()) => Answer::Accepted { outcome: Outcome::Executed, children: Vec::new() },
             Err(error) => refused(error),
         },
@@ -338,6 +428,22 @@ pub fn perform(backend: &mut impl Backend, call: &Call, scratch: &mut AcquireScr
             let roots: Vec<InitialShardInput<'_>> =
                 roots.iter().map(|(shard, start, end)| InitialShardInput::new(*shard, start, end)).collect();
             answered(backend.register_shards(now, tenant, *run, &roots, *op), |_| Vec::new())
+        }
+        Request::Retire { settled_until } => match backend.retire_runs(now, tenant, *settled_until, usize::MAX) {
+            Ok(0) => Answer::Accepted { outcome: Outcome::Replayed, children: Vec::new() },
+            Ok(_) => Answer::Accepted { outcome: Outcome::Executed, children: Vec::new() },
+            Err(error) => refused(error),
+        },
+        Request::Start { incarnation, config, roots } => {
+            let roots: Vec<InitialShardInput<'_>> = roots
+                .iter()
+                .map(|(shard, start, end)| InitialShardInput {
+                    metadata: b"simulated",
+                    ..InitialShardInput::new(*shard, start, end)
+                })
+                .collect();
+            let started = backend.create_run_with_shards(now, tenant, RUN, *incarnation, *config, &roots, REGISTRATION);
+            answered(started, |_| Vec::new())
         }
     }
 }

@@ -1,6 +1,7 @@
 //! How hostile a world is, and how large.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 use super::dice::Dice;
@@ -96,6 +97,10 @@ pub struct Rates {
     pub unpark: u32,
     /// The operator cancels the run.
     pub cancel: u32,
+    /// The operator retires the settled run and creates another with the same id.
+    pub recreate: u32,
+    /// A worker cannot reach what one of the first shards covers. This does not end when the faults stop.
+    pub unreachable: u32,
     /// Every holder is asked to split at the same moment.
     pub split_storm: u32,
     /// Nothing gets through for a while, and then everything at once.
@@ -125,6 +130,8 @@ impl Rates {
         order_split: 0,
         unpark: 0,
         cancel: 0,
+        recreate: 0,
+        unreachable: 0,
         split_storm: 0,
         overload: 0,
         vandal: 0,
@@ -149,12 +156,14 @@ impl Rates {
         order_split: 60_000,
         unpark: 300_000,
         cancel: 3_000,
+        recreate: 200_000,
+        unreachable: 150_000,
         split_storm: 20_000,
         overload: 20_000,
         vandal: 60_000,
     };
 
-    fn each(&mut self) -> [(&'static str, &mut u32); 21] {
+    fn each(&mut self) -> [(&'static str, &mut u32); 23] {
         [
             ("lose_request", &mut self.lose_request),
             ("lose_reply", &mut self.lose_reply),
@@ -174,6 +183,8 @@ impl Rates {
             ("order_split", &mut self.order_split),
             ("unpark", &mut self.unpark),
             ("cancel", &mut self.cancel),
+            ("recreate", &mut self.recreate),
+            ("unreachable", &mut self.unreachable),
             ("split_storm", &mut self.split_storm),
             ("overload", &mut self.overload),
             ("vandal", &mut self.vandal),
@@ -183,7 +194,8 @@ impl Rates {
     fn at(level: Level) -> Self {
         let mut rates = Self::STORM;
         for (name, rate) in rates.each() {
-            let deed = matches!(name, "unpark" | "release" | "split_replace" | "split_residual");
+            let deed =
+                matches!(name, "unpark" | "release" | "split_replace" | "split_residual" | "recreate" | "unreachable");
             // What workers do of their own accord they also do on a sunny day.
             let percent = if deed { level.percent().max(50) } else { level.percent() };
             *rate = (u64::from(*rate) * u64::from(percent) / 100).min(500_000) as u32;
@@ -287,8 +299,8 @@ impl Config {
         (config.cooldown, config.retries, config.shards_max) = (0, 0, 64);
         for (name, rate) in config.rates.each() {
             *rate = match name {
-                // The model has no orders, and its workers ask for nothing wrong.
-                "order_yield" | "order_split" | "split_storm" | "vandal" => 0,
+                // A traced world has one run and no orders; its workers reach everything and ask for nothing wrong.
+                "order_yield" | "order_split" | "split_storm" | "vandal" | "recreate" | "unreachable" => 0,
                 "lose_request" | "lose_reply" | "duplicate" | "delay" => 150_000,
                 "park" | "release" | "split_replace" | "split_residual" => 60_000,
                 "fail_before" | "fail_after" => 40_000,
@@ -316,6 +328,26 @@ impl Config {
     /// Where the shards the run begins with meet.
     pub(super) fn edges(&self) -> impl Iterator<Item = u16> + '_ {
         (0..=self.roots).map(|at| (u64::from(self.keys) * at / self.roots) as u16)
+    }
+
+    /// The keys that a worker cannot reach: those of some shards that the run begins with. Some worker reaches each of them.
+    pub(super) fn out_of_reach(&self, worker: usize) -> Vec<Range<u16>> {
+        let edges: Vec<u16> = self.edges().collect();
+        let mut cut_off = Vec::new();
+        for (root, pair) in (0_u64..).zip(edges.windows(2)) {
+            let mut of_root = Dice::new(self.seed ^ 0x0fa7_4a11_0000_0001 ^ (root << 16));
+            let healthy = of_root.below(self.workers) as usize;
+            let mut of_worker = Dice::new(of_root.roll() ^ (worker as u64 + 1));
+            if worker != healthy && of_worker.happens(self.rates.unreachable) {
+                cut_off.push(pair[0]..pair[1]);
+            }
+        }
+        cut_off
+    }
+
+    /// A worker that reaches this key.
+    pub(super) fn reaches(&self, key: u16) -> Option<usize> {
+        (0..self.workers as usize).find(|worker| !self.out_of_reach(*worker).iter().any(|range| range.contains(&key)))
     }
 
     /// How far each worker's clock is off.

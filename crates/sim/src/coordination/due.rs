@@ -5,14 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId};
+use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, RunIncarnation, ShardId};
 use tessera_contracts::split::{SplitReplacePlan, SplitResidualPlan};
 use tessera_coordination::Lease;
 use tessera_coordination::error::{ExpiredBecause, LeaseRefused};
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::record::status::ShardStatus;
 
-use super::call::{Answer, Caller, Outcome, RUN, Request, key_bytes};
+use super::call::{Answer, Caller, Outcome, REGISTRATION, RUN, Request, key_bytes};
 use super::refusal::Refusal;
 use super::stage::UNREGISTERED;
 use super::watch::Sight;
@@ -36,16 +36,23 @@ enum Home {
 /// Operations that took effect, and what they asked for.
 #[derive(Debug, Default)]
 pub(super) struct Past {
+    /// Of this incarnation of the run; what others did is forgotten.
+    incarnation: Option<RunIncarnation>,
     first: BTreeMap<(Home, OpId), Request>,
 }
 
 impl Past {
     /// Remembers what a call did; of one whose store failed, the record tells.
     pub(super) fn learn(&mut self, sight: &Sight<'_>) {
+        let incarnation = sight.run.map(|run| run.incarnation);
+        if self.incarnation != incarnation {
+            self.incarnation = incarnation;
+            self.first.retain(|(home, _), _| *home == Home::Run(UNREGISTERED));
+        }
         let (Some(home), Some(op)) = (home(&sight.call.request), sight.call.request.op()) else { return };
         let happened = match (sight.answer, home) {
             (Answer::Accepted { outcome: Outcome::Executed, .. }, _) => true,
-            (Answer::Failed, Home::Run(_)) => sight.run.find_op(op).is_some(),
+            (Answer::Failed, Home::Run(_)) => sight.run.is_some_and(|run| run.find_op(op).is_some()),
             (Answer::Failed, Home::Shard(shard)) => {
                 sight.records.get(&shard).is_some_and(|record| record.state.op_log.find(op).is_some())
             }
@@ -58,9 +65,14 @@ impl Past {
 
     /// What is due to a request that is no claim.
     pub(super) fn due(&self, sight: &Sight<'_>) -> Result<Due, Refusal> {
-        let (call, run) = (sight.call, sight.run_before);
+        let call = sight.call;
         match &call.request {
-            Request::Claim | Request::Acquire { .. } => Ok(Due::Executed),
+            Request::Claim | Request::Acquire { .. } | Request::Start { .. } => Ok(Due::Executed),
+            Request::Retire { settled_until } => {
+                let settled = sight.run_before.and_then(|run| run.completed_at);
+                let is_due = settled.is_some_and(|settled| settled <= *settled_until);
+                Ok(if is_due { Due::Executed } else { Due::Replayed })
+            }
             Request::CreateRun { run } if run.is_unassigned() => Err(Refusal::NoSuchRun),
             Request::CreateRun { .. } => Err(Refusal::RunExists),
             Request::CompleteRun { .. } | Request::CancelRun { .. } | Request::Register { .. }
@@ -80,11 +92,14 @@ impl Past {
                 }
                 if *run == RUN { Err(Refusal::NotInitializing) } else { Ok(Due::Executed) }
             }
+            Request::CompleteRun { .. } | Request::CancelRun { .. } if sight.run_before.is_none() => {
+                Err(Refusal::NoSuchRun)
+            }
             Request::CompleteRun { op } | Request::CancelRun { op } => {
                 if self.is_replay(Home::Run(RUN), *op, &call.request)? {
                     return Ok(Due::Replayed);
                 }
-                if run.is_terminal() {
+                if sight.was_settled() {
                     return Err(Refusal::RunSettled);
                 }
                 let is_open = |record: &ShardRecord| {
@@ -100,13 +115,16 @@ impl Past {
     }
 
     fn due_to_shard(&self, sight: &Sight<'_>) -> Result<Due, Refusal> {
-        let (call, run) = (sight.call, sight.run_before);
+        let call = sight.call;
         if call.request.lease().is_some_and(|lease| lease.tenant() != call.caller.tenant()) {
             return Err(Refusal::OtherTenant);
         }
         let Some(record) = sight.named_before().filter(|_| call.caller != Caller::Stranger) else {
             return Err(Refusal::NoSuchShard);
         };
+        if call.request.incarnation().is_some_and(|presented| presented != record.incarnation) {
+            return Err(Refusal::OtherIncarnation);
+        }
         if let Some(op) = call.request.op() {
             let home = Home::Shard(record.key.shard);
             // A residual split is recognised by its child when the op-log has forgotten it.
@@ -122,12 +140,12 @@ impl Past {
         let head = &record.state.head;
         match &call.request {
             Request::Renew { lease } => return check_lease(record, lease, call.at).map(|()| Due::Executed),
-            _ if run.is_terminal() => return Err(Refusal::RunSettled),
+            _ if sight.was_settled() => return Err(Refusal::RunSettled),
             Request::Unpark { .. } if head.status != ShardStatus::Parked => return Err(Refusal::NotParked),
-            Request::Unpark { fence, .. } if head.fence != *fence => return Err(Refusal::FenceMoved),
+            Request::Unpark { expected, .. } if head.fence != expected.fence => return Err(Refusal::FenceMoved),
             Request::Unpark { .. } => return Ok(Due::Executed),
-            Request::Order { fence, .. } => {
-                check_open(record, *fence)?;
+            Request::Order { epoch, .. } => {
+                check_open(record, epoch.fence)?;
                 let is_held = head.lease.is_some_and(|holder| call.at < holder.deadline);
                 return if is_held { Ok(Due::Executed) } else { Err(Refusal::NotLeased) };
             }
@@ -160,8 +178,8 @@ impl Past {
             Some(first) if asks_the_same(first, request) => Ok(true),
             Some(_) => Err(Refusal::OpIdReused),
             // The run's shards were registered before anybody looked.
-            None => match (home, op.get()) {
-                (Home::Run(RUN), 1) => Err(Refusal::OpIdReused),
+            None => match (home, op) {
+                (Home::Run(RUN), _) if op == REGISTRATION => Err(Refusal::OpIdReused),
                 _ => Ok(false),
             },
         }
@@ -182,12 +200,12 @@ fn asks_the_same(first: &Request, again: &Request) -> bool {
         (Request::Checkpoint { last: a, .. }, Request::Checkpoint { last: b, .. })
         | (Request::Complete { last: a, .. }, Request::Complete { last: b, .. }) => a == b,
         (Request::Park { reason: a, .. }, Request::Park { reason: b, .. }) => a == b,
-        (Request::Release { last: a, reason: for_a, .. }, Request::Release { last: b, reason: for_b, .. }) => {
+        (Request::Release { last: a, why: for_a, .. }, Request::Release { last: b, why: for_b, .. }) => {
             a == b && for_a == for_b
         }
         (Request::SplitReplace { plan: a, .. }, Request::SplitReplace { plan: b, .. }) => a == b,
         (Request::SplitResidual { plan: a, .. }, Request::SplitResidual { plan: b, .. }) => a == b,
-        (Request::Unpark { fence: a, .. }, Request::Unpark { fence: b, .. }) => a == b,
+        (Request::Unpark { expected: a, .. }, Request::Unpark { expected: b, .. }) => a == b,
         (Request::CompleteRun { .. }, Request::CompleteRun { .. })
         | (Request::CancelRun { .. }, Request::CancelRun { .. }) => true,
         _ => false,

@@ -5,15 +5,16 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tessera_contracts::ids::ShardId;
+use tessera_contracts::ids::{ShardId, WorkerId};
 use tessera_coordination_etcd::EtcdConfig;
 use tessera_coordination_etcd::coordinator::AsyncEtcdCoordinator;
-use tessera_coordination_etcd::keyspace::shard_of;
-use tessera_coordination_etcd::kv::{Kv as _, Moment, Revision};
+use tessera_coordination_etcd::keyspace::{Keyspace, session_of, shard_of};
+use tessera_coordination_etcd::kv::{Keys, Kv as _, Moment, Revision};
 use tessera_coordination_etcd::sim_kv::faults::FaultRates;
 use tessera_coordination_etcd::sim_kv::{SimKv, block_on};
 use tessera_coordination_etcd::sync;
 
+use super::call::TENANT;
 use super::checkers;
 use super::config::{Config, Level};
 use super::sink::Sink;
@@ -37,6 +38,7 @@ pub fn stage(config: &Config, level: Level) -> Stage<sync::SimEtcdCoordinator> {
         shards_total_max: config.shards_max as u64,
         ..EtcdConfig::default()
     };
+    let presences = Keyspace::new(&etcd.namespace).presences(TENANT);
     let backend = sync::simulate(kv.clone(), etcd).expect("a simulated configuration is legal");
     let weather = Store {
         kv,
@@ -44,8 +46,10 @@ pub fn stage(config: &Config, level: Level) -> Stage<sync::SimEtcdCoordinator> {
         rates: rates(level),
         last_heartbeat: Moment::default(),
         misses: 0,
+        presences,
         vouched: Rc::default(),
-        vouched_at: Revision::default(),
+        present: Rc::default(),
+        looked_at: Revision::default(),
     };
     Stage::new(checkers::all(), config.clone(), backend, Sink::of(config)).with_weather(Box::new(weather))
 }
@@ -68,9 +72,13 @@ struct Store {
     last_heartbeat: Moment,
     /// How often a compare-and-set had missed when last asked.
     misses: u64,
-    /// The shards that had an owner, and how far the store was then: owners come and go with a revision.
+    /// Where the live sessions of workers are.
+    presences: Keys,
+    /// The shards that had an owner and the workers that had a session when last looked, and how far the store was then: both
+    /// come and go with a revision.
     vouched: Rc<BTreeSet<ShardId>>,
-    vouched_at: Revision,
+    present: Rc<BTreeSet<WorkerId>>,
+    looked_at: Revision,
 }
 
 impl fmt::Debug for Store {
@@ -89,15 +97,13 @@ impl<B> Weather<B> for Store {
     }
 
     fn vouched(&mut self) -> Option<Rc<BTreeSet<ShardId>>> {
-        let revision = self.kv.inspect(|store| store.revision());
-        if self.vouched_at != revision {
-            self.vouched_at = revision;
-            self.vouched = self
-                .kv
-                .inspect(|store| store.keys().filter_map(|path| owned_shard(path)).collect::<BTreeSet<_>>())
-                .into();
-        }
+        self.look();
         Some(Rc::clone(&self.vouched))
+    }
+
+    fn present(&mut self) -> Option<Rc<BTreeSet<WorkerId>>> {
+        self.look();
+        Some(Rc::clone(&self.present))
     }
 
     fn missed(&mut self) -> bool {
@@ -120,6 +126,22 @@ impl<B> Weather<B> for Store {
 }
 
 impl Store {
+    /// Looks which shards have an owner and which workers a session, if anything was stored since.
+    fn look(&mut self) {
+        let revision = self.kv.inspect(|store| store.revision());
+        if self.looked_at == revision {
+            return;
+        }
+        self.looked_at = revision;
+        let presences = &self.presences;
+        let (vouched, present): (BTreeSet<ShardId>, BTreeSet<WorkerId>) = self.kv.inspect(|store| {
+            let sessions = store.keys().filter(|path| presences.contains(path)).filter_map(|path| session_of(path));
+            let present = sessions.map(|(worker, _)| worker).collect();
+            (store.keys().filter_map(|path| owned_shard(path)).collect(), present)
+        });
+        (self.vouched, self.present) = (vouched.into(), present.into());
+    }
+
     fn beat(&mut self) {
         let now = self.kv.now();
         if self.last_heartbeat.until(now) >= HEARTBEAT_PACE {

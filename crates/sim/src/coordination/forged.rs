@@ -1,7 +1,7 @@
 //! What a vandal forges: leases that look as if they had been granted, ranges that look as if they had been planned.
 
 use tessera_contracts::ShardSpec;
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunIncarnation, ShardKey, TenantId, WorkerId};
 use tessera_contracts::split::SplitReplacePlan;
 use tessera_coordination::Lease;
 use tessera_coordination::record::lease::LeaseHolder;
@@ -19,6 +19,7 @@ pub(super) struct Forged<'r> {
     pub(super) key: ShardKey,
     pub(super) owner: WorkerId,
     pub(super) fence: FenceEpoch,
+    pub(super) incarnation: RunIncarnation,
 }
 
 impl<'r> Forged<'r> {
@@ -26,19 +27,20 @@ impl<'r> Forged<'r> {
     pub(super) fn of(record: &'r ShardRecord) -> Self {
         let head = &record.state.head;
         let owner = head.lease.map_or(WorkerId::new(1), |holder| holder.owner);
-        Self { record, tenant: record.tenant, key: record.key, owner, fence: head.fence }
+        let ShardRecord { tenant, key, incarnation, .. } = *record;
+        Self { record, tenant, key, owner, fence: head.fence, incarnation }
     }
 
     /// The lease itself.
     pub(super) fn granted(self) -> Lease {
-        let Self { record, tenant, key, owner, fence } = self;
+        let Self { record, tenant, key, owner, fence, incarnation } = self;
         let mut state = record.state.clone();
         let deadline = state.head.lease.map_or(LogicalTime::new(u64::MAX >> 1), |holder| holder.deadline);
         state.head.lease = Some(LeaseHolder { owner, deadline });
         state.head.fence = fence;
         let gate = RunGate { status: RunStatus::Active, lease_duration: 1, max_shard_retries: 0 };
         let mut view = record.view(gate, OwnerSignal::Alive);
-        (view.tenant, view.key, view.state) = (tenant, key, &state);
+        (view.tenant, view.key, view.incarnation, view.state) = (tenant, key, incarnation, &state);
         Lease::of_holder(&view).expect("a holder was written in")
     }
 }

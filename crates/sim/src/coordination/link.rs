@@ -179,14 +179,18 @@ impl<B: Backend> CoordinationBackend for Link<B> {
         tenant: TenantId,
         lease: &Lease,
         cursor: Option<CursorUpdate<'_>>,
-        reason: ReleaseReason,
+        reason: ReleaseReason<'_>,
         op: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<()>, ReleaseError> {
-        self.ask(now, Request::Release { lease: *lease, last: cursor.and_then(last), reason, op }, |backend| {
-            let done = backend.release_with_events(now, tenant, lease, cursor, reason, op, events);
-            (done.clone(), plain(done))
-        })
+        self.ask(
+            now,
+            Request::Release { lease: *lease, last: cursor.and_then(last), why: reason.into(), op },
+            |backend| {
+                let done = backend.release_with_events(now, tenant, lease, cursor, reason, op, events);
+                (done.clone(), plain(done))
+            },
+        )
     }
 }
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use tessera_coordination::error::LeaseRefused;
-use tessera_coordination::record::history::{MoveReason, ReleaseReason};
+use tessera_coordination::record::history::MoveReason;
 use tessera_coordination::record::status::{ParkReason, ShardStatus};
 
-use super::call::{Answer, Caller, Outcome, Request};
+use super::call::{Answer, Caller, Outcome, Request, Why};
 use super::refusal::Refusal;
 use super::vandal;
 use super::watch::Sight;
@@ -23,7 +23,7 @@ pub const OF_STORES: [&str; 3] = [
 ];
 
 /// Every path that has to be taken sometime.
-pub const ALL: [&str; 38] = [
+pub const ALL: [&str; 44] = [
     "a shard was taken over from an expired lease",
     "a shard was taken up again after a release",
     "a shard was taken up again after an unpark",
@@ -62,6 +62,12 @@ pub const ALL: [&str; 38] = [
     "a session split at a safe point",
     "a run was completed",
     "a run was cancelled while shards were leased",
+    "a run was retired and created again",
+    "an operation met no run",
+    "an operation of a former incarnation was refused",
+    "a worker could not reach its shard",
+    "a shard was taken up by another worker than the one that could not reach it",
+    "a shard was parked because no worker was left to reach it",
 ];
 
 impl Marks {
@@ -110,6 +116,9 @@ impl Marks {
                 match record.and_then(|record| record.state.history.iter().last()).map(|ownership| ownership.reason) {
                     Some(MoveReason::Expired) => self.note("a shard was taken over from an expired lease"),
                     Some(MoveReason::Released) => self.note("a shard was taken up again after a release"),
+                    Some(MoveReason::Unreachable) => {
+                        self.note("a shard was taken up by another worker than the one that could not reach it");
+                    }
                     Some(MoveReason::Unparked) => self.note("a shard was taken up again after an unpark"),
                     _ => {}
                 }
@@ -124,6 +133,12 @@ impl Marks {
                 LeaseRefused::Terminal { .. } => self.note("an operation on a settled shard was refused"),
                 LeaseRefused::OwnerDivergence { .. } => {}
             },
+            (_, Answer::Refused(Refusal::OtherIncarnation)) => {
+                self.note("an operation of a former incarnation was refused");
+            }
+            (_, Answer::Refused(Refusal::NoSuchShard)) if sight.run_before.is_none() => {
+                self.note("an operation met no run");
+            }
             (_, Answer::Refused(Refusal::RunSettled)) => self.note("an operation in a settled run was refused"),
             (Request::SplitReplace { .. } | Request::SplitResidual { .. }, Answer::Refused(Refusal::TooManyShards)) => {
                 self.note("a split was refused for want of room");
@@ -141,6 +156,14 @@ impl Marks {
             let because = now.park.map(|park| park.reason) == Some(ParkReason::TooManyErrors);
             was_open && because && matches!(sight.call.request, Request::Claim)
         });
+        let deserted = sight.changes.iter().any(|change| {
+            let because = change.after.state.head.park.map(|park| park.reason) == Some(ParkReason::Unreachable);
+            let was_open = change.before.as_ref().is_some_and(|before| before.state.head.status == ShardStatus::Active);
+            was_open && because && !matches!(sight.call.request, Request::Park { .. })
+        });
+        if deserted {
+            self.note("a shard was parked because no worker was left to reach it");
+        }
         if exhausted {
             self.note("a shard was parked for using up its retries");
         }
@@ -164,11 +187,14 @@ impl Marks {
             (Request::Park { .. }, Outcome::Executed) => self.note("a shard was parked by its worker"),
             (Request::SplitReplace { .. }, Outcome::Executed) => self.note("a shard was replaced by children"),
             (Request::SplitResidual { .. }, Outcome::Executed) => self.note("a shard split off the rest"),
-            (Request::Release { reason: ReleaseReason::Drained, .. }, Outcome::Executed) => {
+            (Request::Release { why: Why::Drained, .. }, Outcome::Executed) => {
                 self.note("a worker drained before a restart");
             }
-            (Request::Release { reason: ReleaseReason::Yielded, .. }, Outcome::Executed) => {
+            (Request::Release { why: Why::Yielded, .. }, Outcome::Executed) => {
                 self.note("a worker yielded when asked");
+            }
+            (Request::Release { why: Why::Unreachable(_), .. }, Outcome::Executed) => {
+                self.note("a worker could not reach its shard");
             }
             (Request::CompleteRun { .. }, Outcome::Executed) => self.note("a run was completed"),
             (Request::CancelRun { .. }, Outcome::Executed)

@@ -333,13 +333,13 @@ pub fn shorten(violation: &Violation, mut play: impl FnMut(&[Deed]) -> Result<()
 }
 
 /// The worlds of a run: first the one of its seed, then others, which neighbouring seeds do not share.
-fn world_seeds(first: u64) -> impl Iterator<Item = u64> {
+pub(crate) fn world_seeds(first: u64) -> impl Iterator<Item = u64> {
     let mut dice = Dice::new(first);
     std::iter::once(first).chain(std::iter::repeat_with(move || dice.roll()))
 }
 
 /// The clock and the process id, stirred; printed, so that it can be had again.
-fn fresh_seed() -> u64 {
+pub(crate) fn fresh_seed() -> u64 {
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     Dice::new(nanos ^ (u64::from(std::process::id()) << 32)).roll() >> 24
 }

@@ -1,9 +1,9 @@
 //! Why the protocol says no: every reason of every operation, in one flat list that can be compared.
 
 use tessera_coordination::error::{
-    AccessRefused, AcquireError, CheckpointError, ClaimError, CompleteError, CreateRunError, CursorRefused, InfraError,
-    LeaseRefused, OrderError, ParkError, RegisterShardsError, ReleaseError, RenewError, RunTransitionError, SplitError,
-    SplitRefused, UnparkError,
+    AccessRefused, AcquireError, CheckpointError, ClaimError, CompleteError, CreateRunError, CursorRefused,
+    GetRunError, InfraError, LeaseRefused, OrderError, ParkError, RegisterShardsError, ReleaseError, RenewError,
+    RunTransitionError, SplitError, SplitRefused, UnparkError,
 };
 
 use super::call::Answer;
@@ -17,6 +17,8 @@ pub enum Refusal {
     RunSettled,
     /// The lease is another tenant's.
     OtherTenant,
+    /// The lease is of another run that had this one's id.
+    OtherIncarnation,
     /// The tenant has no such shard.
     NoSuchShard,
     /// The tenant has no such run.
@@ -37,6 +39,8 @@ pub enum Refusal {
     TooManyShards,
     /// The shard was acquired too often without progress.
     RetriesExhausted,
+    /// The worker said that it cannot reach the shard.
+    ReportedUnreachable,
     /// The shard is not parked.
     NotParked,
     /// The fence is not the expected one.
@@ -71,6 +75,7 @@ fn infra(error: &InfraError) -> Answer {
     match error {
         InfraError::Transient { .. } => Answer::Failed,
         InfraError::Corruption { .. } => panic!("the backend calls its own records corrupt: {error}"),
+        InfraError::Refused { .. } => panic!("the simulated store refuses no caller: {error}"),
     }
 }
 
@@ -79,6 +84,7 @@ impl From<AccessRefused> for Refusal {
         match refused {
             AccessRefused::RunNotActive { .. } => Self::RunSettled,
             AccessRefused::TenantMismatch { .. } => Self::OtherTenant,
+            AccessRefused::OtherIncarnation { .. } => Self::OtherIncarnation,
             AccessRefused::ShardNotFound { .. } => Self::NoSuchShard,
         }
     }
@@ -171,7 +177,8 @@ told! {
     AcquireError {
         Self::Access(refused) => refused.into(),
         Self::Terminal { status } => Refusal::Lease(LeaseRefused::Terminal { status }),
-        Self::AlreadyLeased(_) => return Answer::NoShard,
+        Self::AlreadyLeased(_) | Self::HeldBack { .. } => return Answer::NoShard,
+        Self::ReportedUnreachable { .. } => Refusal::ReportedUnreachable,
         Self::UnassignedWorker => Refusal::UnassignedWorker,
         Self::RetriesExhausted { .. } => Refusal::RetriesExhausted,
     }
@@ -188,10 +195,13 @@ told! {
         Self::Illegal { .. } => Refusal::RunSettled,
         Self::ShardsOpen { .. } => Refusal::ShardsOpen,
     }
+    GetRunError {
+        Self::RunNotFound(_) => Refusal::NoSuchRun,
+    }
     CreateRunError {
         Self::AlreadyExists { .. } => Refusal::RunExists,
         Self::UnassignedRun | Self::UnassignedTenant => Refusal::NoSuchRun,
-        Self::InvalidConfig(_) | Self::TooManyRuns { .. } => Refusal::Unexpected,
+        Self::UnassignedIncarnation | Self::InvalidConfig(_) | Self::TooManyRuns { .. } => Refusal::Unexpected,
     }
     RegisterShardsError {
         Self::RunNotFound(_) => Refusal::NoSuchRun,
@@ -199,6 +209,7 @@ told! {
         Self::OpIdConflict(_) => Refusal::OpIdReused,
         Self::Manifest(_) => Refusal::BadManifest,
         Self::LimitExceeded(_) => Refusal::TooManyShards,
-        Self::Create(_) | Self::ConfigMismatch { .. } | Self::ResourceExhausted(_) => Refusal::Unexpected,
+        Self::Create(error) => return error.told(),
+        Self::ConfigMismatch { .. } | Self::ResourceExhausted(_) => Refusal::Unexpected,
     }
 }

@@ -8,6 +8,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::future::poll_fn;
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -21,7 +22,7 @@ use tessera_coordination::record::park::Park;
 use tessera_coordination::record::status::ParkReason;
 use tessera_coordination::session::{AfterSafePoint, SessionFailure, WorkerSession};
 
-use super::call::{Backend, Call, RUN, TENANT, cursor, edge_number, key_bytes, key_number, worker_id};
+use super::call::{Backend, Call, RUN, TENANT, Why, cursor, edge_number, key_bytes, key_number, worker_id};
 use super::config::Rates;
 use super::dice::Dice;
 use super::link::Link;
@@ -52,6 +53,8 @@ pub(super) struct Air {
     pub(super) late: Vec<Call>,
     /// A property that one of its calls broke.
     pub(super) broken: Option<Violation>,
+    /// Keys that the worker cannot reach.
+    out_of_reach: Vec<Range<u16>>,
     ops: u64,
 }
 
@@ -86,6 +89,7 @@ impl SessionWorker {
         number: usize,
         life: u64,
         lease_length: u64,
+        out_of_reach: Vec<Range<u16>>,
         dice: Dice,
     ) -> Self {
         let ops = ((number as u64 + 1) << 48) | (life << 24);
@@ -98,6 +102,7 @@ impl SessionWorker {
             oblivious: false,
             late: Vec::new(),
             broken: None,
+            out_of_reach,
             ops,
         }));
         let link = Link { stage: Rc::clone(stage), air: Rc::clone(&air), worker: number };
@@ -182,6 +187,14 @@ impl<B: Backend> Shift<B> {
                 let op = self.air.borrow_mut().next_op();
                 return self.end(session, |session, now| session.drain(now, given.map(Cursor::as_update), op)).await;
             }
+            if self.air.borrow().out_of_reach.iter().any(|range| range.contains(&lo)) {
+                let why = Why::unreachable(now, self.lease_length, &mut self.air.borrow_mut().dice);
+                let given = (self.next > lo).then_some(&progress);
+                let op = self.air.borrow_mut().next_op();
+                return self
+                    .end(session, |session, now| session.release(now, given.map(Cursor::as_update), why.reason(), op))
+                    .await;
+            }
             match self.draw_deed(lo, hi) {
                 Deed::Park => {
                     let op = self.air.borrow_mut().next_op();
@@ -248,8 +261,7 @@ impl<B: Backend> Shift<B> {
 
     /// Whether the work goes on.
     fn write(&mut self, session: &Session<'_, B>) -> bool {
-        let lease = session.lease();
-        let result = ResultWrite { worker: self.number, shard: lease.shard(), fence: lease.fence(), key: self.next };
+        let result = ResultWrite::under(session.lease(), self.number, self.next);
         let written = self.stage.borrow_mut().write(&result);
         match written {
             Ok(true) => {

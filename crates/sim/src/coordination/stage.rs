@@ -7,15 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, WorkerId};
-use tessera_contracts::manifest::InitialShardInput;
+use tessera_contracts::ids::{FenceEpoch, LogicalTime, RunId, RunIncarnation, ShardId, WorkerId};
 use tessera_coordination::Lease;
+use tessera_coordination::error::GetRunError;
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::record::snapshot::AcquireScratch;
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::record::RunRecord;
+use tessera_coordination::run::status::RunStatus;
 
-use super::call::{Answer, Backend, Call, Caller, RUN, Request, TENANT, key_bytes, perform, worker_id};
+use super::call::{Answer, Backend, Call, Caller, INCARNATION, RUN, Request, TENANT, perform, worker_id};
 use super::config::Config;
 use super::marks::Marks;
 use super::sink::{ResultWrite, Sink};
@@ -52,11 +53,11 @@ pub enum Deed {
     Write(ResultWrite),
 }
 
-/// Who holds which shard under which fence.
-type Hold = (WorkerId, ShardId, FenceEpoch);
+/// Who holds which shard of which run under which fence.
+type Hold = (WorkerId, ShardId, RunIncarnation, FenceEpoch);
 
 fn held(lease: &Lease) -> Hold {
-    (lease.owner(), lease.shard(), lease.fence())
+    (lease.owner(), lease.shard(), lease.incarnation(), lease.fence())
 }
 
 /// What is particular about a backend's own world: a store that fails in its own ways, and time that it has to be told.
@@ -71,6 +72,11 @@ pub trait Weather<B>: std::fmt::Debug {
 
     /// The shards whose holder the store vouches for; none if what the records say is all there is to know.
     fn vouched(&mut self) -> Option<Rc<BTreeSet<ShardId>>> {
+        None
+    }
+
+    /// The workers that have a live session; none if the backend knows no sessions.
+    fn present(&mut self) -> Option<Rc<BTreeSet<WorkerId>>> {
         None
     }
 
@@ -114,7 +120,9 @@ pub struct Stage<B> {
     /// The store's version when its records were last read.
     version: u64,
     /// The run as last read, and the store's version then.
-    run: Option<(u64, Rc<RunRecord>)>,
+    run: Option<(u64, Option<Rc<RunRecord>>)>,
+    /// The incarnation whose records the mirror has.
+    incarnation: Option<RunIncarnation>,
     sink: Sink,
     checkers: Vec<Box<dyn Checker>>,
     clock_offsets: Vec<i64>,
@@ -128,34 +136,27 @@ pub struct Stage<B> {
 impl<B: Backend> Stage<B> {
     /// A stage on which the run is registered and nothing else has happened.
     pub fn new(checkers: Vec<Box<dyn Checker>>, config: Config, mut backend: B, sink: Sink) -> Self {
-        let run_config =
-            RunConfig { lease_duration: Some(config.lease), max_shard_retries: config.retries, ..RunConfig::default() };
-        let edges = config.edges().map(key_bytes).collect::<Vec<_>>();
-        let shards: Vec<InitialShardInput<'_>> = (0..config.roots as usize)
-            .map(|at| InitialShardInput {
-                metadata: b"simulated",
-                ..InitialShardInput::new(ShardId::new(at as u64 + 1), &edges[at], &edges[at + 1])
-            })
-            .collect();
         let now = LogicalTime::new(BEGINNING);
+        let mut scratch = AcquireScratch::default();
+        let start = Call { at: now, caller: Caller::Operator, request: Request::start(&config, INCARNATION) };
+        let started = perform(&mut backend, &start, &mut scratch);
+        assert!(
+            matches!(started, Answer::Accepted { .. }),
+            "the simulated manifest is legal and nothing fails yet: {started}"
+        );
         backend
-            .create_run_with_shards(now, TENANT, RUN, run_config, &shards, OpId::new(1))
-            .expect("the simulated manifest is legal and nothing fails yet");
-        backend.create_run(now, TENANT, UNREGISTERED, RunConfig::default()).expect("there is room for a second run");
-        let mut mirror = Mirror::default();
-        for shard in (1..=config.roots).map(ShardId::new) {
-            let record = backend.get_shard(TENANT, ShardKey::new(RUN, shard)).expect("a registered shard is there");
-            mirror.records.insert(shard, record);
-        }
-        Self {
+            .create_run(now, TENANT, UNREGISTERED, INCARNATION, RunConfig::default())
+            .expect("there is room for a second run");
+        let mut stage = Self {
             clock_offsets: config.clock_offsets(),
             config,
             backend,
             weather: Box::new(Indoors),
-            scratch: AcquireScratch::default(),
-            mirror,
+            scratch,
+            mirror: Mirror::default(),
             version: 0,
             run: None,
+            incarnation: None,
             sink,
             checkers,
             marks: Marks::default(),
@@ -163,7 +164,10 @@ impl<B: Backend> Stage<B> {
             calls: 0,
             answers: Vec::new(),
             script: Vec::new(),
-        }
+        };
+        stage.meet_run();
+        stage.mirror.read_all(&mut stage.backend);
+        stage
     }
 
     /// The same stage, with a store that has weather of its own.
@@ -201,8 +205,9 @@ impl<B: Backend> Stage<B> {
     ) -> Result<T, Violation> {
         self.script.push(Deed::Call(self.now, call.clone(), store_may_fail));
         self.look_for_late_changes()?;
-        let run_before = self.run().status;
+        let run_before = self.run();
         let vouched_before = self.weather.vouched();
+        let present_before = self.weather.present();
         self.weather.set_faults(store_may_fail);
         let asked_at = self.weather.time();
         let (own, answer) = ask(&mut self.backend);
@@ -219,14 +224,19 @@ impl<B: Backend> Stage<B> {
         }
         self.calls += 1;
         self.answers.push(answer.clone());
-        let parks_unseen = self.config.retries > 0 && matches!(call.request, Request::Claim | Request::Acquire { .. });
+        let may_park = self.config.retries > 0 || self.config.rates.unreachable > 0;
+        let parks_unseen = may_park && matches!(call.request, Request::Claim | Request::Acquire { .. });
         let vouched = self.weather.vouched();
+        let present = present_before.zip(self.weather.present()).map(|(before, after)| &*before & &*after);
         // With a session, a store loses the renewals of all that it held.
         let lost =
             vouched_before.as_ref().zip(vouched.as_ref()).is_some_and(|(before, after)| !before.is_subset(after));
-        let everything = parks_unseen || lost || self.calls.is_multiple_of(SWEEP_PACE);
-        let changes = self.mirror.read_after(&mut self.backend, call, &answer, everything);
+        let everything = self.meet_run() || parks_unseen || lost || self.calls.is_multiple_of(SWEEP_PACE);
         let run = self.run();
+        let changes = match &run {
+            Some(_) => self.mirror.read_after(&mut self.backend, call, &answer, everything),
+            None => Vec::new(),
+        };
         // What this call wrote is read above; what the store does by itself from here on is not.
         self.version = self.weather.version();
         let sight = Sight {
@@ -236,12 +246,13 @@ impl<B: Backend> Stage<B> {
             answer: &answer,
             changes: &changes,
             records: &self.mirror.records,
-            run_before,
-            run: &run,
+            run_before: run_before.as_deref(),
+            run: run.as_deref(),
             sink: &self.sink,
             clock_offsets: &self.clock_offsets,
             vouched_before: vouched_before.as_deref(),
             vouched: vouched.as_deref(),
+            present: present.as_ref(),
             waited,
         };
         self.marks.see(&sight);
@@ -256,6 +267,10 @@ impl<B: Backend> Stage<B> {
     pub fn look_for_late_changes(&mut self) -> Result<(), Violation> {
         let version = self.weather.version();
         if std::mem::replace(&mut self.version, version) == version {
+            return Ok(());
+        }
+        self.meet_run();
+        if self.incarnation.is_none() {
             return Ok(());
         }
         let changes = self.mirror.read_all(&mut self.backend);
@@ -321,7 +336,10 @@ impl<B: Backend> Stage<B> {
                 call.request.lease().is_none_or(|lease| granted.contains(&held(lease)))
                     && call.request.shard().is_none_or(|shard| self.records().contains_key(&shard))
             }
-            Deed::Write(result) => granted.contains(&(worker_id(result.worker), result.shard, result.fence)),
+            Deed::Write(result) => {
+                let ResultWrite { worker, shard, incarnation, fence, .. } = *result;
+                granted.contains(&(worker_id(worker), shard, incarnation, fence))
+            }
         }
     }
 
@@ -335,17 +353,34 @@ impl<B: Backend> Stage<B> {
         Violation { property, what, calls, script: self.script.clone() }
     }
 
-    /// The run as the backend has it; read anew only after a call, and where the store has changed.
-    pub fn run(&mut self) -> Rc<RunRecord> {
+    /// The run as the backend has it; read anew only after a call, and where the store has changed. A run that has not got
+    /// its shards yet is not there.
+    pub fn run(&mut self) -> Option<Rc<RunRecord>> {
         let version = self.weather.version();
         match &self.run {
-            Some((then, run)) if *then == version => Rc::clone(run),
+            Some((then, run)) if *then == version => run.clone(),
             _ => {
-                let run = Rc::new(self.backend.get_run(TENANT, RUN).expect("the simulated run is there"));
-                self.run = Some((version, Rc::clone(&run)));
+                let run = match self.backend.get_run(TENANT, RUN) {
+                    Ok(run) => Some(run).filter(|run| run.status != RunStatus::Initializing).map(Rc::new),
+                    Err(GetRunError::RunNotFound(_)) => None,
+                    Err(error) => panic!("the run cannot be read although nothing fails: {error}"),
+                };
+                self.run = Some((version, run.clone()));
                 run
             }
         }
+    }
+
+    /// Whether there is another run than before, or none: then nothing that was read or recorded counts any more.
+    fn meet_run(&mut self) -> bool {
+        let incarnation = self.run().map(|run| run.incarnation);
+        if self.incarnation == incarnation {
+            return false;
+        }
+        self.incarnation = incarnation;
+        self.mirror.records.clear();
+        self.sink.open(incarnation);
+        true
     }
 
     /// All records as last read.

@@ -10,11 +10,10 @@ use std::fmt::Write as _;
 
 use tessera_conformance::{Failures, told};
 use tessera_contracts::ShardSpec;
-use tessera_contracts::ids::{FenceEpoch, ShardId, WorkerId};
+use tessera_contracts::ids::{ShardEpoch, ShardId, WorkerId};
 use tessera_coordination::decide::order::OrderRequest;
-use tessera_coordination::record::history::ReleaseReason;
 
-use super::call::{Answer, Call, Caller, Outcome, Request, key_bytes};
+use super::call::{Answer, Call, Caller, INCARNATION, Outcome, REGISTRATION, Request, Why, key_bytes};
 use super::config::Config;
 use super::coordinator;
 use super::sink::Sink;
@@ -47,9 +46,10 @@ pub fn of(config: &Config, violation: &Violation) -> Result<String, Failures> {
 
 /// Says how the shards and leases of a script are called in a story.
 struct Names {
+    roots: u64,
     shards: BTreeMap<ShardId, String>,
     spawned: BTreeMap<ShardId, usize>,
-    leases: BTreeSet<(WorkerId, ShardId, FenceEpoch)>,
+    leases: BTreeSet<(WorkerId, ShardId, String)>,
 }
 
 fn commands(config: &Config, violation: &Violation) -> String {
@@ -68,19 +68,23 @@ fn commands(config: &Config, violation: &Violation) -> String {
         .zip(edges.windows(2))
         .map(|(shard, edges)| format!("{shard}=[{},{}){{simulated}}", key(edges[0]), key(edges[1])))
         .collect();
-    let _ =
-        writeln!(text, "at {BEGINNING} start run 1 lease {lease} retries {retries} shards {} op 1", roots.join(" "));
-    let mut names = Names {
-        shards: (1..=config.roots).map(|root| (ShardId::new(root), root.to_string())).collect(),
-        spawned: BTreeMap::new(),
-        leases: BTreeSet::new(),
-    };
+    let shards = format!("lease {lease} retries {retries} shards {} op {REGISTRATION}", roots.join(" "));
+    let _ = writeln!(text, "at {BEGINNING} start run 1 incarnation {} {shards}", INCARNATION.get());
+    let mut names =
+        Names { roots: config.roots, shards: BTreeMap::new(), spawned: BTreeMap::new(), leases: BTreeSet::new() };
+    names.begin();
     // The right answers tell which shards there are, and who was given which lease.
     let mut stage = Stage::new(Vec::new(), config.clone(), coordinator(config), Sink::default());
     let mut last = None;
     for deed in &violation.script {
         let Deed::Call(_, call, _) = deed else { continue };
-        let Some(line) = names.line(call) else { continue };
+        let line = match &call.request {
+            Request::Start { incarnation, .. } => {
+                Some(format!("start run 1 incarnation {} {shards}", incarnation.get()))
+            }
+            _ => names.line(call),
+        };
+        let Some(line) = line else { continue };
         let Ok(answer) = stage.perform(call, false) else { continue };
         names.learn(call, &answer);
         let _ = writeln!(text, "at {} {line}", call.at);
@@ -94,10 +98,19 @@ fn commands(config: &Config, violation: &Violation) -> String {
 }
 
 impl Names {
+    /// The run has the shards that it begins with, and no others.
+    fn begin(&mut self) {
+        self.shards = (1..=self.roots).map(|root| (ShardId::new(root), root.to_string())).collect();
+        self.spawned.clear();
+    }
+
     fn learn(&mut self, call: &Call, answer: &Answer) {
+        if let (Request::Start { .. }, Answer::Accepted { outcome: Outcome::Executed, .. }) = (&call.request, answer) {
+            self.begin();
+        }
         match (answer, call.request.shard()) {
             (Answer::Granted { lease, .. }, _) => {
-                self.leases.insert((lease.owner(), lease.shard(), lease.fence()));
+                self.leases.insert((lease.owner(), lease.shard(), epoch_text(lease.epoch())));
             }
             (Answer::Accepted { outcome: Outcome::Executed, children }, Some(parent)) => {
                 for child in children {
@@ -119,8 +132,8 @@ impl Names {
         };
         let who = match (call.request.lease(), call.caller) {
             (Some(lease), _) => {
-                let known = self.leases.contains(&(lease.owner(), lease.shard(), lease.fence()));
-                known.then(|| format!("w{}#{}", lease.owner().get(), lease.fence()))?
+                let known = self.leases.contains(&(lease.owner(), lease.shard(), epoch_text(lease.epoch())));
+                known.then(|| format!("w{}#{}", lease.owner().get(), epoch_text(lease.epoch())))?
             }
             (None, Caller::Worker(worker)) => format!("w{}", worker + 1),
             (None, Caller::Operator | Caller::Vandal) => String::new(),
@@ -137,14 +150,18 @@ impl Names {
                 let reason = reason.as_str().replace(' ', "-");
                 format!("{who} parks {shard} for {reason} saying \"simulated\"{op}")
             }
-            Request::Release { last, reason, .. } => {
+            Request::Release { last, why, .. } => {
                 let at = last.map(|last| format!(" at {}", cursor(Some(last)))).unwrap_or_default();
-                let reason = match reason {
-                    ReleaseReason::Released => "released",
-                    ReleaseReason::Yielded => "yielded",
-                    ReleaseReason::Drained => "drained",
+                let why = match why {
+                    Why::Released => "released".to_string(),
+                    Why::Yielded => "yielded".to_string(),
+                    Why::Drained => "drained".to_string(),
+                    Why::Unreachable(retry_after) => {
+                        let wait = retry_after.map(|until| format!(" retry after {until}")).unwrap_or_default();
+                        format!("unreachable saying \"simulated\"{wait}")
+                    }
                 };
-                format!("{who} releases {shard}{at} because {reason}{op}")
+                format!("{who} releases {shard}{at} because {why}{op}")
             }
             Request::SplitReplace { plan, .. } => {
                 let children: Vec<String> = plan.children().iter().map(range).collect();
@@ -153,16 +170,21 @@ impl Names {
             Request::SplitResidual { plan, .. } => {
                 format!("{who} splits {shard} keeping {} giving {}{op}", range(plan.kept()), range(plan.residual()))
             }
-            Request::Unpark { fence, .. } => format!("unpark {shard} expecting fence {fence}{op}"),
-            Request::Order { fence, order: OrderRequest::Yield, .. } => {
-                format!("ask {shard} at fence {fence} to yield")
+            Request::Unpark { expected, .. } => format!("unpark {shard} expecting fence {}{op}", epoch_text(*expected)),
+            Request::Order { epoch, order: OrderRequest::Yield, .. } => {
+                format!("ask {shard} at fence {} to yield", epoch_text(*epoch))
             }
-            Request::Order { fence, .. } => format!("ask {shard} at fence {fence} to keep 50%"),
+            Request::Order { epoch, .. } => format!("ask {shard} at fence {} to keep 50%", epoch_text(*epoch)),
             Request::CompleteRun { .. } => format!("complete run 1{op}"),
             Request::CancelRun { .. } => format!("cancel run 1{op}"),
-            Request::CreateRun { .. } | Request::Register { .. } => return None,
+            Request::Retire { settled_until } => format!("retire runs settled by {settled_until}"),
+            Request::CreateRun { .. } | Request::Register { .. } | Request::Start { .. } => return None,
         })
     }
+}
+
+fn epoch_text(epoch: ShardEpoch) -> String {
+    format!("{}/{}", epoch.incarnation.get(), epoch.fence)
 }
 
 fn key(number: u16) -> String {

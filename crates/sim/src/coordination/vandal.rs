@@ -7,24 +7,25 @@
 
 use std::collections::BTreeMap;
 
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, WorkerId};
+use tessera_contracts::ids::{
+    FenceEpoch, LogicalTime, OpId, RunId, RunIncarnation, ShardEpoch, ShardId, ShardKey, WorkerId,
+};
 use tessera_contracts::split::{SplitReplacePlan, SplitResidualPlan};
 use tessera_coordination::Lease;
 use tessera_coordination::decide::order::OrderRequest;
-use tessera_coordination::record::history::ReleaseReason;
 use tessera_coordination::record::op_log::OpKind;
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::record::status::{ParkReason, ShardStatus};
-use tessera_coordination::run::status::RunStatus;
+use tessera_coordination::run::record::RunRecord;
 
-use super::call::{Call, Caller, RUN, Request, STRANGER, TENANT, edge_number, key_number};
+use super::call::{Call, Caller, RUN, Request, STRANGER, TENANT, Why, edge_number, key_number};
 use super::config::Config;
 use super::dice::Dice;
 use super::forged::{Forged, before, halves, longer, lower, many_children, part, with_op};
 use super::stage::UNREGISTERED;
 
 /// The ways to be wrong, as marks of paths taken.
-pub const WAYS: [&str; 29] = [
+pub const WAYS: [&str; 30] = [
     "a vandal's cursor that goes back was refused",
     "a vandal's cursor outside the shard was refused",
     "a vandal's checkpoint without a key was refused",
@@ -54,6 +55,7 @@ pub const WAYS: [&str; 29] = [
     "a vandal's shard list was refused",
     "a vandal's claim without a name was refused",
     "a vandal's grab of a held shard was refused",
+    "a vandal's work under another incarnation of the run was refused",
 ];
 
 /// See the module.
@@ -63,8 +65,8 @@ pub(super) struct Vandal {
     ops: u64,
     skew_allowance: u64,
     room: u64,
-    /// Residual splits that it saw remembered; an op-log forgets them, their children stay.
-    residuals: Vec<(ShardId, OpId)>,
+    /// Residual splits that it saw remembered; an op-log forgets them, their children stay as long as the run does.
+    residuals: Vec<(RunIncarnation, ShardId, OpId)>,
 }
 
 impl Vandal {
@@ -91,9 +93,11 @@ impl Vandal {
         &mut self,
         now: u64,
         records: &BTreeMap<ShardId, ShardRecord>,
-        run: RunStatus,
+        run: &RunRecord,
         may_lose: bool,
     ) -> Option<(&'static str, Call)> {
+        self.residuals.retain(|(incarnation, ..)| *incarnation == run.incarnation);
+        let run = run.status;
         let way = self.dice.below(WAYS.len() as u64) as usize;
         let now = LogicalTime::new(now);
         let (at, caller, request) = match way {
@@ -121,7 +125,7 @@ impl Vandal {
                     1 => (
                         now,
                         Caller::Operator,
-                        Request::Order { key: record.key, fence: record.state.head.fence, order: OrderRequest::Yield },
+                        Request::Order { key: record.key, epoch: record.epoch(), order: OrderRequest::Yield },
                     ),
                     _ => (now, Caller::Vandal, self.any_work(record, lease)),
                 }
@@ -143,9 +147,10 @@ impl Vandal {
                 let record = self.pick(records, |_| true)?;
                 let key = ShardKey::new(RUN, ShardId::new(self.dice.between(1 << 20, 1 << 21)));
                 let lease = Forged { key, ..Forged::of(record) }.granted();
+                let newborn = ShardEpoch::new(record.incarnation, FenceEpoch::INITIAL);
                 match self.dice.below(4) {
                     0 => (now, Caller::Worker(0), Request::Acquire { key }),
-                    1 => (now, Caller::Vandal, Request::Unpark { key, fence: FenceEpoch::INITIAL, op: self.next_op() }),
+                    1 => (now, Caller::Vandal, Request::Unpark { key, expected: newborn, op: self.next_op() }),
                     _ => (now, Caller::Vandal, self.any_work(record, lease)),
                 }
             }
@@ -168,7 +173,7 @@ impl Vandal {
                     1 => Request::Acquire { key },
                     2 => self.unpark(record),
                     3 => Request::CancelRun { op: self.next_op() },
-                    4 => Request::Order { key, fence: record.state.head.fence, order: OrderRequest::Yield },
+                    4 => Request::Order { key, epoch: record.epoch(), order: OrderRequest::Yield },
                     _ => self.any_work(record, lease),
                 };
                 (at, Caller::Stranger, request)
@@ -179,8 +184,8 @@ impl Vandal {
             }
             23 => {
                 let record = self.pick(records, |record| record.state.head.status == ShardStatus::Parked)?;
-                let fence = self.other_fence(record.state.head.fence);
-                (now, Caller::Vandal, Request::Unpark { key: record.key, fence, op: self.next_op() })
+                let expected = ShardEpoch { fence: self.other_fence(record.state.head.fence), ..record.epoch() };
+                (now, Caller::Vandal, Request::Unpark { key: record.key, expected, op: self.next_op() })
             }
             24 => {
                 let record = self.pick(records, |record| record.state.head.status == ShardStatus::Active)?;
@@ -191,7 +196,8 @@ impl Vandal {
                     Some(holder) if self.dice.below(2) == 0 => (holder.deadline, head.fence),
                     Some(holder) => (before(holder), self.other_fence(head.fence)),
                 };
-                (at, Caller::Vandal, Request::Order { key: record.key, fence, order: OrderRequest::Yield })
+                let epoch = ShardEpoch { fence, ..record.epoch() };
+                (at, Caller::Vandal, Request::Order { key: record.key, epoch, order: OrderRequest::Yield })
             }
             25 => (now, Caller::Vandal, Request::CompleteRun { op: self.next_op() }),
             26 => (now, Caller::Vandal, self.shard_list()),
@@ -201,7 +207,7 @@ impl Vandal {
                 let request = if self.dice.below(2) == 0 { Request::Claim } else { Request::Acquire { key } };
                 (now, Caller::Vandal, request)
             }
-            _ => {
+            28 => {
                 let record = self.pick(records, |record| record.state.head.lease.is_some() && !may_lose)?;
                 let holder = record.state.head.lease?;
                 // Somebody else, up to the last moment at which the holder must be allowed for.
@@ -209,6 +215,19 @@ impl Vandal {
                 let early = self.dice.below(self.skew_allowance + 1);
                 let last = LogicalTime::new(before(holder).get() + self.skew_allowance - early);
                 (last, Caller::Worker(thief), Request::Acquire { key: record.key })
+            }
+            _ => {
+                let record = self.pick(records, |_| true)?;
+                let at = record.state.head.lease.map_or(now, before);
+                let incarnation = RunIncarnation::new(record.incarnation.get() + self.dice.between(1, 3));
+                let lease = Forged { incarnation, ..Forged::of(record) }.granted();
+                let epoch = ShardEpoch { incarnation, ..record.epoch() };
+                let request = match self.dice.below(4) {
+                    0 => Request::Order { key: record.key, epoch, order: OrderRequest::Yield },
+                    1 => Request::Unpark { key: record.key, expected: epoch, op: self.next_op() },
+                    _ => self.any_work(record, lease),
+                };
+                (at, Caller::Vandal, request)
             }
         };
         Some((WAYS[way], Call { at, caller, request }))
@@ -274,13 +293,13 @@ impl Vandal {
     fn reused_op<'r>(&mut self, records: &'r BTreeMap<ShardId, ShardRecord>) -> Option<(&'r ShardRecord, Request)> {
         let record = self.pick(records, |record| !record.state.op_log.is_empty())?;
         for entry in record.state.op_log.iter().filter(|entry| entry.kind == OpKind::SplitResidual) {
-            let split = (record.key.shard, entry.op_id);
+            let split = (record.incarnation, record.key.shard, entry.op_id);
             if !self.residuals.contains(&split) {
                 self.residuals.push(split);
             }
         }
         let at = self.dice.below(2 * self.residuals.len() as u64 + 1) as usize;
-        if let Some((shard, op)) = self.residuals.get(at).copied() {
+        if let Some((_, shard, op)) = self.residuals.get(at).copied() {
             let record = records.get(&shard)?;
             let (lower, upper) = halves(record)?;
             let plan = SplitResidualPlan::new(lower, upper);
@@ -302,7 +321,7 @@ impl Vandal {
     }
 
     fn unpark(&mut self, record: &ShardRecord) -> Request {
-        Request::Unpark { key: record.key, fence: record.state.head.fence, op: self.next_op() }
+        Request::Unpark { key: record.key, expected: record.epoch(), op: self.next_op() }
     }
 
     /// Progress, told in one of three ways.
@@ -311,7 +330,7 @@ impl Vandal {
         match self.dice.below(3) {
             0 => Request::Checkpoint { lease, last, op },
             1 => Request::Complete { lease, last, op },
-            _ => Request::Release { lease, last, reason: ReleaseReason::Released, op },
+            _ => Request::Release { lease, last, why: Why::Released, op },
         }
     }
 
@@ -329,7 +348,7 @@ impl Vandal {
             0 => Request::Checkpoint { lease, last, op },
             1 => Request::Complete { lease, last, op },
             2 => Request::Park { lease, reason: ParkReason::Other, op },
-            3 => Request::Release { lease, last, reason: ReleaseReason::Released, op },
+            3 => Request::Release { lease, last, why: Why::Released, op },
             4 => match halves(record) {
                 Some((lower, upper)) => {
                     let plan = SplitReplacePlan::new(vec![lower, upper]).expect("two children make a plan");
@@ -343,7 +362,7 @@ impl Vandal {
                 }
                 None => Request::Complete { lease, last, op },
             },
-            _ => Request::Release { lease, last: None, reason: ReleaseReason::Yielded, op },
+            _ => Request::Release { lease, last: None, why: Why::Yielded, op },
         }
     }
 

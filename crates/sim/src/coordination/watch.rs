@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tessera_contracts::ids::{ShardId, ShardKey};
+use tessera_contracts::ids::{RunIncarnation, ShardId, ShardKey, WorkerId};
 use tessera_coordination::error::GetShardError;
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::run::record::RunRecord;
@@ -28,10 +28,10 @@ pub struct Sight<'w> {
     pub changes: &'w [Change],
     /// All records, after.
     pub records: &'w BTreeMap<ShardId, ShardRecord>,
-    /// The run before the call.
-    pub run_before: RunStatus,
+    /// The run before the call; none while it is retired and the next one has no shards yet.
+    pub run_before: Option<&'w RunRecord>,
     /// The run after it.
-    pub run: &'w RunRecord,
+    pub run: Option<&'w RunRecord>,
     /// Durable results.
     pub sink: &'w Sink,
     /// How far each worker's clock is off.
@@ -40,6 +40,8 @@ pub struct Sight<'w> {
     pub vouched_before: Option<&'w BTreeSet<ShardId>>,
     /// The same, after it.
     pub vouched: Option<&'w BTreeSet<ShardId>>,
+    /// The workers that had a live session in the run before the call and have one after it, where the backend knows sessions.
+    pub present: Option<&'w BTreeSet<WorkerId>>,
     /// Time passed in the store during the call. What it was asked earlier may have arrived meanwhile, so the records may have
     /// been others when it was judged.
     pub waited: bool,
@@ -59,6 +61,17 @@ impl Sight<'_> {
     pub fn named_before(&self) -> Option<&ShardRecord> {
         let shard = self.call.request.shard()?;
         self.changes.iter().find(|change| change.after.key.shard == shard)?.before.as_ref()
+    }
+
+    /// Whether the run was settled before the call.
+    pub fn was_settled(&self) -> bool {
+        self.run_before.is_some_and(|run| run.status.is_terminal())
+    }
+
+    /// The incarnation that the call names, if that is not the run's.
+    pub fn other_incarnation(&self) -> Option<RunIncarnation> {
+        let current = self.run_before.map(|run| run.incarnation);
+        self.call.request.incarnation().filter(|presented| Some(*presented) != current)
     }
 
     /// Whether the call took effect just now.
@@ -83,8 +96,8 @@ impl Sight<'_> {
 /// How a world ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ending {
-    /// The run's last status.
-    pub run: RunStatus,
+    /// The run's last status; none if it was retired and not created again.
+    pub run: Option<RunStatus>,
     /// Calm steps it took.
     pub calm_steps: u64,
     /// Calm steps it was given.
@@ -120,7 +133,7 @@ pub trait Checker: std::fmt::Debug {
     }
 }
 
-/// The records as last read.
+/// The records of the run as last read.
 #[derive(Debug, Default)]
 pub struct Mirror {
     /// By shard.

@@ -1,15 +1,16 @@
 //! A worker as a state machine with its own clock: claims, writes results, checkpoints, renews, answers orders; and, when
 //! the world is hostile to it, retries what it has not heard of, forgets, or goes on with a lease it has long lost.
 
+use std::ops::Range;
+
 use tessera_contracts::ids::{LogicalTime, OpId};
 use tessera_contracts::split::{plan_split_replace, plan_split_residual};
 use tessera_contracts::{ShardSpec, ShardSpecRef};
 use tessera_coordination::Lease;
-use tessera_coordination::record::history::ReleaseReason;
 use tessera_coordination::record::orders::Orders;
 use tessera_coordination::record::status::ParkReason;
 
-use super::call::{Answer, Call, Caller, Outcome, Request, key_bytes};
+use super::call::{Answer, Call, Caller, Outcome, Request, Why, key_bytes};
 use super::config::{Config, Rates};
 use super::dice::Dice;
 use super::refusal::Refusal;
@@ -40,6 +41,8 @@ pub struct Worker {
     pub draining: bool,
     /// At how many keys it cuts a shard that it replaces, at most.
     cuts_max: u64,
+    /// Keys that it cannot reach.
+    out_of_reach: Vec<Range<u16>>,
     /// A refused split ends its hold, as it does in the model; otherwise the work goes on unsplit.
     splits_or_forgets: bool,
 }
@@ -100,6 +103,7 @@ impl Worker {
             oblivious: false,
             draining: false,
             cuts_max: if config.as_modelled { 1 } else { 2 },
+            out_of_reach: config.out_of_reach(number),
             splits_or_forgets: config.as_modelled,
         }
     }
@@ -151,10 +155,14 @@ impl Worker {
             return Act::Rest;
         }
         if self.draining {
-            return Act::Ask(Request::Release { lease, last: done, reason: ReleaseReason::Drained, op: new_op() });
+            return Act::Ask(Request::Release { lease, last: done, why: Why::Drained, op: new_op() });
         }
         if held.orders.standing.yield_requested {
-            return Act::Ask(Request::Release { lease, last: done, reason: ReleaseReason::Yielded, op: new_op() });
+            return Act::Ask(Request::Release { lease, last: done, why: Why::Yielded, op: new_op() });
+        }
+        if self.out_of_reach.iter().any(|range| range.contains(&held.lo)) {
+            let why = Why::unreachable(clock, lease_length, dice);
+            return Act::Ask(Request::Release { lease, last: done, why, op: new_op() });
         }
         let room = held.hi - held.next.max(held.lo + 1).min(held.hi);
         if held.orders.standing.split_requested.is_some() && room > 0 {
@@ -168,7 +176,7 @@ impl Worker {
             return Act::Ask(Request::Park { lease, reason, op: new_op() });
         }
         if dice.happens(rates.release) {
-            return Act::Ask(Request::Release { lease, last: done, reason: ReleaseReason::Released, op: new_op() });
+            return Act::Ask(Request::Release { lease, last: done, why: Why::Released, op: new_op() });
         }
         if dice.happens(rates.split_residual) && room > 0 {
             return Act::Ask(Self::residual(held, dice, new_op()));
@@ -235,7 +243,9 @@ impl Worker {
                 }
             }
             Answer::Accepted { outcome, .. } => self.accepted(&waiting.request, *outcome),
-            Answer::Refused(Refusal::Lease(_) | Refusal::RunSettled) => self.forget(),
+            Answer::Refused(
+                Refusal::Lease(_) | Refusal::RunSettled | Refusal::OtherIncarnation | Refusal::NoSuchShard,
+            ) => self.forget(),
             Answer::Refused(_) => {
                 // A split that does not fit, say. The lease still stands; orders for it are dropped.
                 if let Some(held) = &mut self.held {

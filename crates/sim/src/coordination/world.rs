@@ -21,6 +21,8 @@ use super::worker::{Act, PATIENCE, Waiting, Worker};
 
 mod operator;
 
+use operator::Recreation;
+
 /// What a world came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
@@ -62,6 +64,7 @@ pub struct World<B> {
     recorder: Option<Recorder>,
     steps: u64,
     unparks: VecDeque<Request>,
+    recreation: Recreation,
     /// Nothing gets through before this time.
     overloaded_until: u64,
     /// The latest request that arrived from each worker, by its own clock.
@@ -105,6 +108,7 @@ impl<B: Backend + 'static> World<B> {
             recorder: None,
             steps: 0,
             unparks: VecDeque::new(),
+            recreation: Recreation::default(),
             overloaded_until: 0,
             newest_arrival: vec![LogicalTime::new(1); config.workers as usize],
             trace_hash: config.seed,
@@ -132,7 +136,7 @@ impl<B: Backend + 'static> World<B> {
     }
 
     fn run_to_end(&mut self) -> Result<Report, Violation> {
-        while self.steps < self.config.steps && !self.is_settled() {
+        while self.steps < self.config.steps && !self.is_over() {
             self.step()?;
         }
         self.rates = self.config.calmed();
@@ -150,14 +154,19 @@ impl<B: Backend + 'static> World<B> {
         }
         let calm_steps = self.steps - storm_steps;
         let mut stage = self.stage.borrow_mut();
-        let run = stage.run().status;
+        let run = stage.run().map(|run| run.status);
         stage.end(&Ending { run, calm_steps, calm_steps_max })?;
         let (calls, marks) = (stage.calls(), stage.marks().clone());
         Ok(Report { steps: self.steps, calls, marks, trace_hash: self.trace_hash })
     }
 
     fn is_settled(&mut self) -> bool {
-        self.stage.borrow_mut().run().status.is_terminal()
+        self.stage.borrow_mut().run().is_some_and(|run| run.status.is_terminal())
+    }
+
+    /// Whether the run has settled and is not to be created again.
+    fn is_over(&mut self) -> bool {
+        self.is_settled() && !self.may_recreate()
     }
 
     fn is_calm(&self) -> bool {
@@ -185,10 +194,7 @@ impl<B: Backend + 'static> World<B> {
         self.trace_hash = Dice::new(self.trace_hash ^ time ^ (order << 32)).roll();
         let happened = match happening {
             Happening::Wake(worker) => self.wake(worker),
-            Happening::Operate => {
-                self.operate();
-                Ok(())
-            }
+            Happening::Operate => self.operate(),
             Happening::Deliver { ticket, call, again } => {
                 self.note_arrival(&call, again);
                 self.deliver(ticket, call)
@@ -212,7 +218,7 @@ impl<B: Backend + 'static> World<B> {
     fn tell(&mut self, step: impl FnOnce() -> Step) {
         if let Some(recorder) = &mut self.recorder {
             let mut stage = self.stage.borrow_mut();
-            let run = stage.run().status;
+            let run = stage.run().expect("a traced run is never retired").status;
             recorder.note(step(), self.now, run, stage.records());
         }
     }
@@ -220,7 +226,8 @@ impl<B: Backend + 'static> World<B> {
     fn session_worker(&mut self, number: usize) -> SessionWorker {
         self.lives += 1;
         let dice = Dice::new(self.config.seed ^ (self.lives << 40));
-        SessionWorker::new(&self.stage, number, self.lives, self.config.lease, dice)
+        let out_of_reach = self.config.out_of_reach(number);
+        SessionWorker::new(&self.stage, number, self.lives, self.config.lease, out_of_reach, dice)
     }
 
     /// A worker starts anew, knowing nothing.
@@ -319,8 +326,8 @@ impl<B: Backend + 'static> World<B> {
         let may_lose = stage.may_lose_holders();
         let stormy = !self.is_calm() && !may_lose;
         stage.look_for_late_changes()?;
-        let run = stage.run().status;
-        let Some((way, call)) = self.vandal.ask(self.now, stage.records(), run, may_lose) else {
+        let Some(run) = stage.run() else { return Ok(()) };
+        let Some((way, call)) = self.vandal.ask(self.now, stage.records(), &run, may_lose) else {
             return Ok(());
         };
         let answer = stage.perform(&call, stormy)?;
@@ -333,8 +340,7 @@ impl<B: Backend + 'static> World<B> {
     fn write(&mut self, number: usize) -> Result<(), Violation> {
         let worker = &mut self.workers[number];
         let Some(held) = &mut worker.held else { return Ok(()) };
-        let result =
-            ResultWrite { worker: number, shard: held.lease.shard(), fence: held.lease.fence(), key: held.next };
+        let result = ResultWrite::under(&held.lease, number, held.next);
         let accepted = self.stage.borrow_mut().write(&result)?;
         if accepted {
             held.next += 1;

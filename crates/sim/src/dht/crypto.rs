@@ -9,6 +9,7 @@ use tessera_contracts::domain::Domain;
 use tessera_dht::identity::{Crypto, Identity, PublicKey, SharedSecret, Signature};
 
 /// One node's keys.
+#[derive(Debug)]
 pub(crate) enum SimCrypto {
     Fast { public: PublicKey, secret: [u8; 32] },
     Real(Box<Identity>),

@@ -5,6 +5,7 @@ mod broken_bounds;
 mod checkers;
 mod crypto;
 mod measure;
+mod outsider;
 mod report;
 mod scenario;
 mod sybil;
@@ -33,6 +34,8 @@ pub(crate) enum Scenario {
     Sybils,
     /// One node is flooded with new identities, forgeries and replays.
     Flood,
+    /// Windows wiped, strangers without end, forged good-byes, full stores, relays taken; with and without the defence against each.
+    Admission,
     /// Many lanes per node: balance, misrouting, lane death, changes of their number.
     Lanes,
     /// One node announces a hundred thousand ids.

@@ -16,7 +16,7 @@ use tessera_dht::record::immutable_record;
 use tessera_dht::rng::LaneRng;
 use tessera_dht::seal::cookie::Scope;
 use tessera_dht::seal::keys::NetworkKey;
-use tessera_dht::seal::{SealLimits, Sealer};
+use tessera_dht::seal::{Opened, SealLimits, Sealer};
 use tessera_dht::time::Now;
 use tessera_dht::wire::header::{HEADER_BYTES, Suite};
 use tessera_dht::wire::message::{CONTACT_BYTES, Capabilities, Contacts, Envelope, Message, Providers, capability};
@@ -53,7 +53,7 @@ impl Sybil {
     }
 
     pub(crate) fn on_datagram(&mut self, now: Now, from: Addr, datagram: &mut [u8]) -> Vec<(Addr, Vec<u8>)> {
-        let Ok((header, body)) = self.sealer.open(now, datagram, || true) else { return Vec::new() };
+        let Ok(Opened { header, body, .. }) = self.sealer.open(now, datagram, |_, _| true) else { return Vec::new() };
         let Ok(envelope) = Envelope::read(body) else { return Vec::new() };
         if envelope.message.is_reply() {
             // A cookie to prove ourselves with at the next knock.

@@ -2,6 +2,7 @@
 
 use super::Scenario;
 use super::measure::Findings;
+use super::scenario::admission::{ATTACKS, fight};
 use super::scenario::{self, HOSTILE, Setup};
 
 fn run(scenario: Scenario, nodes: usize, real_crypto: bool) -> Findings {
@@ -42,6 +43,18 @@ fn a_mass_restart_is_survived() {
 #[test]
 fn a_flood_is_survived() {
     passes(Scenario::Flood, 60);
+}
+
+/// Every defence against an attack on admission holds, and the attack succeeds where that defence alone is switched off.
+#[test]
+fn each_attack_on_admission_fails_against_its_defence_and_succeeds_without() {
+    let setup = Setup { nodes: 40, seed: 11, real_crypto: false, loss: None, hostile: HOSTILE, quiet: true };
+    for attack in ATTACKS {
+        for is_defended in [true, false] {
+            let fought = fight(&setup, &attack, is_defended);
+            assert_eq!(fought.is_held(&attack), is_defended, "{}: {}", attack.name, fought.says());
+        }
+    }
 }
 
 #[test]

@@ -18,6 +18,7 @@ use tessera_dht::rng::LaneRng;
 use tessera_dht::time::Now;
 
 use super::crypto::SimCrypto;
+use super::outsider::Inbox;
 use super::sybil::Sybil;
 pub(crate) use effects::Effects;
 use effects::{Event, Scheduled};
@@ -50,12 +51,14 @@ impl Default for Weather {
 pub(crate) enum Being {
     Honest(Vec<Lane>),
     Sybil(Box<Sybil>),
+    /// Collects what comes.
+    Outsider(Inbox),
     /// Gone; its address stays a dead end.
     Dead,
 }
 
 pub(crate) struct Lane {
-    pub(crate) node: LaneNode<SimCrypto>,
+    pub(crate) node: LaneNode,
     wake_ms: u64,
 }
 
@@ -224,10 +227,15 @@ impl World {
 
     /// Adds a hostile node.
     pub(crate) fn add_sybil(&mut self, seed: [u8; 32], addr: Addr, sybil: impl FnOnce(SimCrypto) -> Sybil) -> usize {
-        let crypto = self.crypto(seed);
-        let contact = Contact { key: crypto.public_key(), addr };
+        let being = Being::Sybil(Box::new(sybil(self.crypto(seed))));
+        self.add_being(seed, addr, being)
+    }
+
+    /// Adds who is no node of ours at an address.
+    pub(crate) fn add_being(&mut self, seed: [u8; 32], addr: Addr, being: Being) -> usize {
+        let contact = Contact { key: self.crypto(seed).public_key(), addr };
         let node = Node {
-            being: Being::Sybil(Box::new(sybil(crypto))),
+            being,
             contact,
             id: contact.id(),
             seed,
@@ -414,7 +422,7 @@ impl World {
     }
 
     /// Calls a lane and lets its effects happen.
-    pub(crate) fn call(&mut self, at: usize, lane: usize, act: impl FnOnce(&mut LaneNode<SimCrypto>, &mut Effects)) {
+    pub(crate) fn call(&mut self, at: usize, lane: usize, act: impl FnOnce(&mut LaneNode, &mut Effects)) {
         let logged_before = self.nodes[at].keeps_log.then_some(self.nodes[at].log.len());
         let Being::Honest(lanes) = &mut self.nodes[at].being else { return };
         let Some(slot) = lanes.get_mut(lane) else { return };

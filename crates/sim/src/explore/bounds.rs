@@ -28,6 +28,8 @@ pub struct Bounds {
     pub kinds: BTreeSet<Kind>,
     /// Whether the run may be cancelled.
     pub cancelling: bool,
+    /// How many runs have the same id, one after the other.
+    pub incarnation_max: u64,
     /// Whether worlds that differ only in which worker is which count as one (`SYMMETRY WorkersAreAlike`).
     pub workers_alike: bool,
     /// How often all shards together are leased or unparked in a world that is explored further (`CONSTRAINT ThreeLeases`).
@@ -45,6 +47,8 @@ pub enum Kind {
     Complete,
     /// The shard is given back.
     Release,
+    /// The shard is given back, because its worker cannot reach it.
+    Unreachable,
     /// The shard is halted.
     Park,
     /// The shard is revived, by an operator.
@@ -57,14 +61,22 @@ pub enum Kind {
 
 impl Kind {
     /// All of them that a worker sends.
-    pub const OF_WORKERS: [Self; 6] =
-        [Self::Checkpoint, Self::Complete, Self::Release, Self::Park, Self::SplitReplace, Self::SplitResidual];
+    pub const OF_WORKERS: [Self; 7] = [
+        Self::Checkpoint,
+        Self::Complete,
+        Self::Release,
+        Self::Unreachable,
+        Self::Park,
+        Self::SplitReplace,
+        Self::SplitResidual,
+    ];
 
     fn named(name: &str) -> Option<Self> {
         Some(match name {
             "checkpoint" => Self::Checkpoint,
             "complete" => Self::Complete,
             "release" => Self::Release,
+            "unreachable" => Self::Unreachable,
             "park" => Self::Park,
             "unpark" => Self::Unpark,
             "split_replace" => Self::SplitReplace,
@@ -126,10 +138,16 @@ impl Bounds {
             skew_tolerance: number("SkewTolerance")?,
             kinds,
             cancelling: constant("Cancelling")? == "TRUE",
+            incarnation_max: number("IncarnationMax")?,
             workers_alike: text.lines().any(|line| line.trim() == "SYMMETRY WorkersAreAlike"),
             leases_max: text.lines().any(|line| line.trim() == "CONSTRAINT ThreeLeases").then_some(3),
             distinct,
         })
+    }
+
+    /// Whether it matters who has a session: where shards are reported as unreachable.
+    pub fn knows_sessions(&self) -> bool {
+        self.kinds.contains(&Kind::Unreachable)
     }
 
     /// The orders in which the workers may be named: one, or all of them where they are alike.

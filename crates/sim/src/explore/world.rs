@@ -11,19 +11,24 @@ mod visible;
 
 use std::rc::Rc;
 
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::ids::{
+    LogicalTime, OpId, RunId, RunIncarnation, ShardEpoch, ShardId, ShardKey, TenantId, WorkerId,
+};
 use tessera_contracts::split::{SplitReplacePlan, SplitResidualPlan, plan_split_replace, plan_split_residual};
 use tessera_contracts::{Cursor, CursorSemantics, CursorUpdate, ShardSpec};
 use tessera_coordination::Lease;
+use tessera_coordination::decide::release::Release;
 use tessera_coordination::decide::settle_run::Settlement;
+use tessera_coordination::decide::unreachable::Peers;
 use tessera_coordination::decide::{
     Birth, Verdict, acquire, checkpoint, complete, park, release, renew, settle_run, split_replace, split_residual,
-    unpark,
+    unpark, unreachable,
 };
 use tessera_coordination::record::history::ReleaseReason;
 use tessera_coordination::record::park::Park;
 use tessera_coordination::record::state::{Change, ShardState, Spawned};
 use tessera_coordination::record::status::{ParkReason, ShardStatus};
+use tessera_coordination::record::unreachable::{Unreachable, UnreachableReport};
 use tessera_coordination::record::view::{OwnerSignal, ShardView};
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::progress::ShardCounts;
@@ -45,6 +50,8 @@ pub struct World<const LOG: usize> {
     now: u64,
     run: RunRecord,
     shards: Vec<Shard<LOG>>,
+    /// Who has a session in the run; kept where shards are reported as unreachable.
+    live: Vec<bool>,
     skew: Vec<u64>,
     requests: Vec<Request>,
     beliefs: Vec<Option<Belief>>,
@@ -70,6 +77,7 @@ struct Shard<const LOG: usize> {
     spec: ShardSpec,
     cursor: Cursor,
     spawned: Vec<Spawned>,
+    unreachable: Vec<UnreachableReport>,
     /// Place of the parent and the operation that made it.
     born: Option<(usize, usize)>,
 }
@@ -94,7 +102,7 @@ struct Request {
     kind: Kind,
     worker: usize,
     shard: usize,
-    fence: u64,
+    epoch: ShardEpoch,
     argument: u8,
     body: Body,
 }
@@ -165,6 +173,16 @@ impl<const LOG: usize> Shard<LOG> {
         if let Some(spec) = change.spec {
             self.spec = spec.to_owned();
         }
+        change.unreachable.apply(&mut self.unreachable);
+    }
+
+    fn is_reported_by(&self, worker: usize) -> bool {
+        unreachable::is_reported_by(&self.unreachable, worker_id(worker))
+    }
+
+    /// Whether it is parked because no worker reaches it.
+    fn is_cut_off(&self) -> bool {
+        self.state.head.park.is_some_and(|park| park.reason == ParkReason::Unreachable)
     }
 }
 
@@ -172,23 +190,12 @@ impl<const LOG: usize> World<LOG> {
     /// One world for each way the clocks can differ.
     pub fn initial(bounds: &Bounds) -> Vec<Self> {
         assert_eq!(bounds.op_log_cap, LOG, "the explored op-log has {LOG} entries");
-        let config =
-            RunConfig { lease_duration: Some(bounds.lease_ticks), max_shard_retries: 0, ..RunConfig::default() };
-        let mut run = RunRecord::newborn(TENANT, RUN, config, LogicalTime::new(EPOCH));
-        run.status = RunStatus::Active;
-        run.root_shards = vec![ROOT];
-        let root = Shard {
-            key: ShardKey::new(RUN, ROOT),
-            state: ShardState::newborn(CursorSemantics::Completed, None),
-            spec: ShardSpec::new(&key_bytes(0), &key_bytes(bounds.keys), &[]).expect("the sweep has a key"),
-            cursor: cursor_before(0, 0),
-            spawned: Vec::new(),
-            born: None,
-        };
+        let (run, root) = new_run(bounds, 1, EPOCH);
         let world = Self {
             now: EPOCH,
             run,
             shards: vec![root],
+            live: vec![false; bounds.workers],
             skew: vec![0; bounds.workers],
             requests: Vec::new(),
             beliefs: vec![None; bounds.workers],
@@ -223,6 +230,9 @@ impl<const LOG: usize> World<LOG> {
                 next.extend(self.renewed(worker));
                 next.extend(self.result_written(worker));
                 self.sendings(worker, bounds, &mut next);
+            } else if bounds.knows_sessions() {
+                self.comings_and_goings(worker, &mut next);
+                self.claims_that_park(worker, bounds, &mut next);
             }
         }
         for op in 0..self.requests.len() {
@@ -233,6 +243,7 @@ impl<const LOG: usize> World<LOG> {
         if bounds.cancelling {
             next.extend(self.settled(Settlement::Cancel));
         }
+        next.extend(self.recreated(bounds));
         next
     }
 
@@ -252,10 +263,12 @@ impl<const LOG: usize> World<LOG> {
         ShardView {
             tenant: TENANT,
             key: shard.key,
+            incarnation: self.run.incarnation,
             state: &shard.state,
             spec: shard.spec.view(),
             cursor: shard.cursor.as_update(),
             spawned: &shard.spawned,
+            unreachable: &shard.unreachable,
             run: self.run.gate(1),
             owner: OwnerSignal::Alive,
         }
@@ -271,6 +284,67 @@ impl<const LOG: usize> World<LOG> {
         }
     }
 
+    /// The workers that have a session.
+    fn sessions(&self) -> Vec<WorkerId> {
+        (0..self.live.len()).filter(|worker| self.live[*worker]).map(worker_id).collect()
+    }
+
+    /// A worker that holds nothing asks in vain and is known from then on, or stops.
+    fn comings_and_goings(&self, worker: usize, next: &mut Vec<Self>) {
+        let holds = |shard: &Shard<LOG>| shard.state.head.lease.is_some_and(|holder| holder.owner == worker_id(worker));
+        let (may_join, may_leave) = (self.is_run_active(), !self.shards.iter().any(holds));
+        let (may, does) = if self.live[worker] { (may_leave, "leaves") } else { (may_join, "joins") };
+        if may {
+            let step = format!("w{worker} {does}");
+            next.push(self.after(step, |world| world.live[worker] = !self.live[worker]));
+        }
+    }
+
+    /// A claim passes over a shard that its worker has reported, and finds that no other worker is left.
+    fn claims_that_park(&self, worker: usize, bounds: &Bounds, next: &mut Vec<Self>) {
+        let sessions = self.sessions();
+        for place in (0..self.shards.len()).filter(|place| self.shards[*place].is_reported_by(worker)) {
+            let (view, now) = (self.view(place), self.clock_of(worker));
+            let decided = unreachable::decide(&view, Peers::Sessions(&sessions), now, bounds.skew_tolerance);
+            let shard = &self.shards[place];
+            let is_past = |deadline: LogicalTime| now.get() >= deadline.get() + bounds.skew_tolerance;
+            let is_open = shard.state.head.status == ShardStatus::Active
+                && shard.state.head.lease.is_none_or(|holder| is_past(holder.deadline));
+            let is_left = |worker: usize| self.live[worker] && !shard.is_reported_by(worker);
+            let is_due = self.is_run_active() && is_open && !sessions.is_empty() && !(0..bounds.workers).any(is_left);
+            match decided {
+                Some((change, _)) => next.push(self.after(format!("a claim of w{worker} parks {place}"), |world| {
+                    world.shards[place].apply(&change);
+                })),
+                // Other ways lead to the same states, so their number does not show it.
+                None if is_due => next.push(self.after(format!("a claim of w{worker} leaves {place}"), |world| {
+                    world.blame("UnreachableForAll", true);
+                })),
+                None => {}
+            }
+        }
+    }
+
+    /// The settled run is retired and created again. Workers do not know, and what they sent may still arrive.
+    fn recreated(&self, bounds: &Bounds) -> Option<Self> {
+        let next = self.run.incarnation.get() + 1;
+        if self.is_run_active() || next > bounds.incarnation_max {
+            return None;
+        }
+        let (run, root) = new_run(bounds, next, self.now);
+        Some(self.after(format!("run: incarnation {next}"), |world| {
+            (world.run, world.shards) = (run, vec![root]);
+            (world.sink, world.control) =
+                (vec![Writer::default(); bounds.shards_max], vec![Writer::default(); bounds.shards_max]);
+            (world.recorded, world.live) = (0, vec![false; bounds.workers]);
+        }))
+    }
+
+    /// Whether something was granted or sent in the run that is there.
+    fn is_of_this_run(&self, epoch: ShardEpoch) -> bool {
+        epoch.incarnation == self.run.incarnation
+    }
+
     fn acquisitions(&self, worker: usize, bounds: &Bounds, next: &mut Vec<Self>) {
         if self.beliefs[worker].is_some() {
             return;
@@ -280,7 +354,7 @@ impl<const LOG: usize> World<LOG> {
             if shard.fence() >= bounds.fence_max {
                 continue;
             }
-            let name = WorkerId::new(worker as u64 + 1);
+            let name = worker_id(worker);
             let decided = acquire::decide(&self.view(place), name, self.clock_of(worker), bounds.skew_tolerance);
             let Ok(acquisition) = decided else { continue };
             let lease = acquisition.outcome.expect("no retry budget is set");
@@ -289,6 +363,7 @@ impl<const LOG: usize> World<LOG> {
                 next.push(self.after(step, |world| {
                     world.shards[place].apply(&acquisition.change);
                     world.blame("SettledRunIsQuiet", !self.is_run_active());
+                    world.live[worker] = bounds.knows_sessions();
                     if heard {
                         let (lo, hi, from) = (shard.lo(), shard.hi(), shard.next());
                         world.beliefs[worker] =
@@ -300,11 +375,14 @@ impl<const LOG: usize> World<LOG> {
     }
 
     fn renewed(&self, worker: usize) -> Option<Self> {
-        let belief = self.beliefs[worker].as_ref()?;
+        let belief = self.beliefs[worker].as_ref().filter(|belief| belief.shard < self.shards.len())?;
         let lease = belief.lease.presented_by(TENANT).ok()?;
         let renewal = renew::decide(&self.view(belief.shard), lease, self.clock_of(worker)).ok()?;
         let (change, _) = renewal.extension?;
-        Some(self.after(format!("w{worker} renews"), |world| world.shards[belief.shard].apply(&change)))
+        Some(self.after(format!("w{worker} renews"), |world| {
+            world.shards[belief.shard].apply(&change);
+            world.blame("IncarnationFenced", !self.is_of_this_run(belief.lease.epoch()));
+        }))
     }
 
     /// A worker writes the result of its next key. It looks at no clock: the result store alone keeps a zombie out.
@@ -316,7 +394,7 @@ impl<const LOG: usize> World<LOG> {
         let (place, fence, key) = (belief.shard, belief.lease.fence().get(), belief.next);
         let last = self.sink[place];
         Some(self.after(format!("w{worker} writes {key}"), |world| {
-            if fence < last.fence {
+            if !self.is_of_this_run(belief.lease.epoch()) || fence < last.fence {
                 world.beliefs[worker] = None;
                 return;
             }
@@ -340,7 +418,7 @@ impl<const LOG: usize> World<LOG> {
             let arguments = match kind {
                 Kind::Checkpoint if belief.next > belief.lo => belief.next..belief.next + 1,
                 Kind::Complete if belief.next == belief.hi => belief.next..belief.next + 1,
-                Kind::Release => belief.next..belief.next + 1,
+                Kind::Release | Kind::Unreachable => belief.next..belief.next + 1,
                 Kind::Park => 0..1,
                 Kind::SplitReplace => belief.lo + 1..belief.hi,
                 Kind::SplitResidual => belief.next.max(belief.lo + 1)..belief.hi,
@@ -351,7 +429,7 @@ impl<const LOG: usize> World<LOG> {
                     kind,
                     worker,
                     shard: belief.shard,
-                    fence: belief.lease.fence().get(),
+                    epoch: belief.lease.epoch(),
                     argument,
                     body: belief.body(kind, argument),
                 };
@@ -375,7 +453,7 @@ impl<const LOG: usize> World<LOG> {
                     kind: Kind::Unpark,
                     worker: usize::MAX,
                     shard: place,
-                    fence: shard.fence(),
+                    epoch: ShardEpoch::new(self.run.incarnation, shard.state.head.fence),
                     argument: 0,
                     body: Body::Operator,
                 };
@@ -387,6 +465,7 @@ impl<const LOG: usize> World<LOG> {
     fn deliveries(&self, op: usize, bounds: &Bounds, next: &mut Vec<Self>) {
         let request = &self.requests[op];
         let fate = match &request.body {
+            _ if request.shard >= self.shards.len() => Fate::Refused,
             Body::Operator => self.unparked(op, bounds),
             Body::Leased(lease) => self.leased(op, lease, bounds),
             Body::Replace(lease, plan) => self.replaced(op, lease, plan, bounds),
@@ -395,7 +474,10 @@ impl<const LOG: usize> World<LOG> {
         let (world, accepted) = match fate {
             Fate::NoRoom => return,
             Fate::Executed(world) => (*world, true),
-            Fate::Replayed => (self.after(format!("op {op} replayed"), |_| ()), true),
+            Fate::Replayed => {
+                let former = !self.is_of_this_run(request.epoch);
+                (self.after(format!("op {op} replayed"), |world| world.blame("IncarnationFenced", former)), true)
+            }
             Fate::Refused => {
                 let forgotten = !self.remembers(op);
                 let world = self.after(format!("op {op} refused"), |world| {
@@ -413,8 +495,8 @@ impl<const LOG: usize> World<LOG> {
     /// What a retry can rely on: the op-log while it remembers, and the children for ever.
     fn remembers(&self, op: usize) -> bool {
         let place = self.requests[op].shard;
-        let logged = self.shards[place].state.op_log.find(op_id(op)).is_some();
-        logged || self.shards.iter().any(|shard| shard.born == Some((place, op)))
+        let logged = |shard: &Shard<LOG>| shard.state.op_log.find(op_id(op)).is_some();
+        self.shards.get(place).is_some_and(logged) || self.shards.iter().any(|shard| shard.born == Some((place, op)))
     }
 
     /// The worker hears the answer: it goes on, with a narrower range after a residual split, or it is done here.
@@ -437,9 +519,11 @@ impl<const LOG: usize> World<LOG> {
         if self.shards.len() + births.len() > bounds.shards_max {
             return Fate::NoRoom;
         }
-        let Request { kind, worker, shard: place, fence, .. } = self.requests[op];
+        let Request { kind, worker, shard: place, epoch, .. } = self.requests[op];
+        let fence = epoch.fence.get();
         let world = self.after(format!("op {op} executed: {kind:?}"), |world| {
             world.executed[op] = (world.executed[op] + 1).min(2);
+            world.blame("IncarnationFenced", !self.is_of_this_run(epoch));
             world.blame("SettledRunIsQuiet", !self.is_run_active());
             if kind != Kind::Unpark {
                 let holder = self.shards[place].state.head.lease;
@@ -457,6 +541,7 @@ impl<const LOG: usize> World<LOG> {
                     spec: birth.spec.to_owned(),
                     cursor: birth.cursor.to_owned(),
                     spawned: Vec::new(),
+                    unreachable: Vec::new(),
                     born: Some((place, op)),
                 });
             }
@@ -471,13 +556,18 @@ impl<const LOG: usize> World<LOG> {
         let lo = self.shards[request.shard].lo();
         let cursor = cursor_before(lo, request.argument);
         let Ok(lease) = lease.presented_by(TENANT) else { return Fate::Refused };
-        let id = op_id(op);
+        let (id, sessions) = (op_id(op), self.sessions());
         let verdict = match request.kind {
             Kind::Checkpoint => checkpoint::decide(&view, lease, cursor.as_update(), id, now).ok(),
             Kind::Complete => complete::decide(&view, lease, cursor.as_update(), id, now).ok(),
-            Kind::Release => {
+            Kind::Release | Kind::Unreachable => {
                 let progress: Option<CursorUpdate<'_>> = (!cursor.is_initial()).then(|| cursor.as_update());
-                release::decide(&view, lease, progress, ReleaseReason::Released, id, now).ok()
+                let reason = match request.kind {
+                    Kind::Unreachable => ReleaseReason::Unreachable(Unreachable::NONE),
+                    _ => ReleaseReason::Released,
+                };
+                let release = Release { cursor: progress, reason };
+                release::decide(&view, lease, release, Peers::Sessions(&sessions), id, now).ok()
             }
             _ => park::decide(&view, lease, Park::because(ParkReason::Other), id, now).ok(),
         };
@@ -514,7 +604,7 @@ impl<const LOG: usize> World<LOG> {
         let request = &self.requests[op];
         let place = request.shard;
         let now = LogicalTime::new(self.now);
-        match unpark::decide(&self.view(place), FenceEpoch::new(request.fence), op_id(op), now) {
+        match unpark::decide(&self.view(place), request.epoch, op_id(op), now) {
             Err(_) => Fate::Refused,
             Ok(Verdict::Replay(_)) => Fate::Replayed,
             Ok(Verdict::Execute(_)) if self.shards[place].fence() >= bounds.fence_max => Fate::Refused,
@@ -566,6 +656,28 @@ impl Belief {
             _ => Body::Leased(self.lease),
         }
     }
+}
+
+/// The run with this incarnation, and its root.
+fn new_run<const LOG: usize>(bounds: &Bounds, incarnation: u64, now: u64) -> (RunRecord, Shard<LOG>) {
+    let config = RunConfig { lease_duration: Some(bounds.lease_ticks), max_shard_retries: 0, ..RunConfig::default() };
+    let mut run = RunRecord::newborn(TENANT, RUN, RunIncarnation::new(incarnation), config, LogicalTime::new(now));
+    run.status = RunStatus::Active;
+    run.root_shards = vec![ROOT];
+    let root = Shard {
+        key: ShardKey::new(RUN, ROOT),
+        state: ShardState::newborn(CursorSemantics::Completed, None),
+        spec: ShardSpec::new(&key_bytes(0), &key_bytes(bounds.keys), &[]).expect("the sweep has a key"),
+        cursor: cursor_before(0, 0),
+        spawned: Vec::new(),
+        unreachable: Vec::new(),
+        born: None,
+    };
+    (run, root)
+}
+
+fn worker_id(worker: usize) -> WorkerId {
+    WorkerId::new(worker as u64 + 1)
 }
 
 fn op_id(op: usize) -> OpId {

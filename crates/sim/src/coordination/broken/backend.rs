@@ -2,7 +2,9 @@
 
 use tessera_contracts::Cursor;
 use tessera_contracts::CursorUpdate;
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::ids::{
+    FenceEpoch, LogicalTime, OpId, RunId, RunIncarnation, ShardEpoch, ShardId, ShardKey, TenantId, WorkerId,
+};
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::split::{SplitReplacePlan, SplitResidualPlan};
 use tessera_coordination::decide::order::OrderRequest;
@@ -18,6 +20,7 @@ use tessera_coordination::record::history::ReleaseReason;
 use tessera_coordination::record::park::Park;
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::record::snapshot::{AcquireResultView, AcquireScratch};
+use tessera_coordination::record::status::ParkReason;
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::explain::ClaimExplanation;
 use tessera_coordination::run::progress::RunProgress;
@@ -159,14 +162,31 @@ impl<B: Backend> CoordinationBackend for Broken<B> {
         tenant: TenantId,
         lease: &Lease,
         cursor: Option<CursorUpdate<'_>>,
-        reason: ReleaseReason,
+        reason: ReleaseReason<'_>,
         op_id: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<()>, ReleaseError> {
         let (now, lease) = self.let_in(now, tenant, lease);
         let lease = &lease;
         let op_id = if self.rule == Rule::ReleaseForgotten { self.fresh_op() } else { self.op(op_id) };
-        self.inner.release_with_events(now, tenant, lease, cursor, reason, op_id, events)
+        match (self.rule, reason) {
+            (Rule::ReportParks, ReleaseReason::Unreachable(_)) => {
+                let park = Park::because(ParkReason::Unreachable);
+                let parked = self.inner.park_shard_with_events(now, tenant, lease, park, op_id, events);
+                parked.map_err(|error| match error {
+                    ParkError::Access(refused) => refused.into(),
+                    ParkError::Lease(refused) => refused.into(),
+                    ParkError::OpIdConflict(conflict) => ReleaseError::OpIdConflict(conflict),
+                    ParkError::ResourceExhausted(exhausted) => ReleaseError::ResourceExhausted(exhausted),
+                    ParkError::BackendError(error) => error.into(),
+                })
+            }
+            (Rule::ReportForgotten, ReleaseReason::Unreachable(_)) => {
+                let reason = ReleaseReason::Released;
+                self.inner.release_with_events(now, tenant, lease, cursor, reason, op_id, events)
+            }
+            _ => self.inner.release_with_events(now, tenant, lease, cursor, reason, op_id, events),
+        }
     }
 }
 
@@ -176,10 +196,11 @@ impl<B: Backend> RunManagement for Broken<B> {
         now: LogicalTime,
         tenant: TenantId,
         run: RunId,
+        incarnation: RunIncarnation,
         config: RunConfig,
         events: &mut dyn EventSink,
     ) -> Result<(), CreateRunError> {
-        self.inner.create_run_with_events(now, tenant, run, config, events)
+        self.inner.create_run_with_events(now, tenant, run, incarnation, config, events)
     }
 
     fn register_shards_with_events(
@@ -211,15 +232,15 @@ impl<B: Backend> RunManagement for Broken<B> {
         now: LogicalTime,
         tenant: TenantId,
         key: ShardKey,
-        expected_fence: FenceEpoch,
+        expected: ShardEpoch,
         op_id: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<FenceEpoch>, UnparkError> {
-        let (expected_fence, op_id) = match self.inner.get_shard(tenant, key) {
-            Ok(record) if self.rule == Rule::UnparkUnconditional => (record.state.head.fence, self.fresh_op()),
-            _ => (expected_fence, op_id),
+        let (expected, op_id) = match self.inner.get_shard(tenant, key) {
+            Ok(record) if self.rule == Rule::UnparkUnconditional => (record.epoch(), self.fresh_op()),
+            _ => (expected, op_id),
         };
-        self.inner.unpark_shard_with_events(now, tenant, key, expected_fence, op_id, events)
+        self.inner.unpark_shard_with_events(now, tenant, key, expected, op_id, events)
     }
 
     fn order_with_events(
@@ -227,11 +248,11 @@ impl<B: Backend> RunManagement for Broken<B> {
         now: LogicalTime,
         tenant: TenantId,
         key: ShardKey,
-        fence: FenceEpoch,
+        epoch: ShardEpoch,
         order: OrderRequest,
         events: &mut dyn EventSink,
     ) -> Result<(), OrderError> {
-        self.inner.order_with_events(now, tenant, key, fence, order, events)
+        self.inner.order_with_events(now, tenant, key, epoch, order, events)
     }
 
     fn retire_runs_with_events(
@@ -298,10 +319,11 @@ impl<B: Backend> RunManagement for Broken<B> {
         now: LogicalTime,
         tenant: TenantId,
         run: RunId,
+        worker: WorkerId,
         limit: usize,
         candidates: &mut Vec<ShardId>,
     ) -> Result<(), GetRunError> {
-        self.inner.collect_claim_candidates_into(now, tenant, run, limit, candidates)
+        self.inner.collect_claim_candidates_into(now, tenant, run, worker, limit, candidates)
     }
 
     fn explain_claim(
@@ -325,6 +347,9 @@ impl<B: Backend> ShardClaiming for Broken<B> {
         scratch: &'s mut AcquireScratch,
         events: &mut dyn EventSink,
     ) -> Result<AcquireResultView<'s>, ClaimError> {
+        if self.rule == Rule::ReportStallsClaims && self.has_reported_shards(tenant, run) {
+            return Err(ClaimError::NoneAvailable { earliest_deadline: None });
+        }
         self.inner.claim_next_available_with_events(now, tenant, run, worker, scratch, events)
     }
 }

@@ -2,15 +2,17 @@
 //! cannot be. A check that does not notice it is no check; `docs/MUTANTS.md` says who notices what.
 
 use clap::ValueEnum;
-use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, TenantId, WorkerId};
+use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardKey, TenantId, WorkerId};
 use tessera_contracts::{Cursor, CursorUpdate, ShardSpec};
 use tessera_coordination::Lease;
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::record::status::ShardStatus;
 use tessera_coordination::record::view::OwnerSignal;
 use tessera_coordination::run::status::{RunGate, RunStatus};
+use tessera_coordination::run::summary::{ShardFilter, ShardPage};
 
 use super::call::{Backend, edge_number, key_bytes, key_number};
+use super::forged::Forged;
 use super::sink::Sink;
 
 mod backend;
@@ -43,11 +45,16 @@ pub enum Rule {
     NothingCompletes,
     CursorUnchecked,
     ReleaseForgotten,
+    IncarnationUnchecked,
+    SinkMixesRuns,
+    ReportParks,
+    ReportForgotten,
+    ReportStallsClaims,
 }
 
 impl Rule {
     /// Every rule that can be broken.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 28] = [
         Self::SinkUnfenced,
         Self::SplitDenied,
         Self::FenceUnchecked,
@@ -71,6 +78,11 @@ impl Rule {
         Self::NothingCompletes,
         Self::CursorUnchecked,
         Self::ReleaseForgotten,
+        Self::IncarnationUnchecked,
+        Self::SinkMixesRuns,
+        Self::ReportParks,
+        Self::ReportForgotten,
+        Self::ReportStallsClaims,
     ];
 
     /// The property that is there for it.
@@ -100,6 +112,8 @@ impl Rule {
             Self::NothingCompletes => "RunSettles",
             Self::CursorUnchecked => "WrongIsRefused",
             Self::ReleaseForgotten => "DoneAsAsked",
+            Self::IncarnationUnchecked | Self::SinkMixesRuns => "IncarnationFenced",
+            Self::ReportParks | Self::ReportForgotten | Self::ReportStallsClaims => "UnreachableForAll",
         }
     }
 
@@ -107,6 +121,7 @@ impl Rule {
     pub fn sink(self) -> Sink {
         let mut sink = Sink::default();
         sink.unfenced = self == Self::SinkUnfenced;
+        sink.mixed = self == Self::SinkMixesRuns;
         sink
     }
 }
@@ -142,11 +157,34 @@ impl<B: Backend> Broken<B> {
         let current = Lease::of_holder(&record.view(gate, OwnerSignal::Alive));
         match (self.rule, current) {
             (Rule::FenceUnchecked, Some(current)) => (now, current),
+            // Of the lease it showed, all but the run that it was granted in.
+            (Rule::IncarnationUnchecked, _) => {
+                let (owner, fence) = (lease.owner(), lease.fence());
+                (now, Forged { owner, fence, ..Forged::of(&record) }.granted())
+            }
             (Rule::ExpiryUnchecked, Some(current)) => {
                 (LogicalTime::new(now.get().min(current.deadline().get() - 1)), *lease)
             }
             _ => (now, *lease),
         }
+    }
+
+    /// Whether some open shard of the run was reported unreachable.
+    fn has_reported_shards(&mut self, tenant: TenantId, run: RunId) -> bool {
+        let (mut page, mut found) = (Some(ShardPage::first(1_000)), Vec::new());
+        while let Some(next) = page {
+            let listed =
+                self.inner.list_shards_into(LogicalTime::new(1), tenant, run, &ShardFilter::all(), next, &mut found);
+            for shard in found.iter().map(|summary| ShardKey::new(run, summary.shard)) {
+                let record = self.inner.get_shard(tenant, shard);
+                if record.is_ok_and(|record| !record.state.head.status.is_terminal() && !record.unreachable.is_empty())
+                {
+                    return true;
+                }
+            }
+            page = listed.unwrap_or_default();
+        }
+        false
     }
 
     fn one_key_ahead(&mut self, tenant: TenantId, lease: &Lease, cursor: CursorUpdate<'_>) -> Option<Cursor> {

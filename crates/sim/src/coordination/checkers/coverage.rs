@@ -1,6 +1,7 @@
 //! No cursor passes a key whose result is not durable, and a finished run has them all.
 
 use tessera_coordination::record::status::ShardStatus;
+use tessera_coordination::run::record::RunRecord;
 use tessera_coordination::run::status::RunStatus;
 
 use crate::coordination::call::{edge_number, key_number};
@@ -26,7 +27,8 @@ impl Checker for Coverage {
                 return Err(format!("shard {} passed key {missed}, which has no result", record.key));
             }
         }
-        let is_done_now = sight.run.status == RunStatus::Done && sight.run_before != RunStatus::Done;
+        let is_done = |run: Option<&RunRecord>| run.is_some_and(|run| run.status == RunStatus::Done);
+        let is_done_now = is_done(sight.run) && !is_done(sight.run_before);
         match (0..sight.config.keys).find(|key| is_done_now && !sight.sink.has(*key)) {
             Some(missed) => Err(format!("the run is done and key {missed} has no result")),
             None => Ok(()),

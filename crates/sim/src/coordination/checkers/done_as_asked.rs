@@ -10,7 +10,7 @@ use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::record::state::Head;
 use tessera_coordination::record::status::ShardStatus;
 
-use crate::coordination::call::{Answer, Outcome, Request, cursor};
+use crate::coordination::call::{Answer, Outcome, Request, Why, cursor};
 use crate::coordination::watch::{Change, Checker, Sight};
 
 /// See the module.
@@ -27,11 +27,9 @@ impl Checker for DoneAsAsked {
             _ if sight.waited => return Ok(()),
             Answer::Granted { lease, .. } => (Some(lease.shard()), &[]),
             Answer::Renewed(renewed) => {
-                if renewed.orders.cancelled.is_some() != sight.run_before.is_terminal() {
-                    return Err(format!(
-                        "{}: the run is {}, which it is not told",
-                        sight.call.request, sight.run_before
-                    ));
+                if renewed.orders.cancelled.is_some() != sight.was_settled() {
+                    let status = sight.run_before.map(|run| run.status);
+                    return Err(format!("{}: the run is {status:?}, which it is not told", sight.call.request));
                 }
                 (sight.call.request.shard(), &[])
             }
@@ -91,7 +89,7 @@ impl Shown {
                 self.stalled += 1;
                 self.orders = StandingOrders::NONE;
             }
-            Request::Renew { .. } if sight.run_before.is_terminal() => {}
+            Request::Renew { .. } if sight.was_settled() => {}
             Request::Renew { .. } => {
                 self.lease = self.lease.map(|holder| LeaseHolder { deadline: until.max(holder.deadline), ..holder });
             }
@@ -101,9 +99,15 @@ impl Shown {
                 self.settles(ShardStatus::Done);
             }
             Request::Park { .. } => self.settles(ShardStatus::Parked),
-            Request::Release { last, .. } => {
+            Request::Release { last, why, .. } => {
                 if last.is_some() {
                     self.progresses(*last);
+                }
+                // Whether the last report parks the shard is judged by `UnreachableForAll`.
+                let is_parked = |record: &ShardRecord| record.state.head.status == ShardStatus::Parked;
+                if matches!(why, Why::Unreachable(_)) && sight.records.get(&before.key.shard).is_some_and(is_parked) {
+                    self.settles(ShardStatus::Parked);
+                    return self;
                 }
                 self.lease = None;
                 self.stalled = self.stalled.saturating_sub(1);
@@ -125,7 +129,9 @@ impl Shown {
             Request::CompleteRun { .. }
             | Request::CancelRun { .. }
             | Request::CreateRun { .. }
-            | Request::Register { .. } => {}
+            | Request::Register { .. }
+            | Request::Retire { .. }
+            | Request::Start { .. } => {}
         }
         self
     }

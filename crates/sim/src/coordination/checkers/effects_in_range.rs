@@ -20,7 +20,7 @@ impl Checker for EffectsInRange {
 
     fn after_result(&mut self, result: &ResultWrite, records: &BTreeMap<ShardId, ShardRecord>) -> Result<(), String> {
         let Some(record) = records.get(&result.shard) else { return Ok(()) };
-        let current = record.state.head.fence == result.fence;
+        let current = record.incarnation == result.incarnation && record.state.head.fence == result.fence;
         if current && !record.spec.range().contains(&key_bytes(result.key)) {
             let ResultWrite { worker, shard, key, .. } = result;
             return Err(format!("worker {worker} wrote key {key} outside shard {shard}, which it holds"));

@@ -14,6 +14,7 @@ mod effects_in_range;
 mod expired_is_refused;
 mod fence_monotonic;
 mod hints_are_true;
+mod incarnation_fenced;
 mod no_theft_from_live_owner;
 mod owner_change_bumps_fence;
 mod record_invariants;
@@ -24,6 +25,7 @@ mod run_terminal_irreversible;
 mod settled_run_is_quiet;
 mod split_tiles;
 mod terminal_irreversible;
+mod unreachable_for_all;
 mod wrong_is_refused;
 
 /// A fresh checker for every property.
@@ -41,6 +43,7 @@ pub fn all() -> Vec<Box<dyn Checker>> {
         Box::new(expired_is_refused::ExpiredIsRefused),
         Box::new(fence_monotonic::FenceMonotonic),
         Box::new(hints_are_true::HintsAreTrue::default()),
+        Box::new(incarnation_fenced::IncarnationFenced::default()),
         Box::new(no_theft_from_live_owner::NoTheftFromLiveOwner),
         Box::new(owner_change_bumps_fence::OwnerChangeBumpsFence),
         Box::new(record_invariants::RecordInvariants),
@@ -51,6 +54,7 @@ pub fn all() -> Vec<Box<dyn Checker>> {
         Box::new(settled_run_is_quiet::SettledRunIsQuiet),
         Box::new(split_tiles::SplitTiles),
         Box::new(terminal_irreversible::TerminalIrreversible),
+        Box::new(unreachable_for_all::UnreachableForAll::default()),
         Box::new(wrong_is_refused::WrongIsRefused::default()),
     ]
 }

@@ -51,10 +51,11 @@ impl Checker for ReplayAnswersAgree {
     }
 }
 
-/// Whether a retry has a right to its first answer: the op-log remembers it, or it made children, which stay.
+/// Whether a retry has a right to its first answer: the op-log remembers it, or it made children, which stay as long as the
+/// run does.
 fn is_remembered(sight: &Sight<'_>, op: OpId) -> bool {
     let splits = matches!(sight.call.request, Request::SplitReplace { .. } | Request::SplitResidual { .. });
     let logged = sight.named_before().is_some_and(|before| before.state.op_log.find(op).is_some());
-    let of_run = sight.run.find_op(op).is_some();
-    splits || logged || of_run
+    let of_run = sight.run.is_some_and(|run| run.find_op(op).is_some());
+    sight.other_incarnation().is_none() && sight.run_before.is_some() && (splits || logged || of_run)
 }

@@ -12,6 +12,7 @@ impl Checker for RunInvariants {
     }
 
     fn after_call(&mut self, sight: &Sight<'_>) -> Result<(), String> {
-        sight.run.check_invariants().map_err(|violation| violation.to_string())
+        let Some(run) = sight.run else { return Ok(()) };
+        run.check_invariants().map_err(|violation| violation.to_string())
     }
 }

@@ -1,5 +1,7 @@
 //! Once faults stop, the run settles in a bounded number of steps.
 
+use tessera_coordination::run::status::RunStatus;
+
 use crate::coordination::watch::{Checker, Ending};
 
 /// See the module.
@@ -12,12 +14,10 @@ impl Checker for RunSettles {
     }
 
     fn at_end(&mut self, ending: &Ending) -> Result<(), String> {
-        if ending.run.is_terminal() {
+        let Ending { run, calm_steps, calm_steps_max } = ending;
+        if run.is_some_and(RunStatus::is_terminal) {
             return Ok(());
         }
-        Err(format!(
-            "the run is still {} after {} of {} calm steps",
-            ending.run, ending.calm_steps, ending.calm_steps_max
-        ))
+        Err(format!("the run is still {run:?} after {calm_steps} of {calm_steps_max} calm steps"))
     }
 }

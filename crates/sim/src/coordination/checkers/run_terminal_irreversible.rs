@@ -1,5 +1,7 @@
-//! A settled run stays as it is.
+//! A settled run stays as it is, until it is retired.
 
+use tessera_contracts::ids::RunIncarnation;
+use tessera_coordination::run::record::RunRecord;
 use tessera_coordination::run::status::RunStatus;
 
 use crate::coordination::watch::{Checker, Sight};
@@ -7,7 +9,7 @@ use crate::coordination::watch::{Checker, Sight};
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct RunTerminalIrreversible {
-    settled: Option<RunStatus>,
+    settled: Option<(RunIncarnation, RunStatus)>,
 }
 
 impl Checker for RunTerminalIrreversible {
@@ -16,11 +18,13 @@ impl Checker for RunTerminalIrreversible {
     }
 
     fn after_call(&mut self, sight: &Sight<'_>) -> Result<(), String> {
-        let status = sight.run.status;
+        let Some(RunRecord { incarnation, status, .. }) = sight.run else { return Ok(()) };
         match self.settled {
-            Some(settled) if settled != status => Err(format!("the run was {settled} and is {status}")),
+            Some((same, settled)) if same == *incarnation && settled != *status => {
+                Err(format!("the run was {settled} and is {status}"))
+            }
             _ => {
-                self.settled = self.settled.or(status.is_terminal().then_some(status));
+                self.settled = status.is_terminal().then_some((*incarnation, *status));
                 Ok(())
             }
         }

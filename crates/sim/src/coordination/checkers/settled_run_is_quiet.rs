@@ -1,5 +1,6 @@
-//! Nothing takes effect in a settled run.
+//! Nothing takes effect in a settled run but its retirement.
 
+use crate::coordination::call::Request;
 use crate::coordination::watch::{Checker, Sight};
 
 /// See the module.
@@ -12,8 +13,9 @@ impl Checker for SettledRunIsQuiet {
     }
 
     fn after_call(&mut self, sight: &Sight<'_>) -> Result<(), String> {
-        if sight.run_before.is_terminal() && sight.is_executed() {
-            return Err(format!("{:?} took effect although the run is {}", sight.call.request, sight.run_before));
+        let retires = matches!(sight.call.request, Request::Retire { .. });
+        if sight.was_settled() && sight.is_executed() && !retires {
+            return Err(format!("{:?} took effect although the run is settled", sight.call.request));
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! what it was granted: nobody is granted a shard that is not free, or told that there is none where one is. What took a store
 //! its time is not judged: nobody can tell which records it saw.
 
+use tessera_contracts::ids::LogicalTime;
 use tessera_coordination::error::{ExpiredBecause, LeaseRefused};
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::record::status::ShardStatus;
@@ -27,11 +28,23 @@ impl Checker for WrongIsRefused {
     fn after_call(&mut self, sight: &Sight<'_>) -> Result<(), String> {
         let judged = match sight.call.request {
             _ if sight.waited => Ok(()),
+            _ if sight.run_before.is_none() => check_without_run(sight),
             Request::Claim | Request::Acquire { .. } => check_grant(sight),
             _ => check_answer(sight, self.past.due(sight)),
         };
         self.past.learn(sight);
         judged
+    }
+}
+
+/// There is no run, or one without shards, which can be cancelled and no more.
+fn check_without_run(sight: &Sight<'_>) -> Result<(), String> {
+    match (&sight.call.request, sight.answer) {
+        (Request::Start { .. }, Answer::Accepted { .. } | Answer::Failed) | (Request::CancelRun { .. }, _) => Ok(()),
+        (Request::Start { .. }, given) => Err(format!("{}: {given}", sight.call.request)),
+        (_, Answer::Refused(_) | Answer::Throttled | Answer::Failed) => Ok(()),
+        (Request::Retire { .. }, Answer::Accepted { outcome: Outcome::Replayed, .. }) => Ok(()),
+        (request, given) => Err(format!("{request}: there is no run, and the answer was {given}")),
     }
 }
 
@@ -81,16 +94,17 @@ fn check_grant(sight: &Sight<'_>) -> Result<(), String> {
         Some(Refusal::NoSuchShard)
     } else if is_named && call.caller.worker_id().is_unassigned() {
         Some(Refusal::UnassignedWorker)
-    } else if sight.run_before.is_terminal() {
+    } else if sight.was_settled() {
         Some(Refusal::RunSettled)
     } else if call.caller.worker_id().is_unassigned() {
         Some(Refusal::UnassignedWorker)
     } else {
-        match named.map(|record| record.state.head) {
-            Some(head) if head.status != ShardStatus::Active => {
-                Some(Refusal::Lease(LeaseRefused::Terminal { status: head.status }))
-            }
-            _ => None,
+        let status = named.map(|record| record.state.head.status);
+        match status.filter(|status| *status != ShardStatus::Active) {
+            Some(status) => Some(Refusal::Lease(LeaseRefused::Terminal { status })),
+            None => named
+                .filter(|record| has_no_holder(sight, record) && is_reported(sight, record))
+                .map(|_| Refusal::ReportedUnreachable),
         }
     };
     match (sight.answer, wrong) {
@@ -125,8 +139,21 @@ fn check_grant(sight: &Sight<'_>) -> Result<(), String> {
     }
 }
 
-/// Whether the caller may have the shard: nobody holds it any more, by the caller's clock and with what it must allow others.
+/// Whether the caller may have the shard: no worker holds it, the caller did not report it, and no report holds it back.
 fn is_free(sight: &Sight<'_>, before: &ShardRecord) -> bool {
+    let allowance = sight.config.skew_allowance;
+    let held_back = |until: LogicalTime| sight.call.at.get() < until.get() + allowance;
+    let is_held_back = before.unreachable.iter().filter_map(|report| report.retry_after).any(held_back);
+    has_no_holder(sight, before) && !is_reported(sight, before) && !is_held_back
+}
+
+/// Whether the caller said that it cannot reach the shard.
+fn is_reported(sight: &Sight<'_>, before: &ShardRecord) -> bool {
+    before.unreachable.iter().any(|report| report.worker == sight.call.caller.worker_id())
+}
+
+/// Whether no worker holds the shard any more, by the caller's clock and with what it must allow others.
+fn has_no_holder(sight: &Sight<'_>, before: &ShardRecord) -> bool {
     let head = &before.state.head;
     let Some(holder) = head.lease else { return head.status == ShardStatus::Active };
     let is_own = holder.owner == sight.call.caller.worker_id();

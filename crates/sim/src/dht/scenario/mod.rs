@@ -1,5 +1,6 @@
 //! What all scenarios share: growing a network, asking it things, and judging the answers.
 
+pub(crate) mod admission;
 mod churn;
 mod flood;
 mod lanes;
@@ -52,6 +53,7 @@ pub(crate) fn run(scenario: Scenario, setup: &Setup) -> Findings {
         Scenario::Sybil => sybil::run(setup),
         Scenario::Sybils => sybil::matrix(setup),
         Scenario::Flood => flood::run(setup),
+        Scenario::Admission => admission::run(setup),
         Scenario::Lanes => lanes::run(setup),
         Scenario::Sweep => sweep::run(setup),
         Scenario::Odd => odd::run(setup),

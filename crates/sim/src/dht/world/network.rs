@@ -122,6 +122,7 @@ impl World {
         let mut lane = slot_of(&bytes).map_or(0, |slot| usize::from(map.lane_of_slot(Slot(slot)).0));
         match &mut self.nodes[to].being {
             Being::Dead => {}
+            Being::Outsider(inbox) => inbox.borrow_mut().push(bytes),
             Being::Honest(lanes) => {
                 let count = lanes.len();
                 if count > 1 && self.chance(self.weather.misrouted) {

@@ -47,6 +47,10 @@ impl<const LOG: usize> World<LOG> {
     }
 
     fn check_step(&self, before: &Self) -> Result<(), &'static str> {
+        if self.run.incarnation != before.run.incarnation {
+            // Records are compared with those of the same run.
+            return Ok(());
+        }
         if before.run.status.is_terminal() && self.run.status != before.run.status {
             return Err("RunTerminalIrreversible");
         }
@@ -65,6 +69,15 @@ impl<const LOG: usize> World<LOG> {
             let (owner, owner_before) = (is.lease.map(|holder| holder.owner), was.lease.map(|holder| holder.owner));
             if owner.is_some() && owner != owner_before && new.fence() <= old.fence() {
                 return Err("OwnerChangeBumpsFence");
+            }
+            let is_granted = is.lease.is_some() && new.fence() > old.fence();
+            let reported_by = |worker: usize| old.is_reported_by(worker);
+            if is_granted && owner.is_some_and(|owner| reported_by(owner.get() as usize - 1)) {
+                return Err("UnreachableForAll");
+            }
+            let is_deserted = (0..self.live.len()).all(|worker| !before.live[worker] || new.is_reported_by(worker));
+            if new.is_cut_off() && !old.is_cut_off() && !(is_deserted && before.live.contains(&true)) {
+                return Err("UnreachableForAll");
             }
             if let Some(holder) = was.lease.filter(|_| is.lease.is_some() && new.fence() > old.fence()) {
                 let worker = holder.owner.get() as usize - 1;

@@ -20,7 +20,8 @@ impl<const LOG: usize> World<LOG> {
         // An operator is none of the workers.
         let named = |worker: usize| order.iter().position(|other| *other == worker).map_or(255, |place| place as u8);
         let mut bytes = Vec::with_capacity(128);
-        bytes.push(self.run.status.as_u8());
+        bytes.extend([self.run.status.as_u8(), self.run.incarnation.get() as u8]);
+        bytes.extend(order.iter().map(|worker| u8::from(self.live[*worker])));
         bytes.extend(order.iter().map(|worker| self.skew[*worker] as u8));
         bytes.push(self.shards.len() as u8);
         for shard in &self.shards {
@@ -34,18 +35,22 @@ impl<const LOG: usize> World<LOG> {
             bytes.extend(left.unwrap_or([255, 0]));
             bytes.push(shard.state.op_log.len() as u8);
             bytes.extend(shard.state.op_log.iter().map(|entry| entry.op_id.get() as u8));
+            bytes.push(u8::from(shard.is_cut_off()));
+            bytes.extend(order.iter().map(|worker| u8::from(shard.is_reported_by(*worker))));
             bytes.extend(shard.born.map_or([255, 255], |(parent, op)| [parent as u8, op as u8]));
         }
         bytes.push(self.requests.len() as u8);
         for request in &self.requests {
-            let Request { kind, worker, shard, fence, argument, .. } = request;
-            bytes.extend([*kind as u8, named(*worker), *shard as u8, *fence as u8, *argument]);
+            let Request { kind, worker, shard, epoch, argument, .. } = request;
+            bytes.extend([*kind as u8, named(*worker), *shard as u8, *argument]);
+            bytes.extend([epoch.incarnation.get() as u8, epoch.fence.get() as u8]);
         }
         for worker in order {
             match &self.beliefs[*worker] {
                 None => bytes.push(255),
                 Some(Belief { lease, shard, lo, hi, next, waits_for }) => bytes.extend([
                     *shard as u8,
+                    lease.incarnation().get() as u8,
                     lease.fence().get() as u8,
                     *lo,
                     *hi,

@@ -1,0 +1,28 @@
+//! Calls that fail before or after they took effect.
+
+use tessera_contracts::LogicalTime;
+use tessera_coordination::session::SessionState;
+use tessera_scan::sweep::{Answer, Call, CallFailure};
+use tessera_scan::worker::driver::Calls;
+
+use crate::coordination::dice::Dice;
+
+/// Calls over a network that loses requests and answers.
+pub(super) struct FaultyCalls<'d, C> {
+    pub(super) calls: C,
+    pub(super) dice: &'d mut Dice,
+    pub(super) per_million: u32,
+}
+
+impl<C: Calls> Calls for FaultyCalls<'_, C> {
+    fn call(&mut self, now: LogicalTime, call: &Call, held: Option<&SessionState>) -> Answer {
+        if !self.dice.happens(self.per_million) {
+            return self.calls.call(now, call, held);
+        }
+        let failure = CallFailure { message: "simulated: no answer".into(), is_transient: true };
+        if self.dice.happens(500_000) {
+            self.calls.call(now, call, held);
+        }
+        Answer::Failed(failure)
+    }
+}
