@@ -26,7 +26,7 @@ use tessera_dht::seal::cookie::{Proofs, Scope};
 use tessera_dht::seal::keys::{NetworkKey, PairRoot};
 use tessera_dht::seal::{SealLimits, Sealer};
 use tessera_dht::time::Now;
-use tessera_dht::wire::header::{HEADER_BYTES, Header, Suite};
+use tessera_dht::wire::header::{CLEAR_BYTES, HEADER_BYTES, Header, Suite};
 use tessera_dht::wire::message::{CONTACT_BYTES, Contacts, Envelope, Message, PREAMBLE_BYTES};
 use tessera_dht::wire::{DATAGRAM_BYTES_MAX, TAG_BYTES};
 
@@ -97,7 +97,7 @@ fn serve_find_node() -> Pair {
     }
     let id = node.id();
     let network = NetworkKey::of_name(&NodeConfig::default().network);
-    let cookie = Proofs::new(&server(), &network).cookie(&ASKER, T.unix_secs());
+    let cookie = Proofs::new(&server(), &network).cookie(&client().public_key(), &ASKER, T.unix_secs());
     let server_key = server().public_key();
     let mut client = sealer(client(), 2);
     let mut targets = LaneRng::new([6; 32]);
@@ -117,7 +117,8 @@ fn serve_find_node() -> Pair {
     let agreed = client_agreement();
     let header = Header::read(&sample).expect("just written");
     let (opens, seals) = (agreed.stream_key(&header), agreed.stream_key(&Header { sender: server_key, ..header }));
-    let reply_len = PREAMBLE_BYTES + 17 + 16 * CONTACT_BYTES;
+    // Of the preamble, the cookie stays in clear.
+    let reply_len = PREAMBLE_BYTES + 17 + 16 * CONTACT_BYTES - (CLEAR_BYTES - HEADER_BYTES);
     let ours = move |times| {
         let mut sink = Sink(0);
         let mut requests = sealed.borrow_mut();
@@ -131,9 +132,9 @@ fn serve_find_node() -> Pair {
         let mut reply = [0; DATAGRAM_BYTES_MAX];
         for counter in 0..times {
             let mut buffer = black_box(sample);
-            let (clear, body) = buffer.split_at_mut(HEADER_BYTES);
+            let (clear, body) = buffer.split_at_mut(CLEAR_BYTES);
             black_box(opens.open(header.counter, clear, body).expect("authentic"));
-            let (clear, body) = reply.split_at_mut(HEADER_BYTES);
+            let (clear, body) = reply.split_at_mut(CLEAR_BYTES);
             let tag = seals.seal(counter, clear, &mut body[..reply_len]);
             body[reply_len..][..TAG_BYTES].copy_from_slice(&tag);
             black_box(&reply);

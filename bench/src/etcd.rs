@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tessera_contracts::manifest::InitialShardInput;
-use tessera_contracts::{LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::{LogicalTime, OpId, RunId, RunIncarnation, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_coordination::backend::{AsyncCoordinationBackend, AsyncRunManagement};
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::{AcquireScratch, Lease};
@@ -29,6 +29,7 @@ use crate::harness::Figure;
 const TENANT: TenantId = TenantId::from_bytes([5; 32]);
 const WORKER: WorkerId = WorkerId::new(1);
 const RUN: RunId = RunId::new(1);
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 /// A record of the size that measurements of raw stores usually take.
 const RECORD_BYTES: usize = 300;
 /// Longer than any figure takes.
@@ -87,8 +88,15 @@ impl Bench {
             .collect();
         let config = RunConfig { lease_duration: Some(lease_duration), max_shard_retries: 0, ..RunConfig::default() };
         let mut coordinator = self.coordinator.clone();
-        let registered =
-            coordinator.create_run_with_shards(LogicalTime::new(1), TENANT, run, config, &inputs, OpId::new(1));
+        let registered = coordinator.create_run_with_shards(
+            LogicalTime::new(1),
+            TENANT,
+            run,
+            INCARNATION,
+            config,
+            &inputs,
+            OpId::new(1),
+        );
         self.runtime.block_on(registered).expect("registered");
     }
 

@@ -17,7 +17,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use tessera_contracts::manifest::InitialShardInput;
-use tessera_contracts::{CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::{
+    CursorUpdate, LogicalTime, OpId, RunId, RunIncarnation, ShardId, ShardKey, TenantId, WorkerId,
+};
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::stored::HotView;
 use tessera_coordination::{
@@ -29,6 +31,7 @@ use crate::harness::{Figure, Pair};
 
 const TENANT: TenantId = TenantId::from_bytes([6; 32]);
 const RUN: RunId = RunId::new(1);
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 
 /// Figures of the backend of one machine.
 pub(crate) fn figures() -> Vec<Figure> {
@@ -116,7 +119,7 @@ impl Bench {
             .map(|root| InitialShardInput::new(ShardId::new(root as u64 + 1), &bounds[root], &bounds[root + 1]))
             .collect();
         let config = RunConfig { lease_duration: Some(3_600_000), ..RunConfig::default() };
-        runs.create_run_with_shards(LogicalTime::new(1), TENANT, RUN, config, &inputs, OpId::new(1))
+        runs.create_run_with_shards(LogicalTime::new(1), TENANT, RUN, INCARNATION, config, &inputs, OpId::new(1))
             .expect("registered");
         let mut scratch = AcquireScratch::new();
         let leases = (0..shards).map(|_| {

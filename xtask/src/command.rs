@@ -1,8 +1,8 @@
-//! Running another program: output to a log file, silence on the screen, a bound on its time.
+//! Running another program: output to a log file, silence on the screen, an end if it hangs.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,8 +12,11 @@ use std::time::{Duration, Instant};
 use crate::repo::Repo;
 use crate::report::{Failure, Progress};
 
-/// A program that runs longer than this is taken for hung and ended.
-const TIME_MAX: Duration = Duration::from_secs(30 * 60);
+/// A program that neither says nor computes anything for this long is taken for hung and ended. However long it takes on a slow or
+/// busy machine, it may go on while it does something.
+const IDLE_MAX: Duration = Duration::from_secs(30 * 60);
+/// How often a silent program is asked for its processor time.
+const LOOK_EVERY: Duration = Duration::from_secs(20);
 
 /// Does `work` for each of them, for as many at once as there are processors, and gives the results in their order. Once one failed no
 /// other is begun, and of failures the first in order counts.
@@ -114,14 +117,15 @@ impl Run {
         let mut child = self.command.stdin(Stdio::null()).stdout(file).stderr(twin).spawn().map_err(|error| {
             Failure::of(format!("cannot start {}: {error}", self.program), format!("the command was: {line}"))
         })?;
-        let begun = Instant::now();
+        let mut signs = Signs::at(Instant::now());
         let status = loop {
             match child.try_wait() {
                 Ok(Some(status)) => break status,
-                Ok(None) if begun.elapsed() > TIME_MAX => {
+                Ok(None) if signs.are_gone(Instant::now(), length(&log), || processor_ticks(child.id())) => {
                     end_with_descendants(child.id());
                     let _ = child.wait();
-                    let said = format!("{} took over {} minutes and was ended", self.program, TIME_MAX.as_secs() / 60);
+                    let minutes = IDLE_MAX.as_secs() / 60;
+                    let said = format!("{} did nothing for {minutes} minutes and was ended", self.program);
                     return Err(Failure::of(said, read_log(&log)));
                 }
                 Ok(None) => {
@@ -159,21 +163,68 @@ impl Ended {
     }
 }
 
+/// Signs of life of a program: what it says, and the processor time that it and all it started have used.
+#[derive(Debug)]
+struct Signs {
+    said: u64,
+    ticks: u64,
+    /// When there was a sign.
+    last: Instant,
+    looked: Instant,
+}
+
+impl Signs {
+    fn at(now: Instant) -> Self {
+        Self { said: 0, ticks: 0, last: now, looked: now }
+    }
+
+    /// Whether there was none for too long. `ticks` is asked now and then, since it takes a while.
+    fn are_gone(&mut self, now: Instant, said: u64, ticks: impl FnOnce() -> u64) -> bool {
+        let mut is_alive = said != self.said;
+        self.said = said;
+        if !is_alive && now.duration_since(self.looked) >= LOOK_EVERY {
+            let before = std::mem::replace(&mut self.ticks, ticks());
+            (self.looked, is_alive) = (now, before != self.ticks);
+        }
+        if is_alive {
+            self.last = now;
+        }
+        now.duration_since(self.last) > IDLE_MAX
+    }
+}
+
+fn length(file: &Path) -> u64 {
+    fs::metadata(file).map_or(0, |metadata| metadata.len())
+}
+
+/// Processor time of a process and everything it started, in ticks.
+fn processor_ticks(root: u32) -> u64 {
+    let stats = descendants(root, &parents()).into_iter().map(|pid| fs::read_to_string(format!("/proc/{pid}/stat")));
+    stats.flatten().map(|stat| ticks_in(&stat)).sum()
+}
+
+/// Ticks in a line of `/proc/PID/stat`, with those of children that have ended.
+fn ticks_in(stat: &str) -> u64 {
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+    fields.skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum()
+}
+
 /// Ends a process and everything it started. Ending cargo alone would leave its compilers and tests running, and the build
 /// folder locked for the next step. (A process group of its own would do this too, but then Ctrl-C would not reach it.)
 fn end_with_descendants(root: u32) {
-    let parents: Vec<(u32, u32)> = fs::read_dir("/proc")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| {
-            let pid = entry.file_name().to_str()?.parse().ok()?;
-            Some((pid, parent_in(&fs::read_to_string(entry.path().join("stat")).ok()?)?))
-        })
-        .collect();
-    let doomed = descendants(root, &parents).iter().map(u32::to_string).collect::<Vec<_>>();
+    let doomed = descendants(root, &parents()).iter().map(u32::to_string).collect::<Vec<_>>();
     // The shell's own `kill`: a minimal system has no program of that name.
     let _ = Command::new("sh").args(["-c", r#"kill -KILL "$@""#, "kill"]).args(doomed).stderr(Stdio::null()).status();
+}
+
+/// Every process with its parent.
+fn parents() -> Vec<(u32, u32)> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let parent = |entry: fs::DirEntry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        Some((pid, parent_in(&fs::read_to_string(entry.path().join("stat")).ok()?)?))
+    };
+    entries.filter_map(parent).collect()
 }
 
 /// The parent's id in a line of `/proc/PID/stat`: the second field after the name, which may itself hold blanks and brackets.
@@ -223,6 +274,33 @@ mod tests {
         });
         assert_eq!(failed.unwrap_err().said, "3");
         assert!(begun.into_inner() < items.len(), "no more are begun then");
+    }
+
+    #[test]
+    fn a_program_that_says_or_computes_something_goes_on_however_long_it_takes() {
+        let begun = Instant::now();
+        let after = |minutes: u64| begun + Duration::from_secs(60 * minutes);
+        let mut signs = Signs::at(begun);
+        for minutes in (0..600).step_by(29) {
+            assert!(!signs.are_gone(after(minutes), minutes, || 0), "it says something after {minutes} minutes");
+        }
+        for minutes in (600..1200).step_by(29) {
+            assert!(!signs.are_gone(after(minutes), 600, || minutes), "it computes after {minutes} minutes");
+        }
+        assert!(!signs.are_gone(after(1209), 600, || 1180));
+        assert!(signs.are_gone(after(1211), 600, || 1180), "it did nothing for half an hour");
+    }
+
+    #[test]
+    fn processor_time_is_that_of_all_descendants_and_of_those_that_ended() {
+        assert_eq!(ticks_in("42 (a) b (c) S 7 1 1 0 -1 0 0 0 0 0 5 6 700 8000 20 0"), 8_711);
+        assert_eq!(ticks_in("nonsense"), 0);
+        let mut child = Command::new("sh").args(["-c", "(while :; do :; done) & wait"]).spawn().unwrap();
+        while processor_ticks(child.id()) < 3 {
+            thread::sleep(Duration::from_millis(5));
+        }
+        end_with_descendants(child.id());
+        child.wait().unwrap();
     }
 
     #[test]

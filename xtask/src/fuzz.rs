@@ -90,7 +90,7 @@ pub(crate) fn run(repo: &Repo, progress: &Progress, request: &Request) -> StepRe
         let mut run = Run::new(programs.join(name), format!("fuzz-{name}"))
             .args([
                 format!("-max_total_time={}", request.seconds),
-                "-timeout=10".to_string(),
+                "-timeout=120".to_string(),
                 "-rss_limit_mb=1024".to_string(),
                 "-print_final_stats=1".to_string(),
                 format!("-artifact_prefix={}/", artifacts.display()),

@@ -52,7 +52,7 @@ impl Lane {
     /// One header for all: whoever opens must derive the key that whoever sealed had.
     fn header() -> Header {
         let sender = PublicKey([1; 32]);
-        Header { slot: 0, suite: Suite::Aes256Gcm, period: 1, counter: 0, incarnation: [4; 16], sender }
+        Header { slot: 0, reply_slot: 0, suite: Suite::Aes256Gcm, period: 1, counter: 0, incarnation: [4; 16], sender }
     }
 
     fn send(&self, cx: &mut Context, to: SocketAddr, kind: u8, len: usize) {

@@ -5,7 +5,8 @@
 use std::hint::black_box;
 
 use tessera_contracts::{
-    CursorUpdate, LogicalTime, OpId, PayloadHash, RunId, ShardId, ShardKey, ShardSpecRef, TenantId, WorkerId,
+    CursorUpdate, LogicalTime, OpId, PayloadHash, RunId, RunIncarnation, ShardId, ShardKey, ShardSpecRef, TenantId,
+    WorkerId,
 };
 use tessera_coordination::decide::Birth;
 use tessera_coordination::record::history::ReleaseReason;
@@ -27,6 +28,7 @@ pub(super) enum Held {
 }
 
 const WORKER: WorkerId = WorkerId::new(7);
+const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 
 /// So long that nothing expires while we measure.
 const LEASE_DURATION: u64 = 1 << 40;
@@ -63,7 +65,7 @@ impl World {
         for index in 0..shards {
             let key = ShardKey::new(RunId::new(1 + index / per_run), ShardId::new(1 + index % per_run));
             if index % per_run == 0 {
-                let run = RunRecord::newborn(tenant, key.run, run_config, LogicalTime::new(1));
+                let run = RunRecord::newborn(tenant, key.run, INCARNATION, run_config, LogicalTime::new(1));
                 let active = RunRecord { status: RunStatus::Active, root_shards: vec![key.shard], ..run };
                 coordinator.restore_run(active).expect("a new run may be restored");
             }
@@ -72,6 +74,7 @@ impl World {
                 tenant,
                 &Birth {
                     key,
+                    incarnation: INCARNATION,
                     spec: ShardSpecRef::new(&start[..key_len], &end[..key_len], b"").expect("places are in order"),
                     cursor: CursorUpdate::initial(),
                     cursor_semantics: run_config.cursor_semantics,

@@ -83,7 +83,7 @@ impl Outbox for Air {
 /// 64 nodes of one lane that know each other.
 struct Network {
     now: Now,
-    nodes: Vec<LaneNode<Identity>>,
+    nodes: Vec<LaneNode>,
     addrs: Vec<Addr>,
     by_addr: HashMap<Addr, usize>,
     /// Datagrams on their way to nodes, and those that were answered with.
@@ -136,7 +136,7 @@ impl Network {
         network
     }
 
-    fn call(&mut self, n: usize, act: impl FnOnce(&mut LaneNode<Identity>, Now, &mut Air)) {
+    fn call(&mut self, n: usize, act: impl FnOnce(&mut LaneNode, Now, &mut Air)) {
         self.air.from = self.addrs[n];
         act(&mut self.nodes[n], self.now, &mut self.air);
     }
@@ -203,7 +203,8 @@ fn seal_and_open(datagrams: u64, len: u64) -> impl FnMut(u64) {
     let sender = PublicKey([1; 32]);
     let root =
         PairRoot::derive(&SharedSecret::new([3; 32]), &NetworkKey::of_name("bench"), &sender, &PublicKey([2; 32]));
-    let header = Header { slot: 0, suite: Suite::Aes256Gcm, period: 1, counter: 0, incarnation: [4; 16], sender };
+    let header =
+        Header { slot: 0, suite: Suite::Aes256Gcm, reply_slot: 0, period: 1, counter: 0, incarnation: [4; 16], sender };
     let mut datagram = [0; DATAGRAM_BYTES_MAX];
     let len = len as usize;
     move |times| {

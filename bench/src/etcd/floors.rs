@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tessera_contracts::{RunId, ShardId, ShardKey};
+use tessera_contracts::{RunId, ShardId, ShardKey, WorkerId};
 use tessera_coordination_etcd::keyspace::Keyspace;
 use tessera_coordination_etcd::kv::{Compare, EtcdLeaseId, Kv, Op, Revision, Txn};
 
@@ -64,7 +64,7 @@ pub(super) fn by_hand(bench: &Bench, floor: Floor, tasks: u64, bytes: usize) -> 
     let granted = raw.lease_grant(lease, Duration::from_secs(3_600), soon(&raw));
     runtime.block_on(granted).expect("granted");
     let run: Bytes = space.run(TENANT, BY_HAND).into();
-    let standing: Bytes = space.standing(TENANT, BY_HAND, lease).into();
+    let standing: Bytes = space.standing(TENANT, BY_HAND, WorkerId::new(1), lease).into();
     let puts = vec![Op::put(run.clone(), vec![1; RUN_BYTES]), Op::put_attached(standing.clone(), "", lease)];
     let written = raw.txn(Txn::of(puts), soon(&raw));
     let run_revision = runtime.block_on(written).expect("written").revision;

@@ -6,11 +6,14 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use libfuzzer_sys::fuzz_target;
-use tessera_contracts::{ContentId, FenceEpoch, LogicalTime, NodeId, OpId, RunId, ShardId, TenantId, WorkerId};
+use tessera_contracts::{
+    ContentId, FenceEpoch, LogicalTime, NodeId, OpId, RunId, RunIncarnation, ShardId, TenantId, WorkerId,
+};
 
 fuzz_target!(|text: &str| {
     reads_back::<TenantId>(text);
     reads_back::<RunId>(text);
+    reads_back::<RunIncarnation>(text);
     reads_back::<ShardId>(text);
     reads_back::<WorkerId>(text);
     reads_back::<OpId>(text);

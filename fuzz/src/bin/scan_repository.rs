@@ -57,6 +57,7 @@ fn read_all(repository: &Path, lists: &Path) {
         number: 0,
         path: repository.to_path_buf(),
         kind: TargetKind::Objects { list: name },
+        rules: 0,
         options: ReadOptions::default(),
     };
     let source = ObjectsSource::new(target, &name, lists).expect("what was written can be read");

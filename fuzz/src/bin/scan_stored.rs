@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tessera_scan::sink::record::{Record, Records};
+use tessera_scan::findings::record::{Record, Records};
 use tessera_scan::suppress::Suppressions;
 use tessera_scan::target::Target;
 

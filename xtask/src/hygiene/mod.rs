@@ -1,5 +1,5 @@
 //! What a compiler does not see: leftovers, paths of somebody's machine, dead links, numbers that drifted, arrows that
-//! point the wrong way.
+//! point the wrong way, code that ships and is not simulated.
 
 mod arrows;
 mod crate_map;
@@ -7,6 +7,7 @@ mod leftovers;
 mod links;
 mod lock;
 mod numbers;
+mod simulated;
 
 use crate::coverage;
 use crate::repo::Repo;
@@ -15,6 +16,7 @@ use crate::report::{Failure, Progress, Proof, StepResult};
 pub(crate) fn run(repo: &Repo, _: &Progress) -> StepResult {
     let files = repo.files()?;
     let mut problems = Vec::new();
+    let mut texts = Vec::new();
     for name in files.iter().filter(|name| is_text(name)) {
         let text = repo.read(name)?;
         problems.extend(leftovers::problems(name, &text));
@@ -29,7 +31,9 @@ pub(crate) fn run(repo: &Repo, _: &Progress) -> StepResult {
             problems.extend(arrows::problems(repo, krate, &text));
             problems.extend(crate_map::problems(repo, krate));
         }
+        texts.push((name.as_str(), text));
     }
+    problems.extend(simulated::problems(texts.iter().map(|(name, text)| (*name, text.as_str()))));
     let (rows, wrong) = coverage::problems(repo)?;
     problems.extend(wrong);
     if problems.is_empty() {

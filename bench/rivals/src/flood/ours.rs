@@ -66,7 +66,7 @@ impl Asker {
         socket.send_to(&asker.buffer[..len], node.addr())?;
         let mut answer = [0; 2048];
         let (len, _) = socket.recv_from(&mut answer)?;
-        let (_, body) = asker.sealer.open(now(), &mut answer[..len], || true).map_err(|why| format!("{why:?}"))?;
+        let body = asker.sealer.open(now(), &mut answer[..len], |_, _| true).map_err(|why| format!("{why:?}"))?.body;
         asker.cookie = Envelope::read(body).map_err(|why| format!("{why:?}"))?.cookie;
         Ok(asker)
     }
