@@ -27,7 +27,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
 use serde_json::json;
-use tessera_scan::small_file;
+use tessera_scan::source::small_file;
 use toml::de::{DeTable, DeValue};
 
 use crate::Cli;

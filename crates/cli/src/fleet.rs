@@ -8,12 +8,12 @@ use tessera_contracts::{TenantId, WorkerId};
 use tessera_coordination::backend::BlockOn;
 use tessera_coordination_etcd::config::{Secret, Tls, TlsIdentity};
 use tessera_coordination_etcd::{EtcdConfig, EtcdCoordinator, sync};
-use tessera_scan::coordinator_name::CoordinatorName;
 use tessera_scan::error::ScanError;
 use tessera_scan::fleet::patience::infra_of;
 use tessera_scan::fleet::{Connect, Patience, Patient};
-use tessera_scan::label::RunKey;
-use tessera_scan::request::TENANT_DEFAULT;
+use tessera_scan::run::coordinator_name::CoordinatorName;
+use tessera_scan::run::label::RunKey;
+use tessera_scan::run::request::TENANT_DEFAULT;
 
 use crate::hint;
 

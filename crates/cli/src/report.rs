@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use tessera_scan::job::Job;
 use tessera_scan::report::{Format, Written};
 use tessera_scan::run::ScanReport;
+use tessera_scan::run::job::Job;
 
 /// How to write a report.
 #[derive(Debug, Clone, clap::Args)]

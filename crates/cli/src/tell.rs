@@ -7,8 +7,8 @@
 use std::fmt;
 use std::io::{self, Write as _};
 
-use tessera_scan::redact::{Redactor, Shown};
 pub(crate) use tessera_scan::report::human::{clean, count};
+use tessera_scan::report::redact::{Redactor, Shown};
 
 /// Writes a line to standard error, as `eprintln!` does, and goes on if that fails.
 macro_rules! tell {

@@ -217,7 +217,7 @@ fn case(seed: u64) {
     // Some trees are older than the scan, and what did not change is not read again; others are too young for that.
     if stage.dice.below(2) == 0 {
         let now = SystemTime::now();
-        while SystemTime::now() <= now + tessera_scan::identity::SETTLED_AFTER {
+        while SystemTime::now() <= now + tessera_scan::source::identity::SETTLED_AFTER {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -252,7 +252,7 @@ fn a_finished_scan_is_told_again_with_its_end_and_fresh_scans() {
     let (tree, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     fs::write(tree.path().join("a"), "text\n").unwrap();
     let made = SystemTime::now();
-    while SystemTime::now() <= made + tessera_scan::identity::SETTLED_AFTER {
+    while SystemTime::now() <= made + tessera_scan::source::identity::SETTLED_AFTER {
         std::thread::sleep(Duration::from_millis(20));
     }
     let scan = |args: &[&str]| {

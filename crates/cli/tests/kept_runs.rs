@@ -139,9 +139,9 @@ fn a_cancelled_run_is_not_continued_and_a_retired_one_is_forgotten() {
 
 #[test]
 fn what_never_began_is_collected_and_what_did_is_left_alone() {
-    use tessera_scan::coordinator_name::CoordinatorName;
-    use tessera_scan::folder::RunFolder;
-    use tessera_scan::label::{RunKey, RunLabel};
+    use tessera_scan::run::coordinator_name::CoordinatorName;
+    use tessera_scan::run::folder::RunFolder;
+    use tessera_scan::run::label::{RunKey, RunLabel};
     let (tree, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let run = stopped(tree.path(), state.path());
     // A scan that was killed before it had planned its run.

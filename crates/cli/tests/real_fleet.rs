@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tessera_contracts::RunId;
 use tessera_coordination_etcd::test_support::EtcdCluster;
-use tessera_scan::coordinator_name::CoordinatorName;
 use tessera_scan::findings::merge;
-use tessera_scan::folder::RunFolder;
-use tessera_scan::label::{RunKey, RunLabel};
+use tessera_scan::run::coordinator_name::CoordinatorName;
+use tessera_scan::run::folder::RunFolder;
+use tessera_scan::run::label::{RunKey, RunLabel};
 
 /// A tree, a folder for findings, and an etcd in a namespace of its own.
 struct Stage {

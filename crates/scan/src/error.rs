@@ -11,14 +11,14 @@ use tessera_detect::RuleError;
 
 use crate::findings::SinkError;
 use crate::fleet::patience::infra_of;
-use crate::folder::FolderRefused;
-use crate::job::JobError;
-use crate::label::RunKey;
 use crate::plan::record::PlanError;
-use crate::run_lock::Holder;
+use crate::plan::target::TargetError;
+use crate::run::folder::FolderRefused;
+use crate::run::job::JobError;
+use crate::run::label::RunKey;
+use crate::run::run_lock::Holder;
 use crate::source::git::GitError;
-use crate::target::TargetError;
-use crate::worker::WorkerError;
+use crate::sweep::worker::WorkerError;
 
 /// A scan that could not be done.
 #[derive(Debug, thiserror::Error)]

@@ -8,8 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use stage::{Essence, LARGE, Stage, git, large_text, token, write};
-use tessera_scan::request::ScanScope;
-use tessera_scan::rules::Rules;
+use tessera_scan::read::rules::Rules;
+use tessera_scan::run::request::ScanScope;
 use tessera_scan::run::{ExitStatus, Keeping, Origin, ReadBefore};
 
 const FILES: usize = 40;

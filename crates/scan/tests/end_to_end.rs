@@ -7,9 +7,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tessera_detect::template;
-use tessera_scan::item::{SkipReason, UnreadableReason};
-use tessera_scan::request::{ScanRequest, ScanScope};
+use tessera_scan::run::request::{ScanRequest, ScanScope};
 use tessera_scan::run::{Control, ExitStatus, Keeping, ScanReport, scan};
+use tessera_scan::source::item::{SkipReason, UnreadableReason};
 
 fn token(seed: u64) -> String {
     template::expand("ghp_<<github 30>>", &mut template::Seed::new(seed)).unwrap()

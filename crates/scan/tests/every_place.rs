@@ -9,10 +9,10 @@ use std::sync::atomic::AtomicBool;
 
 use git_oracle::{command, commit_all, git, lines_with, pairs, pairs_by_commit, write};
 use tessera_detect::template;
-use tessera_scan::item::SkipReason;
-use tessera_scan::request::{ScanRequest, ScanScope};
-use tessera_scan::rules::Rules;
+use tessera_scan::read::rules::Rules;
+use tessera_scan::run::request::{ScanRequest, ScanScope};
 use tessera_scan::run::{Control, Keeping, ScanReport, scan};
+use tessera_scan::source::item::SkipReason;
 
 fn token(seed: u64) -> String {
     template::expand("ghp_<<github 30>>", &mut template::Seed::new(seed)).unwrap()

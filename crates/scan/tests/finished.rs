@@ -6,7 +6,7 @@ mod stage;
 use std::path::Path;
 
 use stage::{Essence, Stage, git, token, write};
-use tessera_scan::request::ScanScope;
+use tessera_scan::run::request::ScanScope;
 use tessera_scan::run::{ExitStatus, Origin, ScanReport};
 
 fn is_known(report: &ScanReport) -> bool {

@@ -11,10 +11,10 @@ use stage::{Essence, Stage, git, token, write};
 use tessera_coordination::RunManagement;
 use tessera_coordination::run::status::RunStatus;
 use tessera_coordination::run::summary::ShardFilter;
-use tessera_scan::coordinator_name::CoordinatorName;
 use tessera_scan::findings::merge;
-use tessera_scan::folder::RunFolder;
-use tessera_scan::request::{ScanRequest, ScanScope};
+use tessera_scan::run::coordinator_name::CoordinatorName;
+use tessera_scan::run::folder::RunFolder;
+use tessera_scan::run::request::{ScanRequest, ScanScope};
 use tessera_scan::run::{ExitStatus, Origin, ScanReport};
 
 const FILES: usize = 40;
@@ -27,7 +27,7 @@ fn status(fleet: &Fleet, report: &ScanReport, request: &ScanRequest) -> RunStatu
 fn begun(fleet: &Fleet, stage: &Stage) -> ScanReport {
     let request = stage.request();
     let submitted = fleet.submit(&request);
-    let progress = std::sync::Arc::<tessera_scan::worker::WorkerProgress>::default();
+    let progress = std::sync::Arc::<tessera_scan::sweep::worker::WorkerProgress>::default();
     fleet.with_watched_worker(&request, &progress, || {
         fleet.wait_until("too few items", |_| progress.items.load(Ordering::Relaxed) >= FILES as u64);
     });

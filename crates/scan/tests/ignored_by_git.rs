@@ -17,11 +17,11 @@ use std::process::{Command, Stdio};
 
 use tessera_contracts::source_family::{CheckedPages, ItemPages, PageLimits, SourceFamily};
 use tessera_contracts::{CursorSemantics, CursorUpdate, RestoredShardState, ShardSpecRef};
-use tessera_scan::item::{Item, ItemKind};
-use tessera_scan::key;
 use tessera_scan::op_ids::random_u64;
+use tessera_scan::plan::key;
+use tessera_scan::plan::target::{ReadOptions, Target, TargetKind};
 use tessera_scan::source::directory::DirectorySource;
-use tessera_scan::target::{ReadOptions, Target, TargetKind};
+use tessera_scan::source::item::{Item, ItemKind};
 
 const SEED_VARIABLE: &str = "TESSERA_IGNORE_SEED";
 const CASES_VARIABLE: &str = "TESSERA_IGNORE_CASES";

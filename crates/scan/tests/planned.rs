@@ -7,11 +7,11 @@ use stage::fleet::{Fleet, unmount};
 use stage::{Essence, Stage, findings_below, git, run, token, write};
 use tessera_contracts::{ShardId, ShardKey};
 use tessera_coordination::RunManagement;
-use tessera_scan::item::UnreadableReason;
-use tessera_scan::job::Job;
 use tessera_scan::report::{Format, Written};
-use tessera_scan::request::{ScanRequest, ScanScope};
+use tessera_scan::run::job::Job;
+use tessera_scan::run::request::{ScanRequest, ScanScope};
 use tessera_scan::run::{ExitStatus, Keeping, ScanReport};
+use tessera_scan::source::item::UnreadableReason;
 
 fn written(report: &ScanReport, format: Format) -> String {
     let written = Written { report, job: &Job::of(&ScanRequest::of_paths(Vec::new())), suppressed: 0, colours: false };

@@ -11,13 +11,13 @@ use tessera_coordination::{CoordinatorRuntimeConfig, InMemoryCoordinator, RunMan
 use tessera_detect::{Detector, IdKey, RuleSet, template};
 use tessera_scan::clock::{Clock, wall_clock};
 use tessera_scan::findings::{LazySink, merge};
-use tessera_scan::key::target_range;
-use tessera_scan::label::RunKey;
-use tessera_scan::locked::Locked;
+use tessera_scan::plan::key::target_range;
+use tessera_scan::plan::target::{ReadOptions, Target, TargetKind};
 use tessera_scan::read::Reader;
+use tessera_scan::run::label::RunKey;
+use tessera_scan::run::locked::Locked;
 use tessera_scan::sweep::WorkerConfig;
-use tessera_scan::target::{ReadOptions, Target, TargetKind};
-use tessera_scan::worker::{Equipment, Worker, WorkerEnd, WorkerError};
+use tessera_scan::sweep::worker::{Equipment, Worker, WorkerEnd, WorkerError};
 
 const RUN: RunId = RunId::new(1);
 const FIRST: RunKey = RunKey::new(RUN, RunIncarnation::new(10));
@@ -128,8 +128,8 @@ fn a_worker_of_the_run_before_writes_nothing_of_the_next() {
 
 /// How many files lie at or before the cursor.
 fn files_done(cursor: Option<&[u8]>) -> u64 {
-    let Some((_, rest)) = cursor.and_then(tessera_scan::key::split) else { return 0 };
-    let name = String::from_utf8(tessera_scan::key::display_path(rest)).unwrap();
+    let Some((_, rest)) = cursor.and_then(tessera_scan::plan::key::split) else { return 0 };
+    let name = String::from_utf8(tessera_scan::plan::key::display_path(rest)).unwrap();
     name.trim_start_matches('f').parse::<u64>().unwrap() + 1
 }
 

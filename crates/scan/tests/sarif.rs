@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::Value;
 use tessera_detect::template;
-use tessera_scan::job::Job;
 use tessera_scan::report::{Format, Written};
-use tessera_scan::request::ScanRequest;
+use tessera_scan::run::job::Job;
+use tessera_scan::run::request::ScanRequest;
 use tessera_scan::run::{Control, Keeping, scan};
 
 /// Fields of an object: those it must have, then those it may have. The schema allows no others.

@@ -20,15 +20,15 @@ use tessera_coordination::{CoordinatorRuntimeConfig, InMemoryCoordinator, RunMan
 use tessera_detect::{Detector, IdKey, RuleSet};
 use tessera_scan::clock::{Clock, wall_clock};
 use tessera_scan::findings::{FileSink, merge};
-use tessera_scan::key::target_range;
-use tessera_scan::label::RunKey;
-use tessera_scan::locked::Locked;
+use tessera_scan::plan::key::target_range;
+use tessera_scan::plan::target::{ReadOptions, Target, TargetKind};
 use tessera_scan::plan::{Plan, Surveyed};
 use tessera_scan::read::Reader;
+use tessera_scan::run::label::RunKey;
+use tessera_scan::run::locked::Locked;
 use tessera_scan::source::Source;
+use tessera_scan::sweep::worker::{Equipment, Worker, WorkerProgress};
 use tessera_scan::sweep::{Sharing, WorkerConfig};
-use tessera_scan::target::{ReadOptions, Target, TargetKind};
-use tessera_scan::worker::{Equipment, Worker, WorkerProgress};
 
 const RUN: RunId = RunId::new(1);
 const INCARNATION: RunIncarnation = RunIncarnation::new(1);

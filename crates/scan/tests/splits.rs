@@ -13,13 +13,13 @@ use tessera_coordination::{CoordinatorRuntimeConfig, InMemoryCoordinator, RunMan
 use tessera_detect::{Detector, IdKey, RuleSet, template};
 use tessera_scan::clock::wall_clock;
 use tessera_scan::findings::{FileSink, merge};
-use tessera_scan::key::target_range;
-use tessera_scan::label::RunKey;
-use tessera_scan::locked::Locked;
+use tessera_scan::plan::key::target_range;
+use tessera_scan::plan::target::{ReadOptions, Target, TargetKind};
 use tessera_scan::read::Reader;
+use tessera_scan::run::label::RunKey;
+use tessera_scan::run::locked::Locked;
 use tessera_scan::sweep::WorkerConfig;
-use tessera_scan::target::{ReadOptions, Target, TargetKind};
-use tessera_scan::worker::{Equipment, Worker, WorkerEnd};
+use tessera_scan::sweep::worker::{Equipment, Worker, WorkerEnd};
 
 const RUN: RunId = RunId::new(1);
 const INCARNATION: RunIncarnation = RunIncarnation::new(1);

@@ -6,7 +6,7 @@ mod stage;
 use stage::fleet::{Fleet, mount, unmount};
 use stage::{Essence, Stage, git, token, write};
 use tessera_coordination::run::summary::ShardFilter;
-use tessera_scan::request::{ScanRequest, ScanScope};
+use tessera_scan::run::request::{ScanRequest, ScanScope};
 use tessera_scan::run::{ExitStatus, ScanReport};
 
 /// A tree of small files, with a secret in one of them.

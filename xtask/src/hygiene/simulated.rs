@@ -2,10 +2,10 @@
 
 /// What must be simulated, and the name by which a file of the simulator uses it.
 const NAMES: [(&str, &str); 4] = [
-    ("the sweep machine", "tessera_scan::sweep::"),
-    ("the driver of the sweep", "tessera_scan::worker::driver::"),
+    ("the sweep machine", "tessera_scan::sweep::{WorkerConfig}"),
+    ("the driver of the sweep", "tessera_scan::sweep::worker::driver::"),
     ("the findings merge", "tessera_scan::findings::{merge}"),
-    ("the receipt", "tessera_scan::receipt::"),
+    ("the receipt", "tessera_scan::report::receipt::"),
 ];
 
 const SIMULATOR: &str = "crates/sim/src/";
@@ -41,8 +41,8 @@ fn uses(line: &str, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    const GOOD: &str = "use tessera_scan::findings::{Draft, FileSink, merge};\nuse tessera_scan::receipt::PlanAccount;\n\
-        use tessera_scan::sweep::{Sharing, WorkerConfig};\nuse tessera_scan::worker::driver::Driver;\n";
+    const GOOD: &str = "use tessera_scan::findings::{Draft, FileSink, merge};\nuse tessera_scan::report::receipt::PlanAccount;\n\
+        use tessera_scan::sweep::{Sharing, WorkerConfig};\nuse tessera_scan::sweep::worker::driver::Driver;\n";
 
     #[test]
     fn a_simulator_that_names_all_is_fine_and_each_name_is_needed() {

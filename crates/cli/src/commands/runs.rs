@@ -12,11 +12,11 @@ use tessera_coordination::error::GetRunError;
 use tessera_coordination::run::record::RunRecord;
 use tessera_scan::clock::wall_clock;
 use tessera_scan::fleet::retire::all_runs;
-use tessera_scan::folder::{RunFolder, runs_in};
-use tessera_scan::local::HeldRun;
 use tessera_scan::op_ids::OpIds;
-use tessera_scan::prepare::stored_targets;
 use tessera_scan::run::ExitStatus;
+use tessera_scan::run::folder::{RunFolder, runs_in};
+use tessera_scan::run::local::HeldRun;
+use tessera_scan::run::prepare::stored_targets;
 
 use self::report::{print_report, show};
 use crate::fleet::{self, Fleet, failure};

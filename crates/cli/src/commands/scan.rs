@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use tessera_detect::Confidence;
-use tessera_scan::calendar::utc;
+use tessera_scan::clock::calendar::utc;
 use tessera_scan::error::ScanError;
 use tessera_scan::fleet::follow::READ_AGAIN_MAX;
 use tessera_scan::fleet::{Following, follow};
-use tessera_scan::job::Job;
+use tessera_scan::plan::target::ReadOptions;
+use tessera_scan::read::rules::{Rules, RunRules};
 use tessera_scan::report::human;
-use tessera_scan::request::{ScanRequest, ScanScope};
-use tessera_scan::rules::{Rules, RunRules};
+use tessera_scan::report::suppress::Suppressions;
+use tessera_scan::run::job::Job;
+use tessera_scan::run::request::{ScanRequest, ScanScope};
 use tessera_scan::run::{Control, ExitStatus, Keeping, Origin, Progress, ScanReport, scan};
-use tessera_scan::small_file;
-use tessera_scan::suppress::Suppressions;
-use tessera_scan::target::ReadOptions;
+use tessera_scan::source::small_file;
 
 use crate::progress::Bar;
 use crate::tell::shown;

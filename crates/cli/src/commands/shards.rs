@@ -7,10 +7,10 @@ use tessera_contracts::{RunId, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_coordination::RunManagement;
 use tessera_coordination::record::status::ShardStatus;
 use tessera_coordination::run::summary::{ShardFilter, ShardSummary};
-use tessera_scan::calendar::utc;
+use tessera_scan::clock::calendar::utc;
 use tessera_scan::clock::wall_clock;
-use tessera_scan::conclude::for_each_shard;
 use tessera_scan::op_ids::OpIds;
+use tessera_scan::run::conclude::for_each_shard;
 
 use super::runs::{known, open_local};
 use crate::fleet::failure;
@@ -185,8 +185,8 @@ fn mark(shard: &ShardSummary) -> char {
 
 /// A key for people: the path in it, or hex if it is none.
 fn shown_key(key: &[u8]) -> String {
-    let rest = tessera_scan::key::split(key).map_or(key, |(_, rest)| rest);
-    let path = tessera_scan::key::display_path(rest);
+    let rest = tessera_scan::plan::key::split(key).map_or(key, |(_, rest)| rest);
+    let path = tessera_scan::plan::key::display_path(rest);
     match String::from_utf8(path) {
         Ok(path) if !path.is_empty() && !path.chars().any(char::is_control) && !path.starts_with('/') => path,
         _ => rest.iter().map(|byte| format!("{byte:02x}")).collect(),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tessera_scan::fleet::{Serving, serve};
 use tessera_scan::report::human::bytes;
-use tessera_scan::worker::WorkerProgress;
+use tessera_scan::sweep::worker::WorkerProgress;
 
 use super::scan::jobs;
 use crate::tell::{count, shown};

@@ -8,12 +8,12 @@ use tessera_contracts::{FenceEpoch, ShardId};
 
 use super::record::{NOTES_MAX, Note, Segment, Span};
 use super::{FindingsSink, SinkError};
-use crate::item::{Item, UnreadableReason};
-use crate::key;
-use crate::label::RunKey;
-use crate::occurrence::Occurrence;
+use crate::findings::occurrence::Occurrence;
+use crate::findings::tally::Tally;
+use crate::plan::key;
 use crate::plan::ledger::Ledger;
-use crate::tally::Tally;
+use crate::run::label::RunKey;
+use crate::source::item::{Item, UnreadableReason};
 
 /// A segment under way, and where it goes.
 pub struct Draft {

@@ -10,8 +10,8 @@ use super::record::{
     Compared, HEADER_BYTES, Segment, begin_payload, compared_payload, finding_payload, frame, header, segment_payload,
 };
 use crate::files::{AppendFile, Folder};
-use crate::label::RunKey;
-use crate::occurrence::Occurrence;
+use crate::findings::occurrence::Occurrence;
+use crate::run::label::RunKey;
 
 /// How findings files end.
 pub(super) const SUFFIX: &str = ".findings";
@@ -171,8 +171,8 @@ mod tests {
 
     use super::*;
     use crate::findings::record::{Records, Span};
+    use crate::findings::tally::Tally;
     use crate::plan::ledger::Entry;
-    use crate::tally::Tally;
 
     const KEY: RunKey = RunKey::new(RunId::new(1), RunIncarnation::new(1));
 

@@ -5,9 +5,9 @@ use tessera_contracts::{FenceEpoch, ShardId, WorkerId};
 use super::record::Segment;
 use super::{FileSink, FindingsSink, SinkError};
 use crate::files::Folder;
-use crate::label::RunKey;
-use crate::occurrence::Occurrence;
+use crate::findings::occurrence::Occurrence;
 use crate::op_ids::random_u64;
+use crate::run::label::RunKey;
 
 /// Appends to one file, which is made when a shard is granted.
 #[derive(Debug)]

@@ -20,11 +20,11 @@ use tessera_contracts::{FenceEpoch, ShardId};
 use super::file::SUFFIX;
 use super::record::{Compared, FileDamage, Note, Record, Records, Segment, Span};
 use crate::files::{self, Folder};
-use crate::item::UnreadableReason;
-use crate::label::RunKey;
-use crate::occurrence::Occurrence;
+use crate::findings::occurrence::Occurrence;
+use crate::findings::tally::Tally;
 use crate::plan::coverage::Coverage;
-use crate::tally::Tally;
+use crate::run::label::RunKey;
+use crate::source::item::UnreadableReason;
 
 /// What a folder says.
 #[derive(Debug, Default)]

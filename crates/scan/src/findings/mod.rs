@@ -12,7 +12,9 @@
 //! segments beyond that cursor, and they are dropped by the same rule.
 
 pub mod merge;
+pub mod occurrence;
 pub mod record;
+pub mod tally;
 pub mod watch;
 
 mod draft;
@@ -25,8 +27,8 @@ pub use file::{FileSink, SinkError};
 pub use lazy::LazySink;
 pub use merge::{Damage, Merged, merge};
 
-use crate::label::RunKey;
-use crate::occurrence::Occurrence;
+use crate::findings::occurrence::Occurrence;
+use crate::run::label::RunKey;
 use record::Segment;
 use tessera_contracts::{FenceEpoch, ShardId};
 

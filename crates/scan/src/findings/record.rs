@@ -19,11 +19,11 @@
 
 use tessera_contracts::{FenceEpoch, RunId, RunIncarnation, ShardId};
 
-use crate::item::UnreadableReason;
-use crate::label::RunKey;
-use crate::occurrence::Occurrence;
+use crate::findings::occurrence::Occurrence;
+use crate::findings::tally::Tally;
 use crate::plan::ledger::Entry;
-use crate::tally::Tally;
+use crate::run::label::RunKey;
+use crate::source::item::UnreadableReason;
 use crate::wire::{Malformed, Reader, Writer};
 
 /// The first bytes of a findings file.
@@ -316,9 +316,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::identity::Identity;
     use crate::plan::coverage::Coverage;
     use crate::plan::record::PlanId;
+    use crate::source::identity::Identity;
 
     fn segment() -> Segment {
         let mut tally = Tally::default();

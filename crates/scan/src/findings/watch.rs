@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use super::file::SUFFIX;
 use super::record::{HEADER_BYTES, Record, Records};
 use crate::files::Folder;
-use crate::tally::Tally;
+use crate::findings::tally::Tally;
 
 /// Most bytes read of one file at a look: the rest is read at the next.
 const LOOK_BYTES_MAX: u64 = 16 << 20;
@@ -77,8 +77,8 @@ mod tests {
     use super::*;
     use crate::findings::record::{Segment, Span};
     use crate::findings::{FileSink, FindingsSink};
-    use crate::label::RunKey;
     use crate::plan::ledger::Entry;
+    use crate::run::label::RunKey;
 
     #[test]
     fn only_what_was_added_is_counted_and_only_once() {

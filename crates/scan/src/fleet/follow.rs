@@ -16,18 +16,18 @@ use tessera_coordination::run::status::RunStatus;
 
 use super::pause;
 use crate::clock::wall_clock;
-use crate::conclude::conclude_against;
-use crate::coordinator_name::CoordinatorName;
 use crate::error::ScanError;
 use crate::findings::watch::Watch;
-use crate::finished::still_true;
-use crate::folder::RunFolder;
-use crate::job::Job;
-use crate::label::{RunKey, RunLabel};
 use crate::op_ids::{OpIds, random_incarnation};
-use crate::prepare::{self, NewRun, Prepared, prepare};
-use crate::register::check_incarnation;
-use crate::request::ScanRequest;
+use crate::run::conclude::conclude_against;
+use crate::run::coordinator_name::CoordinatorName;
+use crate::run::finished::still_true;
+use crate::run::folder::RunFolder;
+use crate::run::job::Job;
+use crate::run::label::{RunKey, RunLabel};
+use crate::run::prepare::{self, NewRun, Prepared, prepare};
+use crate::run::register::check_incarnation;
+use crate::run::request::ScanRequest;
 use crate::run::{Control, LookedAgain, Origin, Progress, ScanReport, look_again};
 
 /// How a run is submitted.

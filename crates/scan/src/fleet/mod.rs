@@ -1,6 +1,6 @@
 //! One scan on many machines.
 //!
-//! The submitter plans a run, writes what is looked for into the run's folder ([`crate::job`]), registers the shards and
+//! The submitter plans a run, writes what is looked for into the run's folder ([`crate::run::job`]), registers the shards and
 //! follows ([`follow()`]). Workers anywhere find the run through the coordinator, read its job, and sweep shards as they do on one
 //! machine ([`serve()`]). What they find goes to files of their own in the run's folder, which all machines reach under the same
 //! path, as they do what is scanned. Nobody waits for anybody: workers come and go, and so may the submitter.
@@ -9,6 +9,7 @@
 //! message. One that denies access ends it at once. Nothing is lost by that: what was checkpointed stands, the rest is done
 //! again.
 
+pub mod collect;
 pub mod follow;
 pub mod patience;
 pub mod patient;
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 use tessera_contracts::{TenantId, WorkerId};
 use tessera_coordination::CoordinationFacade;
 
-use crate::label::RunKey;
+use crate::run::label::RunKey;
 
 pub use follow::{Following, follow};
 pub use patience::Patience;

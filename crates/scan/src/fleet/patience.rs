@@ -12,7 +12,7 @@ use tessera_contracts::LogicalTime;
 use tessera_coordination::error::InfraError;
 
 use super::pause;
-use crate::calendar::utc;
+use crate::clock::calendar::utc;
 use crate::clock::wall_clock;
 
 const RETRY_WAIT_MIN: Duration = Duration::from_millis(50);

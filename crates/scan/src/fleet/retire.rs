@@ -13,10 +13,10 @@ use tessera_coordination::RunManagement;
 use tessera_coordination::run::summary::RunSummary;
 
 use crate::clock::wall_clock;
-use crate::coordinator_name::CoordinatorName;
 use crate::error::ScanError;
-use crate::folder::{FolderRefused, RunFolder, run_dir, runs_in};
-use crate::label::{RunKey, RunLabel};
+use crate::run::coordinator_name::CoordinatorName;
+use crate::run::folder::{FolderRefused, RunFolder, run_dir, runs_in};
+use crate::run::label::{RunKey, RunLabel};
 
 /// How the names of markers end.
 const MARKER: &str = "retiring";

@@ -21,16 +21,16 @@ use super::follow::complete;
 use super::patience::{Patience, infra_of};
 use super::{Connect, pause};
 use crate::clock::wall_clock;
-use crate::coordinator_name::CoordinatorName;
 use crate::error::ScanError;
 use crate::findings::LazySink;
-use crate::folder::RunFolder;
-use crate::job::Job;
-use crate::label::RunKey;
 use crate::op_ids::random_u64;
 use crate::plan::ledger::OpenPlan;
+use crate::run::coordinator_name::CoordinatorName;
+use crate::run::folder::RunFolder;
+use crate::run::job::Job;
+use crate::run::label::RunKey;
 use crate::sweep::WorkerConfig;
-use crate::worker::{Equipment, Worker, WorkerEnd, WorkerError, WorkerProgress};
+use crate::sweep::worker::{Equipment, Worker, WorkerEnd, WorkerError, WorkerProgress};
 
 /// How a machine takes part.
 #[derive(Debug, Clone)]

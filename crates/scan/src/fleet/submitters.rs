@@ -21,13 +21,13 @@ use tessera_coordination::{InMemoryCoordinator, RunManagement};
 use super::follow::{READ_AGAIN_MAX, Submission, submit};
 use super::retire::{all_runs, key_of};
 use super::{Following, Patience, Patient};
-use crate::collect::{Collecting, collect};
-use crate::coordinator_name::CoordinatorName;
 use crate::error::ScanError;
-use crate::folder::{RunFolder, incarnations_in, runs_in};
-use crate::job::Job;
-use crate::label::{RunKey, RunLabel};
-use crate::request::{ScanRequest, TENANT_DEFAULT};
+use crate::fleet::collect::{Collecting, collect};
+use crate::run::coordinator_name::CoordinatorName;
+use crate::run::folder::{RunFolder, incarnations_in, runs_in};
+use crate::run::job::Job;
+use crate::run::label::{RunKey, RunLabel};
+use crate::run::request::{ScanRequest, TENANT_DEFAULT};
 
 /// What happens at one call of a submitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use super::coverage::Coverage;
 use super::paths::{PathsCursor, PlannedPaths};
 use super::record::{Listed, PlanError, PlanId, PlanRecord};
 use crate::files::Folder;
-use crate::identity::{Identity, IdentityBuilder};
-use crate::item::{Item, ItemKind};
+use crate::source::identity::{Identity, IdentityBuilder};
+use crate::source::item::{Item, ItemKind};
 use crate::wire::{Malformed, Reader, Writer};
 
 /// A plan whose lists can be read. Workers of a process share one.
@@ -159,7 +159,7 @@ mod tests {
     use super::super::paths::PathsWriter;
     use super::super::record::TargetPlan;
     use super::*;
-    use crate::item::SkipReason;
+    use crate::source::item::SkipReason;
 
     fn key(name: &str) -> Vec<u8> {
         [&[0, 0, 0, 0], name.as_bytes()].concat()

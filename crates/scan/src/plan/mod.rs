@@ -7,6 +7,7 @@
 //!
 //! | file | what |
 //! | --- | --- |
+//! | [`target`], [`key`] | what is scanned; the order of keys |
 //! | `survey` | the walk |
 //! | [`record`] | the plan, as it lies beside the findings |
 //! | [`paths`], [`heads`] | what it holds of a tree, and of a history |
@@ -14,10 +15,12 @@
 
 pub mod coverage;
 pub mod heads;
+pub mod key;
 pub mod ledger;
 pub mod paths;
 pub mod record;
 mod survey;
+pub mod target;
 
 use std::path::Path;
 
@@ -26,8 +29,8 @@ use tessera_contracts::manifest::InitialShardInput;
 
 use crate::clock::wall_clock;
 use crate::error::ScanError;
-use crate::key;
 use crate::op_ids::random_u64;
+
 use crate::source::Source;
 use heads::Heads;
 use record::{Listed, PlanId, PlanRecord, program};
@@ -154,7 +157,7 @@ mod tests {
     use tessera_contracts::manifest::validate_manifest;
 
     use super::*;
-    use crate::target::{ReadOptions, Target, TargetKind};
+    use crate::plan::target::{ReadOptions, Target, TargetKind};
 
     fn source(number: u32, path: &Path) -> Surveyed {
         let path = path.canonicalize().unwrap();

@@ -11,10 +11,10 @@ use super::heads::Heads;
 use super::paths::PathsWriter;
 use super::record::{Listed, TargetPlan};
 use crate::error::ScanError;
-use crate::item::{Item, ItemKind};
-use crate::key;
+use crate::plan::key;
+use crate::plan::target::TargetKind;
+use crate::source::item::{Item, ItemKind};
 use crate::source::{ITEM_COST_BYTES, Source};
-use crate::target::TargetKind;
 
 /// What lies in a target.
 #[derive(Debug)]

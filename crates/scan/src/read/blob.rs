@@ -9,13 +9,13 @@ use std::sync::Arc;
 use tessera_detect::PathClass;
 
 use super::{Outcome, Reader, is_binary};
-use crate::archive;
-use crate::detectors::{Known, Ready};
-use crate::edited::Quiet;
-use crate::item::SkipReason;
-use crate::occurrence::Place;
+use crate::findings::occurrence::Place;
+use crate::plan::target::ReadOptions;
+use crate::read::archive;
+use crate::read::detectors::{Known, Ready};
+use crate::read::edited::Quiet;
 use crate::source::git::reader::BlobReader;
-use crate::target::ReadOptions;
+use crate::source::item::SkipReason;
 
 /// Where a blob stands.
 #[derive(Debug, Clone, Copy)]
@@ -109,8 +109,8 @@ mod tests {
     use tessera_detect::IdKey;
 
     use super::*;
-    use crate::detectors::Detectors;
-    use crate::rules::Rules;
+    use crate::read::detectors::Detectors;
+    use crate::read::rules::Rules;
     use crate::source::git::objects::reader_of;
     use crate::testing::Repository;
 

@@ -4,11 +4,11 @@ use tessera_detect::Source;
 
 use super::blob::{Alike, BlobPlaces};
 use super::{Keeper, Outcome, Reader, is_binary};
-use crate::archive;
-use crate::item::{SkipReason, UnreadableReason};
+use crate::plan::target::ReadOptions;
+use crate::read::archive;
 use crate::source::git::GitError;
 use crate::source::git::reader::{BlobRead, BlobReader};
-use crate::target::ReadOptions;
+use crate::source::item::{SkipReason, UnreadableReason};
 
 impl Reader {
     /// Searches a blob that is too large to be held, as it is read: once, unless rules tell its paths apart.
@@ -87,8 +87,8 @@ mod tests {
     use tessera_detect::{IdKey, template};
 
     use super::*;
-    use crate::detectors::Detectors;
-    use crate::rules::Rules;
+    use crate::read::detectors::Detectors;
+    use crate::read::rules::Rules;
     use crate::source::git::objects::reader_of;
     use crate::testing::Repository;
 

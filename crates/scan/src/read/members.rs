@@ -9,11 +9,11 @@ use std::io::Read;
 use tessera_detect::{Detector, IdKey, Source};
 
 use super::{Keeper, Outcome, Reader, is_binary};
-use crate::archive::{self, Kind, Limits, Members, ReadSeek, Stop};
-use crate::item::{SkipReason, UnreadableReason};
-use crate::occurrence::{Occurrence, Place};
-use crate::tally::Tally;
-use crate::target::ReadOptions;
+use crate::findings::occurrence::{Occurrence, Place};
+use crate::findings::tally::Tally;
+use crate::plan::target::ReadOptions;
+use crate::read::archive::{self, Kind, Limits, Members, ReadSeek, Stop};
+use crate::source::item::{SkipReason, UnreadableReason};
 
 /// What became of the members of an archive.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::view::{CommitView, View};
-use crate::redact::Shown;
+use crate::report::redact::Shown;
 
 const COLUMNS: [&str; 13] = [
     "rule",

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::view::{CommitView, View};
-use crate::redact::Shown;
+use crate::report::redact::Shown;
 
 pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut entries: Vec<Value> = Vec::new();

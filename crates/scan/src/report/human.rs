@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use tessera_detect::Severity;
 
 use super::view::{FindingView, PlaceView, View};
-use crate::calendar::utc;
-use crate::redact::Shown;
+use crate::clock::calendar::utc;
+use crate::report::redact::Shown;
 use crate::run::ExitStatus;
 
 /// Places shown of one finding; the rest is counted.
@@ -236,7 +236,7 @@ mod tests {
 
     use super::*;
     use crate::findings::Merged;
-    use crate::receipt::Receipt;
+    use crate::report::receipt::Receipt;
     use crate::report::tests::{job, report, written};
     use crate::report::{Format, Written};
 

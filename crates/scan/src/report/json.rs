@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use serde_json::{Map, Value, json};
 
 use super::view::{FindingView, PlaceView, View};
-use crate::calendar::utc;
-use crate::redact::Shown;
+use crate::clock::calendar::utc;
+use crate::report::redact::Shown;
 use crate::run::ExitStatus;
 
 pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
@@ -157,7 +157,7 @@ mod tests {
         use tessera_contracts::LogicalTime;
         use tessera_coordination::run::status::RunStatus;
         let at = LogicalTime::new(1_794_798_310_000);
-        let ended = Some(crate::ended::RunEnd { status: RunStatus::Cancelled, at });
+        let ended = Some(crate::run::ended::RunEnd { status: RunStatus::Cancelled, at });
         let report = crate::run::ScanReport { ended, ..crate::report::tests::report() };
         for format in [Format::Human, Format::Json, Format::Jsonl, Format::Sarif] {
             let text = crate::report::tests::written_of(&report, format);

@@ -2,19 +2,23 @@
 //!
 //! The secret is shown only if the run kept it, which only `--show-secrets` makes it do; otherwise every format shows the
 //! redacted form. The same holds for secrets in all other text that comes from scanned content: formats are written from a view that
-//! has passed it through the [redactor](crate::redact).
+//! has passed it through the [redactor](crate::report::redact).
 
 pub mod csv;
+pub mod finding;
 pub mod gitleaks;
 pub mod human;
 pub mod json;
+pub mod receipt;
+pub mod redact;
 pub mod sarif;
+pub mod suppress;
 mod view;
 
 use std::io::{self, Write};
 
-use crate::job::Job;
 use crate::run::ScanReport;
+use crate::run::job::Job;
 use view::View;
 
 /// How a report is written.
@@ -73,16 +77,16 @@ pub(crate) mod tests {
     use tessera_detect::{Confidence, FindingId, Position, SecretId, Severity, template};
 
     use super::*;
-    use crate::finding::{Finding, group};
+    use crate::findings::occurrence::Occurrence;
     use crate::findings::record::{FileDamage, Note};
     use crate::findings::{Damage, Merged};
-    use crate::item::{SkipReason, UnreadableReason};
-    use crate::occurrence::Occurrence;
-    use crate::receipt::Receipt;
-    use crate::rules::Rules;
+    use crate::plan::target::{ReadOptions, Target, TargetKind};
+    use crate::read::rules::Rules;
+    use crate::report::finding::{Finding, group};
+    use crate::report::receipt::Receipt;
     use crate::run::Origin;
     use crate::source::git::attribution::{Attribution, Introductions};
-    use crate::target::{ReadOptions, Target, TargetKind};
+    use crate::source::item::{SkipReason, UnreadableReason};
 
     pub(crate) fn job(keep_secrets: bool) -> Job {
         Job { rules: vec![Rules::builtin()], detect: tessera_detect::Options::default(), keep_secrets, id_key: [0; 32] }

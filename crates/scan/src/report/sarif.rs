@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tessera_detect::Severity;
 
 use super::view::{FindingView, PlaceView, View};
-use crate::calendar::utc;
+use crate::clock::calendar::utc;
 
 pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut index_of: BTreeMap<String, usize> = BTreeMap::new();

@@ -11,17 +11,17 @@ use tessera_coordination::run::progress::ShardCounts;
 use tessera_detect::{Confidence, FindingId, Position, Rule, SecretId, Severity};
 
 use super::Written;
-use crate::ended::RunEnd;
-use crate::finding::{Finding, Location};
-use crate::item::UnreadableReason;
-use crate::receipt::PlanAccount;
-use crate::redact::{Redactor, Shown};
+use crate::findings::tally::Tally;
+use crate::plan::target::Target;
+use crate::report::finding::{Finding, Location};
+use crate::report::receipt::PlanAccount;
+use crate::report::redact::{Redactor, Shown};
+use crate::report::suppress::fingerprint;
 use crate::run::ExitStatus;
+use crate::run::ended::RunEnd;
 use crate::source::git::attribution::Attribution;
 use crate::source::git::hex_oid;
-use crate::suppress::fingerprint;
-use crate::tally::Tally;
-use crate::target::Target;
+use crate::source::item::UnreadableReason;
 
 /// A report that may be displayed.
 pub(super) struct View<'r> {

@@ -7,7 +7,7 @@ use tessera_contracts::keyspace::Fraction;
 use tessera_contracts::source_family::{ItemPages, PageLimits, SourceError, SourceFamily};
 
 use super::ITEM_COST_BYTES;
-use crate::item::Item;
+use crate::source::item::Item;
 
 /// Items looked at ahead of a cursor to find where to cut.
 const LOOKAHEAD_ITEMS_MAX: usize = 20_000;

@@ -1,6 +1,6 @@
 //! The files of a directory, in path order.
 //!
-//! A depth-first walk that sorts each directory meets paths in the order of their keys ([`crate::key`]), so a shard
+//! A depth-first walk that sorts each directory meets paths in the order of their keys ([`crate::plan::key`]), so a shard
 //! is a stretch of the walk. To start at a cursor the walk opens only the directories on the way to it, and skips in each
 //! what sorts before. Nothing finished is listed again.
 //!
@@ -28,15 +28,15 @@ use tessera_contracts::source_family::{
     ItemPages, Page, PageLimits, SourceError, SourceErrorClass, SourceFamily, SourceItem,
 };
 
-use crate::filter::{Filter, FilterError};
-use crate::identity::Stamp;
-use crate::item::{Item, ItemKind, SkipReason, UnreadableReason};
-use crate::key::{self, SEPARATOR, TARGET_BYTES};
+use crate::plan::key::{self, SEPARATOR, TARGET_BYTES};
+use crate::plan::target::Target;
 use crate::source::barren::Barren;
+use crate::source::filter::{Filter, FilterError};
+use crate::source::identity::Stamp;
 use crate::source::ignored::{Above, Level, Verdict};
+use crate::source::item::{Item, ItemKind, SkipReason, UnreadableReason};
 use crate::source::names::{NAMES_MAX, NameKind, Names};
 use crate::source::repository::{Recent, Repository};
-use crate::target::Target;
 
 /// A directory tree or a single file. Walks over it share it, and may outlive this handle.
 #[derive(Debug, Clone)]
@@ -532,7 +532,7 @@ mod tests {
     use tessera_contracts::{CursorSemantics, CursorUpdate, ShardSpecRef};
 
     use super::*;
-    use crate::target::{ReadOptions, TargetKind};
+    use crate::plan::target::{ReadOptions, TargetKind};
 
     fn source(path: &Path, options: ReadOptions) -> DirectorySource {
         let path = path.canonicalize().unwrap();

@@ -3,11 +3,15 @@
 pub mod ahead;
 mod barren;
 pub mod directory;
+pub mod filter;
 pub mod git;
+pub mod identity;
 pub mod ignored;
+pub mod item;
 pub mod names;
 pub mod pattern;
 pub mod repository;
+pub mod small_file;
 pub mod tracked;
 
 use std::path::Path;
@@ -15,8 +19,8 @@ use std::path::Path;
 use tessera_contracts::RestoredShardState;
 use tessera_contracts::source_family::{ItemPages, Page, PageLimits, SourceError, SourceErrorClass, SourceFamily};
 
-use crate::item::Item;
-use crate::target::{Target, TargetKind};
+use crate::plan::target::{Target, TargetKind};
+use crate::source::item::Item;
 use directory::{DirectoryPages, DirectorySource};
 use git::objects::{ObjectPages, ObjectsSource};
 

@@ -13,14 +13,14 @@ use tessera_coordination::{
     AcquireScratch, CoordinatorRuntimeConfig, InMemoryCoordinator, RunManagement, ShardClaiming, WorkerSession,
 };
 use tessera_scan::clock::wall_clock;
-use tessera_scan::coordinator_name::CoordinatorName;
 use tessera_scan::error::ScanError;
 use tessera_scan::fleet::follow::READ_AGAIN_MAX;
 use tessera_scan::fleet::{Connect, Following, Serving, follow, serve};
-use tessera_scan::locked::Locked;
-use tessera_scan::request::ScanRequest;
+use tessera_scan::run::coordinator_name::CoordinatorName;
+use tessera_scan::run::locked::Locked;
+use tessera_scan::run::request::ScanRequest;
 use tessera_scan::run::{Control, Progress, ScanReport};
-use tessera_scan::worker::WorkerProgress;
+use tessera_scan::sweep::worker::WorkerProgress;
 
 type Backend = Locked<InMemoryCoordinator>;
 

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use tessera_detect::template;
-use tessera_scan::identity::SETTLED_AFTER;
-use tessera_scan::request::{ScanRequest, ScanScope};
+use tessera_scan::findings::tally::Tally;
+use tessera_scan::run::request::{ScanRequest, ScanScope};
 use tessera_scan::run::{Control, ExitStatus, Keeping, Progress, ScanReport, scan};
-use tessera_scan::tally::Tally;
+use tessera_scan::source::identity::SETTLED_AFTER;
 
 /// A token that the built-in rules find.
 pub(crate) fn token(seed: u64) -> String {

@@ -4,10 +4,10 @@
 
 use clap::ValueEnum;
 use tessera_contracts::{FenceEpoch, ShardId};
+use tessera_scan::findings::occurrence::Occurrence;
 use tessera_scan::findings::record::Segment;
 use tessera_scan::findings::{FindingsSink, SinkError};
-use tessera_scan::label::RunKey;
-use tessera_scan::occurrence::Occurrence;
+use tessera_scan::run::label::RunKey;
 
 /// A rule that is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use tessera_scan::finding::Finding;
-use tessera_scan::item::ItemKind;
-use tessera_scan::receipt::Receipt;
+use tessera_scan::report::finding::Finding;
+use tessera_scan::report::receipt::Receipt;
+use tessera_scan::source::item::ItemKind;
 
 use super::truth::{Planted, Truth, place_of};
 

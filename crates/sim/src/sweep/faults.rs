@@ -2,8 +2,8 @@
 
 use tessera_contracts::LogicalTime;
 use tessera_coordination::session::SessionState;
+use tessera_scan::sweep::worker::driver::Calls;
 use tessera_scan::sweep::{Answer, Call, CallFailure};
-use tessera_scan::worker::driver::Calls;
 
 use crate::coordination::dice::Dice;
 

@@ -12,13 +12,13 @@ use tessera_contracts::source_family::{
 use tessera_contracts::{LogicalTime, RestoredShardState};
 use tessera_scan::clock::Clock;
 use tessera_scan::findings::{Draft, SinkError};
-use tessera_scan::item::{Item, ItemKind};
-use tessera_scan::key;
+use tessera_scan::plan::key;
 use tessera_scan::plan::ledger::OpenPlan;
+use tessera_scan::plan::target::Target;
 use tessera_scan::source::ahead::Ahead;
-use tessera_scan::target::Target;
-use tessera_scan::worker::driver::{ItemEnd, Site};
-use tessera_scan::worker::reachable::{RootSeen, judge_tree};
+use tessera_scan::source::item::{Item, ItemKind};
+use tessera_scan::sweep::worker::driver::{ItemEnd, Site};
+use tessera_scan::sweep::worker::reachable::{RootSeen, judge_tree};
 
 use super::broken::Defect;
 use super::truth::{Planted, Truth};

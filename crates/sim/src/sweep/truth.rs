@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use tessera_detect::{Detector, IdKey, RuleSet, Source, template};
-use tessera_scan::item::{Item, ItemKind, SkipReason};
-use tessera_scan::key;
-use tessera_scan::occurrence::{Occurrence, Place};
-use tessera_scan::target::{ReadOptions, Target, TargetKind};
+use tessera_scan::findings::occurrence::{Occurrence, Place};
+use tessera_scan::plan::key;
+use tessera_scan::plan::target::{ReadOptions, Target, TargetKind};
+use tessera_scan::source::item::{Item, ItemKind, SkipReason};
 
 use super::broken::Defect;
 use crate::coordination::dice::Dice;

@@ -7,10 +7,10 @@ use tessera_coordination::RunManagement;
 use tessera_coordination::backend::BlockOn;
 use tessera_coordination_etcd::EtcdCoordinator;
 use tessera_scan::clock::wall_clock;
-use tessera_scan::collect::{Collected, Collecting, collect};
 use tessera_scan::error::ScanError;
+use tessera_scan::fleet::collect::{Collected, Collecting, collect};
 use tessera_scan::fleet::{Patient, Retiring, retire};
-use tessera_scan::local;
+use tessera_scan::run::local;
 
 use crate::fleet::{Fleet, failure};
 use crate::tell::{count, print};

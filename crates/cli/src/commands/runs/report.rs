@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use tessera_contracts::{RunId, TenantId};
 use tessera_coordination::RunManagement;
-use tessera_scan::calendar::utc;
-use tessera_scan::conclude::conclude;
-use tessera_scan::ended::report_of;
+use tessera_scan::clock::calendar::utc;
 use tessera_scan::error::ScanError;
-use tessera_scan::folder::RunFolder;
-use tessera_scan::job::Job;
-use tessera_scan::prepare::stored_targets;
+use tessera_scan::run::conclude::conclude;
+use tessera_scan::run::ended::report_of;
+use tessera_scan::run::folder::RunFolder;
+use tessera_scan::run::job::Job;
+use tessera_scan::run::prepare::stored_targets;
 use tessera_scan::run::{ExitStatus, Origin, ScanReport};
 
 use super::super::scan::suppressions;

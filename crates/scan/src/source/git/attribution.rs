@@ -14,8 +14,8 @@ use super::store::cache::ObjectCache;
 use super::store::commit::Said;
 use super::store::oid::Oid;
 use super::{GitError, Running, hex_oid, parse_oid};
-use crate::occurrence::Occurrence;
-use crate::target::{Target, TargetKind};
+use crate::findings::occurrence::Occurrence;
+use crate::plan::target::{Target, TargetKind};
 
 /// How a blob came to a path.
 #[derive(Debug, Clone, PartialEq, Eq)]

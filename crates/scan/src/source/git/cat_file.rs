@@ -11,7 +11,7 @@ use std::process::{ChildStdin, ChildStdout};
 
 use super::reader::{BlobRead, BlobReader, Kin};
 use super::{GitError, Running, hex_oid};
-use crate::edited::Quiet;
+use crate::read::edited::Quiet;
 
 /// Bytes of a large blob that are offered at a time.
 const PIECE_BYTES: usize = 256 << 10;

@@ -14,10 +14,10 @@ use super::list::{Entry, ObjectList, Placed, Presence};
 use super::reader::BlobReader;
 use super::store::Store;
 use super::store::blobs::StoreReader;
-use crate::filter::{Filter, FilterError};
-use crate::item::{Item, ItemKind, SkipReason, UnreadableReason};
-use crate::key;
-use crate::target::Target;
+use crate::plan::key;
+use crate::plan::target::Target;
+use crate::source::filter::{Filter, FilterError};
+use crate::source::item::{Item, ItemKind, SkipReason, UnreadableReason};
 
 /// Entries read of the list at a time.
 const ENTRIES_MAX: usize = 512;

@@ -2,7 +2,7 @@
 
 use super::GitError;
 use super::store::delta::Copied;
-use crate::edited::Quiet;
+use crate::read::edited::Quiet;
 
 /// Reads blobs in the order in which they were asked for.
 pub trait BlobReader: std::fmt::Debug + Send {

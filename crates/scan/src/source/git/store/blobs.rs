@@ -9,7 +9,7 @@ use super::kinds::Kinds;
 use super::oid::Oid;
 use super::pack::{Held, PackReader};
 use super::{At, CHAIN_MAX, Kind, NO_END, OBJECT_BYTES_MAX, ObjectError, Store, TOO_MUCH, WORK_BYTES_MAX, apply};
-use crate::edited::Quiet;
+use crate::read::edited::Quiet;
 use crate::source::git::GitError;
 use crate::source::git::reader::{BlobRead, BlobReader, Kin};
 

@@ -1,6 +1,6 @@
 //! What a commit says about itself.
 
-use crate::calendar::iso_8601;
+use crate::clock::calendar::iso_8601;
 
 /// Who wrote a commit, when, and what about.
 #[derive(Debug, Clone, PartialEq, Eq)]

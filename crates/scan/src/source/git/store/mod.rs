@@ -2,7 +2,7 @@
 //!
 //! A host may have no git, and where there is one, this is several times as fast for whole histories: blobs come in the
 //! order of their deltas, so each is made from the one before it, inflated once, copied through no pipe, and with the knowledge
-//! of what it has in common with that one (see [`crate::edited`]).
+//! of what it has in common with that one (see [`crate::read::edited`]).
 //!
 //! | file | what |
 //! | --- | --- |

@@ -1,0 +1,243 @@
+//! From a request to a run with shards, or back to one that was interrupted.
+//!
+//! A run that goes on is planned anew, so that its receipt is compared with what is there when the command is given. One
+//! whose repository has moved on does not go on (`moved_on`): its list of objects is that of an older history.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tessera_contracts::{LogicalTime, RunId, ShardId, ShardKey, TenantId};
+use tessera_coordination::RunManagement;
+use tessera_coordination::error::GetRunError;
+use tessera_coordination::run::config::RunConfig;
+use tessera_coordination::run::status::RunStatus;
+use tessera_coordination::run::summary::ShardFilter;
+
+use crate::error::ScanError;
+use crate::op_ids::OpIds;
+use crate::plan::heads::Heads;
+use crate::plan::ledger::OpenPlan;
+use crate::plan::record::{Listed, PlanRecord, program};
+use crate::plan::target::{Target, TargetKind};
+use crate::plan::{self, Plan, Surveyed};
+use crate::run::conclude::for_each_shard;
+use crate::run::folder::RunFolder;
+use crate::run::register::{Registered, check_incarnation, register};
+use crate::run::request::{ScanRequest, ScanScope};
+use crate::source::Source;
+use crate::source::git::list::{ObjectList, Presence, Scope};
+
+/// A run that can be worked on.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    /// What it reads.
+    pub(crate) sources: Vec<Arc<Source>>,
+    /// What there is to read.
+    pub(crate) plan: Arc<OpenPlan>,
+    /// Whether it goes on from an interrupted one.
+    pub(crate) is_resumed: bool,
+}
+
+impl Prepared {
+    /// What it reads.
+    pub(crate) fn targets(&self) -> Vec<Target> {
+        self.sources.iter().map(|source| source.target().clone()).collect()
+    }
+
+    /// Takes over the plan of a command that was given elsewhere and went on with this run. Whether there is one.
+    pub(crate) fn adopt_plan(&mut self, folder: &RunFolder) -> Result<bool, ScanError> {
+        let latest = PlanRecord::load(folder.path())?;
+        let is_other = latest.id != self.plan.record().id;
+        if is_other {
+            self.plan = Arc::new(OpenPlan::new(latest, folder.path().to_path_buf()));
+        }
+        Ok(is_other)
+    }
+
+    /// Items and bytes of the whole run, if they are known.
+    pub(crate) fn totals(&self) -> (Option<u64>, Option<u64>) {
+        let record = self.plan.record();
+        // A run that goes on was partly read before: what is left of it is not known.
+        if self.is_resumed {
+            return (None, None);
+        }
+        let sum = |number: fn(&plan::record::TargetPlan) -> u64| Some(record.targets.iter().map(number).sum());
+        (sum(|target| target.items), sum(|target| target.bytes))
+    }
+}
+
+/// How a new run is made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewRun {
+    /// For how many workers it is cut.
+    pub(crate) workers: usize,
+    /// How long a lease lasts, in milliseconds: a stuck worker's shard is free after it.
+    pub(crate) lease_duration: u64,
+}
+
+/// Finds the run of `request` that `folder` is for, or plans and creates it.
+pub(crate) fn prepare<B: RunManagement>(
+    request: &ScanRequest,
+    paths: &[PathBuf],
+    backend: &mut B,
+    folder: &RunFolder,
+    now: LogicalTime,
+    new: NewRun,
+) -> Result<Prepared, ScanError> {
+    let (tenant, run) = (request.tenant, folder.key().run);
+    let mut op_ids = OpIds::random();
+    let is_active = match backend.get_run(tenant, run) {
+        Ok(record) => {
+            check_incarnation(&record, folder)?;
+            record.status == RunStatus::Active
+        }
+        Err(GetRunError::RunNotFound(_)) => false,
+        Err(error) => return Err(ScanError::coordinator(error)),
+    };
+    if !is_active {
+        let sources = new_sources(request, paths, folder)?;
+        let plan = Plan::new(&sources, new.workers, folder.path())?;
+        // Before the run exists: a worker that sees the run finds its plan.
+        plan.record.store(folder.path())?;
+        let config = RunConfig { lease_duration: Some(new.lease_duration), ..RunConfig::default() };
+        match register(backend, now, folder, config, &plan.manifest(), &mut op_ids)? {
+            Registered::Now => {
+                let sources = sources.into_iter().map(|surveyed| Arc::new(surveyed.source)).collect();
+                let plan = Arc::new(OpenPlan::new(plan.record, folder.path().to_path_buf()));
+                return Ok(Prepared { sources, plan, is_resumed: false });
+            }
+            Registered::ByAnother => {}
+        }
+    }
+    unpark_all(backend, now, tenant, run, &mut op_ids)?;
+    let sources = stored_sources(backend, tenant, run, folder)?;
+    let before = PlanRecord::load(folder.path())?;
+    let record = plan::again(&before, sources.iter().map(|source| &**source), folder.path())?;
+    record.store(folder.path())?;
+    let plan = Arc::new(OpenPlan::new(record, folder.path().to_path_buf()));
+    Ok(Prepared { sources, plan, is_resumed: true })
+}
+
+/// What a run reads, opened.
+pub(crate) fn stored_sources<B: RunManagement>(
+    backend: &mut B,
+    tenant: TenantId,
+    run: RunId,
+    folder: &RunFolder,
+) -> Result<Vec<Arc<Source>>, ScanError> {
+    let targets = stored_targets(backend, tenant, run)?;
+    let open = |target| Source::of_target(target, folder.path()).map(Arc::new).map_err(ScanError::Source);
+    targets.into_iter().map(open).collect()
+}
+
+/// Why the run in `folder` cannot go on, in words that end a sentence, if it cannot: its histories are others now, or another
+/// program began it. Trees can always go on: what changed in them is read again.
+pub(crate) fn moved_on(folder: &Path, paths: &[PathBuf]) -> Option<String> {
+    let record = match PlanRecord::load(folder) {
+        Ok(record) => record,
+        Err(error) => return Some(format!("its plan cannot be used ({error})")),
+    };
+    if record.program != program() {
+        return Some(format!("it was begun by {}", record.program));
+    }
+    for (path, plan) in paths.iter().zip(&record.targets) {
+        let Listed::Objects { name, heads: Some(heads) } = &plan.listed else { continue };
+        let moved = match Heads::of(path) {
+            Ok(now) if now == *heads => !is_listed_alike(path, name, folder),
+            Ok(_) => true,
+            Err(error) => return Some(format!("the refs of {} cannot be read ({error})", path.display())),
+        };
+        if moved {
+            return Some(format!("the history of {} has changed since", path.display()));
+        }
+    }
+    None
+}
+
+/// Whether a list would be the same today. It would with the same heads, unless objects were missing that are there now.
+fn is_listed_alike(repository: &Path, name: &[u8; 16], folder: &Path) -> bool {
+    let has_holes = || -> std::io::Result<bool> {
+        let (list, mut first) = (ObjectList::open(folder, name)?, 0);
+        loop {
+            let entries = list.read(first, 4_096)?;
+            if entries.is_empty() {
+                return Ok(false);
+            }
+            if entries.iter().any(|entry| entry.presence != Presence::Present) {
+                return Ok(true);
+            }
+            first += entries.len() as u64;
+        }
+    };
+    match has_holes() {
+        Ok(false) => true,
+        Ok(true) => ObjectList::build(repository, Scope::History, folder).is_ok_and(|today| today == *name),
+        Err(_) => false,
+    }
+}
+
+/// Whoever gives the same command again has perhaps mended what was wrong: parked shards get another try.
+fn unpark_all<B: RunManagement>(
+    backend: &mut B,
+    now: LogicalTime,
+    tenant: TenantId,
+    run: RunId,
+    op_ids: &mut OpIds,
+) -> Result<(), ScanError> {
+    for_each_shard(backend, tenant, run, &ShardFilter::parked(), |backend, shard| {
+        let key = ShardKey::new(run, shard.shard);
+        backend
+            .unpark_shard(now, tenant, key, shard.epoch(), op_ids.next_id())
+            .map_err(ScanError::coordinator)
+            .map(drop)
+    })
+}
+
+fn new_sources(request: &ScanRequest, paths: &[PathBuf], folder: &RunFolder) -> Result<Vec<Surveyed>, ScanError> {
+    let mut sources = Vec::new();
+    for (path, number) in paths.iter().zip(0..) {
+        let mut heads = None;
+        let kind = match request.scope {
+            ScanScope::Files => TargetKind::Tree,
+            ScanScope::History | ScanScope::Staged => {
+                let scope = if request.scope == ScanScope::History { Scope::History } else { Scope::Staged };
+                if !crate::source::git::is_repository(path) {
+                    return Err(ScanError::NotARepository(path.clone()));
+                }
+                // Before the list: a ref that moves in between makes the heads too old, which is noticed later.
+                if scope == Scope::History {
+                    heads = Some(Heads::of(path)?);
+                }
+                TargetKind::Objects { list: ObjectList::build(path, scope, folder.path())? }
+            }
+        };
+        let rules = request.rules.number_for(path);
+        let target = Target { number, path: path.clone(), kind, rules, options: request.options.clone() };
+        // Refused now if it does not fit a shard.
+        target.encode()?;
+        let source = Source::of_target(target, folder.path()).map_err(ScanError::Source)?;
+        sources.push(Surveyed { source, heads });
+    }
+    Ok(sources)
+}
+
+/// What a run scans, as its shards tell: a repository may have moved on since it was planned.
+pub fn stored_targets<B: RunManagement>(
+    backend: &mut B,
+    tenant: TenantId,
+    run: RunId,
+) -> Result<Vec<Target>, ScanError> {
+    let mut targets: BTreeMap<u32, Target> = BTreeMap::new();
+    let mut roots: Vec<ShardId> = Vec::new();
+    for_each_shard(backend, tenant, run, &ShardFilter::all().roots(), |_, shard| {
+        roots.push(shard.shard);
+        Ok(())
+    })?;
+    for shard in roots {
+        let record = backend.get_shard(tenant, ShardKey::new(run, shard)).map_err(ScanError::coordinator)?;
+        let target = Target::decode(record.spec.metadata())?;
+        targets.insert(target.number, target);
+    }
+    Ok(targets.into_values().collect())
+}
