@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_adds_is_no_path_though_the_command_line_ends_with_paths() {
+    fn settings_of_the_file_are_not_read_as_paths_though_the_command_line_ends_with_paths() {
         let typed = ["tessera", "scan", "--", "--odd"].map(OsString::from);
         let matches = Cli::command().get_matches_from(&typed);
         let file = File { path: "t.toml".into(), text: "[scan]\nbinary = true\n".into(), is_named: false };

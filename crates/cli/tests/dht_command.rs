@@ -165,7 +165,7 @@ fn exit_codes_tell_not_found_from_failed() {
 }
 
 #[test]
-fn whoever_asks_for_json_is_told_in_json_what_was_typed_wrongly() {
+fn with_json_a_usage_error_is_json_too() {
     let place = Place::new();
     for args in [&["get", "no-id", "--json"][..], &["--json", "put", "--ttl", "soon"], &["get", "--json"]] {
         let output = run(place.tessera(&[&["dht"], args].concat()), b"");
@@ -243,7 +243,7 @@ fn a_mutable_value_that_is_too_long_is_refused_with_a_way_that_works() {
 }
 
 #[test]
-fn a_node_without_others_says_that_it_alone_keeps_a_value_and_one_whose_others_are_gone_that_nobody_took_it() {
+fn a_lone_node_says_that_it_alone_keeps_a_value_and_one_whose_peers_are_gone_that_no_node_took_it() {
     let place = Place::new();
     let first = place.node(&["--lanes", "1"]);
     let put = |value: &[u8]| {
@@ -258,7 +258,7 @@ fn a_node_without_others_says_that_it_alone_keeps_a_value_and_one_whose_others_a
     second.end(Signal::KILL);
     until("the other is missed", || place.json(&first, &["status"])["contacts"] == 0);
     let (code, left) = put(b"after it was killed");
-    assert!(code == Some(2) && left.contains("nobody took the record: no other node answered"), "{code:?} {left}");
+    assert!(code == Some(2) && left.contains("no node took the record: no other node answered"), "{code:?} {left}");
     let id = left.split_once("keeps it as ").and_then(|(_, rest)| rest.split_whitespace().next()).expect("it is named");
     assert_eq!(place.dht(&first, &["get", id], &[]).unwrap(), b"after it was killed");
     place.ask(&first, &["delete", id], &[]);
@@ -305,7 +305,7 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
 }
 
 #[test]
-fn what_the_environment_says_wrongly_of_a_node_to_start_is_of_no_account_to_one_that_runs() {
+fn bad_environment_settings_for_starting_a_node_do_not_affect_commands_to_a_running_one() {
     let place = Place::new();
     let node = place.node(&["--lanes", "1"]);
     let socket = node.socket();
@@ -342,7 +342,7 @@ fn settings_come_from_a_file_and_unknown_ones_are_refused() {
 }
 
 /// What stands in no log: values, and nothing by which a node or a value is known, be it one's own or others'.
-fn assert_names_nobody(log: &str, nodes: &[[String; 3]], of_values: &[&str]) {
+fn assert_names_no_node(log: &str, nodes: &[[String; 3]], of_values: &[&str]) {
     assert!(log.contains("stopping"), "it is a log: {log}");
     assert!(!log.contains("127.0.0.1"), "an address in {log}");
     // As much of an id as anybody would print.
@@ -368,7 +368,7 @@ fn logs_have_neither_values_nor_keys_nor_ids_nor_addresses() {
     let nodes = [names_of(&first), names_of(&second)];
     for process in [first, second] {
         let (_, log) = process.end(Signal::TERM);
-        assert_names_nobody(&log, &nodes, &["confidential", &id[..12]]);
+        assert_names_no_node(&log, &nodes, &["confidential", &id[..12]]);
     }
 }
 
@@ -398,7 +398,7 @@ fn a_log_of_json_is_json_also_when_a_lane_panics() {
         };
         assert_eq!(lines.iter().filter(is_it).count(), 1, "one line for a panic: {log}");
     }
-    assert_names_nobody(&log, &nodes, &["confidential", &id[..12]]);
+    assert_names_no_node(&log, &nodes, &["confidential", &id[..12]]);
 }
 
 #[test]
@@ -424,7 +424,7 @@ fn a_full_disk_stops_writes_for_others_and_nothing_else() {
         }
     }
     let refused = refused.expect("a node that cannot keep a record does not say that it does");
-    assert!(refused.contains("nobody took the record"), "{refused}");
+    assert!(refused.contains("no node took the record"), "{refused}");
     assert_eq!(place.json(&node, &["status"])["log_failed"], true);
     assert!(place.ask(&first, &["ping", &node.address()], &[]).starts_with("it is there"), "it serves what it can");
     assert!(place.ask(&node, &["status"], &[]).contains("cannot be written"));
@@ -481,7 +481,7 @@ fn the_page_on_running_a_dht_holds_to_the_letter() {
 }
 
 #[test]
-fn what_is_written_wrongly_is_told_with_what_is_expected() {
+fn a_malformed_argument_is_refused_with_the_form_that_is_expected() {
     let place = Place::new();
     let config = place.path("node.toml").display().to_string();
     fs::write(&config, "listen = \"localhost:4242\"").unwrap();

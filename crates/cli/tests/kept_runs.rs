@@ -138,7 +138,7 @@ fn a_cancelled_run_is_not_continued_and_a_retired_one_is_forgotten() {
 }
 
 #[test]
-fn what_never_began_is_collected_and_what_did_is_left_alone() {
+fn runs_that_never_began_are_collected_and_others_are_left_alone() {
     use tessera_scan::coordinator_name::CoordinatorName;
     use tessera_scan::folder::RunFolder;
     use tessera_scan::label::{RunKey, RunLabel};

@@ -69,7 +69,7 @@ fn a_lane_that_hangs_does_not_keep_a_node_from_ending() {
 }
 
 #[test]
-fn traces_are_written_to_files_and_name_nobody() {
+fn traces_are_written_to_files_and_name_no_node() {
     let place = Place::new();
     let (config, traces) = (place.path("node.toml"), place.path("traces"));
     let text = format!("lanes = 1\ntrace-every = 1\ntrace-dir = \"{}\"\n", traces.display());

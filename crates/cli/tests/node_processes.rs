@@ -96,7 +96,7 @@ fn a_folder_of_sockets_that_cannot_be_used_is_told_with_a_way_out() {
 }
 
 #[test]
-fn a_folder_of_sockets_that_belongs_to_somebody_else_is_refused() {
+fn a_folder_of_sockets_that_belongs_to_another_user_is_refused() {
     let place = Place::new();
     drop(place.node(&["--lanes", "1"]));
     match std::os::unix::fs::chown(place.path("run"), Some(54321), None) {

@@ -23,7 +23,7 @@ fn trap(place: &Place, mode: u32, owner: Option<u32>) -> UnixListener {
     listener
 }
 
-fn nobody_falls_into(trap: &UnixListener, place: &Place, why: &str) {
+fn no_command_falls_into(trap: &UnixListener, place: &Place, why: &str) {
     let (socket, key) = (place.path("run/node-trap.sock"), place.path("key"));
     let key = key.to_str().unwrap();
     let write = ["put-mutable", "--name", "mine", "--key", key];
@@ -45,7 +45,7 @@ fn nobody_falls_into(trap: &UnixListener, place: &Place, why: &str) {
 #[test]
 fn a_listener_in_a_folder_that_others_may_write_is_told_nothing() {
     let place = Place::new();
-    nobody_falls_into(&trap(&place, 0o777, None), &place, "can be written by others (mode 777)");
+    no_command_falls_into(&trap(&place, 0o777, None), &place, "can be written by others (mode 777)");
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_listener_in_a_folder_of_another_user_is_told_nothing() {
         return skipped("it needs root, to give a folder to somebody else");
     }
     let place = Place::new();
-    nobody_falls_into(&trap(&place, 0o755, Some(54_321)), &place, "belongs to another user (uid 54321)");
+    no_command_falls_into(&trap(&place, 0o755, Some(54_321)), &place, "belongs to another user (uid 54321)");
 }
 
 #[test]

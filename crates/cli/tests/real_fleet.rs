@@ -453,7 +453,7 @@ fn a_worker_that_outlives_its_run_serves_the_next_of_the_same_id() {
 }
 
 #[test]
-fn what_submitters_left_that_died_is_collected_when_it_is_old_enough() {
+fn leftovers_of_dead_submitters_are_collected_when_they_are_old_enough() {
     use tessera_coordination::RunManagement;
     let stage = Stage::new();
     let tenant = tessera_contracts::TenantId::from_name("local");

@@ -139,7 +139,7 @@ fn scan_as_nobody(dir: &Path) -> Output {
 }
 
 #[test]
-fn what_permissions_hide_is_counted_and_never_called_clean() {
+fn files_hidden_by_permissions_are_counted_and_never_called_clean() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("tree");
     std::fs::create_dir_all(root.join("closed")).unwrap();

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused_with_its_line() {
+    fn an_unknown_setting_is_refused_with_its_line() {
         for (text, why) in [
             ("lanes = 2\nlisen = \"127.0.0.1:1\"", "line 2: there is no setting `lisen`"),
             ("[limits]\nrelay-max = 1", "line 2: there is no limit `relay-max`"),
