@@ -1,4 +1,4 @@
-//! What is printed cannot be written: the disk is full, or nobody reads any more.
+//! Output that cannot be written: the disk is full, or the reader is gone.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 

@@ -67,7 +67,7 @@ fn every_command_works_over_the_socket_and_as_a_client() {
     let both = format!("{},{}", first.address(), node.address());
     let peers = succeeded(run(place.tessera(&["dht", "--bootstrap", &both, "peers"]), b"")).unwrap();
     assert!(String::from_utf8(peers).unwrap().contains("127.0.0.1:"));
-    // What a client cannot do is refused in words.
+    // Commands that a client cannot do are refused with a reason.
     for (args, why) in [
         (vec!["announce", &film], "running node"),
         (vec!["put-mutable", "--name", "x"], "--key"),
@@ -175,7 +175,7 @@ fn with_json_a_usage_error_is_json_too() {
         assert!(answer["kind"] == "bad_request" && !error.is_empty() && !error.starts_with("error"), "{answer}");
         assert!(String::from_utf8(output.stderr).unwrap().contains(error), "the same words: {answer}");
     }
-    // What is not an answer stays what it is: help is for people, and without the flag there is nothing to parse.
+    // Only answers become JSON: help is for people, and without the flag there is nothing to parse.
     let help = run(place.tessera(&["dht", "get", "--json", "--help"]), b"");
     assert!(help.status.success() && String::from_utf8(help.stdout).unwrap().contains("Usage"));
     assert!(run(place.tessera(&["dht", "get", "no-id"]), b"").stdout.is_empty());
@@ -211,13 +211,13 @@ fn delete_says_that_it_deleted_only_what_was_there_and_makes_no_key() {
     assert_eq!(delete(&["--name", "mine", "--key", &key]), (Some(0), "deleted (version 2)\n".to_owned()));
     let (code, said) = delete(&["--name", "mine", "--key", &key]);
     assert!(code == Some(1) && said.contains("was deleted by its owner (version 2)"), "{code:?} {said}");
-    // The value without a name is deleted only by whoever says so.
+    // The value without a name is deleted only on explicit request.
     place.ask(&first, &["put-mutable"], b"nameless");
     let (code, said) = delete(&[]);
     assert!(code == Some(2) && said.contains("--name"), "{code:?} {said}");
     assert_eq!(place.ask(&first, &["get-mutable"], &[]), "nameless");
     assert_eq!(delete(&["--name", ""]).0, Some(0));
-    // An id is the whole of what an immutable value needs.
+    // An immutable value needs nothing but its id.
     let id = place.ask(&first, &["put"], b"immutable");
     for beside in [["--name", "foo"], ["--key", "/nonexistent/k"], ["--sequence", "7"], ["--ttl", "9"]] {
         let (code, said) = delete(&[&id, beside[0], beside[1]]);
@@ -250,7 +250,7 @@ fn a_lone_node_says_that_it_alone_keeps_a_value_and_one_whose_peers_are_gone_tha
         let output = run(place.tessera(&["dht", "--socket", &first.socket(), "put"]), value);
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    let (code, alone) = put(b"before anybody came");
+    let (code, alone) = put(b"before another node came");
     assert!(code == Some(0) && alone.starts_with("kept by this node alone: no other node answers it now"), "{alone}");
     let second = place.node(&["--lanes", "1", "--bootstrap", &first.address()]);
     place.until_knows(&first, 1);
@@ -341,11 +341,11 @@ fn settings_come_from_a_file_and_unknown_ones_are_refused() {
     assert_eq!(refused.status.code(), Some(2));
 }
 
-/// What stands in no log: values, and nothing by which a node or a value is known, be it one's own or others'.
+/// No log has a value, or a name of a node or value, its own or of others.
 fn assert_names_no_node(log: &str, nodes: &[[String; 3]], of_values: &[&str]) {
     assert!(log.contains("stopping"), "it is a log: {log}");
     assert!(!log.contains("127.0.0.1"), "an address in {log}");
-    // As much of an id as anybody would print.
+    // The usual short form of an id.
     let names = nodes.iter().flatten().map(|name| &name[..12]).chain(of_values.iter().copied());
     for name in names {
         assert!(!log.contains(name), "{name} in {log}");
@@ -455,7 +455,7 @@ fn the_page_on_running_a_dht_holds_to_the_letter() {
     let joining = second.replace(shown, &first.address());
     let second = place.start(shell(&format!("exec {}", joining.trim_end_matches('&'))));
     place.until_knows(&second, 1);
-    // What is stored and what is said of it: all as shown, but for the place of the socket.
+    // The output is as shown, except for the path of the socket.
     let shown = section.split(&format!("$ {put}\n")).nth(1).unwrap().split("\n$ ").next().unwrap();
     let stored = run(shell(put), b"");
     let id = String::from_utf8(stored.stdout).unwrap();

@@ -1,4 +1,4 @@
-//! Somebody says nothing: a node that hangs, or callers who hold a connection and ask for nothing.
+//! One side is silent: a node that hangs, or callers that hold a connection and ask for nothing.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -13,7 +13,7 @@ use node_support::{Place, run_within};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Signal;
 
-/// Several times as long as anybody should wait.
+/// Several times as long as a caller should wait.
 const FOR_EVER: Duration = Duration::from_secs(90);
 
 /// Every one of these ends by itself and says which node does not answer.

@@ -1,4 +1,4 @@
-//! Whom `tessera` tells what over a socket.
+//! The sockets that `tessera` trusts.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -11,7 +11,7 @@ use std::os::unix::net::UnixListener;
 use node_support::{Place, run};
 use test_support::skipped;
 
-/// Somebody who came first: the folder of sockets is there already, and in it a listener.
+/// Another user came first: the folder of sockets is there already, and in it a listener.
 fn trap(place: &Place, mode: u32, owner: Option<u32>) -> UnixListener {
     let folder = place.path("run");
     fs::create_dir(&folder).unwrap();
@@ -39,7 +39,7 @@ fn no_command_falls_into(trap: &UnixListener, place: &Place, why: &str) {
     }
     let steered = run(place.tessera(&["node", "set-lanes", "2"]), b"");
     assert!(String::from_utf8(steered.stderr).unwrap().contains(why));
-    assert_eq!(trap.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "nobody connected");
+    assert_eq!(trap.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "no command connected");
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn a_listener_in_a_folder_that_others_may_write_is_told_nothing() {
 fn a_listener_in_a_folder_of_another_user_is_told_nothing() {
     // Only root can give a folder away. Others have the same rule tested with the user's number changed instead, in the library.
     if !rustix::process::geteuid().is_root() {
-        return skipped("it needs root, to give a folder to somebody else");
+        return skipped("it needs root, to give a folder to another user");
     }
     let place = Place::new();
     no_command_falls_into(&trap(&place, 0o755, Some(54_321)), &place, "belongs to another user (uid 54321)");

@@ -18,7 +18,7 @@ use super::node_log::Format;
 /// The largest settings file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What can be set. `None` is "not said".
+/// The settings. `None` is "not set".
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) listen: Option<SocketAddr>,
@@ -52,7 +52,7 @@ impl Settings {
     }
 }
 
-/// Bounds of one lane, and what others may ask for.
+/// Bounds of one lane, and limits on requests of others.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     record_bytes_max: Option<u32>,
@@ -113,7 +113,7 @@ impl FromStr for Durable {
 pub(crate) fn read(path: &Path) -> Result<Settings, String> {
     let fail = |why: String| format!("{}: {why}", path.display());
     let mut text = String::new();
-    // What a device has to say has no length that could be looked at before.
+    // A device has no length to look at first.
     std::fs::File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
         .map_err(|error| format!("cannot read the settings {}: {error}", path.display()))?;
