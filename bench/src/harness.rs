@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_up_is_refilled_before_each_sample_and_never_too_late() {
+    fn inputs_that_were_used_up_are_refilled_before_each_sample() {
         use std::cell::Cell;
         use std::rc::Rc;
         let left: Rc<Cell<u64>> = Rc::default();

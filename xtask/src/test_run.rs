@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_run_is_counted_and_named_with_its_reason() {
+    fn tests_that_could_not_run_are_counted_and_named_with_the_reason() {
         assert_eq!(Skipped::of(""), Skipped::default());
         let two = Skipped::of("a_cut_heals: it needs root\na_full_disk_refuses: no mounts\n");
         assert_eq!(two.tests, 2);

@@ -11,13 +11,13 @@
 //! tenant = "team-a"
 //! ```
 //!
-//! What is typed wins over the environment, and the environment over the file. A key that is no flag is refused, since a
+//! The command line wins over the environment, and the environment over the file. A key that is no flag is refused, since a
 //! misspelt one would silently do nothing.
 //!
 //! The file is `--config FILE`, or `tessera.toml` in the current directory. The latter may come with a repository of
-//! strangers, so it says what is scanned and looked for, but neither where anything is written or sent to nor that secrets are
-//! shown. For the same reason it
-//! says nothing about nodes: all of their settings are of that kind, and stand in a file that `tessera node --config` names.
+//! strangers, so it may set targets and rules, but neither where anything is written or sent to nor that secrets are
+//! shown. For the same reason it says nothing about nodes: all of their settings are of that kind, and stand in a file that
+//! `tessera node --config` names.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ use crate::tell::{clean, print};
 /// The file that is looked for where none is named.
 const FILE: &str = "tessera.toml";
 
-/// Flags that only a file the user names may set: places, and what would put secrets into a log that others read.
+/// Flags that only a file the user names may set: places, and flags that would put secrets into a log that others read.
 const NAMED_ONLY: [&str; 10] = [
     "output",
     "state-dir",
@@ -71,8 +71,8 @@ pub(crate) fn parse() -> Cli {
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
-/// Whether it is a command to a running node. What the environment says of the next one to start is of no account to it, right or
-/// wrong, but clap would look at it all the same.
+/// Whether it is a command to a running node. Such a command ignores the environment's settings for starting a node, but clap would
+/// check them all the same.
 fn steers_a_node(args: &[OsString]) -> bool {
     let typed = without_variables_of_a_node().try_get_matches_from(args);
     typed.is_ok_and(|typed| typed.subcommand().is_some_and(|(verb, of)| verb == "node" && of.subcommand().is_some()))
@@ -82,7 +82,7 @@ fn without_variables_of_a_node() -> Command {
     Cli::command().mut_subcommand("node", |node| node.mut_args(|arg| arg.env(Resettable::Reset)))
 }
 
-/// As clap does. If what is wrong is in the environment, it also says where: whoever typed no flag would look for it in vain.
+/// As clap does. If the fault is in the environment, it also names the variable: a user who typed no flag would look for it in vain.
 fn exit(error: &clap::Error, args: &[OsString]) -> ! {
     let _ = error.print();
     if let Some(variable) = variable_of(error, args).filter(|variable| std::env::var_os(variable).is_some()) {
@@ -134,7 +134,7 @@ fn file_of(typed: &ArgMatches) -> Result<Option<File>, String> {
 }
 
 impl File {
-    /// The command line with what the file adds to it.
+    /// The command line with the flags of the file added.
     fn complete(&self, typed: &ArgMatches, mut args: Vec<OsString>) -> Result<Vec<OsString>, String> {
         let path = self.path.display();
         let line_of = |at: usize| 1 + self.text[..at.min(self.text.len())].matches('\n').count();
@@ -179,7 +179,7 @@ impl File {
                 }
             }
         }
-        // What stands behind `--` is a path, whatever it looks like.
+        // Every argument behind `--` is a path.
         let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
         args.splice(end..end, added);
         Ok(args)
@@ -221,7 +221,7 @@ fn flags_of(key: &str, value: &DeValue<'_>) -> Result<Vec<OsString>, String> {
     }
 }
 
-/// Says which file was used: whoever runs the program in a stranger's folder should know.
+/// The file that was used: a user who runs the program in a stranger's folder should know.
 pub(crate) fn found_beside() -> Option<&'static Path> {
     Path::new(FILE).exists().then_some(Path::new(FILE))
 }
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_adds_is_no_path_though_the_command_line_ends_with_paths() {
+    fn settings_of_the_file_are_not_read_as_paths_though_the_command_line_ends_with_paths() {
         let typed = ["tessera", "scan", "--", "--odd"].map(OsString::from);
         let matches = Cli::command().get_matches_from(&typed);
         let file = File { path: "t.toml".into(), text: "[scan]\nbinary = true\n".into(), is_named: false };

@@ -147,7 +147,7 @@ impl Fleet {
     }
 }
 
-/// Why the coordinator did not do what it was asked: its refusal, or the failure of its store without the name of a call.
+/// The coordinator's refusal, or the failure of its store without the name of a call.
 pub(crate) fn failure(error: impl std::error::Error + 'static) -> String {
     if infra_of(&error).is_some() { ScanError::coordinator(error).to_string() } else { error.to_string() }
 }

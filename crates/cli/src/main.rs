@@ -3,7 +3,7 @@
 //! Exit codes: 0 done, 2 refused or failed; `scan` adds 1 (findings) and 3 (incomplete), `dht` adds 1 (not found).
 
 #![forbid(unsafe_code)]
-// They panic when the writing fails; `tell` has what does not.
+// They panic when the writing fails; the functions of `tell` do not.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 #[macro_use]
@@ -32,10 +32,10 @@ use clap::{Parser, Subcommand};
     after_help = "EXAMPLES
   tessera scan ./my-repository          look for leaked secrets in a directory
   tessera worker --coordinator URL      take part in the scans of a fleet
-  tessera runs                          what was scanned here, and what is unfinished
+  tessera runs                          finished and unfinished scans of this machine
   tessera node                          run a node of a DHT
   tessera dht put FILE                  store a value with it
-  tessera rules list                    what is looked for
+  tessera rules list                    the rules
   tessera completions bash              print a completion script for a shell"
 )]
 pub(crate) struct Cli {

@@ -1,6 +1,6 @@
 //! A line on standard error that is drawn again and again over itself.
 //!
-//! It is never longer than its window: what a terminal wraps is not drawn over, but left behind, a line for each drawing.
+//! It is never longer than its window: a terminal wraps a longer line and leaves the rest behind at each drawing.
 
 use std::io::{self, Write as _};
 use std::time::Duration;

@@ -81,7 +81,7 @@ pub(crate) fn write(args: &ReportArgs, job: &Job, report: &ScanReport, suppresse
         }
     };
     match result {
-        // A reader that closes early (`| head`) has seen what it wanted.
+        // A reader may close early (`| head`).
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) => {
             let place = output.map_or("standard output".into(), |path| path.display().to_string());

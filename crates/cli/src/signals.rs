@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Set by the first signal: workers then hand back what they hold.
+/// Set by the first signal: workers then hand back their shards.
 pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, String> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let stop = Arc::new(AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! Where runs are kept: the flag, or `TESSERA_STATE_DIR`, or what the XDG base directories say.
+//! The folder of runs: by the flag, `TESSERA_STATE_DIR`, or the XDG base directories.
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! Answers on standard output, and words beside them on standard error.
 //!
 //! An answer that cannot be written is a failure of the command. Words beside it that cannot be written, to a full disk or to a
-//! reader that went away, are left out: they are no reason to stop what is going on. The macros of the standard library would
+//! reader that went away, are left out: they are no reason to stop the command. The macros of the standard library would
 //! end the program in both cases, so `main.rs` has them refused by the lints.
 
 use std::fmt;
@@ -20,7 +20,7 @@ pub(crate) fn line(text: fmt::Arguments<'_>) {
     let _ = io::stderr().write_all(format!("{}\n", harmless(&text.to_string())).as_bytes());
 }
 
-/// Words that may quote what was scanned, made fit to be displayed: secrets in them are shortened.
+/// Words that may quote a scanned item, made fit to be displayed: secrets in them are shortened.
 pub(crate) fn shown(text: impl fmt::Display) -> Shown {
     thread_local! {
         static REDACTOR: Redactor = Redactor::builtin();
@@ -39,7 +39,7 @@ pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), String> {
     print_to_reader(text).map(drop)
 }
 
-/// The same, for what is printed again and again: false as soon as nobody reads it any more.
+/// The same, for output that is printed again and again: false as soon as its reader is gone.
 pub(crate) fn print_to_reader(text: impl AsRef<[u8]>) -> Result<bool, String> {
     let mut out = io::stdout();
     match out.write_all(text.as_ref()).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! What a person at a terminal sees: the live view of a node, the bar of a large value, and that of a scan.
+//! Views at a terminal: the live view of a node, the bar of a large value, and that of a scan.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -55,7 +55,7 @@ impl Terminal {
         self.shown.lock().unwrap().clone()
     }
 
-    /// What stands on the screen now: the last whole frame, without the codes that draw it.
+    /// The screen now: the last whole frame, without the codes that draw it.
     fn screen(&self) -> Option<Vec<String>> {
         let shown = self.shown();
         let frame = shown.rsplit_once("\x1b[J")?.0.rsplit_once("\x1b[H")?.1.to_owned();
@@ -119,7 +119,7 @@ fn top_follows_a_node_on_a_terminal_and_leaves_the_terminal_as_it_was() {
             true => node.signal(Signal::TERM),
         }
         assert_eq!(top.wait().unwrap().code(), Some(if ends_with_the_node { 2 } else { 0 }));
-        // What is said about the end comes after the screen, and a terminal may be read late.
+        // The message about the end comes after the screen, and a terminal may be read late.
         until("the first screen is back, and why it ended is said there", || {
             let shown = terminal.shown();
             let said =
@@ -227,7 +227,7 @@ fn alarms_and_all_columns_are_seen_in_a_common_window_and_lanes_that_do_not_fit_
         let command = [&["node"], args, &["--socket", &socket]].concat();
         succeeded(run(place.tessera(&command), &[])).unwrap();
     };
-    // While some lanes hang, others are born again and introduce themselves to them: these words die with those that hang.
+    // While some lanes hang, successors of others introduce themselves to them: these messages are lost with the lanes that hang.
     // All at once: a lane that hangs is given up after two seconds, and a busy machine takes long to start a program.
     std::thread::scope(|scope| {
         (1..=10).for_each(|lane: u8| drop(scope.spawn(move || steer(&["inject-stall", &lane.to_string(), "4000"]))));

@@ -1,4 +1,4 @@
-//! What is printed cannot be written: the disk is full, or nobody reads any more.
+//! Output that cannot be written: the disk is full, or the reader is gone.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -36,7 +36,7 @@ fn a_node_goes_on_without_its_log() {
 }
 
 #[test]
-fn a_node_goes_on_though_nobody_reads_its_greeting() {
+fn a_node_goes_on_though_no_process_reads_its_greeting() {
     let place = Place::new();
     let mut command = place.tessera(&["node", "--lanes", "1"]);
     let mut node = command.stdout(full()).stderr(Stdio::null()).spawn().unwrap();

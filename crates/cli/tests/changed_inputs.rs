@@ -1,6 +1,6 @@
 //! `tessera scan`, interrupted or killed; then files change, and the same command is given again.
 //!
-//! Trees and changes are random. What must be found is computed by reading the files and looking for planted tokens, without
+//! Trees and changes are random. The expected findings are computed by reading the files and looking for planted tokens, without
 //! our code. `TESSERA_CASES=100` runs more cases, `TESSERA_SEED=…` the same ones again.
 #![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
@@ -214,7 +214,7 @@ fn receipt(report: &Value) -> Vec<Value> {
 
 fn case(seed: u64) {
     let mut stage = Stage::new(seed);
-    // Some trees are older than the scan, and what did not change is not read again; others are too young for that.
+    // Some trees are older than the scan, so that unchanged files are not read again; others are too recent for that.
     if stage.dice.below(2) == 0 {
         let now = SystemTime::now();
         while SystemTime::now() <= now + tessera_scan::source::identity::SETTLED_AFTER {

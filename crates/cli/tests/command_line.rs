@@ -1,4 +1,4 @@
-//! The program as a user meets it: what it prints and how it exits.
+//! The program as a user meets it: its output and its exit codes.
 #![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
 use std::process::{Command, Output};

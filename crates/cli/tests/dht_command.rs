@@ -67,7 +67,7 @@ fn every_command_works_over_the_socket_and_as_a_client() {
     let both = format!("{},{}", first.address(), node.address());
     let peers = succeeded(run(place.tessera(&["dht", "--bootstrap", &both, "peers"]), b"")).unwrap();
     assert!(String::from_utf8(peers).unwrap().contains("127.0.0.1:"));
-    // What a client cannot do is refused in words.
+    // Commands that a client cannot do are refused with a reason.
     for (args, why) in [
         (vec!["announce", &film], "running node"),
         (vec!["put-mutable", "--name", "x"], "--key"),
@@ -165,7 +165,7 @@ fn exit_codes_tell_not_found_from_failed() {
 }
 
 #[test]
-fn whoever_asks_for_json_is_told_in_json_what_was_typed_wrongly() {
+fn with_json_a_usage_error_is_json_too() {
     let place = Place::new();
     for args in [&["get", "no-id", "--json"][..], &["--json", "put", "--ttl", "soon"], &["get", "--json"]] {
         let output = run(place.tessera(&[&["dht"], args].concat()), b"");
@@ -175,7 +175,7 @@ fn whoever_asks_for_json_is_told_in_json_what_was_typed_wrongly() {
         assert!(answer["kind"] == "bad_request" && !error.is_empty() && !error.starts_with("error"), "{answer}");
         assert!(String::from_utf8(output.stderr).unwrap().contains(error), "the same words: {answer}");
     }
-    // What is not an answer stays what it is: help is for people, and without the flag there is nothing to parse.
+    // Only answers become JSON: help is for people, and without the flag there is nothing to parse.
     let help = run(place.tessera(&["dht", "get", "--json", "--help"]), b"");
     assert!(help.status.success() && String::from_utf8(help.stdout).unwrap().contains("Usage"));
     assert!(run(place.tessera(&["dht", "get", "no-id"]), b"").stdout.is_empty());
@@ -211,13 +211,13 @@ fn delete_says_that_it_deleted_only_what_was_there_and_makes_no_key() {
     assert_eq!(delete(&["--name", "mine", "--key", &key]), (Some(0), "deleted (version 2)\n".to_owned()));
     let (code, said) = delete(&["--name", "mine", "--key", &key]);
     assert!(code == Some(1) && said.contains("was deleted by its owner (version 2)"), "{code:?} {said}");
-    // The value without a name is deleted only by whoever says so.
+    // The value without a name is deleted only on explicit request.
     place.ask(&first, &["put-mutable"], b"nameless");
     let (code, said) = delete(&[]);
     assert!(code == Some(2) && said.contains("--name"), "{code:?} {said}");
     assert_eq!(place.ask(&first, &["get-mutable"], &[]), "nameless");
     assert_eq!(delete(&["--name", ""]).0, Some(0));
-    // An id is the whole of what an immutable value needs.
+    // An immutable value needs nothing but its id.
     let id = place.ask(&first, &["put"], b"immutable");
     for beside in [["--name", "foo"], ["--key", "/nonexistent/k"], ["--sequence", "7"], ["--ttl", "9"]] {
         let (code, said) = delete(&[&id, beside[0], beside[1]]);
@@ -243,14 +243,14 @@ fn a_mutable_value_that_is_too_long_is_refused_with_a_way_that_works() {
 }
 
 #[test]
-fn a_node_without_others_says_that_it_alone_keeps_a_value_and_one_whose_others_are_gone_that_nobody_took_it() {
+fn a_lone_node_says_that_it_alone_keeps_a_value_and_one_whose_peers_are_gone_that_no_node_took_it() {
     let place = Place::new();
     let first = place.node(&["--lanes", "1"]);
     let put = |value: &[u8]| {
         let output = run(place.tessera(&["dht", "--socket", &first.socket(), "put"]), value);
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    let (code, alone) = put(b"before anybody came");
+    let (code, alone) = put(b"before another node came");
     assert!(code == Some(0) && alone.starts_with("kept by this node alone: no other node answers it now"), "{alone}");
     let second = place.node(&["--lanes", "1", "--bootstrap", &first.address()]);
     place.until_knows(&first, 1);
@@ -258,7 +258,7 @@ fn a_node_without_others_says_that_it_alone_keeps_a_value_and_one_whose_others_a
     second.end(Signal::KILL);
     until("the other is missed", || place.json(&first, &["status"])["contacts"] == 0);
     let (code, left) = put(b"after it was killed");
-    assert!(code == Some(2) && left.contains("nobody took the record: no other node answered"), "{code:?} {left}");
+    assert!(code == Some(2) && left.contains("no node took the record: no other node answered"), "{code:?} {left}");
     let id = left.split_once("keeps it as ").and_then(|(_, rest)| rest.split_whitespace().next()).expect("it is named");
     assert_eq!(place.dht(&first, &["get", id], &[]).unwrap(), b"after it was killed");
     place.ask(&first, &["delete", id], &[]);
@@ -305,7 +305,7 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
 }
 
 #[test]
-fn what_the_environment_says_wrongly_of_a_node_to_start_is_of_no_account_to_one_that_runs() {
+fn bad_environment_settings_for_starting_a_node_do_not_affect_commands_to_a_running_one() {
     let place = Place::new();
     let node = place.node(&["--lanes", "1"]);
     let socket = node.socket();
@@ -341,11 +341,11 @@ fn settings_come_from_a_file_and_unknown_ones_are_refused() {
     assert_eq!(refused.status.code(), Some(2));
 }
 
-/// What stands in no log: values, and nothing by which a node or a value is known, be it one's own or others'.
-fn assert_names_nobody(log: &str, nodes: &[[String; 3]], of_values: &[&str]) {
+/// No log has a value, or a name of a node or value, its own or of others.
+fn assert_names_no_node(log: &str, nodes: &[[String; 3]], of_values: &[&str]) {
     assert!(log.contains("stopping"), "it is a log: {log}");
     assert!(!log.contains("127.0.0.1"), "an address in {log}");
-    // As much of an id as anybody would print.
+    // The usual short form of an id.
     let names = nodes.iter().flatten().map(|name| &name[..12]).chain(of_values.iter().copied());
     for name in names {
         assert!(!log.contains(name), "{name} in {log}");
@@ -368,7 +368,7 @@ fn logs_have_neither_values_nor_keys_nor_ids_nor_addresses() {
     let nodes = [names_of(&first), names_of(&second)];
     for process in [first, second] {
         let (_, log) = process.end(Signal::TERM);
-        assert_names_nobody(&log, &nodes, &["confidential", &id[..12]]);
+        assert_names_no_node(&log, &nodes, &["confidential", &id[..12]]);
     }
 }
 
@@ -398,7 +398,7 @@ fn a_log_of_json_is_json_also_when_a_lane_panics() {
         };
         assert_eq!(lines.iter().filter(is_it).count(), 1, "one line for a panic: {log}");
     }
-    assert_names_nobody(&log, &nodes, &["confidential", &id[..12]]);
+    assert_names_no_node(&log, &nodes, &["confidential", &id[..12]]);
 }
 
 #[test]
@@ -424,7 +424,7 @@ fn a_full_disk_stops_writes_for_others_and_nothing_else() {
         }
     }
     let refused = refused.expect("a node that cannot keep a record does not say that it does");
-    assert!(refused.contains("nobody took the record"), "{refused}");
+    assert!(refused.contains("no node took the record"), "{refused}");
     assert_eq!(place.json(&node, &["status"])["log_failed"], true);
     assert!(place.ask(&first, &["ping", &node.address()], &[]).starts_with("it is there"), "it serves what it can");
     assert!(place.ask(&node, &["status"], &[]).contains("cannot be written"));
@@ -455,7 +455,7 @@ fn the_page_on_running_a_dht_holds_to_the_letter() {
     let joining = second.replace(shown, &first.address());
     let second = place.start(shell(&format!("exec {}", joining.trim_end_matches('&'))));
     place.until_knows(&second, 1);
-    // What is stored and what is said of it: all as shown, but for the place of the socket.
+    // The output is as shown, except for the path of the socket.
     let shown = section.split(&format!("$ {put}\n")).nth(1).unwrap().split("\n$ ").next().unwrap();
     let stored = run(shell(put), b"");
     let id = String::from_utf8(stored.stdout).unwrap();
@@ -481,7 +481,7 @@ fn the_page_on_running_a_dht_holds_to_the_letter() {
 }
 
 #[test]
-fn what_is_written_wrongly_is_told_with_what_is_expected() {
+fn a_malformed_argument_is_refused_with_the_form_that_is_expected() {
     let place = Place::new();
     let config = place.path("node.toml").display().to_string();
     fs::write(&config, "listen = \"localhost:4242\"").unwrap();

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// What a command printed, what it said, and its exit code.
+/// A command's standard output, standard error and exit code.
 struct Ended {
     printed: String,
     said: String,
@@ -57,7 +57,7 @@ fn a_run_and_its_shards_can_be_looked_at() {
     let ask = |args: &[&str]| tessera(state.path(), args);
     let shown = ask(&["runs", "show", &run]);
     assert!(shown.printed.contains("interrupted"), "{}", shown.printed);
-    assert!(shown.printed.contains(" unreadable\n"), "no time is told that nobody noted: {}", shown.printed);
+    assert!(shown.printed.contains(" unreadable\n"), "no time is told that was not noted: {}", shown.printed);
     let shards = ask(&["shards", &run]).printed;
     let first = "0000000000000001";
     assert!(shards.starts_with("[>") && shards.contains("progress") && shards.contains(first), "{shards}");
@@ -97,7 +97,7 @@ fn the_report_of_a_run_that_has_ended_is_printed_again_in_every_format() {
             assert!(again["ended_at"].as_str().unwrap().ends_with('Z'));
         }
     }
-    // A baseline leaves out what it names, as it does for a scan.
+    // A baseline leaves out the findings it names, as for a scan.
     let known = tree.path().join("known.json");
     std::fs::write(&known, scanned.to_string()).unwrap();
     let rest = tessera(state.path(), &["runs", "report", run, "--baseline", known.to_str().unwrap()]);
@@ -138,7 +138,7 @@ fn a_cancelled_run_is_not_continued_and_a_retired_one_is_forgotten() {
 }
 
 #[test]
-fn what_never_began_is_collected_and_what_did_is_left_alone() {
+fn runs_that_never_began_are_collected_and_others_are_left_alone() {
     use tessera_scan::run::coordinator_name::CoordinatorName;
     use tessera_scan::run::folder::RunFolder;
     use tessera_scan::run::label::{RunKey, RunLabel};

@@ -19,7 +19,7 @@ fn finished(output: Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What must not depend on what happened on the way.
+/// The part of a report that must not depend on interruptions.
 fn essence(report: &Value) -> (BTreeSet<String>, Vec<Value>) {
     let findings = report["findings"].as_array().unwrap();
     let places = findings.iter().flat_map(|finding| {
@@ -80,8 +80,8 @@ fn killed_fifty_times_a_scan_reports_what_an_undisturbed_one_does() {
     let scan = || finished(tessera(state.path(), &["scan", path, "--format", "json"]).output().unwrap());
     let mut last = scan();
     resumed += u32::from(last["resumed"] == true);
-    // What was begun ten times in a row and never got anywhere is set aside, as a file that kills whoever reads it has to be, and the
-    // report is not complete. On a slow machine these kills do that. The same command tries it again.
+    // An item begun ten times in a row without progress is set aside, as a file that kills its reader has to be, and the report is
+    // not complete. On a slow machine these kills do that. The same command tries it again.
     if last["receipt"]["complete"] == false {
         last = scan();
     }

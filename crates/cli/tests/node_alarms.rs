@@ -1,4 +1,4 @@
-//! What an operator is told: traces in files, and alarms wherever they are looked for.
+//! Reports to an operator: traces in files, and alarms in every view.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -28,7 +28,7 @@ fn a_lane_that_hangs_is_replaced_and_what_died_with_it_raises_an_alarm_everywher
     };
     let status = || place.json(&node, &["status"]);
     assert_eq!(status()["alarms"], serde_json::json!([]), "all is well");
-    // While lane 1 hangs, lane 2 is born again and introduces itself to it: these words die with lane 1.
+    // While lane 1 hangs, lane 2's successor introduces itself to it: these messages are lost with lane 1.
     steer(&["inject-stall", "1", "3000"]);
     steer(&["inject-panic", "2"]);
     until("the alarm stands", || status()["alarms"].as_array().unwrap().len() == 1);
@@ -69,7 +69,7 @@ fn a_lane_that_hangs_does_not_keep_a_node_from_ending() {
 }
 
 #[test]
-fn traces_are_written_to_files_and_name_nobody() {
+fn traces_are_written_to_files_and_name_no_node() {
     let place = Place::new();
     let (config, traces) = (place.path("node.toml"), place.path("traces"));
     let text = format!("lanes = 1\ntrace-every = 1\ntrace-dir = \"{}\"\n", traces.display());
@@ -77,7 +77,7 @@ fn traces_are_written_to_files_and_name_nobody() {
     let node = place.node(&["--config", config.to_str().unwrap()]);
     let other = place.node(&["--lanes", "1", "--bootstrap", &node.address()]);
     place.until_knows(&other, 1);
-    place.ask(&other, &["put"], b"a value that is nobody's business");
+    place.ask(&other, &["put"], b"a private value");
     let written = || std::fs::read_to_string(traces.join("trace.jsonl")).unwrap();
     until("datagrams are traced", || written().contains("\"event\":\"datagram\""));
     let (code, log) = node.end(Signal::TERM);

@@ -1,4 +1,4 @@
-//! What a node serves to those who watch it, and that they cannot hold it up.
+//! Metrics and health of a node, and that scrapers cannot hold it up.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -17,7 +17,7 @@ fn address(node: &Process) -> String {
     node.metrics().trim_start_matches("http://").trim_end_matches("/metrics").to_owned()
 }
 
-/// Sends these bytes and reads what comes, for as long as any test waits for something.
+/// Sends these bytes and reads the answer, for as long as any test waits.
 fn asked(addr: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -55,7 +55,7 @@ fn metrics_and_health_are_served_with_the_documented_names() {
     let page = include_str!("../../../docs/METRICS.md");
     let documented: BTreeSet<&str> =
         page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
-    assert_eq!(served, documented, "what is served, and what docs/METRICS.md says is");
+    assert_eq!(served, documented, "served names, and those of docs/METRICS.md");
     assert!(served.contains("tessera_dht_requests_served_total") && served.len() > 30, "{served:?}");
     // Of a lane, unless the page says that it is of the node.
     for name in served {

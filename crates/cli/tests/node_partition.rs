@@ -56,7 +56,7 @@ fn a_machine_that_gets_another_address_keeps_its_node_which_is_found_there() {
     let first = cable.node(&place, 0, &["--listen", "10.77.0.1:0"]);
     let address = first.address();
     let near = cable.node(&place, 0, &["--listen", "10.77.0.1:0", "--bootstrap", &address]);
-    // It listens on whatever addresses its machine has, as one that moves between networks does.
+    // It listens on all addresses of its machine, as a node that moves between networks does.
     let mut moved = cable.node(&place, 1, &["--listen", "0.0.0.0:0", "--bootstrap", &address]);
     for node in [&first, &near, &moved] {
         place.until_knows(node, 2);
@@ -74,7 +74,7 @@ fn a_machine_that_gets_another_address_keeps_its_node_which_is_found_there() {
     let after = place.ask(&moved, &["put"], b"after it moved");
     for node in [&first, &near] {
         until("it is found at its new address", || {
-            // Whoever it asks finds out.
+            // The peers it asks find out.
             place.ask(&moved, &["find-node", &id], &[]);
             found_at(node, "10.77.0.3")
         });

@@ -96,12 +96,12 @@ fn a_folder_of_sockets_that_cannot_be_used_is_told_with_a_way_out() {
 }
 
 #[test]
-fn a_folder_of_sockets_that_belongs_to_somebody_else_is_refused() {
+fn a_folder_of_sockets_that_belongs_to_another_user_is_refused() {
     let place = Place::new();
     drop(place.node(&["--lanes", "1"]));
     match std::os::unix::fs::chown(place.path("run"), Some(54321), None) {
         Ok(()) => refuses_its_folder_of_sockets(&place, "belongs to another user (uid 54321)"),
-        Err(error) => skipped(&format!("it needs root, to give a folder to somebody else: {error}")),
+        Err(error) => skipped(&format!("it needs root, to give a folder to another user: {error}")),
     }
 }
 
@@ -117,7 +117,7 @@ fn the_sockets_of_killed_nodes_are_removed_by_the_next_node_and_no_others_are() 
     let (killed, young, living) =
         (place.node(&["--lanes", "1"]), place.node(&["--lanes", "1"]), place.node(&["--lanes", "1"]));
     let [dead, fresh, served] = [&killed, &young, &living].map(Process::socket);
-    // One that somebody listens on and that takes no connection for now.
+    // A socket with a listener that takes no connection for now.
     let hung = place.path("run/node-hung.sock").display().to_string();
     let _listener = std::os::unix::net::UnixListener::bind(&hung).unwrap();
     let (other, file) = (place.path("run/other.sock").display().to_string(), place.path("run/node-file.sock"));
@@ -131,7 +131,7 @@ fn the_sockets_of_killed_nodes_are_removed_by_the_next_node_and_no_others_are() 
     let aged = std::process::Command::new("touch").args(["-d", "2 minutes ago"]).args(old).status().unwrap();
     assert!(aged.success());
     drop(place.node(&["--lanes", "1"]));
-    assert!(!exists(&dead), "nobody listens on it");
+    assert!(!exists(&dead), "no process listens on it");
     assert!(exists(&fresh), "its node may be about to listen");
     assert!(exists(&served) && exists(&hung) && exists(&other), "these are not its to remove");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "no socket");
@@ -196,7 +196,7 @@ fn a_node_killed_at_any_time_restarts_with_its_state_and_another_number_of_lanes
     place.ask(&victim, &["announce", &film], &[]);
     let (code, _) = victim.end(Signal::KILL);
     assert_eq!(code, None, "it had no chance to save anything");
-    // The other is gone too: whatever is found now was in the victim's folder.
+    // The other is gone too: every value found now was in the victim's folder.
     drop(first);
     let again = place.node(&["--lanes", "3", "--data", &data]);
     assert_eq!(again.id(), identity);
@@ -231,7 +231,7 @@ fn thirty_two_processes_put_get_and_announce_through_kills() {
     let film = "ab".repeat(32);
     place.ask(&nodes[7], &["announce", &film], &[]);
     place.ask(&nodes[20], &["announce", &film], &[]);
-    // Any of them may die, also the one that all joined by.
+    // Any of them may die, also the seed.
     for at in [30, 12, 0] {
         assert_eq!(nodes.remove(at).end(Signal::KILL).0, None);
     }
@@ -252,7 +252,7 @@ fn lanes_change_from_one_to_four_to_three_while_values_are_put_and_got() {
     /// So many requests come from each, however long they take.
     const REQUESTS_MIN: usize = 6;
 
-    /// Puts until told to end: the ids of what was stored, and what failed.
+    /// Puts until told to end: the ids stored, and the failures.
     fn put(place: &Place, node: &Process, name: &str, end: &AtomicBool) -> (Vec<(String, String)>, Vec<String>) {
         let (mut stored, mut failed) = (Vec::new(), Vec::new());
         while !end.load(Ordering::Relaxed) || stored.len() + failed.len() < REQUESTS_MIN {
@@ -265,7 +265,7 @@ fn lanes_change_from_one_to_four_to_three_while_values_are_put_and_got() {
         (stored, failed)
     }
 
-    /// Gets until told to end: how often, and what failed.
+    /// Gets until told to end: how often, and the failures.
     fn get(place: &Place, node: &Process, known: &[(String, String)], end: &AtomicBool) -> (usize, Vec<String>) {
         let (mut count, mut failed) = (0, Vec::new());
         while !end.load(Ordering::Relaxed) || count < REQUESTS_MIN {
@@ -311,7 +311,7 @@ fn lanes_change_from_one_to_four_to_three_while_values_are_put_and_got() {
     for (stored, failed) in &puts {
         assert!(failed.is_empty(), "of {} puts failed: {failed:?}", stored.len());
     }
-    // Whatever was called stored is there, and the node that changed has its part of it without the others.
+    // Every value called stored is there, and the node that changed has its part without the others.
     drop((first, third));
     for (id, value) in before.iter().chain(puts.iter().flat_map(|(stored, _)| stored)) {
         assert_eq!(place.ask(&node, &["get", id], &[]), *value);

@@ -1,4 +1,4 @@
-//! Somebody says nothing: a node that hangs, or callers who hold a connection and ask for nothing.
+//! One side is silent: a node that hangs, or callers that hold a connection and ask for nothing.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -13,11 +13,11 @@ use node_support::{Place, run_within};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Signal;
 
-/// Several times as long as anybody should wait.
+/// Several times as long as a caller should wait.
 const FOR_EVER: Duration = Duration::from_secs(90);
 
 /// Every one of these ends by itself and says which node does not answer.
-fn all_say_that_nobody_answers(commands: Vec<Command>, socket: &str) {
+fn all_report_silence(commands: Vec<Command>, socket: &str) {
     std::thread::scope(|scope| {
         for command in commands {
             scope.spawn(move || {
@@ -32,7 +32,7 @@ fn all_say_that_nobody_answers(commands: Vec<Command>, socket: &str) {
 }
 
 #[test]
-fn whoever_asks_a_node_that_is_stopped_is_told_so() {
+fn a_call_to_a_stopped_node_is_told_so() {
     let place = Place::new();
     let node = place.node(&["--lanes", "1"]);
     let (socket, large) = (node.socket(), place.path("large"));
@@ -46,24 +46,24 @@ fn whoever_asks_a_node_that_is_stopped_is_told_so() {
         place.tessera(&["node", "top", "--once", "--socket", &socket]),
         place.tessera(&["node", "top", "--socket", &socket]),
     ];
-    all_say_that_nobody_answers(commands, &socket);
+    all_report_silence(commands, &socket);
     node.signal(Signal::CONT);
     assert!(place.ask(&node, &["status"], &[]).contains("lanes "), "it is none the worse for it");
 }
 
 #[test]
-fn a_socket_behind_which_nobody_speaks_is_given_up() {
+fn a_socket_whose_owner_never_answers_is_given_up() {
     let place = Place::new();
     let silent = place.path("silent.sock").display().to_string();
     let _silent = UnixListener::bind(&silent).unwrap();
-    all_say_that_nobody_answers(vec![place.tessera(&["dht", "status", "--socket", &silent])], &silent);
+    all_report_silence(vec![place.tessera(&["dht", "status", "--socket", &silent])], &silent);
     // Worse: not even a connection is to be had.
     let full = place.path("full.sock").display().to_string();
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
     rustix::net::bind(&socket, &SocketAddrUnix::new(full.as_str()).unwrap()).unwrap();
     rustix::net::listen(&socket, 0).unwrap();
     let _waiting = UnixStream::connect(&full).unwrap();
-    all_say_that_nobody_answers(vec![place.tessera(&["dht", "status", "--socket", &full])], &full);
+    all_report_silence(vec![place.tessera(&["dht", "status", "--socket", &full])], &full);
 }
 
 #[test]

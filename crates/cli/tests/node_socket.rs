@@ -1,4 +1,4 @@
-//! Whom `tessera` tells what over a socket.
+//! The sockets that `tessera` trusts.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -11,7 +11,7 @@ use std::os::unix::net::UnixListener;
 use node_support::{Place, run};
 use test_support::skipped;
 
-/// Somebody who came first: the folder of sockets is there already, and in it a listener.
+/// Another user came first: the folder of sockets is there already, and in it a listener.
 fn trap(place: &Place, mode: u32, owner: Option<u32>) -> UnixListener {
     let folder = place.path("run");
     fs::create_dir(&folder).unwrap();
@@ -23,7 +23,7 @@ fn trap(place: &Place, mode: u32, owner: Option<u32>) -> UnixListener {
     listener
 }
 
-fn nobody_falls_into(trap: &UnixListener, place: &Place, why: &str) {
+fn no_command_falls_into(trap: &UnixListener, place: &Place, why: &str) {
     let (socket, key) = (place.path("run/node-trap.sock"), place.path("key"));
     let key = key.to_str().unwrap();
     let write = ["put-mutable", "--name", "mine", "--key", key];
@@ -39,23 +39,23 @@ fn nobody_falls_into(trap: &UnixListener, place: &Place, why: &str) {
     }
     let steered = run(place.tessera(&["node", "set-lanes", "2"]), b"");
     assert!(String::from_utf8(steered.stderr).unwrap().contains(why));
-    assert_eq!(trap.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "nobody connected");
+    assert_eq!(trap.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "no command connected");
 }
 
 #[test]
 fn a_listener_in_a_folder_that_others_may_write_is_told_nothing() {
     let place = Place::new();
-    nobody_falls_into(&trap(&place, 0o777, None), &place, "can be written by others (mode 777)");
+    no_command_falls_into(&trap(&place, 0o777, None), &place, "can be written by others (mode 777)");
 }
 
 #[test]
 fn a_listener_in_a_folder_of_another_user_is_told_nothing() {
     // Only root can give a folder away. Others have the same rule tested with the user's number changed instead, in the library.
     if !rustix::process::geteuid().is_root() {
-        return skipped("it needs root, to give a folder to somebody else");
+        return skipped("it needs root, to give a folder to another user");
     }
     let place = Place::new();
-    nobody_falls_into(&trap(&place, 0o755, Some(54_321)), &place, "belongs to another user (uid 54321)");
+    no_command_falls_into(&trap(&place, 0o755, Some(54_321)), &place, "belongs to another user (uid 54321)");
 }
 
 #[test]

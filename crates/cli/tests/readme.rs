@@ -1,4 +1,4 @@
-//! What the README shows is what the program prints.
+//! The output in the README is that of the program.
 #![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
 use std::path::Path;
@@ -33,7 +33,7 @@ fn the_first_command_of_the_readme_prints_what_the_readme_shows() {
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     let printed = String::from_utf8(output.stdout).unwrap();
     assert_eq!(normalised(&printed), normalised(shown));
-    // The demo's README says what is in it: all of that is found, and nothing else.
+    // The scan finds all secrets that the demo's README names, and nothing else.
     assert!(shown.trim_end().ends_with("6 secrets in 7 places"), "{shown}");
     assert!(shown.matches("  demo/").count() == 7 && !shown.contains("demo/docs"), "{shown}");
 }

@@ -86,7 +86,7 @@ impl Stage {
         }
     }
 
-    /// What one uninterrupted run on this machine reports.
+    /// The report of one uninterrupted run on this machine.
     fn expected(&self) -> Value {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tessera"));
         let output = command.args(["scan", "--no-resume", "--format", "json"]).arg(self.tree.path()).output().unwrap();
@@ -99,7 +99,7 @@ fn report(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What must not depend on who did the work, and how often it was interrupted.
+/// The part of a report that must not depend on the workers and on interruptions.
 fn essence(report: &Value) -> (BTreeSet<String>, Vec<Value>) {
     let findings = report["findings"].as_array().unwrap();
     let places = findings.iter().flat_map(|finding| {
@@ -152,7 +152,7 @@ fn with_one_of_three_workers_killed_and_one_drained_the_findings_are_those_of_on
     let found = report(&end_of(follower));
     assert_eq!(essence(&found), essence(&expected));
     drain(workers.remove(0));
-    // What the drained one did counts; only the killed one can leave a segment that was not checkpointed.
+    // The drained worker's findings count; only the killed one can leave a segment that was not checkpointed.
     let findings = stage.run_folder();
     let merged = merge(&findings, RunLabel::load(findings.parent().unwrap()).unwrap().key).unwrap();
     assert!(merged.superseded <= 1, "{} segments were done again", merged.superseded);
@@ -298,7 +298,7 @@ fn shards_that_were_parked_are_done_after_they_are_unparked() {
     };
     let run_of = |runs: &str| runs.split_whitespace().find(|word| word.parse::<RunId>().is_ok()).map(str::to_owned);
     let run = until(|| run_of(&say(&["runs"]).1).filter(|run| say(&["shards", run]).1.contains("nothing yet")));
-    // Nobody has begun. For whoever claims a shard now, its target is gone.
+    // No worker has begun. For a worker that claims a shard now, its target is gone.
     let away = stage.tree.path().with_extension("away");
     std::fs::rename(stage.tree.path(), &away).unwrap();
     let worker = stage.worker();
@@ -453,7 +453,7 @@ fn a_worker_that_outlives_its_run_serves_the_next_of_the_same_id() {
 }
 
 #[test]
-fn what_submitters_left_that_died_is_collected_when_it_is_old_enough() {
+fn leftovers_of_dead_submitters_are_collected_when_they_are_old_enough() {
     use tessera_coordination::RunManagement;
     let stage = Stage::new();
     let tenant = tessera_contracts::TenantId::from_name("local");
@@ -486,7 +486,7 @@ fn what_submitters_left_that_died_is_collected_when_it_is_old_enough() {
     assert_eq!(exist(), [false, false], "{told}");
     assert_eq!(collect(&["0s"]), "there is nothing to collect\n");
     assert!(etcd.get_run(tenant, key.run).is_err());
-    // What has begun is left alone.
+    // Runs that have begun are left alone.
     let (follower, worker) = (stage.submit(), stage.worker());
     stage.wait_for_writers(1);
     assert_eq!(collect(&["0s"]), "there is nothing to collect\n");
@@ -550,7 +550,7 @@ fn runs_and_shards_of_a_fleet_are_seen_by_their_tenant_alone() {
     let (_, others) = say(&["runs", "--tenant", "other"]);
     assert!(!others.contains(run), "{others}");
     assert_eq!(say(&["shards", run, "--tenant", "other"]).0, Some(2));
-    // Ended runs are forgotten by age, with what they found.
+    // Ended runs are forgotten by age, with their findings.
     let (code, said) = say(&["runs", "retire", "--older-than", "0"]);
     assert!(code == Some(0) && said.starts_with('1'), "{said}");
     assert!(!say(&["runs"]).1.contains(run));
@@ -570,14 +570,14 @@ fn worker_with_empty(stage: &Stage, path: &std::path::Path) -> Child {
 fn a_worker_at_an_empty_mount_point_costs_nothing_beside_a_healthy_one() {
     let can_mount = Command::new("unshare").args(["-r", "-m", "sh", "-c", "mount -t tmpfs none /mnt"]).output();
     if !can_mount.is_ok_and(|output| output.status.success()) {
-        return test_support::skipped("this machine lets nobody mount in a namespace of their own");
+        return test_support::skipped("this machine allows no mounts in a namespace of its own");
     }
     let stage = Stage::new();
     let expected = stage.expected();
     let follower = stage.submit();
     let blind = worker_with_empty(&stage, stage.tree.path());
     let say = |verb: &[&str]| String::from_utf8_lossy(&stage.tessera(verb).output().unwrap().stdout).into_owned();
-    // Alone, it leaves what it cannot read to others that may come; nothing counts as read.
+    // Alone, it leaves items it cannot read to workers that may come; nothing counts as read.
     let run = until(|| say(&["runs"]).split_whitespace().find(|word| word.parse::<RunId>().is_ok()).map(str::to_owned));
     let healthy = stage.worker();
     let output = end_of(follower);

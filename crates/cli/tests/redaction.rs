@@ -12,7 +12,7 @@ const FORMATS: [&str; 6] = ["human", "json", "jsonl", "sarif", "csv", "gitleaks"
 /// A password that rules find beside its name, and in no other text.
 const PASSWORD: &str = "Tr0ub4dor&3-xkcd-Qz"; // tessera:allow
 
-/// A history with another secret in the text of a file, its name, and what its commit says.
+/// A history with another secret in the text of a file, its name, and its commit message.
 fn stage() -> (tempfile::TempDir, Vec<String>) {
     let dir = repository();
     let tokens: Vec<String> = (1..=5).map(token).collect();

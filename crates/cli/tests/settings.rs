@@ -1,4 +1,4 @@
-//! Files that say what need not be typed, and files nobody may read.
+//! Configuration files, and files that permissions hide.
 #![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
 use std::os::unix::fs::PermissionsExt;
@@ -30,7 +30,7 @@ fn settings_are_read_flags_win_and_a_misspelt_key_is_refused() {
     let output = scan(dir.path(), &[]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     assert!(said(&output).contains("settings of tessera.toml"), "{}", said(&output));
-    assert_eq!(scan(dir.path(), &["--exclude", "nothing"]).status.code(), Some(1), "what is typed wins");
+    assert_eq!(scan(dir.path(), &["--exclude", "nothing"]).status.code(), Some(1), "the command line wins");
     std::fs::write(&settings, "[scan]\nexlude = [\"vendor\"]\n").unwrap();
     let output = scan(dir.path(), &[]);
     assert_eq!(output.status.code(), Some(2));
@@ -120,14 +120,14 @@ fn rules_that_come_with_a_repository_are_used_and_said() {
     assert_eq!(scan(dir.path(), &["--rules", "builtin"]).status.code(), Some(0));
 }
 
-/// Runs the scan as somebody whom file permissions bind: root is above them.
+/// Runs the scan as a user whom file permissions bind: root is above them.
 fn scan_as_nobody(dir: &Path) -> Output {
     let program = env!("CARGO_BIN_EXE_tessera");
     let is_root = std::fs::metadata("/proc/self").map(|me| std::os::unix::fs::MetadataExt::uid(&me)).unwrap() == 0;
     if !is_root {
         return Command::new(program).args(["scan", "--no-resume"]).arg(dir).output().unwrap();
     }
-    // The program itself may lie where nobody else can reach it.
+    // The program itself may lie where another user cannot reach it.
     let copy = dir.parent().unwrap().join("tessera");
     std::fs::copy(program, &copy).unwrap();
     let mut nobody = Command::new("setpriv");
@@ -139,7 +139,7 @@ fn scan_as_nobody(dir: &Path) -> Output {
 }
 
 #[test]
-fn what_permissions_hide_is_counted_and_never_called_clean() {
+fn files_hidden_by_permissions_are_counted_and_never_called_clean() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("tree");
     std::fs::create_dir_all(root.join("closed")).unwrap();

@@ -1,4 +1,4 @@
-//! Memory does not grow with what is scanned: one large file, many small ones, a long history.
+//! Memory does not grow with the input: one large file, many small ones, a long history.
 #![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
 use std::io::{BufWriter, Seek, SeekFrom, Write};
@@ -20,7 +20,7 @@ fn peak(process: u32) -> u64 {
     line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok()).unwrap_or(0)
 }
 
-/// Its own and that of its children: git reads for us, and what it takes is our doing.
+/// Its own and that of its children: git reads for us, so its memory counts as ours.
 fn peak_with_children(process: u32) -> u64 {
     let mut sum = peak(process);
     for task in std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten() {
@@ -53,7 +53,7 @@ fn a_file_of_a_gigabyte_takes_no_more_memory_than_a_small_one() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("large");
     let mut file = std::fs::File::create(&path).unwrap();
-    // A hole on the disk, but a gigabyte for whoever reads it.
+    // A hole on the disk, but a gigabyte for its reader.
     file.seek(SeekFrom::Start(1_000_000_000)).unwrap();
     file.write_all(format!("\nTOKEN={}\n", token(1)).as_bytes()).unwrap();
     let (report, megabytes) = scan(&path, &["--binary"]);

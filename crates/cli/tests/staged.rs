@@ -1,4 +1,4 @@
-//! `--staged` reads what git is about to commit, in hooks and outside of them. Git itself says what that is.
+//! `--staged` reads the content that git is about to commit, in hooks and outside of them. Git itself lists it.
 #![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
 mod scan_support;
@@ -86,7 +86,7 @@ fn an_excluded_folder_is_left_out_of_what_is_staged_and_of_a_history() {
     assert_eq!(scan(dir.path(), &["--history", "--exclude", "vendor"]).paths(), ["src/c.env", "vendored.env"]);
 }
 
-/// A hook that scans what is staged in `target` and keeps the report in `folder`, together with what git says is staged.
+/// A hook that scans the staged changes of `target` and keeps the report in `folder`, together with git's own list.
 fn hook(dir: &Path, folder: &Path, target: &str) {
     let path = dir.join(".git/hooks/pre-commit");
     let (program, folder) = (env!("CARGO_BIN_EXE_tessera"), folder.display());
@@ -101,7 +101,7 @@ fn hook(dir: &Path, folder: &Path, target: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// What the hook saw: the index that git named, the paths that git says are staged, and what was reported.
+/// The hook's view: the index that git named, the paths that git lists as staged, and the report.
 fn seen(folder: &Path) -> (String, Vec<String>, Vec<String>) {
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
     let scanned = Scanned {
@@ -122,7 +122,7 @@ fn a_hook_reads_the_index_that_is_being_committed() {
     }
     commit_all(dir.path(), "first");
     hook(dir.path(), folder.path(), "");
-    // What the index holds.
+    // The whole index.
     write(dir.path(), "a.env", secret(1));
     git(dir.path(), &["add", "a.env"]);
     git(dir.path(), &["commit", "-q", "-m", "plain"]);
@@ -134,7 +134,7 @@ fn a_hook_reads_the_index_that_is_being_committed() {
     let (index, expected, reported) = seen(folder.path());
     assert!(index.ends_with("index.lock"), "{index}");
     assert_eq!((&reported, &expected[..]), (&expected, &["b.env".to_owned()][..]));
-    // Some paths: what else is staged is not part of the commit.
+    // Some paths: other staged changes are not part of the commit.
     write(dir.path(), "a.env", secret(3));
     write(dir.path(), "sub/c.env", secret(4));
     git(dir.path(), &["add", "a.env"]);

@@ -1,4 +1,4 @@
-//! What is known is left out, and nothing else: rules and ignore files of one target, baselines.
+//! Known findings are left out, and nothing else: rules and ignore files of one target, baselines.
 #![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
 mod scan_support;

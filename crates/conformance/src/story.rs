@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_nobody_expected_a_missing_row_and_a_missing_event_are_failures() {
+    fn an_unexpected_refusal_a_missing_row_and_a_missing_event_are_failures() {
         let start = "# t\nat 1 start run 1 shards 1=[a,m) 2=[m,z)\n";
         for (step, told) in [
             ("w1 acquires 3", "expected no refusal"),

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn written_text_reads_back() {
         for key in [&b""[..], b"a", b"a b", b"\x00\xff", b"[x)", &[b'k'; 4096], "schlüssel".as_bytes()] {
             assert_eq!(parse_key(&key_text(key)).as_deref(), Ok(key));
         }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_says_how_to_write_it() {
+    fn text_that_cannot_be_read_is_refused_with_the_form_to_write() {
         assert!(parse_key("a,b").unwrap_err().contains("\\x2c"));
         assert!(parse_key("\\xg").unwrap_err().contains("two hex digits"));
         assert!("a,m".parse::<RangeText>().unwrap_err().contains("[FROM,TO)"));

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_what_is_seen() {
+    fn stored_values_read_back_unchanged() {
         let mut slab = ByteSlab::with_capacity(1024);
         let stored = spec(b"a", b"", b"meta");
         let mut pooled = PooledShardSpec::from_spec(stored, &mut slab).unwrap();

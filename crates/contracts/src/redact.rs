@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_there_for_who_asks() {
+    fn redacted_bytes_are_there_on_request() {
         assert_eq!(RedactedKey::new(Some(b"k")).expose(), Some(b"k".as_slice()));
         assert_eq!(SecretBytes::new(*b"s").expose(), b"s");
     }

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_would_obey_is_escaped() {
+    fn control_characters_are_escaped() {
         assert_eq!(SeenText::of("\u{1b}[31m\n").to_string(), "\"\\u{1b}[31m\\n\"");
     }
 }

@@ -23,7 +23,7 @@ const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 const NOW: LogicalTime = LogicalTime::new(1);
 
 #[test]
-fn what_a_broken_rule_stopped_is_not_in_the_file_and_the_next_start_goes_on_from_before_it() {
+fn a_change_stopped_by_a_broken_rule_is_not_in_the_file_and_the_next_start_goes_on_from_before_it() {
     let folder = std::env::temp_dir().join(format!("tessera-local-broken-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("runs.redb");

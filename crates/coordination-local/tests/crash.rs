@@ -155,7 +155,7 @@ fn a_full_disk_is_an_error_that_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn everyone_who_shared_a_write_that_failed_is_told_and_only_what_was_acknowledged_is_kept() {
+fn every_caller_of_a_shared_write_that_failed_is_told_and_only_acknowledged_operations_are_kept() {
     const WORKERS: u64 = 8;
     let disk = Disk::default();
     let mut local = LocalCoordinator::open_backend(disk.clone(), LOGS[1], config()).unwrap();

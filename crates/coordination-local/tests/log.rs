@@ -79,7 +79,7 @@ fn a_log_that_ends_at_any_byte_gives_the_operations_that_were_whole() {
 }
 
 #[test]
-fn what_lies_behind_a_torn_entry_does_not_matter() {
+fn bytes_behind_a_torn_entry_do_not_matter() {
     let operations = 8;
     let (histories, file) = (histories(7, operations), killed_after(7, operations));
     let edges = entries(&file);

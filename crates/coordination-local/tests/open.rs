@@ -68,7 +68,7 @@ fn a_retired_run_is_gone_from_the_file_too() {
 }
 
 #[test]
-fn a_second_opener_is_told_who_is_in_the_way() {
+fn a_second_opener_is_told_which_process_is_in_the_way() {
     let path = folder("second").join("runs.redb");
     let first = LocalCoordinator::open(&path, config()).unwrap();
     let refused = LocalCoordinator::open(&path, config()).unwrap_err();

@@ -1,8 +1,7 @@
-//! Lanes that are born again: a lane that died, or that hangs and was given up, is replaced by one that knows nothing.
+//! Replaced lanes: a lane that died, or that hangs and was given up, gets a successor that knows nothing.
 //!
-//! Whoever makes a lane says so here, which is when its predecessor is out of use, whether or not that has come to its end. All but
-//! the first birth of each have what the node published given to the new lane: by one thread for the whole node, however many lanes
-//! die and however often, which is there for as long as there are lanes to see to.
+//! The runtime reports each lane it makes. By then the predecessor is out of use, whether or not it has ended. One thread for the
+//! whole node gives each successor what the node published; it runs only while successors wait.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -14,10 +13,10 @@ use crate::inner::Inner;
 use crate::oneshot::lock;
 use crate::published::give_again;
 
-/// Which lanes were born, and which of them again.
+/// The lanes that started, and the successors that still lack what the node published.
 #[derive(Debug, Default)]
 pub(crate) struct Births {
-    /// The node, if it has no log from which a lane learns what it knew.
+    /// Set only for a node without logs: with one, a lane recovers by itself.
     node: OnceLock<Weak<Inner>>,
     seen: Mutex<Seen>,
 }
@@ -25,20 +24,20 @@ pub(crate) struct Births {
 #[derive(Debug, Default)]
 struct Seen {
     born: BTreeSet<u8>,
-    /// Those that have not been given yet what their predecessors had.
+    /// Successors that still lack what their predecessors had.
     again: BTreeSet<u8>,
-    /// Whether there is the thread.
+    /// Whether the thread runs.
     are_seen_to: bool,
 }
 
 impl Births {
-    /// From now on lanes that are born again are given what this node published.
+    /// From now on successors of lanes are given what this node published.
     pub(crate) fn see_to(&self, node: Weak<Inner>) {
-        // There is one node for the lanes of one.
+        // Called once: the lanes of one node have one `Births`.
         let _ = self.node.set(node);
     }
 
-    /// A lane is made. Whoever calls this may be a lane's thread: it is not for waiting.
+    /// Notes a new lane. Does not block: the caller may be a lane's thread.
     pub(crate) fn born(self: &Arc<Self>, lane: LaneIndex) {
         let mut seen = lock(&self.seen);
         if seen.born.insert(lane.0) {
@@ -49,12 +48,12 @@ impl Births {
         if !seen.are_seen_to {
             let births = self.clone();
             let thread = std::thread::Builder::new().name("node-again".to_owned());
-            // Without a thread to spare it is done at the next birth.
+            // If the system has no thread to spare, the next replaced lane starts it.
             seen.are_seen_to = thread.spawn(move || births.give_all(&node)).is_ok();
         }
     }
 
-    /// There are so many lanes from now on: what the others had was handed over, and if they come back it is by order.
+    /// Forgets lanes above `lanes`: they handed over what they had, and come back only by a change of the lane count.
     pub(crate) fn retire_from(&self, lanes: usize) {
         lock(&self.seen).born.retain(|lane| usize::from(*lane) < lanes);
     }

@@ -35,7 +35,7 @@ use crate::peer_addr::PeerAddr;
 use crate::published::Published;
 use crate::unfinished;
 
-/// How long lanes may take to recover and to hand each other what is theirs by now.
+/// How long lanes may take to recover and to hand each other the slots that changed owner.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Trace events that wait to be taken if only dropped messages are traced.
@@ -63,9 +63,9 @@ pub struct NodeBuilder {
     trace_every: u32,
     trace_files: Option<TraceFiles>,
     test_hooks: bool,
-    /// What is said of the DHT, for a network of strangers.
+    /// Settings of the DHT for a network of strangers.
     config: NodeConfig,
-    /// The same for a network of one's own: relaxed first, so that whatever is said afterwards stands in both.
+    /// The same for a private network: relaxed first, so that later settings hold in both.
     config_among_own: NodeConfig,
 }
 
@@ -126,7 +126,7 @@ impl NodeBuilder {
         self
     }
 
-    /// A folder that keeps the node's identity, contacts and what it holds for others. Default: none, and all of it is gone
+    /// A folder that keeps the node's identity, contacts and the records it holds for others. Default: none, and all of it is gone
     /// when the node stops.
     #[must_use]
     pub fn data_dir(mut self, path: impl AsRef<Path>) -> Self {
@@ -183,7 +183,7 @@ impl NodeBuilder {
         self
     }
 
-    /// How long a lane's log grows before it is replaced by a snapshot of what it adds up to. Default: 16 MB.
+    /// How long a lane's log grows before a snapshot of the lane's state replaces it. Default: 16 MB.
     #[must_use]
     pub fn compact_log_at(mut self, bytes: u64) -> Self {
         self.log.compact_bytes_min = bytes;
@@ -209,7 +209,7 @@ impl NodeBuilder {
     ///
     /// Lanes of one node are on different threads as far as there are cores. Those of different nodes are on the same one for as long
     /// as it has time to spare when they start, and stay there: that takes least of the processor, but nodes that become busy later
-    /// have one core between them. One that hangs, as in a waker that blocks, holds up those on its thread until they are given up
+    /// have one core between them. A lane that hangs, as in a waker that blocks, holds up those on its thread until they are given up
     /// with it and start again on another. Where either matters, let lanes have threads of their own.
     #[must_use]
     pub fn share_threads(mut self, share: bool) -> Self {
@@ -355,7 +355,7 @@ impl NodeBuilder {
         Runtime::start(config, move |lane| {
             births.born(lane);
             let clock = Clock::new(origin);
-            // A lane learns the true map when it starts; until then it only needs one that knows it.
+            // A lane learns the true map when it starts; until then it only needs a map that contains it.
             let map =
                 PrefixMap::new(selector, lanes.max(usize::from(lane.0) + 1)).expect("lanes are counted by a byte");
             let fresh = fresh_seed().expect("the system gives random numbers, as it did when the node started");
@@ -371,7 +371,7 @@ impl NodeBuilder {
     }
 }
 
-/// Waits until every lane has recovered and has what is its own.
+/// Waits until every lane has recovered and has all slots it owns.
 fn settle(inner: &Inner) -> Result<(), StartError> {
     let deadline = Instant::now() + START_PATIENCE;
     let Ok(runtime) = inner.runtime() else { return Ok(()) };
@@ -396,8 +396,8 @@ fn settle(inner: &Inner) -> Result<(), StartError> {
     Ok(())
 }
 
-/// All nodes are one's own, or on one machine: blocks of addresses say nothing about who is behind them, and limits that keep
-/// strangers from crowding in would only keep friends apart. This is where settings start from: limits that are set are limits.
+/// Relaxes the limits per address block: on a private network or one machine a block says nothing about a node's owner. Limits
+/// that the caller sets afterwards hold.
 fn trust_neighbours(config: &mut NodeConfig) {
     config.table.per_prefix_in_bucket = usize::MAX;
     config.table.per_prefix_in_table = usize::MAX;
@@ -428,13 +428,13 @@ pub enum StartError {
     PortTaken(SocketAddr),
     /// The lanes could not be started.
     Lanes(runtime::StartError),
-    /// Lanes could not recover what the data folder holds.
+    /// Lanes could not recover from the data folder.
     Recovery(String),
     /// The metrics address cannot be listened on.
     Metrics {
         /// Which.
         addr: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
     /// The system gave no random numbers.

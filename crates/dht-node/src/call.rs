@@ -1,7 +1,7 @@
 //! A call to a node that is under way: await it on any executor, or wait for it on a thread.
 //!
-//! Nothing here needs a runtime: lanes do the work and wake whoever waits. A call starts when it is first polled, and one
-//! that is dropped before its end is cancelled.
+//! Nothing here needs a runtime: lanes do the work and wake the caller. A call starts when it is first polled; dropping it
+//! before its end cancels it.
 
 use std::fmt;
 use std::future::Future;
@@ -21,7 +21,7 @@ impl<T> Call<T> {
         Self(Box::pin(future))
     }
 
-    /// Does what blocks on a thread of its own; on the caller's if the system has none to spare.
+    /// Does blocking work on a thread of its own; on the caller's if the system has none to spare.
     pub(crate) fn elsewhere<W: FnOnce() -> T + Send + 'static>(work: W) -> Self
     where
         T: Send + 'static,

@@ -1,5 +1,5 @@
-//! The two clocks of a lane: the runtime's own time, moved so that it agrees with what was used before the lane ran, and the
-//! wall clock, read now and then.
+//! The two clocks of a lane: the runtime's own time, shifted to agree with the time used before the lane ran, and the wall clock,
+//! read now and then.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ const WALL_CLOCK_EVERY_MS: u64 = 250;
 #[derive(Debug)]
 pub(crate) struct Clock {
     origin: Instant,
-    /// What is added to the runtime's time; known from the first call on.
+    /// The offset added to the runtime's time; known from the first call on.
     shift_ms: Option<u64>,
     last: Now,
     wall_read_ms: u64,

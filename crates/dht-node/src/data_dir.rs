@@ -26,11 +26,11 @@ use zeroize::Zeroizing;
 pub enum DataDirError {
     /// The system said no.
     Io {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
         /// On what.
         path: PathBuf,
-        /// What it said.
+        /// The system's error.
         error: io::Error,
     },
     /// Another process runs on it.
@@ -44,9 +44,9 @@ pub enum DataDirError {
     },
     /// The key file is not 64 hex digits.
     KeyDamaged(PathBuf),
-    /// What should be the key file is a folder, a pipe or a device.
+    /// The path of the key file is a folder, a pipe or a device.
     KeyNoFile(PathBuf),
-    /// Others can write into the folder, and so replace the key and what the node holds.
+    /// Other users can write into the folder, and so replace the key and the records.
     Exposed {
         /// The folder.
         path: PathBuf,
@@ -90,7 +90,7 @@ impl fmt::Display for DataDirError {
             ),
             Self::KeyExposed { path, mode } => write!(
                 f,
-                "the key file {} can be read by others (mode {mode:o}): run `chmod 600` on it; if somebody may have read it, \
+                "the key file {} can be read by others (mode {mode:o}): run `chmod 600` on it; if another user may have read it, \
                  move it away, and a new key is made",
                 path.display()
             ),
@@ -203,7 +203,7 @@ pub fn key_file(path: &Path) -> Result<Zeroizing<[u8; 32]>, DataDirError> {
             let text = Zeroizing::new(format!("{}\n", ContentId::from_bytes(*seed)));
             match write_new(path, text.as_bytes()) {
                 Ok(()) => return Ok(seed),
-                // Somebody else made one meanwhile: there is one key, and it is theirs.
+                // Another process made the key meanwhile: use that one.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     open_key(path).map_err(io("opening the key file"))?
                 }
@@ -232,7 +232,7 @@ pub fn key_file(path: &Path) -> Result<Zeroizing<[u8; 32]>, DataDirError> {
     Ok(Zeroizing::new(*seed.as_bytes()))
 }
 
-/// Opens what may be a key file without waiting: a pipe would keep us until somebody writes to it.
+/// Opens the path without blocking: a pipe would block until a writer comes.
 fn open_key(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)
 }
@@ -244,24 +244,23 @@ pub(crate) fn fresh_seed() -> io::Result<Zeroizing<[u8; 32]>> {
     Ok(seed)
 }
 
-/// Makes a small file, readable by its owner only, so that a crash leaves it whole or absent, and of several who do so at once one
-/// succeeds.
+/// Makes a small file, readable by its owner only. A crash leaves it whole or absent; of several callers at once one succeeds.
 pub(crate) fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // A name that nobody else has: what lies there already is nobody's to overwrite, nor are its permissions ours.
+    // A unique name: a file that is there already must not be overwritten, and has permissions of its own.
     let name = format!(".tessera-{}-{}.new", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let temporary = folder.join(name);
     let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&temporary)?;
     let written = file.write_all(content).and_then(|()| file.sync_all());
     let placed = written.and_then(|()| place(&temporary, path));
-    // Where it could not be written, an error of removing what is left of it tells nothing more.
+    // The error of the write is the one to report, not that of the removal.
     let _ = fs::remove_file(&temporary);
     placed?;
     File::open(folder)?.sync_all()
 }
 
-/// Gives a file its name unless somebody has it. Not every file system knows both ways.
+/// Gives a file its name unless the name is taken. Not every file system knows both ways.
 fn place(temporary: &Path, path: &Path) -> io::Result<()> {
     match renameat_with(CWD, temporary, CWD, path, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => fs::hard_link(temporary, path),
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_who_make_a_key_at_once_one_does_and_all_have_it() {
+    fn of_many_threads_that_make_a_key_at_once_one_does_and_all_have_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key");
         for neighbour in ["key.new", "key.tmp"] {
@@ -328,7 +327,7 @@ mod tests {
         for damaged in [&b"abc"[..], b"", b"\xff\xfe", &[b'z'; 64]] {
             fs::write(&path, damaged).unwrap();
             assert!(matches!(key_file(&path), Err(DataDirError::KeyDamaged(_))), "{damaged:?}");
-            assert_eq!(fs::read(&path).unwrap(), damaged, "what may be a damaged key is nobody's to overwrite");
+            assert_eq!(fs::read(&path).unwrap(), damaged, "a file that may be a damaged key is not overwritten");
         }
     }
 

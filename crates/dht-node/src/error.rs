@@ -1,4 +1,4 @@
-//! Why a call to a node did not do what was asked.
+//! Why a call to a node failed.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ use tessera_dht::wire::message::ErrorCode;
 
 use crate::explain::Explain;
 
-/// Why a call failed. Each says who should act.
+/// Why a call failed. Each variant says who should act.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeError {
-    /// Nobody who should know has the record. Ask again later, or check the id.
+    /// No holder that answered has the record. Ask again later, or check the id.
     NotFound {
         /// What was looked for.
         id: ContentId,
@@ -40,21 +40,21 @@ pub enum NodeError {
         id: ContentId,
         /// The part.
         part: ContentId,
-        /// What is wrong with it.
+        /// The defect.
         why: String,
     },
-    /// Nobody took the record.
+    /// No node took the record.
     NotStored {
         /// How it went.
         written: Written,
         /// Who was asked.
         explain: Box<Explain>,
     },
-    /// Nobody else took the record. This node keeps it and goes on offering it until somebody does: forget it to end that.
+    /// No other node took the record. This node keeps it and goes on offering it until one does: forget it to end that.
     KeptHere {
         /// The record.
         id: ContentId,
-        /// Why nobody took it.
+        /// Why no node took it.
         why: Box<NodeError>,
     },
     /// A large value was not stored, and some of it, or all, may be kept here still: forget it by its id, or store it again.
@@ -79,7 +79,7 @@ pub enum NodeError {
     NotJoined,
     /// This node keeps as much for its own user as it may: delete something, or use another node.
     NoRoom,
-    /// This node's own log did not take it: a restart would not know of it. What others acknowledged stands.
+    /// This node's own log failed: a restart would not know of the record. Acknowledgements of other nodes stand.
     NotLogged,
     /// Nothing of it is kept by this node.
     NotHere {
@@ -90,12 +90,12 @@ pub enum NodeError {
     IsPart {
         /// What was to be forgotten.
         id: ContentId,
-        /// What names it.
+        /// The value that names it.
         of: ContentId,
     },
-    /// The lifetime is not from one second to as long as anybody keeps anything.
+    /// The lifetime is below one second or above the longest that nodes accept.
     Lifetime {
-        /// What was asked for, in seconds.
+        /// The lifetime asked for, in seconds.
         secs: u64,
     },
     /// The newest version has the highest number there is: nothing can come after it.
@@ -109,7 +109,7 @@ pub enum NodeError {
 }
 
 impl NodeError {
-    /// The same of a record that this node may keep whoever took it.
+    /// Adds that this node keeps the record, if it does.
     pub(crate) fn of_record(self, id: ContentId, is_kept: bool) -> Self {
         match self {
             Self::NotStored { .. } if is_kept => Self::KeptHere { id, why: Box::new(self) },
@@ -127,11 +127,11 @@ impl fmt::Display for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFound { id, explain } if explain.asked.is_empty() => {
-                write!(f, "{id} was not found: this node knows nobody to ask. Is it joined to a network?")
+                write!(f, "{id} was not found: this node knows no peer to ask. Is it joined to a network?")
             }
             Self::NotFound { id, explain } => {
                 let answered = count(u64::from(explain.stats.answers), "node");
-                write!(f, "{id} was not found: {answered} answered, and nobody has it")
+                write!(f, "{id} was not found: {answered} answered, and none has it")
             }
             Self::Deleted { id, sequence } => write!(f, "{id} was deleted by its owner (version {sequence})"),
             Self::OnlyStale { seen, found } => write!(
@@ -140,11 +140,11 @@ impl fmt::Display for NodeError {
             ),
             Self::Incomplete { id, part, why } => write!(f, "the value {id} is not whole: part {part}: {why}"),
             Self::NotStored { written, .. } if written.holders == 0 => {
-                f.write_str("nobody took the record: no other node answered. Is this node joined to a network?")
+                f.write_str("no node took the record: no other node answered. Is this node joined to a network?")
             }
             Self::NotStored { written, .. } => {
                 let (holders, were) = (u64::from(written.holders), if written.silent == 1 { "was" } else { "were" });
-                write!(f, "nobody took the record: of {} {} {were} silent", count(holders, "node"), written.silent)?;
+                write!(f, "no node took the record: of {} {} {were} silent", count(holders, "node"), written.silent)?;
                 for (code, count) in &written.refused {
                     write!(f, ", {count} refused ({code:?})")?;
                 }
@@ -160,7 +160,7 @@ impl fmt::Display for NodeError {
             }
             Self::KeptHere { id, why } => write!(
                 f,
-                "{why}. This node keeps it as {id} and goes on offering it, until somebody takes it or it is deleted"
+                "{why}. This node keeps it as {id} and goes on offering it, until another node takes it or it is deleted"
             ),
             Self::Remains { id, why } => {
                 write!(f, "{why}. Some of it may be kept here still: store it again, or delete {id}")
@@ -177,7 +177,7 @@ impl fmt::Display for NodeError {
                 "no bootstrap node answered: check their addresses, and that the network's name is the same",
             ),
             Self::NoRoom => f.write_str(
-                "this node keeps as much for its user as it may: delete what is no longer needed, or store it by another node",
+                "this node keeps as much for its user as it may: delete values that are no longer needed, or store it by another node",
             ),
             Self::NotLogged => f.write_str(
                 "this node's log does not take it (is the disk of its data folder full or read-only?): it would not survive a restart",
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_though_nobody_took_it_is_named_beside_why() {
+    fn a_record_kept_here_though_no_node_took_it_is_named_with_the_reason() {
         let id = ContentId::from_bytes([7; 32]);
         let why = NodeError::NotStored { written: Written::default(), explain: Box::default() };
         let kept = why.clone().of_record(id, true);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_full_is_not_said_to_have_a_limit_that_nobody_here_knows() {
+    fn the_error_for_a_full_holder_names_no_limit_that_this_node_does_not_know() {
         let written = Written { holders: 2, refused: vec![(ErrorCode::Full, 2)], ..Written::default() };
         let said = NodeError::NotStored { written, explain: Box::default() }.to_string();
         let (_, why) = said.split_once("2 refused (Full). ").unwrap();
@@ -233,13 +233,13 @@ mod tests {
             let written = Written { holders, silent, ..Written::default() };
             NodeError::NotStored { written, explain: Box::default() }.to_string()
         };
-        assert_eq!(refused(1, 1), "nobody took the record: of 1 node 1 was silent");
-        assert_eq!(refused(3, 2), "nobody took the record: of 3 nodes 2 were silent");
+        assert_eq!(refused(1, 1), "no node took the record: of 1 node 1 was silent");
+        assert_eq!(refused(3, 2), "no node took the record: of 3 nodes 2 were silent");
         assert_eq!([count(0, "node"), count(1, "node"), count(2, "node")], ["0 nodes", "1 node", "2 nodes"]);
     }
 
     #[test]
-    fn what_may_be_left_of_a_value_is_named_beside_why_it_was_not_stored() {
+    fn the_rest_of_a_value_is_named_with_the_reason_why_it_was_not_stored() {
         let id = ContentId::from_bytes([7; 32]);
         let said = NodeError::Remains { id, why: Box::new(NodeError::Busy) }.to_string();
         assert!(said.starts_with(&NodeError::Busy.to_string()) && said.contains(&id.to_string()), "{said}");

@@ -1,4 +1,4 @@
-//! How an answer came about: who was asked, who had named them, what they said, and when.
+//! How an answer came about: the peers asked, the peers that named them, their answers, and when.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ pub struct Explain {
     pub finish: Option<Finish>,
     /// Its numbers.
     pub stats: LookupStats,
-    /// Everybody who was asked, nearest to the target first.
+    /// The peers asked, nearest to the target first.
     pub asked: Vec<Asked>,
 }
 
@@ -66,7 +66,7 @@ fn finish(finish: Finish) -> &'static str {
         Finish::Exhausted => "everybody who should know was asked",
         Finish::OutOfTime => "out of time",
         Finish::OutOfRequests => "out of requests",
-        Finish::Alone => "nobody to ask",
+        Finish::Alone => "no peer to ask",
         Finish::Cancelled => "cancelled",
     }
 }
@@ -89,7 +89,7 @@ impl fmt::Display for Explain {
         let counts = [(requests, "request"), (answers, "answer"), (timeouts, "timeout"), (hops.into(), "hop")];
         let counts = counts.map(|(number, thing)| count(number.into(), thing)).join(", ");
         writeln!(f, "{}: {counts}, {elapsed_ms} ms", finish(end))?;
-        // Whoever named a node may have left the view since; the node is then drawn at the top, like a contact of our own.
+        // The peer that named a node may have left the view since; the node is then drawn at the top, like a contact of our own.
         let mut children: BTreeMap<Option<NodeId>, Vec<&Asked>> = BTreeMap::new();
         for asked in &self.asked {
             let via = asked.via.filter(|via| self.asked.iter().any(|other| other.id == *via));
@@ -121,7 +121,7 @@ fn draw(
             asked.asked_after_ms,
             standing(asked.standing),
         )?;
-        // Named by somebody who named it: cannot be, since whoever names is asked before who is named.
+        // A cycle cannot be: a peer is asked before the peers it names.
         draw(f, children, Some(asked.id), &format!("{indent}{}  ", if last { " " } else { "│" }))?;
     }
     Ok(())
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tree_shows_who_named_whom_and_what_came_of_it() {
+    fn the_tree_shows_which_peer_named_which_and_the_outcome() {
         let explain = Explain {
             finish: Some(Finish::Found),
             asked: vec![asked(3, Some(2)), asked(2, Some(1)), asked(1, None), asked(9, Some(77))],

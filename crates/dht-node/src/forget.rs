@@ -1,7 +1,7 @@
 //! Forgetting a value: its record, and of a large one all parts that no other value kept here has as well.
 //!
-//! Values that share pieces share records. So before a part goes, everything that is kept alive here and names it is looked for.
-//! What is not looked for is a short value that somebody stored by itself and that equals a piece of a large one: it goes with it.
+//! Values that share pieces share records. So a part goes only if no manifest kept alive here names it. One case is not looked for: a
+//! short value that was stored by itself and equals a piece of a large one goes with the large one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -22,13 +22,13 @@ use crate::values::Parts;
 /// Records forgotten at once: they share the log's syncs.
 const AT_ONCE: usize = 64;
 
-/// What each manifest names.
+/// The ids that each manifest names.
 type Manifests = BTreeMap<ContentId, Vec<ContentId>>;
 
 /// Forgets the value `id`.
 pub(crate) async fn forget(inner: &Arc<Inner>, id: ContentId) -> Result<(), NodeError> {
     let weak = &Arc::downgrade(inner);
-    // Whoever stores the same value is let finish: its parts would stay, and what names them go.
+    // A call that stores the same value finishes first: else its parts would stay and their manifest go.
     let _turn = inner.writers.take(id).await;
     let mut manifests = when_all_lanes_are_up(weak).await?;
     if let Some((of, _)) = manifests.iter().find(|(_, parts)| parts.contains(&id)) {
@@ -37,7 +37,7 @@ pub(crate) async fn forget(inner: &Arc<Inner>, id: ContentId) -> Result<(), Node
     let parts: BTreeSet<_> = unshared(id, &manifests).into_iter().filter(|part| *part != id).collect();
     if !parts.is_empty() {
         let (_in_use, mut going) = inner.parts_in_use.forget(parts);
-        // Only from here on nobody can begin to store what is going: whoever ended before has kept what names its parts by now.
+        // From here on no call can begin to store the parts that go; calls that ended before have their manifests kept by now.
         manifests = when_all_lanes_are_up(weak).await?;
         let unshared: BTreeSet<_> = unshared(id, &manifests).into_iter().collect();
         going.retain(|part| unshared.contains(part));
@@ -47,18 +47,18 @@ pub(crate) async fn forget(inner: &Arc<Inner>, id: ContentId) -> Result<(), Node
     if forget_record(weak.clone(), id).await? { Ok(()) } else { Err(NodeError::NotHere { id }) }
 }
 
-/// What may be left of a value that was not stored to its end.
+/// The records that may be left of a value that was not stored to its end.
 #[derive(Debug, Clone)]
 pub(crate) struct Rest {
     /// Its root.
     pub(crate) root: ContentId,
     /// All its records.
     pub(crate) ids: BTreeSet<ContentId>,
-    /// Its root may be kept since before: whoever stored it then was told its id.
+    /// Its root may be kept since before: an earlier caller was told its id.
     pub(crate) stored_before: bool,
 }
 
-/// Forgets what was stored of a value before its storing failed, unless it had been stored before. Does not keep the node running.
+/// Forgets the records of a value whose storing failed, unless it had been stored before. Does not keep the node running.
 pub(crate) async fn undo(inner: &Weak<Inner>, rest: &Rest) -> Result<(), NodeError> {
     let Rest { root, ids, stored_before } = rest;
     let (undoing, parts_in_use) = running(inner).map(|inner| (inner.undoing.clone(), inner.parts_in_use.clone()))?;
@@ -86,12 +86,12 @@ pub(crate) async fn may_be_kept(inner: &Inner, root: ContentId) -> bool {
     !all_say || kept.contains(&true) || inner.noted_record(&root).is_some()
 }
 
-/// What these records are stored under.
+/// The ids under which these records are stored.
 pub(crate) fn ids_of(records: &[Vec<u8>]) -> BTreeSet<ContentId> {
     records.iter().filter_map(|record| RecordView::read(record).ok()).map(|view| view.id()).collect()
 }
 
-/// As [`kept_manifests`], for a caller who is not to see a lane that is down, or a change of lanes, for a moment.
+/// As [`kept_manifests`], but waits while a lane is down or lanes change.
 async fn when_all_lanes_are_up(inner: &Weak<Inner>) -> Result<Manifests, NodeError> {
     let (deadline, mut pause) = (Instant::now() + PATIENCE, PAUSE_MIN);
     loop {
@@ -108,15 +108,15 @@ async fn kept_manifests(inner: &Weak<Inner>) -> Result<Manifests, NodeError> {
     let map = settled_map(&*running(inner)?)?;
     let answers = running(inner)?.put_to_lanes(NodeCommand::Manifests)?;
     let kept = all_of(answers).await;
-    // A lane that is down may keep something that names the same parts, and so may one that is back but was not given it again yet.
+    // A lane that is down may keep a manifest that names the same parts, and so may a successor that was not given it again yet.
     if kept.len() < map.lanes() || settled_map(&*running(inner)?)?.version() != map.version() {
         return Err(NodeError::Busy);
     }
     Ok(kept.into_iter().flatten().chain(running(inner)?.noted_manifests()).collect())
 }
 
-/// The map, if every lane has what is its own by it. While something is on its way, it may be with a lane that is about to leave and is
-/// not asked any more, or with one that answers after it has let it go.
+/// The map, if every lane has all slots it owns. A slot under way may be with a lane that is about to leave and is not asked any
+/// more, or with a lane that answers after it has let the slot go.
 fn settled_map(inner: &Inner) -> Result<Arc<PrefixMap>, NodeError> {
     let runtime = inner.runtime()?;
     let map = runtime.map();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_value_names_too_stays_with_all_below_it() {
+    fn a_part_that_another_value_names_stays_with_all_below_it() {
         // Two values share the manifest 5 with its pieces; the piece 9 is in both by other ways.
         let manifests: Manifests = [
             (id(1), vec![id(5), id(6), id(6)]),
@@ -208,7 +208,7 @@ mod tests {
         let value =
             |last: u8| (0..9_000_u32).map(|n| if n < 8_000 { (n ^ n >> 7) as u8 } else { last }).collect::<Vec<u8>>();
         let [first, second] = [1, 2].map(|last| node.put(value(last)).wait().unwrap().id);
-        // As in a lane that was born again: what is noted of it is not there, nor known to be missing.
+        // As in a lane's successor: the published record is neither there nor known to be missing.
         let lane = |command: Command| block_on(ask(inner, second.as_bytes(), None, || command.clone())).unwrap().answer;
         assert_eq!(lane(Command::Forget { id: second }), Answer::Noted);
         node.forget(first).wait().unwrap();

@@ -1,7 +1,6 @@
 //! One lane of the node: the pure [`LaneNode`] in a runtime's hands.
 //!
-//! This is a shell: it gives the lane what happened and the time, and carries out what the lane asks for. Whatever decides
-//! anything about the DHT is not here.
+//! This is a shell: it gives the lane events and the time, and carries out the lane's effects. It decides nothing about the DHT.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,12 +29,12 @@ use crate::providers::Found;
 use crate::status::LaneStatus;
 use crate::walk::{SlotWalk, SnapshotWalk};
 
-/// What the program outside asks of a lane.
+/// A command of the program to a lane.
 #[derive(Debug)]
 pub(crate) enum NodeCommand {
     /// A command of the DHT.
     Dht(CommandId, Command, Waiting),
-    /// Nobody waits for this command any more.
+    /// The caller no longer waits for this command.
     Cancel(CommandId),
     /// How is the lane?
     Status(oneshot::Sender<LaneStatus>),
@@ -51,7 +50,7 @@ pub(crate) enum NodeCommand {
     Stall(Duration),
 }
 
-/// Who waits for the outcome of a command.
+/// The caller that waits for the outcome of a command.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) outcome: oneshot::Sender<Outcome>,
@@ -59,25 +58,25 @@ pub(crate) struct Waiting {
     pub(crate) found: Option<Arc<Found>>,
 }
 
-/// What the lanes of a node and the program outside know together. Written rarely, and by the outside only.
+/// State shared by the lanes of a node and the program outside. Written rarely, and by the outside only.
 #[derive(Debug, Default)]
 pub(crate) struct Flags {
     /// The node is stopping: peers are told.
     pub(crate) leaving: AtomicBool,
-    /// The node is stopping, for whatever reason: lanes that end are no news.
+    /// The node is stopping: lanes that end are not reported.
     pub(crate) stopping: AtomicBool,
     /// A log could not be written.
     pub(crate) log_failed: AtomicBool,
 }
 
-/// The timer that drives the DHT's own timers, and the one that ends a lane's youth.
+/// The timer that drives the DHT's own timers, and the one that ends a lane's wait for contacts.
 const DHT_TIMER: u64 = 0;
-const YOUTH_TIMER: u64 = 1;
+const STARTUP_TIMER: u64 = 1;
 
-/// How long a lane that knows nobody yet keeps commands back before it answers that it is alone.
-const YOUTH: Duration = Duration::from_secs(2);
+/// How long a lane without contacts keeps commands back before it answers that it is alone.
+const STARTUP_MAX: Duration = Duration::from_secs(2);
 
-/// Commands kept back. Whoever comes when there are as many is told to come again, which it does by itself.
+/// The most commands kept back. A caller beyond that is told to ask again, which it does by itself.
 const HELD_MAX: usize = 1024;
 
 /// "I have told you of so many contacts": u32. Kinds below are the DHT's own.
@@ -96,15 +95,15 @@ pub(crate) struct DhtLane {
     wake: Option<(u64, TimerHandle)>,
     snapshot: SnapshotWalk,
     exports: HashMap<Slot, SlotWalk>,
-    youth: Youth,
+    startup: Startup,
 }
 
-/// A lane that has just started knows nobody, and would find nothing and nobody to store with. If it is about to be told of
-/// contacts, it keeps commands back until then.
+/// A lane that has just started has no contacts: it could neither find nor store anything. If it is about to be told of contacts, it
+/// keeps commands back until then.
 #[derive(Debug)]
-enum Youth {
+enum Startup {
     /// Commands wait for the first contact.
-    Young {
+    Waiting {
         held: Vec<(CommandId, Command)>,
         expects_contacts: bool,
     },
@@ -122,25 +121,25 @@ impl DhtLane {
             wake: None,
             snapshot: SnapshotWalk::default(),
             exports: HashMap::new(),
-            youth: Youth::Young { held: Vec::new(), expects_contacts: false },
+            startup: Startup::Waiting { held: Vec::new(), expects_contacts: false },
         }
     }
 
-    /// Ends the lane's youth if it knows somebody, or if nobody is to be expected any more; does what was kept back.
-    fn grow_up(&mut self, cx: &mut Context, whatever: bool) {
-        let Youth::Young { held, .. } = &mut self.youth else { return };
-        if self.node.table().live_len() == 0 && !whatever {
+    /// Ends the wait if the lane has a contact or `gives_up`, and begins the commands that were kept back.
+    fn end_startup(&mut self, cx: &mut Context, gives_up: bool) {
+        let Startup::Waiting { held, .. } = &mut self.startup else { return };
+        if self.node.table().live_len() == 0 && !gives_up {
             return;
         }
         let held = std::mem::take(held);
-        self.youth = Youth::Over;
+        self.startup = Startup::Over;
         for (id, command) in held {
             self.begin(cx, id, command);
         }
     }
 
-    /// Has a command done. One about a slot of which not everything has come yet is to come again, which it does by itself: what is
-    /// not found may still come, and would undo what was forgotten, or be newer than the version that is to be written.
+    /// Begins a command. While records of its slot are still on their way, the caller is told to ask again, which it does by itself: a
+    /// record that comes later would undo a forget, or be newer than the version to be written.
     fn begin(&mut self, cx: &mut Context, id: CommandId, command: Command) {
         let own = self.node.id();
         let has_come = |of: &ContentId| cx.is_settled(cx.map().slot(&own, of));
@@ -181,7 +180,7 @@ impl DhtLane {
         }
     }
 
-    /// A lane that is new knows nobody: it gets our contacts.
+    /// A new lane has no contacts: it gets ours.
     fn introduce(&mut self, cx: &mut Context, to: LaneIndex) {
         let mut told = 0_u32;
         for peer in self.node.table().iter_live() {
@@ -220,7 +219,7 @@ impl Handler for DhtLane {
     type Command = NodeCommand;
 
     fn on_recovered(&mut self, record: Record<'_>) {
-        if let Youth::Young { expects_contacts, .. } = &mut self.youth {
+        if let Startup::Waiting { expects_contacts, .. } = &mut self.startup {
             *expects_contacts |= record.kind == log_kind::CONTACT;
         }
         let now = self.clock.early();
@@ -239,11 +238,11 @@ impl Handler for DhtLane {
             node.on_start(now, out);
             node.on_command(now, CommandId(0), Command::Bootstrap { contacts: seeds }, out);
         });
-        if let Youth::Young { expects_contacts, .. } = &mut self.youth {
+        if let Startup::Waiting { expects_contacts, .. } = &mut self.startup {
             *expects_contacts |= !self.seeds.is_empty();
             let alone = !*expects_contacts && cx.map().lanes() == 1;
-            if alone || cx.set_timer(YOUTH, YOUTH_TIMER).is_err() {
-                self.grow_up(cx, true);
+            if alone || cx.set_timer(STARTUP_MAX, STARTUP_TIMER).is_err() {
+                self.end_startup(cx, true);
             }
         }
     }
@@ -251,36 +250,36 @@ impl Handler for DhtLane {
     fn on_datagram(&mut self, cx: &mut Context, datagram: Datagram<'_>) {
         let Datagram { from, bytes, hops } = datagram;
         self.with(cx, |node, now, out| node.on_datagram(now, Addr::from(from), bytes, hops, out));
-        self.grow_up(cx, false);
+        self.end_startup(cx, false);
     }
 
     fn on_message(&mut self, cx: &mut Context, message: Message<'_>) {
         if message.envelope.kind == INTRODUCED {
-            if let Youth::Young { expects_contacts, .. } = &mut self.youth {
+            if let Startup::Waiting { expects_contacts, .. } = &mut self.startup {
                 *expects_contacts |= message.payload != 0_u32.to_le_bytes();
-                let nobody = !*expects_contacts;
-                self.grow_up(cx, nobody);
+                let gives_up = !*expects_contacts;
+                self.end_startup(cx, gives_up);
             }
             return;
         }
         let kind = message.envelope.kind.get();
         self.with(cx, |node, now, out| node.on_message(now, kind, message.payload, out));
-        self.grow_up(cx, false);
+        self.end_startup(cx, false);
     }
 
     fn on_timer(&mut self, cx: &mut Context, token: u64) {
         if token == DHT_TIMER {
             self.wake = None;
             self.with(cx, |node, now, out| node.on_time(now, out));
-        } else if token == YOUTH_TIMER {
-            self.grow_up(cx, true);
+        } else if token == STARTUP_TIMER {
+            self.end_startup(cx, true);
         }
     }
 
     fn on_command(&mut self, cx: &mut Context, command: NodeCommand) {
         match command {
             NodeCommand::Dht(id, command, waiting) => {
-                if let Youth::Young { held, .. } = &mut self.youth {
+                if let Startup::Waiting { held, .. } = &mut self.startup {
                     if held.len() == HELD_MAX {
                         waiting.outcome.send(Outcome::local(Answer::TooBusy));
                         return;
@@ -295,7 +294,7 @@ impl Handler for DhtLane {
             NodeCommand::Cancel(command) => {
                 self.with(cx, |node, now, out| node.on_command(now, CommandId(0), Command::Cancel { command }, out));
                 self.waiting.remove(&command);
-                if let Youth::Young { held, .. } = &mut self.youth {
+                if let Startup::Waiting { held, .. } = &mut self.startup {
                     held.retain(|(id, _)| *id != command);
                 }
             }
@@ -368,7 +367,7 @@ struct Out<'a> {
 
 impl Outbox for Out<'_> {
     fn send(&mut self, to: Addr, datagram: &[u8]) {
-        // What finds no room is lost like any datagram, and counted by the runtime.
+        // A datagram that finds no room is lost like any other, and counted by the runtime.
         let _ = self.cx.send_datagram(to.to_socket_addr(), datagram);
     }
 

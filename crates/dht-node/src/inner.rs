@@ -31,7 +31,7 @@ use crate::turns::Turns;
 
 /// How long a command is offered to lanes that are busy, down or changing before the caller is told.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// How long to a log that did not take what it was given.
+/// How long to wait for a log that failed.
 const LOG_PATIENCE: Duration = Duration::from_secs(2);
 /// How long lanes have to say how they are: far longer than one needs that does not hang.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
@@ -53,19 +53,19 @@ pub(crate) struct Inner {
     /// The lanes; `None` once the node has stopped.
     pub(crate) runtime: RwLock<Option<Arc<Runtime<NodeCommand>>>>,
     pub(crate) data: RwLock<Option<DataDir>>,
-    /// Held by whoever stops the node.
+    /// Held by the caller that stops the node.
     pub(crate) stopper: Mutex<()>,
-    /// Zero is for commands whose outcome nobody waits for.
+    /// Zero is for commands without a waiting caller.
     pub(crate) commands: AtomicU64,
-    /// What happened and was not told by a lane's thread, or before anybody could ask.
+    /// Events that no lane's thread reports, and those from before the node could be asked.
     pub(crate) events_waiting: Mutex<Vec<Event>>,
-    /// What the program published, if no log knows it.
+    /// The program's published values, for a node without logs.
     pub(crate) published: Option<Published>,
-    /// Which lanes were born, and which again.
+    /// The lanes that started, and their successors.
     pub(crate) births: Arc<Births>,
-    /// Who writes or forgets which value.
+    /// Turns to write or forget a value.
     pub(crate) writers: Arc<Turns>,
-    /// Who forgets what is left of a value that was given up; one at a time, so all by one id.
+    /// Turns to forget the rest of a value that was given up: one at a time, so all by one id.
     pub(crate) undoing: Arc<Turns>,
     /// Where large values are named that are being stored, if there is a data folder.
     pub(crate) unfinished: Option<PathBuf>,
@@ -127,7 +127,7 @@ impl Inner {
         Ok(answers)
     }
 
-    /// Stops the lanes; their logs are whole when this returns, also for whoever comes while another one does it.
+    /// Stops the lanes; their logs are whole when this returns, also for a second caller meanwhile.
     pub(crate) fn stop(&self, leaving: bool) {
         let _alone = lock(&self.stopper);
         self.flags.leaving.store(leaving, Ordering::Relaxed);
@@ -135,9 +135,9 @@ impl Inner {
         drop(self.metrics.write().unwrap_or_else(PoisonError::into_inner).take());
         let runtime = self.runtime.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(runtime) = runtime {
-            // Whoever waits for lanes to be changed is told at once, and lets go of it.
+            // Callers that wait for a change of lanes are told at once, and release the runtime.
             runtime.begin_stop();
-            // Whoever is in the middle of a question holds it too, for a moment; the last one out stops the lanes.
+            // A call in the middle of a question holds the runtime too, for a moment; the last one stops the lanes.
             let mut runtime = Some(runtime);
             let deadline = Instant::now() + Duration::from_secs(5);
             while let Some(held) = runtime.take() {
@@ -166,7 +166,7 @@ impl Drop for Inner {
     }
 }
 
-/// As [`Inner::ask`], for those who are not to keep the node running while they wait.
+/// As [`Inner::ask`], for callers that must not keep the node running while they wait.
 pub(crate) async fn ask(
     inner: &Weak<Inner>,
     point: &[u8; 32],
@@ -203,17 +203,17 @@ pub(crate) async fn ask(
     }
 }
 
-/// The node, if it runs. Whoever is not to keep it running holds this for no longer than it takes to say something.
+/// The node, if it runs. A caller that must not keep it running holds this only while it sends a command.
 pub(crate) fn running(inner: &Weak<Inner>) -> Result<Arc<Inner>, NodeError> {
     inner.upgrade().ok_or(NodeError::Stopped)
 }
 
-/// What lanes answer; those that do not in time are left out.
+/// The lanes' answers, without those that come too late.
 pub(crate) async fn all_of<T>(answers: Vec<oneshot::Receiver<T>>) -> Vec<T> {
     let mut limit = pin!(timer::after(ANSWER_PATIENCE));
     let (mut all, mut is_late) = (Vec::with_capacity(answers.len()), false);
     for answer in answers {
-        // Behind one that hangs, the others have long answered.
+        // By the time a lane is known to hang, the others have long answered.
         let answered = match is_late {
             false => timer::unless(limit.as_mut(), answer).await,
             true => timer::unless(std::future::ready(()), answer).await,
@@ -234,12 +234,12 @@ struct Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // In this order: should nobody else have the node by now, it stops as the first one is dropped, after the second.
+        // In this order: if this is the last reference, the node stops when the first is dropped, after the second.
         if !self.ended
             && let Ok(inner) = running(&self.inner)
             && let Ok(runtime) = inner.runtime()
         {
-            // If it cannot be told, the lane finishes what nobody waits for.
+            // If the lane cannot be told, it finishes the command in vain.
             let _ = runtime.command(self.lane, NodeCommand::Cancel(self.id));
         }
     }

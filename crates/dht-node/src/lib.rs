@@ -30,17 +30,17 @@
 //! A *lane* is an event loop that owns its socket, timers, log and state; a node is several lanes that share nothing. The lanes of
 //! all nodes of a process take turns on a few threads, unless a node is [pinned](NodeBuilder::pin) or
 //! [told not to](NodeBuilder::share_threads).
-//! What the DHT is lives in `tessera-dht`, how lanes work lives in `tessera-lanes`; this crate is the shell around both:
+//! The DHT's rules live in `tessera-dht`, the lanes in `tessera-lanes`; this crate is the shell around both:
 //!
 //! - [`Node`] and [`NodeBuilder`]: the embeddable node; [`Call`] is what its methods return
-//! - [`values`] and [`mutable`]: what can be stored; [`providers`]: who offers what
-//! - [`peer_addr`]: how nodes are addressed; [`data_dir`]: what survives a restart
-//! - [`status`], [`explain`], `metrics`: how it is, and why an answer is what it is
+//! - [`values`] and [`mutable`]: values of both kinds; [`providers`]: the nodes that offer an id
+//! - [`peer_addr`]: addresses of nodes; [`data_dir`]: the files that survive a restart
+//! - [`status`], [`explain`], `metrics`: the node's state, and how an answer came about
 //! - [`control`]: the socket by which other programs on this machine use a running node
-//! - `handler`, `walk`, `clock`: one lane; `inner`, `oneshot`: the way of a command to it, and of the answer back; `turns`: who
-//!   writes next; `timer`: how long callers wait
-//! - `births`, `published`: what a lane that dies without a log is given again; `forget`, `parts_in_use`, `unfinished`: how
-//!   nothing of a large value is left behind
+//! - `handler`, `walk`, `clock`: one lane; `inner`, `oneshot`: the way of a command to it, and of the answer back; `turns`: the
+//!   order of writers of one id; `timer`: how long callers wait
+//! - `births`, `published`: the successor of a lane without a log gets the published values; `forget`, `parts_in_use`,
+//!   `unfinished`: no part of a large value is left behind
 //!
 //! Deliberately absent: an async runtime, a lock between lanes, and any rule of the DHT.
 

@@ -1,8 +1,8 @@
-//! Metrics for Prometheus: what the lanes' runtime counts, and what the DHT in each lane does. Names are in
+//! Metrics for Prometheus: counters of the lanes' runtime and of the DHT in each lane. Names are in
 //! `docs/METRICS.md`.
 //!
-//! Threads of their own serve them, a few side by side; they ask lanes by message and never make one wait. Whoever asks has a
-//! few seconds, however the bytes come, and nobody is waited for when the node stops.
+//! Threads of their own serve them, a few side by side; they ask lanes by message and never make one wait. A scraper has a
+//! few seconds for its request, and the node does not wait for scrapers when it stops.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -22,7 +22,7 @@ use crate::handler::NodeCommand;
 use crate::inner::Inner;
 use crate::status::{Status, named};
 
-/// What a scraper may send, and how long it may take to; as long again it may take to read the answer.
+/// The most bytes of a request, and the time to send it; reading the answer may take as long again.
 const REQUEST_BYTES_MAX: usize = 4096;
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -205,7 +205,7 @@ fn serve(mut stream: TcpStream, inner: &Weak<Inner>) -> io::Result<()> {
     answer(&mut stream, (head + &body).as_bytes(), Instant::now() + PATIENCE)
 }
 
-/// Whether the node does its work, in the first line; then what else an operator should know.
+/// Whether the node does its work, in the first line; then further facts for the operator.
 fn health(status: &Status) -> (&'static str, String) {
     let (code, mut text) = match status.trouble() {
         None => ("200 OK", "up\n".to_owned()),
@@ -217,7 +217,7 @@ fn health(status: &Status) -> (&'static str, String) {
     (code, text)
 }
 
-/// The path of a request for one, without what is asked of it. Lines may end without a carriage return: RFC 9112, 2.2.
+/// The path of a request, without its query. Lines may end without a carriage return: RFC 9112, 2.2.
 fn asked_for(request: &[u8]) -> Option<&str> {
     let line = request.split(|byte| *byte == b'\n').next()?;
     let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
@@ -225,7 +225,7 @@ fn asked_for(request: &[u8]) -> Option<&str> {
     path.split('?').next()
 }
 
-/// Reads until the empty line, the end, or as much as nobody needs to send.
+/// Reads until the empty line, the end, or the limit.
 fn request(stream: &mut TcpStream, deadline: Instant) -> io::Result<Vec<u8>> {
     let mut request = Vec::new();
     let mut chunk = [0; 512];

@@ -20,7 +20,7 @@ use crate::inner::Inner;
 use crate::node::unexpected;
 use crate::values::ttl_secs;
 
-/// By what a mutable value is read: whose it is, and which of theirs.
+/// The name of a mutable value: its owner's key, and a number that the owner chose.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MutableKey {
     /// The owner's public key.
@@ -146,7 +146,7 @@ fn sign(owner: &Identity, network: &NetworkKey, salt: [u8; 32], version: &Versio
 pub(crate) async fn put(inner: &Arc<Inner>, value: Option<Vec<u8>>, put: &PutMutable) -> Result<Mutable, NodeError> {
     let identity = Identity::from_seed(put.seed.as_ref().unwrap_or(&inner.seed));
     let key = MutableKey { owner: identity.public_key().0, salt: put.salt };
-    // Two who read the same newest version would both write the next one, and contradict each other in the owner's name.
+    // Two calls that read the same newest version would both write the next one, and contradict each other in the owner's name.
     let _turn = inner.writers.take(key.id()).await;
     let sequence = match put.sequence {
         Some(sequence) => sequence,
@@ -157,7 +157,7 @@ pub(crate) async fn put(inner: &Arc<Inner>, value: Option<Vec<u8>>, put: &PutMut
     write(inner, record, put.keep_alive).await
 }
 
-/// Stores what its owner has signed.
+/// Stores a record that its owner has signed.
 pub(crate) async fn put_signed(inner: &Arc<Inner>, record: Vec<u8>, keep_alive: bool) -> Result<Mutable, NodeError> {
     let id = RecordView::read(&record).map_err(|_| NodeError::BadRecord)?.id();
     let _turn = inner.writers.take(id).await;
@@ -196,17 +196,17 @@ async fn write(inner: &Arc<Inner>, record: Vec<u8>, keep_alive: bool) -> Result<
     let say_so: u32 = written.refused.iter().filter(stale).map(|(_, count)| u32::from(*count)).sum();
     if say_so > 0 {
         let found = get(inner, key).await;
-        // Where some took it, a few who refuse it may be wrong, unless they show why; most of them are believed.
+        // Where some holders took it, the node believes a refusal only with proof, or from most holders.
         let is_out = say_so * 2 > u32::from(written.holders) || stands_against(&found, &version, view.value);
         if written.acknowledged > 0 && is_out && keep_alive {
-            // Those who took it would be given it again. If it cannot be forgotten, it runs out.
+            // Kept alive, it would be offered again. If it cannot be forgotten, it runs out.
             let _ = forget_record(Arc::downgrade(inner), id).await;
         }
         if written.acknowledged == 0 || is_out {
             return Err(NodeError::Outdated { current: newest(found).unwrap_or(sequence), asked: sequence });
         }
     }
-    // Whatever others said: this node keeps it alive.
+    // Whether or not others took it, this node keeps it alive.
     if keep_alive {
         inner.note_kept_alive(id, &record);
     }
@@ -218,7 +218,7 @@ async fn write(inner: &Arc<Inner>, record: Vec<u8>, keep_alive: bool) -> Result<
     Ok(Mutable { key, value: view.value.to_vec(), sequence, replicas, holders, explain })
 }
 
-/// Whether what was found is newer than this version, or something else of the same number.
+/// Whether the record found is newer than this version, or differs under the same number.
 fn stands_against(found: &Result<Mutable, NodeError>, version: &MutableView<'_>, value: &[u8]) -> bool {
     match found {
         Ok(out) if out.sequence == version.sequence => version.tombstone || out.value != value,

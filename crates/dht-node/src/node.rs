@@ -160,12 +160,12 @@ impl Node {
         Call::new(async move { crate::mutable::get(&inner, key).await })
     }
 
-    /// Tells the network that this node offers what these ids name, and keeps telling it for as long as the node runs.
+    /// Announces that this node provides these ids, and repeats it for as long as the node runs.
     pub fn announce(&self, ids: impl IntoIterator<Item = ContentId>) -> Call<Result<(), NodeError>> {
         self.publish(ids.into_iter().collect(), true)
     }
 
-    /// Stops announcing. What was announced runs out by itself.
+    /// Stops announcing. Announcements made so far run out by themselves.
     pub fn unannounce(&self, ids: impl IntoIterator<Item = ContentId>) -> Call<Result<(), NodeError>> {
         self.publish(ids.into_iter().collect(), false)
     }
@@ -257,8 +257,8 @@ impl Node {
         Call::new(async move { crate::metrics::status(&inner).await })
     }
 
-    /// Waits until the node has found its place in the network, at most this long. A client has no place to find: it is there as
-    /// soon as somebody answered it, from whom every lookup can start.
+    /// Waits until the node has found its place in the network, at most this long. A client has no place to find: it has joined as
+    /// soon as one peer answered it, since every lookup can start there.
     pub fn joined(&self, patience: Duration) -> Call<Result<(), NodeError>> {
         let inner = self.0.clone();
         Call::new(async move {
@@ -278,7 +278,7 @@ impl Node {
         })
     }
 
-    /// Changes the number of lanes while the node runs. What lanes hold moves to its new owners, and nothing is lost.
+    /// Changes the number of lanes while the node runs. Records move to their new owners, and nothing is lost.
     /// Blocks until it is done.
     pub fn set_lanes(&self, lanes: usize) -> Result<(), ChangeRefused> {
         self.0.runtime().map_err(|_| ChangeRefused::Stopped)?.resize(lanes)?;
@@ -286,17 +286,17 @@ impl Node {
         Ok(())
     }
 
-    /// Lends half of what a lane owns to another, to relieve it. Blocks until it is done.
+    /// Lends half of a lane's slots to another lane, to relieve it. Blocks until it is done.
     pub fn relieve(&self, lane: u8, helper: u8) -> Result<(), ChangeRefused> {
         self.0.runtime().map_err(|_| ChangeRefused::Stopped)?.relieve(LaneIndex(lane), LaneIndex(helper))
     }
 
-    /// Takes back what was lent.
+    /// Takes lent slots back.
     pub fn merge_back(&self) -> Result<(), ChangeRefused> {
         self.0.runtime().map_err(|_| ChangeRefused::Stopped)?.merge_back()
     }
 
-    /// What happened since this was last called: lanes that failed, logs that were damaged. For an operator's log.
+    /// Events since the last call: lanes that failed, logs that were damaged. For an operator's log.
     #[must_use]
     pub fn take_events(&self) -> Vec<Event> {
         let mut events = std::mem::take(&mut *lock(&self.0.events_waiting));
@@ -316,7 +316,7 @@ impl Node {
         self.0.runtime().map(|runtime| runtime.snapshot()).unwrap_or_default()
     }
 
-    /// Whether a log could not be written: what is stored now may be gone after a restart.
+    /// Whether a log could not be written: values stored now may be gone after a restart.
     #[must_use]
     pub fn log_failed(&self) -> bool {
         self.0.flags.log_failed.load(Ordering::Relaxed)
@@ -341,8 +341,8 @@ impl Node {
         Call::elsewhere(|| self.shutdown())
     }
 
-    /// Tells the peers, saves what is to be saved, and stops. Calls under way end with [`NodeError::Stopped`]. When it returns the node
-    /// has stopped, whoever of several began it.
+    /// Tells the peers, saves the contacts, and stops. Calls under way end with [`NodeError::Stopped`]. When it returns the node has
+    /// stopped, also if another caller began it.
     pub fn shutdown(self) {
         self.0.stop(true);
     }

@@ -1,4 +1,4 @@
-//! One answer from a lane to whoever waits for it: a task of any executor, or a blocked thread.
+//! One answer from a lane to its caller: a task of any executor, or a blocked thread.
 //!
 //! The lane's side never waits: it stores the answer and wakes. A sender that is dropped without an answer tells so, which
 //! is how callers learn that a lane went down with their question.
@@ -41,7 +41,7 @@ impl<T> Sender<T> {
         // Dropping the sender wakes.
     }
 
-    /// Answers. Whoever waits already is to be woken by the caller.
+    /// Answers. Returns the waker of a receiver that already waits; the caller wakes it.
     pub(crate) fn answer(self, answer: T) -> Option<Waker> {
         let mut state = lock(&self.0);
         state.answer = Some(answer);
@@ -61,8 +61,8 @@ impl<T> Drop for Sender<T> {
     }
 }
 
-/// What a waker does is its executor's. One that panics is no reason for a lane to die, nor for the process: senders are also dropped
-/// when a lane has panicked already.
+/// A waker runs the executor's code. Its panic must end neither the lane nor the process: senders are also dropped when a lane has
+/// panicked already.
 pub(crate) fn wake(waker: Waker) {
     let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_already_for_an_answer_is_named_to_be_woken_and_nobody_else_is() {
+    fn answering_returns_the_waker_of_a_receiver_that_waits_and_no_other() {
         let (sender, receiver) = channel();
         assert!(sender.answer(7).is_none());
         assert_eq!(block_on(receiver), Ok(7));

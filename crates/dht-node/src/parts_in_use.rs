@@ -1,8 +1,8 @@
 //! Parts of large values that are being stored or forgotten: none is forgotten from under a value that is still being stored.
 //!
-//! A value's root is stored last. Until then nothing that is kept names its parts, and whoever forgets another value that shares them
-//! would take them for its own. So whoever stores says here which parts it stores, and whoever forgets which may go: those that are
-//! being stored stay, and whoever wants to store one that is going waits until it is gone.
+//! A value's root is stored last. Until then no kept manifest names its parts, and a call that forgets another value with the same
+//! parts would remove them. So each storing call registers its parts here, and each forgetting call asks which may go: parts being
+//! stored stay, and a call that wants to store a part that is going waits until it is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -13,10 +13,10 @@ use tessera_contracts::point::ContentId;
 use crate::oneshot::lock;
 use crate::timer;
 
-/// Between two looks whether what is going is gone.
+/// The pause between two checks whether parts are gone.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What is being stored and forgotten. As large as the values under way.
+/// Parts being stored and forgotten. As large as the values under way.
 #[derive(Debug, Default)]
 pub(crate) struct PartsInUse(Mutex<Table>);
 
@@ -57,7 +57,7 @@ impl PartsInUse {
         Ok(InUse { table: self.clone(), number })
     }
 
-    /// Of these parts those may go that are returned: they are not being stored, and will not be before the other is dropped.
+    /// Returns the parts that may go: no call stores them, or will before the `InUse` is dropped.
     pub(crate) fn forget(self: &Arc<Self>, parts: BTreeSet<ContentId>) -> (InUse, BTreeSet<ContentId>) {
         let mut table = lock(&self.0);
         let is_stored = |part: &ContentId| table.storing.values().any(|stored| stored.contains(part));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_stored_stays_and_what_is_going_is_not_stored_before_it_is_gone() {
+    fn parts_being_stored_stay_and_parts_going_are_not_stored_before_they_are_gone() {
         let table = Arc::new(PartsInUse::default());
         let stored = block_on(table.store(ids(1..5)));
         let also_stored = table.try_store(ids(4..6)).unwrap();
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(going, ids(6..9));
         assert!(table.try_store(ids(8..10)).is_err() && table.try_store(ids(9..10)).is_ok());
         drop((stored, also_stored));
-        assert_eq!(table.forget(ids(3..9)).1, ids(3..9), "nobody stores it any more");
+        assert_eq!(table.forget(ids(3..9)).1, ids(3..9), "no call stores it any more");
         drop(forgotten);
         assert!(table.try_store(ids(8..10)).is_ok());
         let table = lock(&table.0);

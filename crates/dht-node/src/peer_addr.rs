@@ -1,7 +1,7 @@
 //! A node's address as people write it: `<public key in hex>@<host:port>`.
 //!
-//! The key is part of the address because datagrams are sealed to it from the very first one: who knows only a host and a
-//! port cannot say hello, and so cannot be answered by an impostor either.
+//! The key is part of the address because datagrams are sealed to it from the very first one: with a host and a port alone a node
+//! cannot say hello, and so no impostor can answer it.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -13,7 +13,7 @@ use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
 use tessera_dht::identity::PublicKey;
 
-/// Where a node is, and who it must be.
+/// A node's address and the identity it must prove.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PeerAddr(pub Contact);
 
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_says_why() {
+    fn a_malformed_address_is_refused_with_the_reason() {
         let key = "ab".repeat(32);
         for (text, why) in [
             ("127.0.0.1:4000".to_owned(), "no `@`"),

@@ -46,14 +46,14 @@ impl Provider {
     }
 }
 
-/// What a lane has found and nobody has taken. Bounded, since a lookup collects a bounded number.
+/// Providers found and not yet taken. Bounded, since a lookup collects a bounded number.
 #[derive(Debug, Default)]
 pub(crate) struct Found(Mutex<Queue>);
 
 #[derive(Debug, Default)]
 struct Queue {
     providers: VecDeque<Provider>,
-    /// Who was given out already: a lookup that starts anew finds the same again.
+    /// Providers given out already: a lookup that starts anew finds the same again.
     told: Vec<NodeId>,
     waker: Option<Waker>,
 }
@@ -105,7 +105,7 @@ impl Providers {
         self.explain.as_ref()
     }
 
-    /// Why the search ended early, if it did. What was found before is good.
+    /// Why the search ended early, if it did. Providers found before are good.
     #[must_use]
     pub fn error(&self) -> Option<&NodeError> {
         self.error.as_ref()

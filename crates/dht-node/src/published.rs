@@ -1,8 +1,8 @@
-//! What this node's own program published, kept outside the lanes: a lane that is born again is given it again.
+//! Values and ids that this node's own program published, kept outside the lanes for the successor of a lane that dies.
 //!
-//! A node with a data folder has all of it in its logs. Without one, what a lane knew would be gone with it, though the program was
-//! promised that its ids are announced and its values stored again for as long as the node runs. So it is noted here once a lane
-//! has taken it, which is what bounds it. Who notices that a lane was born again is in `births.rs`.
+//! A node with a data folder has all of it in its logs. Without one, they would be gone with the lane, though the program was promised
+//! that its ids are announced and its values stored again for as long as the node runs. So they are noted here once a lane has
+//! taken them, which bounds them. `births.rs` notices that a lane was replaced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ use crate::oneshot::{self, lock};
 use crate::timer;
 use crate::values::Parts;
 
-/// How long a lane that was born again has to answer.
+/// How long a lane's successor has to answer.
 const BACK_WITHIN: Duration = Duration::from_secs(120);
 /// Between two looks whether it does, and how long each takes at most.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -32,7 +32,7 @@ const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 /// Things given again at once.
 const AT_ONCE: usize = 32;
 
-/// What was published, by those who have no log for it.
+/// Published values and ids, for a node without logs.
 #[derive(Debug, Default)]
 pub(crate) struct Published(Mutex<Kept>);
 
@@ -129,7 +129,7 @@ enum Thing {
     Record(ContentId),
 }
 
-/// Gives a lane that was born again what was published by way of it. Does not keep the node running.
+/// Gives a lane's successor the values and ids it owns. Does not keep the node running.
 pub(crate) async fn give_again(inner: &Weak<Inner>, lane: LaneIndex) -> Result<(), NodeError> {
     if !is_back(inner, lane).await? {
         return Ok(());
@@ -186,9 +186,9 @@ async fn is_back(inner: &Weak<Inner>, lane: LaneIndex) -> Result<bool, NodeError
             }
             let runtime = inner.runtime()?;
             if runtime.map().lanes() <= usize::from(lane.0) {
-                return Ok(false); // What it had was handed over before it went.
+                return Ok(false); // It handed over its records before it went.
             }
-            // One that does not take the question drops it, which is an answer too.
+            // A lane that does not take the question drops it, which is an answer too.
             let _ = runtime.command(lane, NodeCommand::Status(sender));
         }
         if let Some(Ok(_)) = timer::unless(timer::after(LOOK_PATIENCE), answer).await {
@@ -215,7 +215,7 @@ async fn give_one(inner: &Weak<Inner>, thing: Thing) -> Result<bool, NodeError> 
         None => Command::Provide { ids: vec![id] },
     });
     let given = given.await;
-    // Whoever said meanwhile that it is not wanted any more said so to a lane that did not have it yet.
+    // A caller may have withdrawn it meanwhile, at a lane that did not have it yet.
     if !running(inner)?.is_noted(thing) {
         let undo = || match thing {
             Thing::Announced(id) => Command::Unprovide { ids: vec![id] },
@@ -225,7 +225,7 @@ async fn give_one(inner: &Weak<Inner>, thing: Thing) -> Result<bool, NodeError> 
         return Ok(false);
     }
     match given {
-        // What the lane has no room for is not kept by anybody any more.
+        // The lane has no room for it, so no lane keeps it any more.
         Err(NodeError::NoRoom) => {
             running(inner)?.note_gone(thing);
             Ok(false)
@@ -244,13 +244,13 @@ mod tests {
     use crate::oneshot::lock;
 
     #[test]
-    fn what_a_lane_that_came_back_has_no_room_for_is_not_noted_any_more() {
+    fn a_record_that_a_lanes_successor_has_no_room_for_is_not_noted_any_more() {
         let bounded = Node::builder().lanes(2).configure(|config| config.kept_alive_bytes_max = 3_000);
         let node = bounded.test_hooks(true).start().unwrap();
         let stored = (0..20_u8).filter(|n| node.put(vec![*n; 800]).wait().is_ok()).count();
         let noted = || lock(&node.0.published.as_ref().unwrap().0).records.len();
         assert_eq!(noted(), stored);
-        // One lane has what two had room for, until it is born again.
+        // One lane has the records of two, until it is replaced.
         node.set_lanes(1).unwrap();
         assert!(node.inject_panic(0));
         let told = || node.take_events().iter().any(|event| event.what.contains("given again"));

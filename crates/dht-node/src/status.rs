@@ -1,4 +1,4 @@
-//! How a node is: what each lane says, pulled by message, and what follows for the whole.
+//! The state of a node: each lane's status, pulled by message, and the verdict on the whole.
 
 use std::net::SocketAddr;
 
@@ -16,11 +16,11 @@ pub struct LaneStatus {
     pub lane: usize,
     /// Its health.
     pub health: Health,
-    /// What it has counted since it started.
+    /// Its counters since it started.
     pub counters: Counters,
     /// How its lookups ended, how long they took, how far they led.
     pub lookups: LookupTotals,
-    /// What it holds, with the bound of each: name, now, most.
+    /// Its tables with their bounds: name, now, most.
     pub bounds: Vec<(&'static str, usize, usize)>,
     /// About how many nodes the network has, as this lane sees it.
     pub network_size: f64,
@@ -49,9 +49,9 @@ pub struct Status {
     pub network: String,
     /// Lanes it should have.
     pub lanes_wanted: usize,
-    /// What each lane said; a lane that is down is missing.
+    /// Each lane's status; a lane that is down is missing.
     pub lanes: Vec<LaneStatus>,
-    /// Whether a log could not be written: what is stored now may be gone after a restart.
+    /// Whether a log could not be written: values stored now may be gone after a restart.
     pub log_failed: bool,
     /// Whether the kernel hands datagrams straight to their lanes.
     pub kernel_steering: bool,
@@ -83,8 +83,8 @@ impl Status {
             () if self.lanes.len() < self.lanes_wanted => Some("a lane is down"),
             () if !any(|health| health.live_peers > 0) => Some("no live contacts"),
             () if !any(|health| health.joined) => Some("joining"),
-            () if !any(|health| health.answered_lately) => Some("nobody answered lately"),
-            () => Some("nobody asked lately: is the port reachable from outside?"),
+            () if !any(|health| health.answered_lately) => Some("no peer answered lately"),
+            () => Some("no peer asked lately: is the port reachable from outside?"),
         }
     }
 

@@ -1,7 +1,7 @@
-//! Pauses and time limits of callers: one thread for the whole process, there while anybody waits.
+//! Pauses and time limits of callers: one thread for the whole process, while a caller waits.
 //!
-//! Lanes have timers of their own, and a caller must not depend on them: a lane that hangs would hold up whoever wants to
-//! give up waiting for it.
+//! Lanes have timers of their own, and a caller must not depend on them: a lane that hangs would hold up a caller that
+//! gives up on it.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use crate::oneshot::{self, lock};
 
-/// The thread ends when nobody has waited for this long.
+/// The thread ends after this long without a waiting caller.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Somebody who waits: when for, in which order they came, and how it is told.
+/// A waiting caller: its time, its place in the order of arrival, and its waker.
 struct Wait {
     due: Instant,
     done: oneshot::Sender<()>,
@@ -69,7 +69,7 @@ fn keep_time(waits: &Receiver<Wait>) {
                 waiting.insert((due, Reverse(count)), done);
             }
             Err(RecvTimeoutError::Timeout) if next.is_none() => {
-                // Whoever comes now waits for the lock, and then finds nobody here.
+                // A caller that comes now waits for the lock, and then finds no thread.
                 let mut thread = lock(&THREAD);
                 match waits.try_recv() {
                     Ok(Wait { due, done }) => {
@@ -95,7 +95,7 @@ mod tests {
     use crate::call::block_on;
 
     #[test]
-    fn whoever_waits_less_is_done_first_and_a_limit_ends_a_wait() {
+    fn shorter_waits_end_first_and_a_limit_ends_a_wait() {
         let begun = Instant::now();
         let (long, short) = (after(Duration::from_secs(3600)), after(Duration::from_millis(5)));
         assert_eq!(block_on(unless(short, long)), None);

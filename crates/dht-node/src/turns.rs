@@ -1,7 +1,7 @@
-//! One at a time for each id: whoever reads a version and writes the next one does both before anybody else does either, and what is
-//! left of a value that was given up is gone before the same value is stored again.
+//! One at a time for each id: a call reads a version and writes the next one before another call does either, and the rest of a value
+//! that was given up is gone before the same value is stored again.
 //!
-//! There are as many turns as calls under way: an id that nobody waits for is not remembered.
+//! There are as many turns as calls under way: an id without a waiting call is not remembered.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -12,14 +12,14 @@ use tessera_contracts::point::ContentId;
 
 use crate::oneshot::{lock, wake};
 
-/// Who waits for what.
+/// The calls that wait, by id.
 #[derive(Debug, Default)]
 pub(crate) struct Turns(Mutex<Queues>);
 
 #[derive(Debug, Default)]
 struct Queues {
     tickets: u64,
-    /// Those who wait for an id, in the order in which they came; the first one has its turn.
+    /// Calls that wait for an id, in order of arrival; the first one has its turn.
     waiting: HashMap<ContentId, VecDeque<(u64, Option<Waker>)>>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Turn {
 }
 
 impl Turns {
-    /// Waits until nobody who came before is at `id`.
+    /// Waits until all earlier calls at `id` are done.
     pub(crate) async fn take(self: &Arc<Self>, id: ContentId) -> Turn {
         let ticket = {
             let mut queues = lock(&self.0);
@@ -48,7 +48,7 @@ impl Turns {
             let Some(queue) = queues.waiting.get_mut(&id) else { return Poll::Ready(()) };
             match queue.iter_mut().position(|(waiting, _)| *waiting == ticket) {
                 Some(at @ 1..) => {
-                    // What a waker does when it is dropped is its executor's, and may be to come back here.
+                    // Dropping a waker runs the executor's code, which may come back here.
                     let before = queue[at].1.replace(cx.waker().clone());
                     drop(queues);
                     drop(before);
@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// A waker that, when it is dropped, does what an executor may: end another call, which gives up its place.
+    /// A waker whose drop, as an executor's may, ends another call, which gives up its place.
     struct EndsAnother(#[expect(dead_code, reason = "it is there to be dropped")] Turn);
 
     impl std::task::Wake for EndsAnother {
@@ -95,15 +95,15 @@ mod tests {
     }
 
     #[test]
-    fn a_waker_whose_end_gives_up_another_turn_is_dropped_when_nobody_is_kept_out() {
+    fn a_waker_whose_drop_gives_up_another_turn_is_dropped_without_the_lock() {
         let turns = Arc::new(Turns::default());
         let id = ContentId::from_bytes([1; 32]);
         let mut cx = Context::from_waker(Waker::noop());
-        let Poll::Ready(_held) = pin!(turns.take(id)).poll(&mut cx) else { panic!("nobody came before") };
+        let Poll::Ready(_held) = pin!(turns.take(id)).poll(&mut cx) else { panic!("no call came before") };
         let ends_another = |other: u8| {
             let other = ContentId::from_bytes([other; 32]);
             let Poll::Ready(another) = pin!(turns.take(other)).poll(&mut Context::from_waker(Waker::noop())) else {
-                panic!("nobody came before")
+                panic!("no call came before")
             };
             Waker::from(Arc::new(EndsAnother(another)))
         };
@@ -116,12 +116,12 @@ mod tests {
     }
 
     #[test]
-    fn turns_come_in_order_and_whoever_gives_up_is_passed_over() {
+    fn turns_come_in_order_and_a_call_that_gives_up_is_passed_over() {
         let turns = Arc::new(Turns::default());
         let (id, other) = (ContentId::from_bytes([1; 32]), ContentId::from_bytes([2; 32]));
         let mut cx = Context::from_waker(Waker::noop());
         let mut first = pin!(turns.take(id));
-        let Poll::Ready(held) = first.as_mut().poll(&mut cx) else { panic!("nobody came before") };
+        let Poll::Ready(held) = first.as_mut().poll(&mut cx) else { panic!("no call came before") };
         let mut second = Box::pin(turns.take(id));
         let mut third = pin!(turns.take(id));
         assert!(second.as_mut().poll(&mut cx).is_pending() && third.as_mut().poll(&mut cx).is_pending());

@@ -1,8 +1,8 @@
-//! Large values that are being stored, as the data folder knows them: a node that ended in the middle of one forgets what is left of it
-//! when it starts again.
+//! Large values that are being stored, as the data folder knows them: a node that ended in the middle of one forgets its parts when it
+//! starts again.
 //!
 //! The logs bring back every part that was stored, and without the root, which comes last, nothing names them: they would be kept alive
-//! for ever, and nobody could delete them. So the ids of all records are in a file before the first is stored, and the file goes when
+//! for ever, and no caller could delete them. So the ids of all records are in a file before the first is stored, and the file goes when
 //! the root is stored or all the rest forgotten.
 
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ impl Unfinished {
         let path = folder.join(root.to_string());
         let content: Vec<u8> = ids.iter().flat_map(|id| *id.as_bytes()).collect();
         match write_new(&path, &content) {
-            // What is left of the same value was not forgotten yet, and has the same records.
+            // An earlier rest of the same value was not forgotten yet, and has the same records.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Self(path)),
             written => written.map(|()| Self(path)),
         }
@@ -58,7 +58,7 @@ impl Unfinished {
     }
 }
 
-/// Forgets, one after the other, what is left of the values that a former run did not finish. Does not keep the node running.
+/// Forgets, one after the other, the parts of values that a former run did not finish. Does not keep the node running.
 pub(crate) fn forget_left_over(inner: Weak<Inner>, folder: &Path) {
     let left = Unfinished::left_in(folder);
     if left.is_empty() {
@@ -69,20 +69,20 @@ pub(crate) fn forget_left_over(inner: Weak<Inner>, folder: &Path) {
         for (root, unfinished) in left {
             let Ok(writers) = running(&inner).map(|inner| inner.writers.clone()) else { return };
             let _turn = block_on(writers.take(root));
-            // Whoever stored the same value meanwhile has finished it.
+            // A call stored the same value meanwhile and finished it.
             let Ok(ids) = unfinished.ids() else { continue };
-            // A file may outlive its value by a power failure: what has its root was stored, and its id told.
+            // A file may outlive its value by a power failure: a value with a root was stored, and its id told.
             forget_rest(&inner, &Rest { root, ids, stored_before: true }, Some(unfinished));
         }
     });
 }
 
-/// How often it is tried to forget what is left of a value, and how long after one another: a lane that is down may keep something
-/// that names the same parts, and has so long to come back.
+/// How often forgetting the rest of a value is tried, and at which interval: a lane that is down may keep a manifest that names the
+/// same parts, and has so long to come back.
 const TRIES_MAX: usize = 60;
 const TRY_EVERY: Duration = Duration::from_secs(2);
 
-/// Forgets what is left of a value; blocks. If the node stops meanwhile, it is not held up, and the file
+/// Forgets the rest of a value; blocks. If the node stops meanwhile, it is not held up, and the file
 /// tells the next start.
 pub(crate) fn forget_rest(inner: &Weak<Inner>, rest: &Rest, file: Option<Unfinished>) {
     for _ in 0..TRIES_MAX {
@@ -106,7 +106,7 @@ mod tests {
         let again = Unfinished::begin(folder.path(), &root, &ids).unwrap();
         fs::write(folder.path().join("no id"), [1; 64]).unwrap();
         let left = Unfinished::left_in(folder.path());
-        assert_eq!(left.len(), 1, "what is no value's is left alone");
+        assert_eq!(left.len(), 1, "a file of no value is left alone");
         assert_eq!((left[0].0, left[0].1.ids().unwrap()), (root, ids));
         fs::write(&left[0].1.0, [9; 70]).unwrap();
         assert_eq!(

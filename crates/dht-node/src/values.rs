@@ -1,6 +1,6 @@
 //! Values under their hash: one record if it fits, else many under a tree of manifests.
 //!
-//! A short value that happens to read as a manifest is cut like a long one, so that what is read back is what was stored.
+//! A short value that happens to read as a manifest is cut like a long one, so that it is read back unchanged.
 //! Parts are stored and fetched many at a time; how many adapts, because peers say so when it is too much for them.
 
 use std::fmt;
@@ -32,7 +32,7 @@ use crate::unfinished::{Unfinished, forget_rest};
 const WINDOW_MAX: usize = 32;
 const WINDOW_START: usize = 8;
 
-/// How often a part that nobody took is tried again, with growing pauses.
+/// How often a part that no holder took is tried again, with growing pauses.
 const TRIES_MAX: u32 = 6;
 
 /// How far a large value has come: parts done, and parts known of.
@@ -161,8 +161,8 @@ pub(crate) async fn put(inner: &Arc<Inner>, value: &[u8], put: &Put) -> Result<S
     }
 }
 
-/// A large value some parts of which may be stored. Parts of nothing would be kept alive for as long as the node runs, and nobody
-/// could name them: a call that is dropped has them forgotten.
+/// A large value some parts of which may be stored. Parts of nothing would be kept alive for as long as the node runs, and no
+/// caller could name them: a call that is dropped has them forgotten.
 struct Begun {
     inner: Arc<Inner>,
     rest: Rest,
@@ -170,7 +170,7 @@ struct Begun {
     in_use: Option<InUse>,
     /// Has the next start of the node forget them, if this one does not come to it.
     unfinished: Option<Unfinished>,
-    /// Held until nothing is left of it, so that whoever stores the same value again does not lose parts to it. `None` at the end.
+    /// Held until nothing is left of it, so that a call that stores the same value again loses no parts to it. `None` at the end.
     turn: Option<Turn>,
 }
 
@@ -180,7 +180,7 @@ impl Drop for Begun {
         let Some(turn) = self.turn.take() else { return };
         let (inner, rest) = (Arc::downgrade(&self.inner), self.rest.clone());
         let unfinished = self.unfinished.take();
-        // Whoever drops a call does not wait. Without a thread to spare the parts stay.
+        // Dropping a call must not block. If the system has no thread to spare, the parts stay.
         let _ = std::thread::Builder::new().name("node-undo".to_owned()).spawn(move || {
             forget_rest(&inner, &rest, unfinished);
             drop(turn);
@@ -196,7 +196,7 @@ async fn put_records(inner: &Arc<Inner>, id: ContentId, records: &[Vec<u8>], put
         }
     };
     told(0);
-    // The root comes last: nobody who finds it misses a part.
+    // The root comes last: a reader that finds it misses no part.
     let (root, parts) = records.split_last().ok_or(NodeError::BadRecord)?;
     let (mut window, mut pace) = (Window::new(), Pace::default());
     let (mut waiting, mut done, mut worst) = (parts.iter(), 0, None::<Written>);
@@ -233,7 +233,7 @@ struct PutPart {
     written: Written,
     explain: Explain,
     tries: u32,
-    /// Somebody said that it was too much at once.
+    /// A peer said that it was too much at once.
     limited: bool,
 }
 
@@ -243,10 +243,10 @@ async fn put_record(inner: Arc<Inner>, record: Vec<u8>, keep_alive: bool) -> Res
     for tries in 1.. {
         let outcome = inner.ask(id.as_bytes(), None, || Command::Put { record: record.clone(), keep_alive }).await?;
         let explain = Explain::of(&outcome);
-        let nobody_to_ask = outcome.asked.is_empty();
+        let no_peer_to_ask = outcome.asked.is_empty();
         let written = match outcome.answer {
             Answer::Written(written) => {
-                // Whatever others said: this node keeps it alive.
+                // Whether or not others took it, this node keeps it alive.
                 if keep_alive {
                     inner.note_kept_alive(id, &record);
                 }
@@ -255,9 +255,9 @@ async fn put_record(inner: Arc<Inner>, record: Vec<u8>, keep_alive: bool) -> Res
             Answer::BadRecord => return Err(NodeError::BadRecord),
             _ => return Err(unexpected(&outcome)),
         };
-        // Alone, a node that stays keeps it and stores it when others come; a client has put it nowhere. Others who all said
-        // no are another matter: they are asked again.
-        let alone = written.holders == 0 && nobody_to_ask && !inner.client;
+        // Alone, a node that stays keeps it and stores it when others come; a client has put it nowhere. If others answered
+        // and all refused, they are asked again.
+        let alone = written.holders == 0 && no_peer_to_ask && !inner.client;
         if written.has_quorum() || alone {
             return Ok(PutPart { written, explain, tries, limited });
         }
@@ -299,7 +299,7 @@ pub(crate) async fn get(inner: &Arc<Inner>, id: ContentId, get: &Get) -> Result<
             parts.push(async move {
                 let mut result = get_record(inner.clone(), part, privacy).await;
                 let mut limited = false;
-                // Whoever holds it may have been busy with the parts before it.
+                // Its holder may have been busy with the parts before it.
                 for tries in 1..TRIES_MAX {
                     let Err(NodeError::NotFound { explain, .. }) = &result else { break };
                     limited |= explain
@@ -375,8 +375,8 @@ fn is_too_much(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::RateLimited | ErrorCode::Busy)
 }
 
-/// How fast parts follow each other: as fast as they go until somebody says that it is too much, then at twice the distance, and
-/// ever so slowly faster again. Whoever went on asking above a node's limit would be in quarantine there before long.
+/// How fast parts follow each other: as fast as they go until a peer says that it is too much, then at twice the distance, and
+/// ever so slowly faster again. A node that goes on asking above a peer's limit is soon in quarantine there.
 #[derive(Debug)]
 struct Pace {
     between: Duration,
@@ -460,7 +460,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_of_a_value_does_not_keep_a_node_running_that_nobody_has() {
+    fn the_rest_of_a_value_does_not_keep_a_dropped_node_running() {
         use std::task::{Context, Waker};
         let node = crate::Node::builder().lanes(2).share_threads(false).test_hooks(true).start().unwrap();
         let mut call = node.put((0..500_000_u32).map(|n| (n ^ n >> 7 ^ n >> 13) as u8).collect::<Vec<u8>>());
@@ -475,7 +475,7 @@ mod tests {
         let dropped = std::thread::spawn(move || drop(node));
         let begun = Instant::now();
         while inner.strong_count() > 0 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "somebody has it still");
+            assert!(begun.elapsed() < Duration::from_secs(60), "a reference to the node is left");
             std::thread::yield_now();
         }
         dropped.join().unwrap();

@@ -1,7 +1,7 @@
 //! Snapshots and hand-overs of a lane's state, record by record, while the lane works.
 //!
 //! A walk copies a part of the state at one moment (the slots of a hand-over, or a sixteenth of all slots) and gives the copy
-//! out as fast as it is taken. What changes after the copy was made is logged after it, so nothing is missed; walking the
+//! out as fast as it is taken. Later changes are logged after the copy, so nothing is missed; walking the
 //! live structures instead could miss a record that moved from ahead of the walk to behind it.
 
 use tessera_contracts::prefix_map::Slot;
@@ -27,7 +27,7 @@ impl Copied {
         true
     }
 
-    /// Gives out what is left; false if the sink is full.
+    /// Gives out the rest; false if the sink is full.
     fn drain(&mut self, sink: &mut RecordSink<'_>) -> bool {
         while let Some((head, rest)) = self.bytes[self.at..].split_first_chunk::<6>() {
             let len = u32::from_le_bytes([head[2], head[3], head[4], head[5]]) as usize;

@@ -1,4 +1,4 @@
-//! What the network, the disk and the machine may do to a node. In each case it goes on, or says what is wrong and what to do.
+//! Faults of the network, the disk and the machine. In each case the node goes on, or names the fault and the remedy.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 

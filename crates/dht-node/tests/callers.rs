@@ -1,5 +1,5 @@
-//! What the program around a node may do to it: executors that are at fault, calls that are dropped or too many, and several who stop
-//! it at once.
+//! Faults of the program around a node: executors that panic, calls that are dropped or too many, and several threads that stop it at
+//! once.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -47,7 +47,7 @@ fn a_waker_that_panics_does_not_take_the_lane_with_it() {
         calls.into_iter().for_each(|call| assert_eq!(call.wait().unwrap().lanes.len(), 1));
         let mut found = nodes[1].find_providers(film, 1);
         let waker = Waker::from(Arc::new(Panicking));
-        // Nobody else looks before the search is over.
+        // No other poll comes before the search is over.
         let first = Pin::new(&mut found).poll_next(&mut Context::from_waker(&waker));
         until("the search is over", || nodes[1].status().wait().unwrap().lanes[0].commands_waiting == 0);
         assert!(if let Poll::Ready(first) = first { first } else { found.wait_next() }.is_some());
@@ -62,7 +62,7 @@ fn callers_whose_wakers_panic_do_not_keep_a_lane_that_died_from_coming_back() {
     for share_threads in [true, false] {
         let node = builder().lanes(1).share_threads(share_threads).bootstrap([silent]).test_hooks(true);
         let node = node.start().unwrap();
-        // It knows nobody yet, and keeps them waiting.
+        // It has no contacts yet, and keeps them waiting.
         let mut calls = begun((0..20_u8).map(|n| node.get(ContentId::of_immutable(&[n]))).collect());
         assert!(node.inject_panic(0));
         until("the lane is back", || node.status().wait().unwrap().lanes.len() == 1);
@@ -76,7 +76,7 @@ fn callers_whose_wakers_panic_do_not_keep_a_lane_that_died_from_coming_back() {
 }
 
 #[test]
-fn of_several_who_stop_a_node_none_comes_back_before_it_has_stopped() {
+fn of_several_callers_that_stop_a_node_none_returns_before_it_has_stopped() {
     let dir = tempfile::tempdir().unwrap();
     let start = || builder().lanes(2).share_threads(false).test_hooks(true).data_dir(dir.path()).start();
     let node = start().unwrap();
@@ -84,14 +84,14 @@ fn of_several_who_stop_a_node_none_comes_back_before_it_has_stopped() {
     assert!(node.inject_stall(0, Duration::from_secs(2)));
     let other = node.clone();
     let first = std::thread::spawn(move || other.shutdown());
-    until("somebody stops it", || node.runtime_snapshot().lanes.is_empty());
+    until("a thread stops it", || node.runtime_snapshot().lanes.is_empty());
     node.shutdown();
     let again = start().map(|_| ());
     assert!(again.is_ok(), "its folder is free: {again:?}");
     first.join().unwrap();
 }
 
-/// A node that is about to meet somebody, and keeps calls waiting until then.
+/// A node that expects a first contact, and keeps calls waiting until then.
 fn young() -> (Node, UdpSocket) {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let peer = PeerAddr::new([4; 32], silent.local_addr().unwrap());
@@ -112,7 +112,7 @@ fn a_call_that_is_dropped_is_given_up_by_its_lane() {
     let mut calls: Vec<_> = (0..20_u8).map(|n| node.get(ContentId::of_immutable(&[n]))).collect();
     calls.retain_mut(|call| poll(call).is_pending());
     drop(calls);
-    // What a lane is told it hears in order: it has heard of the end of the calls before it says how it is.
+    // A lane takes commands in order: the cancelled calls come before the request for its status.
     assert_eq!(under_way(&node), 0);
 }
 

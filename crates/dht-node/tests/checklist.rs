@@ -22,9 +22,9 @@ fn sources(dir: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// No cross-lane locks; message passing only: what runs on a lane's thread names no lock. The runtime around the lanes and
-/// the node's outside do, for callers. The one that a lane takes is a caller's own, when it leaves its answer there: nobody but
-/// these two ever has it, and neither does anything meanwhile.
+/// No cross-lane locks; message passing only: code on a lane's thread names no lock. The runtime around the lanes and the node's
+/// outside do, for callers. The one lock that a lane takes is a caller's own, to leave its answer there: only these two ever hold
+/// it, and neither does anything meanwhile.
 #[test]
 fn no_lock_between_lanes_only_messages() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -163,11 +163,11 @@ fn lanes_that_die_in_traffic_come_back_and_the_others_serve() {
     }
     until("all lanes are back", || node.status().wait().unwrap().lanes.len() == 3);
     for id in before {
-        assert_eq!(node.get(id).wait().unwrap().explain.finish, None, "it has it from its log, and asks nobody");
+        assert_eq!(node.get(id).wait().unwrap().explain.finish, None, "it has it from its log, and asks no peer");
     }
 }
 
-/// Rebalancing: only what must move moves, and all of it arrives.
+/// Rebalancing: only slots that must move do, and all of them arrive.
 #[test]
 fn rebalancing_moves_what_must_move_and_loses_nothing() {
     let nodes = network(3, 2);

@@ -1,4 +1,4 @@
-//! What a node takes over its socket.
+//! Requests to a node over its socket.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -38,7 +38,7 @@ fn kind(result: Result<Value, CallError>) -> String {
 }
 
 #[test]
-fn a_key_and_a_version_that_nobody_signed_are_refused() {
+fn a_key_and_an_unsigned_version_are_refused() {
     let node = network(1, 1).remove(0);
     let served = Served::new(&node);
     let with_seed = json!({ "op": "put-mutable", "name": "motd", "seed": "ab".repeat(32) });
@@ -138,7 +138,7 @@ fn numbers_that_are_none_are_refused_and_not_taken_for_unset() {
 }
 
 #[test]
-fn only_a_socket_at_which_nobody_listens_is_taken_over() {
+fn only_a_socket_without_a_listener_is_taken_over() {
     let node = network(1, 1).remove(0);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("node.sock");
@@ -148,10 +148,10 @@ fn only_a_socket_at_which_nobody_listens_is_taken_over() {
     std::fs::remove_file(&path).unwrap();
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let served = Server::start(&node, &path).unwrap();
-    assert!(Server::start(&node, &path).is_err(), "somebody listens");
+    assert!(Server::start(&node, &path).is_err(), "another server listens");
     drop(served);
-    // A datagram socket: the error is neither that nobody listens nor that nothing is there.
+    // A datagram socket: the error is neither that no process listens nor that nothing is there.
     let _other = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
     assert!(Server::start(&node, &path).is_err());
-    assert!(path.exists(), "it is somebody's");
+    assert!(path.exists(), "another program's socket is left alone");
 }

@@ -1,4 +1,4 @@
-//! Eight nodes in one process on loopback: what one stores, announces or names, every other finds.
+//! Eight nodes in one process on loopback: every node finds the values, providers and names of the others.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -9,7 +9,7 @@ use tessera_dht_node::mutable::MutableKey;
 use tessera_dht_node::{ContentId, Node, NodeError, PutMutable};
 
 #[test]
-fn what_one_node_puts_every_other_gets() {
+fn every_node_gets_a_value_that_one_puts() {
     let nodes = network(8, 2);
     for (n, writer) in nodes.iter().enumerate() {
         let value = format!("value {n}").into_bytes();
@@ -32,7 +32,7 @@ fn where_the_kernel_does_not_steer_lanes_hand_datagrams_to_their_owners() {
     }
     let knows_all = |node: &Node| node.status().wait().is_ok_and(|status| status.contacts() == 3);
     support::until("they know each other", || nodes.iter().all(knows_all));
-    // A lane that starts before another may get what is for that one, and can only drop it.
+    // A lane that starts before another may get datagrams for that one, and can only drop them.
     let dropped = |node: &Node| node.runtime_snapshot().total("misrouted_dropped");
     let dropped_at_start: Vec<u64> = nodes.iter().map(dropped).collect();
     for n in 0..20 {
@@ -49,7 +49,7 @@ fn where_the_kernel_does_not_steer_lanes_hand_datagrams_to_their_owners() {
 }
 
 #[test]
-fn what_others_refuse_for_now_is_stored_a_little_later_and_not_called_stored_before() {
+fn a_value_that_others_refuse_for_now_is_stored_a_little_later_and_not_called_stored_before() {
     let sparing = support::builder().lanes(1).address_diversity(true).configure(|config| {
         config.abuse.per_peer_per_sec = 20; // A value costs five, and forty may be spent at once.
     });
@@ -96,7 +96,7 @@ fn values_larger_than_a_datagram_come_back_whole_and_tell_their_progress() {
 }
 
 #[test]
-fn what_is_in_no_store_is_not_found_and_the_error_says_who_was_asked() {
+fn a_record_in_no_store_is_not_found_and_the_error_names_the_peers_asked() {
     let nodes = network(4, 1);
     let error = nodes[2].get(ContentId::of_immutable(b"never stored")).wait().unwrap_err();
     let NodeError::NotFound { explain, .. } = &error else { panic!("{error}") };
@@ -177,11 +177,11 @@ fn calls_can_be_awaited_on_a_foreign_executor_and_cancelled_by_dropping() {
     };
     assert_eq!(value.bytes, b"polled");
     {
-        // Nobody answers there, so a lane that is quicker than this thread has to wait all the same.
-        let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let nobody = tessera_dht_node::PeerAddr::new(nodes[2].address().key(), nobody.local_addr().unwrap());
+        // No process answers there, so a lane that is quicker than this thread has to wait all the same.
+        let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let silent = tessera_dht_node::PeerAddr::new(nodes[2].address().key(), silent.local_addr().unwrap());
         let mut begin = |_| {
-            let mut call = Box::pin(nodes[1].ping(nobody));
+            let mut call = Box::pin(nodes[1].ping(silent));
             call.as_mut().poll(&mut cx).is_pending().then_some(call)
         };
         let pending: Vec<_> = (0..50).filter_map(&mut begin).collect();
@@ -217,5 +217,5 @@ fn peers_of_a_node_that_stops_are_told() {
     let before: u64 = nodes.iter().map(timeouts).sum();
     leaver.shutdown();
     support::until("all have dropped it", || !nodes.iter().any(knows));
-    assert_eq!(nodes.iter().map(timeouts).sum::<u64>(), before, "nobody found out by waiting");
+    assert_eq!(nodes.iter().map(timeouts).sum::<u64>(), before, "no node found out by a timeout");
 }

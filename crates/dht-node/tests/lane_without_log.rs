@@ -1,4 +1,4 @@
-//! A lane that dies in a node without a data folder: what the node's own program published goes on.
+//! A lane dies in a node without a data folder: the program's published values live on.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -19,7 +19,7 @@ fn restarts(node: &Node, lane: u8) {
 }
 
 #[test]
-fn what_a_program_published_is_given_to_a_lane_that_died_and_what_it_took_back_is_not() {
+fn published_values_are_given_to_a_dead_lanes_successor_and_withdrawn_ones_are_not() {
     let others = network(2, 1);
     let seeds = others.iter().map(Node::address);
     let node = builder().lanes(2).test_hooks(true).bootstrap(seeds).start().unwrap();
@@ -52,7 +52,7 @@ fn what_a_program_published_is_given_to_a_lane_that_died_and_what_it_took_back_i
 }
 
 #[test]
-fn what_a_program_published_is_given_to_the_successor_of_a_lane_that_still_hangs() {
+fn published_values_are_given_to_the_successor_of_a_lane_that_still_hangs() {
     // It would hold up lanes of other tests that share its thread.
     let node = builder().lanes(2).share_threads(false).test_hooks(true).start().unwrap();
     node.announce((0..20_u8).map(|n| ContentId::of_immutable(&[n]))).wait().unwrap();
@@ -60,7 +60,7 @@ fn what_a_program_published_is_given_to_the_successor_of_a_lane_that_still_hangs
         node.put(format!("kept {n}").into_bytes()).wait().unwrap();
     }
     let before = held(&node);
-    // Longer than anybody here waits.
+    // Longer than any wait in this test.
     assert!(node.inject_stall(0, std::time::Duration::from_secs(600)));
     until("the lane is given up", || held(&node) != before);
     until("its successor has all of it", || held(&node) == before);
@@ -72,7 +72,7 @@ fn a_value_that_was_forgotten_while_its_lane_was_down_stays_forgotten() {
     let id = node.put(b"soon forgotten".to_vec()).wait().unwrap().id;
     let kept = node.put(b"kept".to_vec()).wait().unwrap().id;
     assert!(node.inject_panic(0));
-    // Whichever comes first, the lane that has nothing yet or the one that has it again: whoever forgets it sees neither.
+    // The forget works whether the successor has nothing yet or has it again.
     node.forget(id).wait().unwrap();
     until("what is kept was given again", || node.take_events().iter().any(|event| event.what.contains("given again")));
     assert!(matches!(node.get(id).wait(), Err(NodeError::NotFound { .. })));
@@ -80,7 +80,7 @@ fn a_value_that_was_forgotten_while_its_lane_was_down_stays_forgotten() {
 }
 
 #[test]
-fn a_version_that_nobody_took_is_named_and_given_to_a_lane_that_died() {
+fn a_version_that_no_node_took_is_named_and_given_to_a_dead_lanes_successor() {
     let node = builder().lanes(1).test_hooks(true).start().unwrap();
     let full = builder().lanes(1).configure(|config| config.records.bytes_max = 0);
     let _full = full.bootstrap([node.address()]).start().unwrap();

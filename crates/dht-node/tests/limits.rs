@@ -12,7 +12,7 @@ use support::{builder, until};
 use tessera_dht::wire::message::ErrorCode;
 use tessera_dht_node::{Node, NodeBuilder, NodeError};
 
-/// A node as it is set, and another one that has joined it.
+/// A node with these settings, and a second one that has joined it.
 fn pair(set: impl FnOnce(NodeBuilder) -> NodeBuilder) -> (Node, Node) {
     let holder = set(builder().lanes(1)).start().unwrap();
     let user = builder().lanes(1).bootstrap([holder.address()]).start().unwrap();

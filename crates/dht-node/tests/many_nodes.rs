@@ -15,7 +15,7 @@ fn nodes_whose_lanes_all_panic_at_once_find_each_other_again_and_those_that_stop
     const NODES: usize = 16;
     let mut nodes: Vec<Node> = Vec::new();
     for _ in 0..NODES {
-        // Two to join by: nobody is told of oneself.
+        // Two seeds: a node does not take its own address.
         let seeds: Vec<_> = nodes.iter().take(2).map(Node::address).collect();
         nodes.push(builder().lanes(1).test_hooks(true).bootstrap(seeds).start().unwrap());
     }
@@ -41,7 +41,7 @@ fn nodes_whose_lanes_all_panic_at_once_find_each_other_again_and_those_that_stop
         let late = scope.spawn(move || builder().lanes(1).bootstrap([seed]).start().unwrap());
         late.join().unwrap()
     });
-    until("the late one knows somebody", || know(std::slice::from_ref(&late), 3));
+    until("the late node has contacts", || know(std::slice::from_ref(&late), 3));
     until("it finds what was put before it came", || late.get(stored.id).wait().is_ok());
 }
 

@@ -1,4 +1,4 @@
-//! What a node keeps for its own user: it is read back from that very node, however large, and goes when it is forgotten.
+//! A node keeps values for its own user: it reads them back from itself, however large, and drops them when they are forgotten.
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
 mod support;
@@ -34,7 +34,7 @@ fn the_largest_value_is_read_back_from_a_node_of_one_lane_that_is_alone_whatever
 }
 
 #[test]
-fn what_found_no_room_to_be_held_is_given_to_whoever_joins_and_asks() {
+fn a_record_that_found_no_room_to_be_held_is_given_to_a_node_that_joins_and_asks() {
     let first = builder().lanes(1).configure(|config| config.records.records_max = 4).start().unwrap();
     let large = value(100_000, 2);
     let stored = first.put(large.clone()).wait().unwrap();
@@ -45,7 +45,7 @@ fn what_found_no_room_to_be_held_is_given_to_whoever_joins_and_asks() {
 }
 
 #[test]
-fn what_can_be_kept_nowhere_is_not_called_stored() {
+fn a_value_that_no_node_can_keep_is_not_called_stored() {
     let full = builder().lanes(1).configure(|config| config.records.records_max = 2).start().unwrap();
     let passing = Put { keep_alive: false, ..Put::default() };
     let refused = full.put_with(value(10_000, 3), passing).wait().unwrap_err();
@@ -115,26 +115,26 @@ fn a_large_value_of_which_only_the_root_is_refused_leaves_nothing() {
     let refused = node.put(value(20 * PART_BYTES, 51)).wait().unwrap_err();
     assert!(matches!(refused, NodeError::NotStored { .. }), "{refused}");
     assert_eq!(holder.status().wait().unwrap().held("records"), 20);
-    assert_eq!(kept_alive(&node), 0, "nobody was told of an id");
+    assert_eq!(kept_alive(&node), 0, "no caller was told an id");
 }
 
 #[test]
 fn a_large_value_that_is_given_up_while_its_root_is_on_its_way_leaves_nothing_unless_it_was_stored_before() {
     let [node, _holder] = with_holder_of(30);
     let large = value(20 * PART_BYTES, 52);
-    // With the last part done the root is given to the lane, and nobody asks how that went.
+    // With the last part done the root is given to the lane, and the call is dropped before the answer.
     let call = stored_in_part(&node, large.clone(), 20);
     assert!(kept_alive(&node) > 20 * (PART_BYTES + 32), "the root too");
     drop(call);
     support::until("nothing is left", || kept_alive(&node) == 0);
-    // One that was stored before stays, until it is forgotten: that waits for those who store it.
+    // A value stored before stays until it is forgotten: the forget waits for calls that store it.
     let stored = node.put(large.clone()).wait().unwrap();
     drop(stored_in_part(&node, large, 20));
     assert_eq!(node.forget(stored.id).wait(), Ok(()));
     assert_eq!(kept_alive(&node), 0);
 }
 
-/// Stores `bytes` up to so many parts, and no further for as long as nobody asks for more.
+/// Stores `bytes` up to so many parts, and no further until the call is polled again.
 fn stored_in_part(node: &Node, bytes: Vec<u8>, parts: usize) -> Call<Result<Stored, NodeError>> {
     try_to_store_in_part(node, bytes, parts).unwrap_or_else(|stored| panic!("it is far from done: {stored:?}"))
 }
@@ -207,14 +207,14 @@ fn a_value_is_not_forgotten_in_the_middle_of_being_stored_again() {
     }
     assert_eq!(again.wait().unwrap().id, stored.id);
     forgotten.wait().unwrap();
-    assert_eq!(kept_alive(&node), 0, "nothing is left that nobody can name");
+    assert_eq!(kept_alive(&node), 0, "no part without a name is left");
 }
 
 #[test]
 fn of_two_values_that_share_parts_and_are_given_up_at_once_nothing_is_left() {
     let node = builder().lanes(2).start().unwrap();
     let shared = value(2900 * PART_BYTES, 33);
-    // So far that some of what names the parts is stored as well, and the root is not. It is something else in each.
+    // So far that some manifests are stored as well, and the root is not. They differ between the two.
     let under_way = [(3, 41), (5, 43)].map(|(before, seed)| {
         let bytes = [&value(before * PART_BYTES, seed), &shared[..]].concat();
         let mut tries = (0..20).map(|_| try_to_store_in_part(&node, bytes.clone(), 2930));
@@ -232,7 +232,7 @@ fn of_two_values_that_share_parts_and_are_given_up_at_once_nothing_is_left() {
 }
 
 #[test]
-fn what_is_left_of_a_value_whose_node_ended_in_the_middle_of_it_is_gone_after_the_next_start() {
+fn the_rest_of_a_value_whose_node_ended_while_storing_it_is_gone_after_the_next_start() {
     let dir = tempfile::tempdir().unwrap();
     let unfinished = || std::fs::read_dir(dir.path().join("unfinished")).unwrap().count();
     let start = |lanes: usize| builder().lanes(lanes).data_dir(dir.path()).start().unwrap();
@@ -251,7 +251,7 @@ fn what_is_left_of_a_value_whose_node_ended_in_the_middle_of_it_is_gone_after_th
     support::until("what it had alone is gone", || kept_alive(&node) == before);
     support::until("and is not looked for any more", || unfinished() == 0);
     assert!(node.get(kept.id).wait().unwrap().bytes == shared);
-    // One that was stored before stays, however often it is stored again in vain.
+    // A value stored before stays, however often it is stored again in vain.
     let stored = node.put(both.clone()).wait().unwrap();
     let cut_off = stored_in_part(&node, both.clone(), 250);
     node.shutdown();
@@ -270,13 +270,13 @@ fn a_value_that_is_given_up_while_a_lane_hangs_leaves_nothing_when_the_lane_is_b
     drop(call);
     let lanes = || node.status().wait().unwrap().lanes.len();
     support::until("the lane is back and nothing is left", || lanes() == 2 && kept_alive(&node) == 0);
-    // What is published is given again to a lane that comes back: not what was given up.
+    // A lane's successor is given published values again, and not those that were given up.
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(kept_alive(&node), 0);
 }
 
 #[test]
-fn a_lifetime_that_nobody_accepts_is_refused_with_the_bound() {
+fn a_lifetime_that_no_node_accepts_is_refused_with_the_bound() {
     let node = builder().lanes(1).start().unwrap();
     for secs in [0, u64::MAX] {
         let put = Put { ttl: Duration::from_secs(secs), ..Put::default() };
@@ -342,7 +342,7 @@ fn a_value_far_larger_than_its_holder_takes_at_once_is_stored_and_read_at_the_pa
     let stored = writer.put(large.clone()).wait().unwrap();
     assert_eq!((stored.replicas, stored.holders), (1, 1), "{stored:?}");
     let reader = limited().bootstrap([holder.address()]).start().unwrap();
-    support::until("it knows somebody", || reader.status().wait().unwrap().contacts() > 0);
+    support::until("it has a contact", || reader.status().wait().unwrap().contacts() > 0);
     writer.shutdown();
     assert!(reader.get(stored.id).wait().unwrap().bytes == large);
     let counters = holder.status().wait().unwrap().lanes[0].counters;

@@ -1,4 +1,4 @@
-//! What survives: a restart, a restart with another number of lanes, a lane that panics, and lanes that change while all goes on.
+//! Records survive a restart, a restart with another number of lanes, a lane that panics, and changes of lanes under load.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -47,7 +47,7 @@ fn a_node_that_restarts_has_its_identity_records_providers_and_contacts_with_any
         assert_eq!(held(&node), before, "with {lanes} lanes");
         until("it finds its old contacts without being told any", || node.peers().wait().unwrap().len() == 3);
         for id in &values {
-            // From its own store: it answers without asking anybody.
+            // From its own store, without asking a peer.
             let got = node.get(*id).wait().unwrap();
             assert_eq!(got.explain.finish, None, "with {lanes} lanes");
         }
@@ -159,7 +159,7 @@ fn lanes_change_from_one_to_four_to_three_under_load_without_a_lost_record() {
     for id in &stored {
         assert!(others[3].get(*id).wait().is_ok(), "a record is lost");
     }
-    // What the changing node acknowledged it still holds itself, and still does after a restart.
+    // The changing node still holds all it acknowledged, and still does after a restart.
     assert!(acknowledged.len() > 10, "{}", acknowledged.len());
     let holds_all = |node: &Node| {
         for id in &acknowledged {
@@ -219,7 +219,7 @@ fn a_log_is_replaced_by_a_snapshot_from_which_a_restart_has_everything() {
     let film = ContentId::of_immutable(b"a film");
     others[1].announce([film]).wait().unwrap();
     until("it holds the provider", || held(&node).1 == 1);
-    // Versions replace each other: the log grows, what it adds up to does not.
+    // Versions replace each other: the log grows, the state does not.
     let mut newest = None;
     for n in 0..300_u32 {
         let value = [&n.to_le_bytes()[..], &[7; 800]].concat();

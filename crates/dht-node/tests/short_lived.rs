@@ -1,4 +1,4 @@
-//! Clients that are soon gone: they ask as soon as they know somebody.
+//! Clients that are soon gone: they ask as soon as they have a contact.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -10,10 +10,10 @@ use support::network;
 use tessera_dht_node::Node;
 
 #[test]
-fn a_client_asks_as_soon_as_somebody_answered_it() {
+fn a_client_asks_as_soon_as_one_peer_answered_it() {
     let nodes = network(3, 1);
     let stored = nodes[1].put(b"hello".to_vec()).wait().unwrap();
-    // Whoever waited for the next tick would wait for longer than any test does.
+    // A client that waited for the next tick would outlast any test.
     let client = Node::builder().client(true).lanes(1).configure(|config| config.tick_ms = 3_600_000);
     let client = client.bootstrap([nodes[0].address()]).start().unwrap();
     client.joined(Duration::from_secs(60)).wait().unwrap();
@@ -21,7 +21,7 @@ fn a_client_asks_as_soon_as_somebody_answered_it() {
 }
 
 #[test]
-fn whoever_waits_for_ever_to_join_waits_and_does_not_panic() {
+fn a_caller_may_wait_for_ever_to_join_without_a_panic() {
     let nodes = network(2, 1);
     nodes[1].joined(Duration::MAX).wait().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Versions of a mutable value: what a node says it wrote is what is read.
+//! Versions of a mutable value: readers get the version that the node says it wrote.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -33,7 +33,7 @@ fn a_version_that_is_not_kept_is_refused_also_by_a_node_that_is_alone() {
 }
 
 #[test]
-fn an_older_version_is_refused_though_one_who_knows_no_newer_one_takes_it() {
+fn an_older_version_is_refused_though_a_holder_that_knows_no_newer_one_takes_it() {
     let nodes = network(2, 1);
     let owner = |sequence: u64| PutMutable {
         sequence: Some(sequence),

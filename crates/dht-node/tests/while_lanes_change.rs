@@ -1,4 +1,4 @@
-//! Calls while lanes change: what is on its way from one lane to another is neither missed nor brought back.
+//! Calls while lanes change: a record on its way from one lane to another is neither missed nor brought back.
 //!
 //! None of these can tell when exactly a slot is on its way. So each has much to move and many calls meanwhile, some of which come at a
 //! bad moment in every run.
@@ -49,7 +49,7 @@ fn every_version_follows_the_one_before_it() {
 }
 
 #[test]
-fn what_is_forgotten_stays_forgotten() {
+fn a_forgotten_value_stays_forgotten() {
     let dir = tempfile::tempdir().unwrap();
     for with_log in [false, true] {
         let node = builder().lanes(1);
@@ -79,7 +79,7 @@ fn a_value_that_is_forgotten_takes_no_parts_from_one_that_is_kept() {
             [[&other, &shared[..]].concat(), [&shared[..], &other].concat()].map(|v| node.put(v).wait().unwrap().id)
         })
         .collect();
-    // Lanes that are about to leave keep much of what names the parts.
+    // Lanes that are about to leave keep many of the manifests.
     let changing = changes(&node, &[1]);
     std::thread::scope(|scope| {
         for (n, [_, gone]) in (0..).zip(&pairs) {
@@ -99,7 +99,7 @@ fn a_value_that_is_forgotten_takes_no_parts_from_one_that_is_kept() {
 
 #[test]
 fn a_new_lane_is_told_by_the_others_whom_they_know() {
-    // Nothing happens by itself here, so that nobody finds contacts by another way.
+    // Nothing happens by itself here, so that no lane finds contacts by another way.
     let quiet = || Node::builder().lanes(1).configure(|config| config.tick_ms = 3_600_000);
     let first = quiet().start().unwrap();
     let second = quiet().start().unwrap();

@@ -440,7 +440,7 @@ pub(in crate::lane) mod tests {
     }
 
     #[test]
-    fn who_sent_to_a_lane_that_died_learns_how_many_messages_died_with_it() {
+    fn a_sender_to_a_dead_lane_learns_how_many_messages_were_lost() {
         let ([mut first, _second], _log) = two_lanes();
         let to = Envelope::to_lane(LaneIndex(1), Class::Coordination, ANSWER);
         for envelope in [to, to, to, Envelope { class: Class::Control, ..to }] {
@@ -454,7 +454,7 @@ pub(in crate::lane) mod tests {
     }
 
     #[test]
-    fn a_lane_that_hears_from_nobody_any_more_says_that_nothing_waits() {
+    fn a_lane_without_senders_says_that_nothing_waits() {
         let ([mut first, mut second], _log) = two_lanes();
         for _ in 0..3 {
             assert!(first.cx.send(Envelope::to_lane(LaneIndex(1), Class::Coordination, ANSWER), &[]).is_accepted());

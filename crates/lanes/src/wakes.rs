@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_is_woken_once_by_whoever_has_them_last_and_beside_one_that_panics() {
+    fn every_waker_is_woken_once_by_its_last_owner_also_beside_one_that_panics() {
         let counting = Arc::new(Counting::default());
         let woken = || counting.0.load(Ordering::Relaxed);
         let (mut lane, mut other, mut thread) = (Wakes::default(), Wakes::default(), Wakes::default());

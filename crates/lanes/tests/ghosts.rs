@@ -54,7 +54,7 @@ impl Handler for Staller {
 }
 
 #[test]
-fn nothing_a_ghost_does_reaches_anybody() {
+fn nothing_a_ghost_does_reaches_a_peer_or_lane() {
     let meeting = Arc::new(Meeting::default());
     let config = RuntimeConfig {
         lanes: 2,

@@ -186,7 +186,7 @@ fn a_lane_that_hangs_before_its_first_turn_is_replaced_like_any_other() {
 }
 
 #[test]
-fn what_a_lane_was_to_take_over_when_it_hung_its_replacement_takes_over() {
+fn slots_that_a_lane_was_to_take_over_when_it_hung_go_to_its_replacement() {
     let folder = folder("orphan");
     let own = with_a_record(&folder, 2);
     let gate = Arc::new(Gate::default());

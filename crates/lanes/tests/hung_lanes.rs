@@ -76,7 +76,7 @@ fn answered(runtime: &Runtime<Ask>, lane: LaneIndex) {
 }
 
 #[test]
-fn who_waits_behind_a_hung_command_is_told_while_it_hangs_and_the_successor_answers() {
+fn a_caller_behind_a_hung_command_is_told_while_it_hangs_and_the_successor_answers() {
     for share_threads in [false, true] {
         let runtime = start(2, share_threads);
         let lane = LaneIndex(0);
@@ -98,7 +98,7 @@ fn who_waits_behind_a_hung_command_is_told_while_it_hangs_and_the_successor_answ
 }
 
 #[test]
-fn who_asked_a_lane_beside_a_hung_one_on_its_thread_is_told_too() {
+fn a_caller_of_a_lane_that_shares_a_thread_with_a_hung_one_is_told_too() {
     // As many as there are threads at most, so that one has two; nobody else is in this process.
     let runtimes: Vec<_> = (0..8).map(|_| start(1, true)).collect();
     let lane = LaneIndex(0);
@@ -117,7 +117,7 @@ fn who_asked_a_lane_beside_a_hung_one_on_its_thread_is_told_too() {
 }
 
 #[test]
-fn a_runtime_with_a_lane_that_hangs_stops_within_its_bound_and_ends_all_who_wait() {
+fn a_runtime_with_a_lane_that_hangs_stops_within_its_bound_and_ends_all_waits() {
     // The lane is not given up before the runtime stops.
     let patient = RuntimeConfig { stall_bound: Duration::from_secs(3600), ..config(1, false) };
     let runtime = Runtime::start(patient, |_| Asked).unwrap();

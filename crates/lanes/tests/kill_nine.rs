@@ -71,7 +71,7 @@ fn live_until_killed(dir: &str) -> ! {
 }
 
 #[test]
-fn what_was_said_to_be_safe_survives_kill_nine() {
+fn acknowledged_records_survive_kill_nine() {
     if let Ok(dir) = std::env::var(CHILD) {
         live_until_killed(&dir);
     }
@@ -80,7 +80,7 @@ fn what_was_said_to_be_safe_survives_kill_nine() {
     let mut safe: BTreeMap<u64, u64> = BTreeMap::new();
     for life in 0..8u32 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "what_was_said_to_be_safe_survives_kill_nine", "--nocapture"])
+            .args(["--exact", "acknowledged_records_survive_kill_nine", "--nocapture"])
             .env(CHILD, &dir)
             .stdout(Stdio::piped())
             .spawn()

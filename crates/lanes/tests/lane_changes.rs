@@ -179,7 +179,7 @@ fn a_lane_that_waits_for_its_disk_is_given_up_in_time_and_leaves_when_the_disk_a
 }
 
 #[test]
-fn who_waits_for_a_change_is_told_at_once_when_the_runtime_stops() {
+fn a_caller_that_waits_for_a_change_is_told_at_once_when_the_runtime_stops() {
     let dir = TempDir::new();
     // Neither the change nor the end is given up: as long as the disk hangs, who is not told at once waits.
     let config = RuntimeConfig { change_patience: FOREVER, stop_patience: FOREVER, ..watchful(config(1, &dir.0)) };
@@ -296,7 +296,7 @@ fn a_new_lane_that_hangs_before_it_is_open_undoes_the_change() {
 }
 
 #[test]
-fn who_waits_for_a_change_that_a_lane_holds_up_is_told_why_and_it_ends_when_the_lane_is_well() {
+fn a_caller_that_waits_for_a_change_is_told_which_lane_holds_it_up_and_it_ends_when_the_lane_is_well() {
     let dir = TempDir::new();
     let patient = RuntimeConfig { change_patience: Duration::from_secs(1), ..config(1, &dir.0) };
     // However often it fails, it is back soon.

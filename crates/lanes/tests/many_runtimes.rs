@@ -97,7 +97,7 @@ fn one_thread_supervises_all_of_them_and_lanes_that_panic_at_once_are_all_restar
 }
 
 #[test]
-fn one_that_is_long_in_stopping_holds_nobody_up() {
+fn a_runtime_that_is_long_in_stopping_holds_no_other_up() {
     let (slow, quick) = (Runtime::start(config(1), |_| Told).unwrap(), Runtime::start(config(1), |_| Told).unwrap());
     let (go_on, until) = channel();
     slow.command(LaneIndex(0), Tell::Wait(until)).unwrap();
@@ -121,7 +121,7 @@ fn one_that_is_long_in_stopping_holds_nobody_up() {
 }
 
 #[test]
-fn what_makes_the_handlers_of_one_may_own_another() {
+fn the_handler_factory_of_a_runtime_may_own_another_runtime() {
     let inner = Arc::new(Mutex::new(Runtime::start(config(1), |_| Told).unwrap()));
     let owned = inner.clone();
     let outer = Runtime::start(config(1), move |_| {

@@ -266,7 +266,7 @@ fn the_first_caller_is_woken_at_once_and_others_when_all_lanes_of_the_thread_had
 }
 
 #[test]
-fn whoever_is_answered_is_woken_though_the_lane_panics_or_sleeps_on_a_thread_of_its_own() {
+fn an_answered_caller_is_woken_though_the_lane_panics_or_sleeps_on_a_thread_of_its_own() {
     let _alone = alone();
     for share_threads in [true, false] {
         let runtime = start(RuntimeConfig { share_threads, ..config() });
@@ -303,7 +303,7 @@ fn one_that_panics_goes_alone_and_comes_back() {
 }
 
 #[test]
-fn who_shares_a_thread_with_one_that_hangs_starts_again_elsewhere() {
+fn a_lane_that_shares_a_thread_with_a_hung_one_starts_again_elsewhere() {
     let _alone = alone();
     let watchful = || RuntimeConfig { stall_bound: Duration::from_millis(500), ..config() };
     let runtimes: Vec<_> = (0..3 * cores()).map(|_| start(watchful())).collect();
@@ -380,7 +380,7 @@ fn datagrams_that_a_lane_writes_as_it_starts_or_lies_down_come_from_its_own_sock
 }
 
 #[test]
-fn what_a_lane_wrote_before_it_panicked_is_sent_by_nobody() {
+fn a_datagram_written_before_a_panic_is_never_sent() {
     let _alone = alone();
     let runtimes: Vec<_> = (0..3 * cores()).map(|_| start(config())).collect();
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -393,7 +393,7 @@ fn what_a_lane_wrote_before_it_panicked_is_sent_by_nobody() {
 }
 
 #[test]
-fn what_a_lane_wrote_when_it_had_been_given_up_is_sent_by_nobody() {
+fn a_datagram_written_by_a_given_up_lane_is_never_sent() {
     let _alone = alone();
     // They are patient, so that they are still there when the thread goes on.
     let mut runtimes: Vec<_> = (0..2 * cores()).map(|_| start(config())).collect();
@@ -438,7 +438,7 @@ impl Drop for Brittle {
 }
 
 #[test]
-fn one_that_panics_as_it_is_dropped_comes_back_and_harms_nobody() {
+fn a_lane_that_panics_as_it_is_dropped_comes_back_and_harms_no_other() {
     let _alone = alone();
     let others: Vec<_> = (0..2 * cores()).map(|_| start(config())).collect();
     let brittle = Runtime::start(config(), |_| Brittle(false)).unwrap();

@@ -137,7 +137,7 @@ fn after_a_power_failure_everything_acknowledged_is_there_whatever_the_number_of
 }
 
 #[test]
-fn what_was_on_disk_before_lanes_changed_is_there_after_a_power_failure_however_seldom_logs_are_synced() {
+fn records_on_disk_before_lanes_changed_survive_a_power_failure_however_seldom_logs_are_synced() {
     for seed in 0..20 {
         let mut client = Client::new(seed);
         let mut running = node(1 + seed as usize % 3, seed);

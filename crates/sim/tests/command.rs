@@ -50,7 +50,7 @@ fn a_violation_ends_with_one_and_tells_the_command_that_shows_it_again() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_with_two() {
+fn a_senseless_command_line_is_refused_with_exit_code_two() {
     for arguments in ["--level foggy", "--without nonsense", "--backend paper", "--minutes -1", "--seed x"] {
         let refused = sim(arguments);
         assert_eq!(refused.status.code(), Some(2), "{arguments}: {refused:?}");

@@ -87,7 +87,7 @@ fn a_violation_shrinks_to_a_smaller_world_with_the_same_violation() {
 }
 
 #[test]
-fn the_document_lists_every_broken_rule_and_who_catches_it() {
+fn the_document_lists_every_broken_rule_and_the_test_that_catches_it() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let read = |path: &Path| fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let document = read(&root.join("docs/MUTANTS.md"));

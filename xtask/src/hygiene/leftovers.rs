@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn relative_paths_urls_and_anybodys_home_are_not() {
+    fn relative_paths_urls_and_example_homes_are_not() {
         for line in
             ["crates/work/src", "https://x.example/root/a", "/home/alice/src", "a / root / b", "/rootless/x", "/work/"]
         {

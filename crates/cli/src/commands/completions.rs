@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// What is offered to those who type: the commands and flags that are not hidden. The generators would offer all.
+/// The commands and flags that are not hidden. The generators would offer all.
 fn visible(command: &Command) -> Command {
     // A name must outlive the program, which ends in a moment.
     let name: &'static str = command.get_name().to_owned().leak();

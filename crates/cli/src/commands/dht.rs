@@ -26,7 +26,7 @@ const JOIN_PATIENCE: Duration = Duration::from_secs(10);
 /// The largest value, as the library cuts them.
 const VALUE_BYTES_MAX: u64 = 64 << 20;
 
-/// What can be done without a node that runs here.
+/// The advice for commands that work without a node on this machine.
 const AS_CLIENT: &str = ", or be a short-lived client of others with --bootstrap KEY@HOST:PORT";
 
 /// Use a DHT: by the node that runs here, or with --bootstrap as a short-lived client
@@ -60,7 +60,7 @@ pub(crate) struct Args {
     #[arg(long, global = true)]
     json: bool,
 
-    /// Show who was asked and what each said, as a tree, on standard error; with --json, as part of the answer
+    /// Show the peers asked and the answer of each, as a tree, on standard error; with --json, as part of the answer
     #[arg(long, global = true)]
     explain: bool,
 
@@ -88,7 +88,7 @@ enum Command {
         /// Where to write it; `-` for standard output [default: -]
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// What the lookup hides: nothing, the id from nodes on the way (blind), or who asks from the first of them (relay)
+        /// What the lookup hides: nothing, the id from nodes on the way (blind), or the asker from the first of them (relay)
         #[arg(long, default_value = "none", value_parser = ["none", "blind", "relay"])]
         privacy: String,
     },
@@ -126,18 +126,18 @@ enum Command {
         #[command(flatten)]
         version: Version,
     },
-    /// Tell the network that this node offers what these ids name
+    /// Announce that this node offers these ids
     Announce {
-        /// What it offers
+        /// The ids it offers
         #[arg(required = true)]
         ids: Vec<ContentId>,
         /// Stop telling it
         #[arg(long)]
         stop: bool,
     },
-    /// Find nodes that offer what an id names
+    /// Find nodes that offer an id
     Providers {
-        /// What they are to offer
+        /// The id they offer
         id: ContentId,
         /// How many are enough
         #[arg(long, default_value = "20", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
@@ -199,7 +199,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Whether an answer has what was asked for.
+/// Whether an answer has the value asked for.
 enum Found {
     Yes,
     No,
@@ -238,7 +238,7 @@ fn act(args: &Args) -> Result<Found, Refused> {
         _ => Ok(()),
     };
     let answer = exists.and_then(|()| match &key {
-        // A key stays in this process: the node is given what is signed with it.
+        // A key stays in this process: the node is given the signed record.
         Some(seed) => {
             let value = (request["op"] == "put-mutable").then_some(&body[..]);
             owner::write(seed, &request, value, |request, body| connection.call(request, body, Some(&bar)))
@@ -257,7 +257,7 @@ fn act(args: &Args) -> Result<Found, Refused> {
     let (mut answer, value) = answer?;
     let op = request["op"].as_str().unwrap_or_default();
     if op == "status" {
-        // It is nobody's contact and never will be: that it is not up says nothing about the network.
+        // A client is no contact of other nodes: that it is not up says nothing about the network.
         answer["client"] = json!(!args.bootstrap.is_empty());
     }
     if let Some(path) = &output {
@@ -349,7 +349,7 @@ fn owner_key(command: &Command) -> Result<Option<impl Deref<Target = [u8; 32]>>,
     key.as_deref().map(key_file).transpose().map_err(|error| failed(error.to_string()))
 }
 
-/// Refuses to delete a mutable value that nobody has: deleting writes a version without a value, which always succeeds.
+/// Refuses to delete a mutable value that no node has: deleting writes a version without a value, which always succeeds.
 fn must_exist(connection: &mut Connection, delete: &Value, key: Option<&[u8; 32]>) -> Result<(), Refused> {
     let owner = key.map(|seed| NodeId::from_bytes(Identity::from_seed(seed).public_key().0).to_string());
     let (name, explain) = (&delete["name"], &delete["explain"]);
@@ -359,7 +359,7 @@ fn must_exist(connection: &mut Connection, delete: &Value, key: Option<&[u8; 32]
             let why = format!("there is no value named {name} of this owner, so nothing was deleted: {}", refused.why);
             Err(Refused { why, ..refused })
         }
-        // What else is in the way of reading need not be in the way of deleting, or comes again then.
+        // Another error of reading need not prevent deleting, or comes again then.
         _ => Ok(()),
     }
 }
@@ -386,7 +386,7 @@ pub(crate) enum Connection {
 }
 
 impl Connection {
-    /// To a node that runs here. If there is none, `or_else` is what can be done besides starting one.
+    /// To a node that runs here. If there is none, the error advises `or_else` besides starting one.
     pub(crate) fn local(socket: Option<&Path>, or_else: &str) -> Result<Self, String> {
         if let Some(path) = socket {
             return Client::connect(path).map(Self::Socket).map_err(|error| match error {
@@ -428,7 +428,7 @@ impl Connection {
         Ok(Self::Socket(last))
     }
 
-    /// A node of our own, that serves nobody and is gone in a moment.
+    /// A short-lived node of our own that serves no peer.
     fn client(bootstrap: &[PeerAddr], network: Option<&str>) -> Result<Self, Refused> {
         let local = bootstrap.iter().all(|peer| match peer.addr().ip() {
             std::net::IpAddr::V4(ip) => ip.is_loopback() || ip.is_private(),

@@ -89,7 +89,7 @@ pub(crate) fn human(op: &str, answer: &Value) -> String {
     }
 }
 
-/// How well something is stored, beside what is printed for programs.
+/// The number of replicas, for people: beside the output for programs.
 fn tell_replicas(answer: &Value) {
     let number = |name: &str, unsaid: u64| answer[name].as_u64().unwrap_or(unsaid);
     tell!("{}", replicas(number("records", 1), number("replicas", 0), number("holders", 0)));
@@ -144,7 +144,7 @@ fn status(answer: &Value) -> String {
     let _ = writeln!(out, "providers  {}", held("providers"));
     let _ = writeln!(out, "announced  {}", held("published"));
     if answer["log_failed"] == true {
-        out.push_str("WARNING    the log cannot be written: what is stored now may be gone after a restart\n");
+        out.push_str("WARNING    the log cannot be written: values stored now may be gone after a restart\n");
     }
     for alarm in answer["alarms"].as_array().into_iter().flatten() {
         let _ = writeln!(out, "ALARM      {}", alarm.as_str().unwrap_or("?"));

@@ -21,7 +21,7 @@ use super::node_sockets::remove_dead_sockets;
 use super::node_top;
 use crate::tell::print;
 
-/// What the files in `trace-dir` may take.
+/// The most bytes of all files in `trace-dir`.
 const TRACE_BYTES_MAX: u64 = 64 << 20;
 
 /// Between two looks at signals and events.
@@ -106,7 +106,7 @@ enum Steer {
         #[command(flatten)]
         at: At,
     },
-    /// Lend half of what a lane owns to another
+    /// Lend half of a lane's slots to another lane
     Relieve {
         /// The hot lane
         lane: u8,
@@ -115,7 +115,7 @@ enum Steer {
         #[command(flatten)]
         at: At,
     },
-    /// Take back what was lent
+    /// Take lent slots back
     MergeBack {
         #[command(flatten)]
         at: At,
@@ -193,7 +193,7 @@ fn serve(start: &Start) -> Result<(), String> {
     // Before the node starts: a signal during the start is not lost.
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // Whoever starts it with `nohup` wants it to outlive the terminal.
+        // Under `nohup` it is to outlive the terminal.
         if signal == SIGHUP && is_ignored(signal) {
             continue;
         }
@@ -208,7 +208,7 @@ fn serve(start: &Start) -> Result<(), String> {
     let path = runtime_dir().join(format!("node-{short}.sock"));
     remove_dead_sockets();
     let server = Server::start(&node, &path).map_err(|error| socket_failed(&path, &error))?;
-    // A node that nobody listens to is a node all the same.
+    // The node goes on if its greeting cannot be printed.
     let _ = print(greeting(&node, &settings, &path.display().to_string()));
     let mut log =
         Log::new(settings.log.unwrap_or_default(), &node).map_err(|error| format!("cannot start a thread: {error}"))?;
@@ -245,7 +245,7 @@ fn socket_failed(path: &Path, error: &std::io::Error) -> String {
     format!("cannot serve the control socket {}: {error}{advice}", path.display())
 }
 
-/// Whether whoever started us has this signal ignored.
+/// Whether this process was started with the signal ignored.
 pub(crate) fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -281,7 +281,7 @@ fn start_node(settings: &Settings, test_hooks: bool) -> Result<Node, String> {
         builder = builder.address_diversity(diversity);
     }
     if let Some(folder) = &settings.trace_dir {
-        // Made here, where it has a name: what comes from the lanes says only that a folder is in the way.
+        // Made here, where the error can name the folder: the lanes' error would not.
         std::fs::create_dir_all(folder).map_err(|error| {
             format!("cannot make the folder for traces {}: {error}: choose another as `trace-dir`", folder.display())
         })?;
@@ -294,7 +294,7 @@ fn start_node(settings: &Settings, test_hooks: bool) -> Result<Node, String> {
     builder.start().map_err(|error| error.to_string())
 }
 
-/// Where to listen when nobody said: on this machine only, unless the network is elsewhere.
+/// Where to listen by default: on this machine only, unless the network is elsewhere.
 pub(crate) fn listen_for(bootstrap: &[PeerAddr]) -> SocketAddr {
     let ip = match bootstrap.iter().map(|peer| peer.addr().ip()).find(|ip| !ip.is_loopback()) {
         None if bootstrap.iter().any(|peer| peer.addr().is_ipv6()) => IpAddr::V6(Ipv6Addr::LOCALHOST),

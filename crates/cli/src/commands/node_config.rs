@@ -18,7 +18,7 @@ use super::node_log::Format;
 /// The largest settings file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What can be set. `None` is "not said".
+/// The settings. `None` is "not set".
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) listen: Option<SocketAddr>,
@@ -52,7 +52,7 @@ impl Settings {
     }
 }
 
-/// Bounds of one lane, and what others may ask for.
+/// Bounds of one lane, and limits on requests of others.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     record_bytes_max: Option<u32>,
@@ -113,7 +113,7 @@ impl FromStr for Durable {
 pub(crate) fn read(path: &Path) -> Result<Settings, String> {
     let fail = |why: String| format!("{}: {why}", path.display());
     let mut text = String::new();
-    // What a device has to say has no length that could be looked at before.
+    // A device has no length to look at first.
     std::fs::File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
         .map_err(|error| format!("cannot read the settings {}: {error}", path.display()))?;
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused_with_its_line() {
+    fn an_unknown_setting_is_refused_with_its_line() {
         for (text, why) in [
             ("lanes = 2\nlisen = \"127.0.0.1:1\"", "line 2: there is no setting `lisen`"),
             ("[limits]\nrelay-max = 1", "line 2: there is no limit `relay-max`"),

@@ -1,4 +1,4 @@
-//! What a node's operator reads: one line per event, as text or as JSON. No values, no keys and no addresses of others.
+//! The log for a node's operator: one line per event, as text or as JSON. No values, no keys and no addresses of others.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,7 +20,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Tells what is new.
+/// Reports new events.
 #[derive(Debug)]
 pub(crate) struct Log {
     format: Format,
@@ -31,7 +31,7 @@ pub(crate) struct Log {
 
 impl Log {
     pub(crate) fn new(format: Format, node: &Node) -> std::io::Result<Self> {
-        // One waits to be looked at, no more: what is older than that is no news.
+        // At most one status waits to be looked at: an older one is no news.
         let (told, health) = sync_channel(1);
         let asked = node.clone();
         std::thread::Builder::new().name("health".to_owned()).spawn(move || ask_for_health(&asked, &told))?;
@@ -40,7 +40,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Writes what happened since the last look. Waits for no lane: whoever looks has signals to watch.
+    /// Writes the events since the last look. Waits for no lane: the caller also watches for signals.
     pub(crate) fn look(&mut self, node: &Node) {
         for event in node.take_events() {
             self.line("warn", event.lane.map(|lane| lane.0), &event.what);
@@ -68,9 +68,9 @@ impl Log {
     }
 }
 
-/// From now on a panic is a line of the log, where the standard library would print several of its own between them.
+/// From now on a panic is one line of the log, instead of several that the standard library prints.
 ///
-/// It says where, and not with what words: those may have anything in them.
+/// The line has the place and not the message, which may quote secrets.
 pub(crate) fn log_panics(format: Format) {
     std::panic::set_hook(Box::new(move |panic| {
         let thread = std::thread::current();
@@ -91,7 +91,7 @@ fn write_line(format: Format, level: &str, lane: Option<u8>, what: &str) {
     }
 }
 
-/// Asks again and again how the node is, for as long as it runs and somebody wants to know. A lane that hangs keeps this waiting.
+/// Asks for the node's status in a loop, until the node or the receiver is gone. A lane that hangs keeps this waiting.
 fn ask_for_health(node: &Node, told: &SyncSender<Status>) {
     while let Ok(status) = node.status().wait()
         && told.send(status).is_ok()

@@ -22,7 +22,7 @@ pub(crate) struct Screen {
     keys: Option<Termios>,
     /// Ctrl-Z was pressed.
     suspend: Arc<AtomicBool>,
-    /// What was drawn last.
+    /// The last frame drawn.
     drawn: RefCell<String>,
 }
 
@@ -33,7 +33,7 @@ impl Screen {
             return None;
         }
         let suspend = Arc::<AtomicBool>::default();
-        // A shell without jobs has it ignored: nobody could wake us again.
+        // A shell without job control has it ignored: it could not wake us again.
         if !is_ignored(SIGTSTP) {
             let _ = signal_hook::flag::register(SIGTSTP, suspend.clone());
         }
@@ -43,7 +43,7 @@ impl Screen {
 
     fn enter(&self) -> bool {
         if let Some(before) = &self.keys {
-            // Keys come one by one and are not shown. Ctrl-C stays what it is.
+            // Keys come one by one and are not shown. Ctrl-C still interrupts.
             let mut now = before.clone();
             now.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
             let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &now);
@@ -114,11 +114,11 @@ fn is_pressed(key: u8, time: Duration) -> bool {
     if poll(&mut fds, Some(&timeout)).unwrap_or(0) == 0 {
         return false;
     }
-    // Not through the buffer of standard input: what waited there would not be seen by the next poll.
+    // Not through the buffer of standard input: the next poll would not see keys that wait there.
     let mut keys = [0; 64];
     let read = rustix::io::read(&stdin, &mut keys).unwrap_or(0);
     if read == 0 {
-        std::thread::sleep(time); // Nobody is there any more, which poll would tell again and again.
+        std::thread::sleep(time); // Standard input is closed, which poll would report without a pause.
     }
     keys[..read].contains(&key)
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use tessera_dht_node::control::runtime_dir;
 
-/// How old a socket on which nobody listens must be.
+/// How old a socket without a listener must be.
 const DEAD_SOCKET_AGE_MIN: Duration = Duration::from_secs(60);
 
-/// Removes the sockets of nodes that were killed. Only those on which nobody listens, and not young ones: a node that starts at this
+/// Removes the sockets of nodes that were killed. Only those without a listener, and not recent ones: a node that starts at this
 /// moment has made its socket and is about to listen.
 pub(crate) fn remove_dead_sockets() {
     for entry in std::fs::read_dir(runtime_dir()).into_iter().flatten().flatten() {
@@ -25,7 +25,7 @@ pub(crate) fn remove_dead_sockets() {
     }
 }
 
-/// Whether nobody listens on a socket. A node that hangs listens.
+/// Whether a socket has no listener. A node that hangs still listens.
 fn is_deserted(socket: &Path) -> bool {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let connect = || -> rustix::io::Result<()> {

@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// The one who looks on, and may have seen enough at any time.
+/// The user at the terminal, who may quit at any time.
 struct Viewer {
     screen: Option<Screen>,
     stop: Arc<AtomicBool>,
@@ -149,7 +149,7 @@ impl Looks {
     }
 }
 
-/// What changed between two looks.
+/// The changes between two looks.
 fn view(before: &Value, now: &Value, elapsed: Duration) -> View {
     let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     let counted = |value: &Value, thing: &str| count(value.as_f64().unwrap_or(0.0).round() as u64, thing);
@@ -223,7 +223,7 @@ impl View {
         format!("{}{alarms}\n{COLUMNS}{}", self.head, self.lanes.concat())
     }
 
-    /// What of it fits a window. Alarms stand above the lanes: a node with many lanes must not push them out.
+    /// The part of it that fits a window. Alarms stand above the lanes: a node with many lanes must not push them out.
     fn fitted(&self, rows: usize, columns: usize) -> String {
         let alarms: Vec<String> =
             self.alarms.iter().flat_map(|alarm| wrapped(&format!("ALARM  {alarm}"), columns)).collect();

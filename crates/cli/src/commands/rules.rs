@@ -1,4 +1,4 @@
-//! `tessera rules`: what is looked for, and why a text is or is not a finding.
+//! `tessera rules`: the rules, and why a text is or is not a finding.
 
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub(crate) struct Args {
 enum Command {
     /// Name every rule with its severity, confidence and title
     List,
-    /// Tell what a rule looks for
+    /// Explain a rule
     Explain {
         /// The rule's id
         id: String,

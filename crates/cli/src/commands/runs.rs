@@ -1,4 +1,4 @@
-//! `tessera runs`: what was scanned, and what is unfinished, on this machine or by a fleet.
+//! `tessera runs`: finished and unfinished scans, on this machine or by a fleet.
 
 mod end;
 mod report;
@@ -48,7 +48,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Show what a run has found so far, and its receipt
+    /// Show the findings of a run so far, and its receipt
     Show {
         /// The run
         run: RunId,
@@ -65,7 +65,7 @@ enum Command {
   tessera runs report 00c0ffee00c0ffee --coordinator etcd://10.0.0.5:2379/scans --findings /mnt/scans
 
 EXIT CODES
-  0  the run found no secret, and left nothing unread but what is skipped on purpose
+  0  the run found no secret, and everything was read except files skipped on purpose
   1  the run found secrets
   2  there is no report: the run is unknown, or has not ended
   3  the run found no secret, but did not read everything; a run that was cancelled or failed is one of these")]
@@ -73,7 +73,7 @@ EXIT CODES
         /// The run
         run: RunId,
 
-        /// Leave out what an earlier report (tessera's or gitleaks' JSON) names
+        /// Leave out findings that an earlier report (tessera's or gitleaks' JSON) names
         #[arg(long, value_name = "FILE")]
         baseline: Vec<PathBuf>,
 

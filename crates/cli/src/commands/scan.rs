@@ -1,4 +1,4 @@
-//! `tessera scan PATH…`: look for leaked secrets, and say what was and was not read.
+//! `tessera scan PATH…`: looks for leaked secrets, and accounts for every item, read or not.
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -34,14 +34,14 @@ use crate::{config, fleet, hint, report, signals, state_dir};
 #[command(after_help = "EXAMPLES
   tessera scan                              the directory you are in
   tessera scan --history .                  every version of every file that any branch or tag leads to
-  tessera scan --staged                     what is staged, for a pre-commit hook
+  tessera scan --staged                     staged changes, for a pre-commit hook
   tessera scan --format sarif -o out.sarif  for a code-scanning service
   tessera scan --format json > known.json; tessera scan --baseline known.json
   tessera scan --coordinator etcd://10.0.0.5:2379/scans --findings /mnt/scans /mnt/code
                                             let a fleet of `tessera worker`s do it, and follow
 
 EXIT CODES
-  0  no secret found, and nothing was left unread but what is skipped on purpose
+  0  no secret found, and everything was read except files skipped on purpose
   1  secrets found
   2  the scan could not be done
   3  no secret found, but not everything was read")]
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "staged")]
     history: bool,
 
-    /// Scan what is staged for the next commit
+    /// Scan the changes staged for the next commit
     #[arg(long, conflicts_with = "coordinator")]
     staged: bool,
 
@@ -61,7 +61,7 @@ pub(crate) struct Args {
     #[arg(long)]
     show_secrets: bool,
 
-    /// Rules in gitleaks' TOML, or `builtin`; by default those of .gitleaks.toml in what is scanned, or else the built-in ones
+    /// Rules in gitleaks' TOML, or `builtin`; by default those of .gitleaks.toml in the target, or else the built-in ones
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
 
@@ -69,7 +69,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "medium", value_name = "LEVEL")]
     confidence: Confidence,
 
-    /// Leave out what an earlier report (tessera's or gitleaks' JSON) names
+    /// Leave out findings that an earlier report (tessera's or gitleaks' JSON) names
     #[arg(long, value_name = "FILE")]
     baseline: Vec<PathBuf>,
 
@@ -81,7 +81,7 @@ pub(crate) struct Args {
     #[arg(long)]
     binary: bool,
 
-    /// Read what is inside zip, tar and gzip files, up to limits; what lies beyond them counts as unreadable
+    /// Read the content of zip, tar and gzip files, up to limits; content beyond them counts as unreadable
     #[arg(long)]
     archives: bool,
 
@@ -117,7 +117,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", conflicts_with = "coordinator")]
     state_dir: Option<PathBuf>,
 
-    /// A file with 64 hex digits under which secrets are named, so that nobody without it can guess one from its id
+    /// A file with 64 hex digits under which secrets are named, so that without it no secret can be guessed from its id
     #[arg(long, value_name = "FILE", env = "TESSERA_ID_KEY_FILE")]
     id_key: Option<PathBuf>,
 
@@ -217,7 +217,7 @@ fn told_of(report: &ScanReport) -> Option<String> {
     }
 }
 
-/// What becomes of a run whose submitter stops, and how to see it, follow it and end it.
+/// The note of a submitter that stops: the fleet goes on, and how to see, follow and end the run.
 fn left_to_the_fleet(report: &ScanReport, place: &[String]) -> String {
     let run = report.run.to_string();
     let has_begun = report.receipt.tally.enumerated() > 0 || report.receipt.shards.done > 0;
@@ -230,7 +230,7 @@ fn left_to_the_fleet(report: &ScanReport, place: &[String]) -> String {
     format!("{state}; the same command follows it again, {show} shows how far it is, {cancel} ends it")
 }
 
-/// What is to be done about a scan whose time was up.
+/// The advice for a scan whose time was up.
 fn after_the_time(args: &Args) -> &'static str {
     if args.no_resume || args.staged {
         "nothing of it was kept, so it cannot be continued"
@@ -284,7 +284,7 @@ impl Hint {
 }
 
 fn keeping_of(args: &Args) -> Result<Keeping, String> {
-    // What is staged changes from one commit to the next: there is nothing to continue.
+    // Staged changes differ from one commit to the next: there is nothing to continue.
     if args.no_resume || args.staged {
         return Ok(Keeping::Nothing);
     }
@@ -359,7 +359,7 @@ pub(crate) fn rules_of(path: Option<&Path>) -> Result<Rules, String> {
     Ok(rules)
 }
 
-/// What the ignore files of these paths, each for its own path, and these baselines name.
+/// The suppressions in the ignore files of these paths, each for its own path, and in these baselines.
 pub(crate) fn suppressions(paths: &[PathBuf], baselines: &[PathBuf], id_key: [u8; 32]) -> Result<Suppressions, String> {
     let mut suppressions = Suppressions::new(id_key);
     for path in paths {
@@ -376,7 +376,7 @@ pub(crate) fn suppressions(paths: &[PathBuf], baselines: &[PathBuf], id_key: [u8
     Ok(suppressions)
 }
 
-/// How many threads may be asked for. A file beside what is scanned may ask, and more than a machine can start would end the program.
+/// The accepted numbers of threads. A file beside the target may set it, and more than a machine can start would end the program.
 pub(crate) fn jobs() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(0..=1024)
 }

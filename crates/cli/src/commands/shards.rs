@@ -1,4 +1,4 @@
-//! `tessera shards RUN`: where the parts of a run stand, and what keeps them.
+//! `tessera shards RUN`: the progress of a run's shards, and the reasons why one waits.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -52,12 +52,12 @@ struct Place {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Tell what stands between a worker and a shard
+    /// Tell why no worker gets a shard
     Explain {
         /// The run
         run: RunId,
     },
-    /// Tell who held a shard, when, and why it moved
+    /// Tell which workers held a shard, when, and why it moved
     History {
         /// The run
         run: RunId,

@@ -14,8 +14,8 @@ use crate::{fleet, signals};
 
 /// Take part in the runs of a fleet until told to stop
 ///
-/// Every thread claims shards of any run of the tenant, searches them, and writes what it finds to a file of its own in the
-/// folder for findings. On SIGTERM or Ctrl-C shards are handed back at once, and whoever takes them goes on where they stand.
+/// Every thread claims shards of any run of the tenant, searches them, and writes its findings to a file of its own in the
+/// folder for findings. On SIGTERM or Ctrl-C shards are handed back at once, and other workers go on from their cursors.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "EXAMPLES
   tessera worker --coordinator etcd://10.0.0.5:2379/scans --findings /mnt/scans

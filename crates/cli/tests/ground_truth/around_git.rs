@@ -1,4 +1,4 @@
-//! Repositories that git lists only with difficulty: what git tracks is read, or the scan does not claim to be complete.
+//! Repositories that git lists only with difficulty: tracked files are read, or the scan does not claim to be complete.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Two scans of the same target at the same time: both report the truth, or the second says who is in its way.
+//! Two scans of the same target at the same time: both report the truth, or the second names the process in its way.
 
 use std::ffi::OsStr;
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn several_scans_of_one_target_at_the_same_time_report_the_same() {
     });
 }
 
-/// The process that scans is killed; the one that waits for it takes over or says what to do.
+/// The process that scans is killed; the one that waits for it takes over or advises what to do.
 #[test]
 fn a_scan_whose_partner_is_killed_still_reports_everything() {
     cases::run(8, |case| {

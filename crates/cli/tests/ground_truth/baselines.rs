@@ -1,4 +1,4 @@
-//! Baselines: what an earlier report names is left out, and a rotated secret is another secret.
+//! Baselines: findings that an earlier report names are left out, and a rotated secret is another secret.
 
 use std::path::{Path, PathBuf};
 

@@ -61,7 +61,7 @@ fn no_format_shows_a_secret_of_content_paths_or_commits() {
     });
 }
 
-/// What cannot be read is named by its path.
+/// An unreadable item is named by its path.
 #[test]
 fn no_format_shows_a_secret_in_the_path_of_what_cannot_be_read() {
     cases::run(3, |case| {

@@ -40,8 +40,8 @@ impl Interruption {
     }
 }
 
-/// An interrupted scan never claims to be complete. It lists what is there, and what was there when it was read, if its receipt counts
-/// items that were not compared since.
+/// An interrupted scan never claims to be complete. It lists the secrets of now, and those of the time of reading if its receipt counts items
+/// that were not compared since.
 fn judge_interrupted(ended: &Ended, truth: &Truth, earlier: &[Truth]) -> Outcome {
     if ended.code.is_none() || ended.stdout.is_empty() {
         // Killed, or stopped before it began.

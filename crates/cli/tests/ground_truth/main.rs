@@ -9,7 +9,7 @@
 //! - [`staged`]: the next commit
 //! - [`filters`]: `--include` and `--exclude`
 //! - [`targets`]: several targets with rules and suppressions of their own
-//! - [`baselines`]: what an earlier report names
+//! - [`baselines`]: findings that an earlier report names
 //! - [`interrupted`]: changes between an interruption and the same command
 //! - [`at_once`]: the same command twice at the same time
 //! - [`poisoned`]: a file on which the process dies

@@ -1,4 +1,4 @@
-//! Staged changes: what the next commit brings in, at the paths it gives it, from the index that the commit is made of.
+//! Staged changes: the content and paths of the next commit, from the index that the commit is made of.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -38,7 +38,7 @@ fn staged_changes_are_read_at_their_paths() {
     });
 }
 
-/// Several repositories in one command, each with its own index, whatever index the environment names.
+/// Several repositories in one command, each with its own index, also if the environment names another.
 #[test]
 fn an_index_of_another_repository_is_not_read() {
     cases::run(30, |case| {
@@ -83,7 +83,7 @@ fn a_hook_reads_the_index_that_the_commit_is_made_of() {
     });
 }
 
-/// Commits with a hook that scans what is staged and lets the commit fail.
+/// Commits with a hook that scans staged changes and lets the commit fail.
 fn report_of_hook(case: &cases::Case, repository: &Path, args: &[&str]) -> Result<Report, String> {
     let (hooks, out) = (case.folder("hooks"), case.dir().join("out"));
     let script = format!(

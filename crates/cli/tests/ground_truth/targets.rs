@@ -10,7 +10,7 @@ use super::truth::report::Place;
 use super::truth::token::{text_with, token};
 use super::truth::{history, oracle};
 
-/// A rule that finds what the built-in one does.
+/// A rule that finds the same tokens as the built-in one.
 const RULE: &str = "[[rules]]\nid = 'github-pat'\nregex = '''\\b(ghp_[0-9A-Za-z]{36})\\b'''\nkeywords = ['ghp_']\n";
 
 /// A repository with a few files, and a copy of it.

@@ -1,4 +1,4 @@
-//! Trees: what git tracks or does not ignore is read, whatever lies around it.
+//! Trees: files that git tracks or does not ignore are read, in every surrounding.
 
 use std::path::PathBuf;
 

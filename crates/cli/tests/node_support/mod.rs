@@ -21,7 +21,7 @@ pub(crate) struct Place {
 /// A node that runs as a process; killed when dropped.
 pub(crate) struct Process {
     child: Child,
-    /// What it said at the start, line by line.
+    /// Its greeting, line by line.
     pub(crate) greeting: Vec<String>,
     pub(crate) log: PathBuf,
 }
@@ -55,7 +55,7 @@ impl Place {
         self.start_logging_to(command, stderr.into(), log)
     }
 
-    /// A file for what a node logs.
+    /// A file for a node's log.
     pub(crate) fn new_log(&self) -> PathBuf {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let path = self.path(&format!("log-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
@@ -72,7 +72,7 @@ impl Place {
             .stderr(stderr)
             .spawn()
             .unwrap();
-        // Whoever gave a pipe to write to does not read it.
+        // The test that gave a pipe does not read it.
         drop(child.stderr.take());
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut greeting = Vec::new();
@@ -93,7 +93,7 @@ impl Place {
         Process { child, greeting, log }
     }
 
-    /// Runs `tessera dht …` against a node and returns what it printed, if it succeeded.
+    /// Runs `tessera dht …` against a node and returns its output, if it succeeded.
     pub(crate) fn dht(&self, node: &Process, args: &[&str], input: &[u8]) -> Result<Vec<u8>, String> {
         let socket = node.socket();
         let mut all = vec!["dht", "--socket", &socket];
@@ -149,7 +149,7 @@ pub(crate) fn ends_within(child: &mut Child, time: Duration) -> Option<i32> {
     None
 }
 
-/// Runs a program that might hang: its code and what it said on standard error.
+/// Runs a program that might hang: its exit code and standard error.
 pub(crate) fn run_within(mut command: Command, time: Duration) -> (Option<i32>, String) {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let code = ends_within(&mut child, time);
@@ -194,7 +194,7 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Sends a signal and waits for the end; says how it ended and what it logged.
+    /// Sends a signal and waits for the end; returns how it ended and its log.
     pub(crate) fn end(mut self, signal: Signal) -> (Option<i32>, String) {
         self.signal(signal);
         let status = self.child.wait().unwrap();

@@ -14,7 +14,7 @@ use super::truth::history::{self, Size};
 use super::truth::token::token;
 use super::truth::{large, oracle, tree};
 
-/// Workers of one fleet, with what happens to them.
+/// Workers of one fleet, with their faults.
 struct Workers {
     awake: Vec<Running>,
     asleep: Vec<Running>,

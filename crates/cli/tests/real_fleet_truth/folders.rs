@@ -12,7 +12,7 @@ use super::truth::compare::compare;
 use super::truth::report::Report;
 use super::truth::{large, oracle};
 
-/// What happens to the coordinator and the folder between two runs.
+/// The fate of the coordinator and the folder between two runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Between {
     Nothing,

@@ -1,4 +1,4 @@
-//! Commands that a message tells the user to give: they are complete, and do what the message says when they are pasted.
+//! Commands that a message tells the user to give: they are complete, and have the effect that the message says when they are pasted.
 
 use tessera_coordination_etcd::test_support::EtcdCluster;
 

@@ -1,4 +1,4 @@
-//! A worker that sees other files than the submitter: what was planned is read by another worker, or the report is incomplete.
+//! A worker that sees other files than the submitter: another worker reads the planned items, or the report is incomplete.
 //!
 //! The worker runs in a mount namespace of its own, in which an empty file system or another folder lies over a folder.
 
@@ -21,7 +21,7 @@ use super::truth::git::commit_all;
 use super::truth::token::token;
 use super::truth::{history, large, oracle};
 
-/// What a worker sees in place of a target.
+/// The worker's view in place of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum View {
     /// The folder is there, and empty: a mount that is not mounted.
@@ -195,8 +195,8 @@ fn a_worker_that_cannot_take_part_keeps_no_run_from_its_end() {
     });
 }
 
-/// A file system that should be mounted inside the tree is missing on one worker: what lies there is read by another
-/// worker, or it is *planned, not read*.
+/// A file system that should be mounted inside the tree is missing on one worker: another worker reads its
+/// files, or they are *planned, not read*.
 #[test]
 fn paths_that_were_planned_and_are_missing_are_not_called_read() {
     if !can_hide() {

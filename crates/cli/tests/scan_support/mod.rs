@@ -42,7 +42,7 @@ pub(crate) fn git_command(dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// What a git command prints, which must succeed.
+/// The output of a git command, which must succeed.
 pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
     let output = git_command(dir, args).output().unwrap();
     assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -63,7 +63,7 @@ pub(crate) fn commit_all(dir: &Path, subject: &str) -> String {
     git(dir, &["rev-parse", "HEAD"]).trim().to_owned()
 }
 
-/// A report in JSON, and what was said beside it.
+/// A report in JSON, and the standard error beside it.
 pub(crate) struct Scanned {
     pub(crate) report: Value,
     pub(crate) said: String,

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use super::random::{Random, mixed};
 
-/// What a case found out: nothing wrong, or what differs from the truth.
+/// The verdict of a case: `Ok`, or the difference from the truth.
 pub(crate) type Outcome = Result<(), String>;
 
 /// Failing cases that are described in full; further ones are counted.

@@ -54,7 +54,7 @@ pub(crate) struct Tessera {
     pub(crate) state: PathBuf,
     /// The working directory.
     pub(crate) cwd: PathBuf,
-    /// Commands are noted here, so that a kept folder tells what was done in it.
+    /// Commands are noted here, so that a kept folder tells its history.
     log: PathBuf,
     /// Further variables.
     pub(crate) variables: Vec<(OsString, OsString)>,

@@ -8,7 +8,7 @@ use super::report::{Place, Report};
 /// Differences that are written out; further ones are counted.
 const SHOWN_MAX: usize = 6;
 
-/// What a scan must report.
+/// The findings and counts that a scan must report.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Truth {
     /// Places, with the token there.
@@ -56,7 +56,7 @@ pub(crate) fn compare(report: &Report, truth: &Truth) -> Outcome {
     ended(report, problems)
 }
 
-/// Whether `report` lists the true places, whatever else its receipt says.
+/// Whether `report` lists the true places; its receipt is not compared.
 pub(crate) fn compare_findings(report: &Report, truth: &Truth) -> Outcome {
     let mut problems = report.contradictions.clone();
     compare_places(report, truth, &mut problems);

@@ -43,12 +43,12 @@ pub(crate) fn forget_git(command: &mut Command) {
     command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
 }
 
-/// What a git command prints.
+/// The output of a git command.
 pub(crate) fn git(dir: &Path, args: &[impl AsRef<OsStr>]) -> Vec<u8> {
     answer(command(dir, args))
 }
 
-/// What a git command prints that reads `input`.
+/// The output of a git command that reads `input`.
 pub(crate) fn git_fed(dir: &Path, args: &[impl AsRef<OsStr>], input: &[u8]) -> Vec<u8> {
     let mut command = command(dir, args);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

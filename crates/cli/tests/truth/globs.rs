@@ -1,7 +1,7 @@
 //! Path filters and their meaning, each written out by hand.
 //!
-//! A glob without `/` speaks of names anywhere, one with `/` of paths from the target down. Exclusion of a folder excludes what is
-//! in it; inclusion is asked of files.
+//! A glob without `/` speaks of names anywhere, one with `/` of paths from the target down. Exclusion of a folder excludes its
+//! content; inclusion is asked of files.
 
 use super::random::Random;
 

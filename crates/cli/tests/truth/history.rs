@@ -198,7 +198,7 @@ impl Writing {
     }
 }
 
-/// Puts an entry at a path, and removes what cannot stay beside it.
+/// Puts an entry at a path, and removes entries that cannot stay beside it.
 fn put(tree: &mut Tree, path: Vec<u8>, entry: Entry) {
     let is_below = |path: &[u8], folder: &[u8]| path.starts_with(folder) && path.get(folder.len()) == Some(&b'/');
     tree.retain(|other, _| !is_below(other, &path) && !is_below(&path, other));
@@ -225,7 +225,7 @@ fn read_marks(path: &Path) -> BTreeMap<usize, String> {
     marks.map(|(mark, oid)| (mark.parse().unwrap(), oid.to_owned())).collect()
 }
 
-/// Gives some commits names; what no name leads to is unreachable.
+/// Gives some commits names; commits to which no name leads are unreachable.
 fn name_commits(
     random: &mut Random,
     dir: &Path,

@@ -30,7 +30,7 @@ pub(crate) fn tree(random: &mut Random, root: &Path) {
     }
 }
 
-/// What a large tree lies in.
+/// The surroundings of a large tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Plain,
@@ -233,7 +233,7 @@ pub(crate) enum HistoryChange {
     NewCommits,
     NewBranch,
     DeleteBranch,
-    /// A branch is set back and goes on differently, and what it left is removed.
+    /// A branch is set back and goes on differently, and the commits it left are removed.
     ForcePush,
     Repack,
     /// Another repository takes the place of the first.
@@ -270,7 +270,7 @@ impl HistoryChange {
     }
 }
 
-/// Removes what no ref leads to, in half of the cases.
+/// Removes objects to which no ref leads, in half of the cases.
 fn prune(random: &mut Random, dir: &Path) {
     if random.percent(50) {
         git(dir, &["reflog", "expire", "--expire=now", "--all"]);

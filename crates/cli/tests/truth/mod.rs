@@ -4,7 +4,7 @@
 //! - [`token`]: secrets that the built-in rules find for sure, and where they stand in a text
 //! - [`tree`], [`history`], [`changes`]: the generators
 //! - [`large`]: inputs that take long enough to be interrupted, and changes to them
-//! - [`globs`]: path filters and what they mean
+//! - [`globs`]: path filters and their meaning
 //! - [`oracle`]: the places that git and the file system know of
 //! - [`command`]: the real `tessera` program
 //! - [`report`]: its report, read from JSON

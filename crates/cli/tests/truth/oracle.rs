@@ -38,7 +38,7 @@ pub(crate) fn tree_within(target: &Path, scope: Scope<'_>) -> Truth {
     of_files(target, &files)
 }
 
-/// The truth about every file of a folder, whatever ignore rules say.
+/// The truth about every file of a folder, ignored or not.
 pub(crate) fn every_file(target: &Path) -> Truth {
     let mut files = BTreeSet::new();
     let mut folders = vec![target.to_path_buf()];
@@ -123,7 +123,7 @@ fn walked(target: &Path, folder: &Path, is_within: bool, files: &mut BTreeSet<Pa
     }
 }
 
-/// What git tracks below `folder`, and what it neither tracks nor ignores.
+/// The files below `folder` that git tracks, and those that it neither tracks nor ignores.
 fn listed_by_git(target: &Path, folder: &Path, files: &mut BTreeSet<PathBuf>) {
     let listing = git(folder, &["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
     for record in records(&listing) {
@@ -270,7 +270,7 @@ fn raw_entries(output: &[u8]) -> Vec<(RawEntry, Vec<u8>)> {
     entries
 }
 
-/// The truth about what is staged in a repository, with the index that `index` names or its own.
+/// The truth about the staged changes of a repository, with the index that `index` names or its own.
 ///
 /// Staged links and submodules are counted, and the product may read the text of a link or skip it.
 pub(crate) fn staged(target: &Path, index: Option<&Path>, scope: Scope<'_>) -> (Truth, Staged) {
@@ -300,7 +300,7 @@ pub(crate) fn staged(target: &Path, index: Option<&Path>, scope: Scope<'_>) -> (
     (truth, counts)
 }
 
-/// What is staged, by kind.
+/// Staged entries, by kind.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Staged {
     /// Different contents of files that are in scope.

@@ -11,7 +11,7 @@ use super::names;
 use super::random::Random;
 use super::token::{text_with, token};
 
-/// What was made.
+/// The tree that was made.
 #[derive(Debug, Default)]
 pub(crate) struct Field {
     pub(crate) root: PathBuf,

@@ -59,7 +59,7 @@ impl std::fmt::Display for CallError {
                  Look into its log",
             ),
             Self::Io(error) if is_deserted(error) => f.write_str(
-                "the node went away: nobody listens at its socket any more. It was stopped or killed; look into its log",
+                "the node went away: no process listens at its socket any more. It was stopped or killed; look into its log",
             ),
             Self::Io(error) => write!(f, "the connection to the node broke: {error}"),
         }
@@ -74,7 +74,7 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
-/// Whether there is nobody to talk to: a socket that was left behind, or none.
+/// Whether no process listens: the socket was left behind, or there is none.
 fn is_deserted(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_may_be_somebody_elses_is_told_nothing() {
+    fn a_node_that_may_belong_to_another_user_is_told_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("node.sock");
         let listener = UnixListener::bind(&path).unwrap();
@@ -155,7 +155,7 @@ mod tests {
         let asked = client.call(&serde_json::json!({ "op": "status" }), b"a secret", |_, _| {});
         assert!(matches!(asked, Err(CallError::Distrusted(_))), "a connection made later is no safer: {asked:?}");
         listener.set_nonblocking(true).unwrap();
-        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock, "nobody even connected");
+        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock, "no connection was made");
     }
 
     #[test]
@@ -177,7 +177,7 @@ mod tests {
             ends.join().unwrap();
             assert!(error.to_string().contains("went away before it had answered"), "{reads} {answer:?}: {error:?}");
         }
-        // Between two calls, by a signal that lets it remove its socket and by one that does not.
+        // The node stops between two calls, by a signal that lets it remove its socket and by one that does not.
         let mut client = Client { stream: None, path: path.clone() };
         drop(listener);
         for removes in [false, true] {
@@ -185,7 +185,7 @@ mod tests {
                 std::fs::remove_file(&path).unwrap();
             }
             let error = client.call(&serde_json::json!({ "op": "top" }), &[], |_, _| {}).unwrap_err();
-            assert!(error.to_string().contains("the node went away: nobody listens"), "{removes}: {error:?}");
+            assert!(error.to_string().contains("the node went away: no process listens"), "{removes}: {error:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What can be asked of a node over its socket.
+//! The requests that a node answers over its socket.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -83,7 +83,7 @@ pub fn execute(
     block_on(answer(node, request, body, progress))
 }
 
-/// The same for whoever may lose interest: what is dropped before its end is given up.
+/// The same for a caller that may go away: dropping the future before its end cancels the call.
 pub(super) async fn answer(
     node: &Node,
     request: &Value,
@@ -132,7 +132,7 @@ pub(super) async fn answer(
         "get-mutable" => {
             let found = node.get_mutable(mutable_key(node, request)?).await?;
             let mut answer = mutable(request, &found);
-            // Whoever reads does not count who keeps it: two zeros would say that nobody does.
+            // A read does not count replicas: two zeros would claim that there are none.
             for unknown in ["replicas", "holders"] {
                 answer.as_object_mut().and_then(|answer| answer.remove(unknown));
             }
@@ -140,7 +140,7 @@ pub(super) async fn answer(
         }
         "announce" | "unannounce" => {
             let ids = request["ids"].as_array().ok_or_else(|| Refused::bad("`ids` is missing"))?;
-            // One that is named twice is announced once.
+            // An id named twice is announced once.
             let ids: BTreeSet<ContentId> = ids
                 .iter()
                 .map(|id| id.as_str().unwrap_or_default().parse().map_err(|error| Refused::bad(format!("{error}"))))
@@ -262,7 +262,7 @@ fn drawn(how: &Explain) -> Value {
     json
 }
 
-/// Whose value, and which: the node's own unless somebody else is named.
+/// The key of the value: the node's own unless the request names another owner.
 fn mutable_key(node: &Node, request: &Value) -> Result<MutableKey, Refused> {
     let owner = match request["owner"].as_str() {
         Some(_) => *parsed::<NodeId>(request, "owner")?.as_bytes(),

@@ -42,7 +42,7 @@ const WORKING_EVERY: Duration = Duration::from_secs(2);
 /// so that a machine under load is not taken for one that hangs.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// Connects to the socket at `path`; `WouldBlock` if whoever made it takes no connections.
+/// Connects to the socket at `path`; `WouldBlock` if its owner accepts no connections.
 pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     // A connection waits while many others do. Of the limits a socket has, this one is also for that.

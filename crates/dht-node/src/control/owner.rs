@@ -1,8 +1,7 @@
 //! How an owner writes a version by a node that need not know the owner's key.
 //!
 //! The key stays in the caller's process: the node is asked which number comes next, the version is signed here, and the node is
-//! given what any node of the network could be given. Somebody else may write the same number between the two; then it is all
-//! done again.
+//! given only the signed record. If another writer takes the number in between, all of it is done again.
 
 use serde_json::{Value, json};
 use tessera_contracts::point::NodeId;
@@ -11,7 +10,7 @@ use tessera_dht::identity::{Crypto as _, Identity};
 use super::execute::{Refused, ttl, whole};
 use crate::mutable::{Version, signed};
 
-/// How often a number that somebody else was faster to write is chosen anew.
+/// How often a new number is chosen after another writer took it.
 const TRIES_MAX: u32 = 5;
 
 /// Writes `value` as `request` says (`name`, `sequence`, `ttl_secs`, `keep_alive`, `explain`), or deletes it if there is none,
@@ -61,7 +60,7 @@ mod tests {
                 return Ok((json!({ "sequence": 3, "network": "tessera" }), Vec::new()));
             }
             writes += 1;
-            Err(Refused { kind: "outdated".to_owned(), ..Refused::failed("somebody was faster") })
+            Err(Refused { kind: "outdated".to_owned(), ..Refused::failed("another writer was faster") })
         });
         let refused = refused.unwrap_err();
         assert_eq!((refused.kind.as_str(), refused.why.as_str()), ("outdated", "others write this value all the time"));
@@ -79,7 +78,7 @@ mod tests {
                 Some("next-version") => Ok((json!({ "sequence": 3 + writes, "network": "tessera" }), Vec::new())),
                 _ if writes == 0 => {
                     writes = 1;
-                    Err(Refused { kind: "outdated".to_owned(), ..Refused::failed("somebody was faster") })
+                    Err(Refused { kind: "outdated".to_owned(), ..Refused::failed("another writer was faster") })
                 }
                 _ => Ok((json!({ "sequence": RecordView::read(body).unwrap().sequence() }), Vec::new())),
             }

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_free_again_after_a_panic_and_nobody_waits_for_one_after_the_end() {
+    fn a_place_is_free_again_after_a_panic_and_no_thread_waits_for_one_after_the_end() {
         let (places, stop) = (Places::new(1), AtomicBool::new(false));
         let place = places.take(&stop).unwrap();
         let served = std::thread::spawn(move || {

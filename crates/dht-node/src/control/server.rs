@@ -26,8 +26,8 @@ use crate::timer;
 /// Callers served at once; more wait for a place until one is free.
 const CALLERS_MAX: usize = 64;
 
-/// How long a caller may leave a connection without a request. Shorter than others wait for an answer: a place that nobody uses
-/// is free before they give up.
+/// How long a caller may leave a connection without a request. Shorter than others wait for an answer, so that an unused
+/// place is free before they give up.
 const IDLE_MAX: Duration = Duration::from_secs(3);
 
 /// How soon it is noticed that a caller went away while its request is worked on.
@@ -50,7 +50,7 @@ impl Server {
         if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
             DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         }
-        // A folder that somebody else made in a shared place is somebody else's to watch, and no caller would trust it.
+        // Another user's folder in a shared place is open to that user, and no caller would trust it.
         if let Err(distrusted) = check_folder(path, own_uid())? {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, distrusted));
         }
@@ -59,11 +59,11 @@ impl Server {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(taken()),
             Ok(_) => return Err(taken()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            // Nobody answers: left behind by a node that was killed.
+            // No process listens: a node that was killed left the socket behind.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && is_socket(path) => {
                 fs::remove_file(path)?;
             }
-            // Whatever else went wrong, it does not say that nobody is there.
+            // Another error does not show that no process listens.
             Err(error) => return Err(error),
         }
         let listener = UnixListener::bind(path)?;
@@ -133,7 +133,7 @@ fn serve(node: &Node, stream: &UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Who is told, by several threads, one message at a time.
+/// The caller's connection, shared by several threads: one message at a time.
 struct Caller(Mutex<UnixStream>);
 
 impl Caller {
@@ -172,7 +172,7 @@ impl Caller {
     }
 }
 
-/// Whether the other end is closed. One that only says no more may still want to hear the answer.
+/// Whether the other end is closed. A caller that only shut down writing may still read the answer.
 fn is_gone(stream: &UnixStream) -> bool {
     let mut polled = [PollFd::new(stream, PollFlags::empty())];
     poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok()
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_caller_that_went_away_asked_for_is_given_up() {
+    fn a_request_whose_caller_went_away_is_given_up() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let caller = Caller(Mutex::new(ours.try_clone().unwrap()));
         let leaving = std::thread::spawn(move || {

@@ -1,8 +1,8 @@
-//! Whom a caller tells anything: only a node of its own user, or of root.
+//! A caller talks only to a node of its own user, or of root.
 //!
-//! The folder of sockets has a name that anybody can guess, in a place where anybody may make folders. Whoever makes it first
-//! could listen there and be told values meant for a node. So before a word is said, the folder must be one that nobody else
-//! can put a socket into, and the process that listens must be run by the same user, as the system says and not as it says itself.
+//! The folder of sockets has a guessable name in a place where every user may make folders. The user that makes it first could
+//! listen there and receive values meant for a node. So before the first byte is sent, the folder must be closed to other users,
+//! and the process that listens must belong to the same user, as the system says and not as the process says.
 
 use std::fmt;
 use std::fs;
@@ -18,7 +18,7 @@ const ROOT: u32 = 0;
 /// Why a socket is not talked to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Distrusted {
-    /// Its folder belongs to somebody else.
+    /// Its folder belongs to another user.
     FolderOf {
         /// The folder.
         folder: PathBuf,
@@ -32,11 +32,11 @@ pub enum Distrusted {
         /// Its permissions.
         mode: u32,
     },
-    /// Somebody else listens there.
+    /// Another user's process listens there.
     PeerOf {
         /// The socket.
         socket: PathBuf,
-        /// Who.
+        /// That user.
         uid: u32,
     },
 }
@@ -69,12 +69,12 @@ impl fmt::Display for Distrusted {
 
 impl std::error::Error for Distrusted {}
 
-/// Whoever this process acts for.
+/// The user this process acts for.
 pub(super) fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Whether nobody but `user` and root can have put the socket where it is.
+/// Whether only `user` and root can have put the socket where it is.
 pub(super) fn check_folder(socket: &Path, user: u32) -> io::Result<Result<(), Distrusted>> {
     let folder = socket.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let meta = fs::metadata(folder)?;
@@ -131,7 +131,7 @@ mod tests {
         };
         let expected = Distrusted::FolderOf { folder: dir.path().to_owned(), uid };
         assert_eq!(check_folder(&socket, uid).unwrap(), Ok(()));
-        assert_eq!(check_folder(&socket, uid + 1).unwrap(), Err(expected), "whoever is not its owner");
+        assert_eq!(check_folder(&socket, uid + 1).unwrap(), Err(expected), "a user that is not its owner");
         assert_eq!(check_folder(Path::new("/etc/node.sock"), uid).unwrap(), Ok(()), "only root writes there");
     }
 
@@ -144,10 +144,10 @@ mod tests {
         let (stream, path, uid) = if own_uid() == ROOT { of_a_stranger() } else { (stream, path, own_uid()) };
         assert_eq!(check_peer(&stream, &path, uid).unwrap(), Ok(()));
         let expected = Distrusted::PeerOf { socket: path.clone(), uid };
-        assert_eq!(check_peer(&stream, &path, uid + 1).unwrap(), Err(expected), "whoever is not its user");
+        assert_eq!(check_peer(&stream, &path, uid + 1).unwrap(), Err(expected), "a user that does not run the node");
     }
 
-    /// Root's part: a connection to a socket on which a thread listens that has become somebody else.
+    /// Needs root: a connection to a socket on which a thread listens that has switched to another user.
     fn of_a_stranger() -> (UnixStream, PathBuf, u32) {
         use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
         let (dir, path) = folder(0o700);

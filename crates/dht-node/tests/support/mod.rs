@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tessera_dht_node::{Node, NodeBuilder};
 
-/// Settings that suit a busy test machine: who was too slow to be met while joining is met a moment later, not in an hour.
+/// Settings that suit a busy test machine: a peer that was too slow while joining is met a moment later, not in an hour.
 pub(crate) fn builder() -> NodeBuilder {
     Node::builder().configure(|config| {
         config.tick_ms = 100;

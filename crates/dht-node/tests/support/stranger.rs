@@ -1,4 +1,4 @@
-//! Somebody on the network who is no node: seals datagrams by hand, and sends whatever it likes.
+//! A stranger on the network that is no node: seals datagrams by hand, and sends any bytes it likes.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.

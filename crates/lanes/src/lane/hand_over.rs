@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_sent_a_slot_that_goes_back_to_the_sender_does_not_have_it_dropped_there() {
+    fn a_slot_that_goes_back_to_its_sender_is_not_dropped_there() {
         for goes_back_first in [false, true] {
             let ([mut first, mut second], _log) = two_lanes();
             first.cx.log = None;
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_log_did_not_take_stays_in_the_log_of_its_former_owner() {
+    fn a_record_that_a_failed_log_did_not_take_stays_in_the_log_of_its_former_owner() {
         let ([mut first, mut second], _log) = handed_over(3);
         // It failed with nothing on its way: all that was logged before is durable.
         first.cx.log.as_ref().unwrap().progress.fail();
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_settled_once_all_of_it_has_come_though_nobody_was_told_yet() {
+    fn a_slot_is_settled_once_all_of_it_has_come_though_no_lane_was_told_yet() {
         let ([mut first, mut second], _log) = two_lanes();
         let slot = (0..=u8::MAX).map(Slot).find(|slot| first.cx.owner(*slot) == LaneIndex(1)).unwrap();
         let before = first.cx.map.version().0;

@@ -167,7 +167,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_socket_whose_lane_has_retired_gets_no_datagrams_unless_somebody_still_holds_it() {
+    fn a_socket_whose_lane_has_retired_gets_no_datagrams_unless_a_thread_still_holds_it() {
         let mut group = SocketGroup::bind("127.0.0.1:0".parse().unwrap(), 4, 1 << 16).unwrap();
         assert!(reached(&group, 4).iter().all(|count| *count > 0), "the kernel spreads over all of them");
         let ghost = group.socket(2);

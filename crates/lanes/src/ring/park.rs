@@ -256,7 +256,7 @@ pub(in crate::ring) mod tests {
     const LONG: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn who_is_woken_between_announcing_and_sleeping_does_not_sleep() {
+    fn a_thread_woken_between_announcing_and_sleeping_does_not_sleep() {
         for parker in parkers() {
             for _ in 0..3 {
                 parker.announce_sleep();

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_called_is_told_once_and_only_a_sleeper_is_woken() {
+    fn a_called_thread_is_told_once_and_woken_only_if_it_sleeps() {
         let wake_set = WakeSet::new().unwrap();
         for index in [3, 70, 255] {
             wake_set.call(index);

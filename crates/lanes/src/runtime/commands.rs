@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lane_has_not_taken_is_had_without_it() {
+    fn commands_that_a_lane_has_not_taken_can_be_read_without_it() {
         let (sender, inbox) = command_queue(4);
         assert!((0..4).all(|n| sender.try_send(n).is_ok()));
         assert_eq!(inbox.take(), Some(0));

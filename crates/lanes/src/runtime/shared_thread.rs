@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_left_is_not_waited_for_though_its_socket_is_still_there() {
+    fn a_lane_that_has_left_is_not_waited_for_though_its_socket_is_still_there() {
         let (says, _) = channel();
         let (socket, wake_set) = (socket(), WakeSet::new().unwrap());
         let mut tasks = task_set();

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_is_full_is_given_nobody_and_one_that_has_ended_is_not_found() {
+    fn a_full_thread_is_given_no_lane_and_an_ended_one_is_not_found() {
         // CPUs of its own, so that no other test takes reservations there.
         let mut cpus = CpuSet::new();
         cpus.set(CpuSet::MAX_CPU - 1);

@@ -80,7 +80,7 @@ mod tests {
     use crate::wal::storage::StorageFile as _;
 
     #[test]
-    fn what_was_set_aside_outlives_its_lane_and_is_no_lanes_log() {
+    fn a_log_set_aside_outlives_its_lane_and_is_no_lanes_log() {
         let disk = FaultyDirectory::default();
         let (lane, other) = (LaneIndex(3), LaneIndex(4));
         let names = [log_name(lane, 7), snapshot_name(lane, 7), temporary_name(lane, 8), log_name(other, 1)];

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lane_queues_while_the_writer_is_at_the_disk_is_written_before_it_ends() {
+    fn records_queued_while_the_writer_is_at_the_disk_are_written_before_it_ends() {
         let disk = FaultyDirectory::default();
         let (wal, _) = Wal::open(disk.clone(), LaneIndex(0), 1).unwrap();
         let (mut sender, receiver) = log_queue(0, WriterParkers::default());

@@ -204,11 +204,11 @@ impl<B: Backend + 'static> World<B> {
                 Ok(())
             }
         };
-        self.tell_who_forgot();
+        self.tell_workers_that_forgot();
         happened
     }
 
-    fn tell_who_forgot(&mut self) {
+    fn tell_workers_that_forgot(&mut self) {
         if let Some(recorder) = &mut self.recorder {
             recorder.forget_what(|worker| self.workers[worker].held.is_none());
         }
@@ -294,7 +294,7 @@ impl<B: Backend + 'static> World<B> {
             return self.go_on(number);
         }
         // Whoever crashed may hold something else before this step is over.
-        self.tell_who_forgot();
+        self.tell_workers_that_forgot();
         let worker = &mut self.workers[number];
         match worker.act(self.now, self.config.lease, &self.rates, &mut self.dice, &mut self.ops) {
             Act::Rest => Ok(()),

@@ -1,4 +1,4 @@
-//! `tessera runs retire` and `tessera runs collect`: forgetting runs that have ended, and what never began.
+//! `tessera runs retire` and `tessera runs collect`: forgetting runs that have ended, and leftovers of runs that never began.
 
 use std::time::Duration;
 
@@ -38,11 +38,11 @@ pub(super) struct RetireArgs {
 /// Which leftovers are removed.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct CollectArgs {
-    /// What was begun longer ago (such as 90m, 12h, 7d): long enough that no submitter still prepares it
+    /// Runs begun longer ago (such as 90m, 12h, 7d): long enough that no submitter still prepares them
     #[arg(long, value_name = "DURATION", value_parser = parse_age)]
     pub(super) older_than: Duration,
 
-    /// Say what would be removed, and remove nothing
+    /// List the runs that would be removed, and remove nothing
     #[arg(long)]
     pub(super) dry_run: bool,
 }
@@ -135,7 +135,7 @@ fn stale_runs(
     }
 }
 
-/// Removes what scans of this machine left that never began.
+/// Removes leftovers of scans on this machine that never began.
 pub(super) fn collect_local(state: Option<&std::path::Path>, args: &CollectArgs) -> Result<(), String> {
     let dir = state_dir::of(state)?;
     let collected = local::collect(&dir, args.created_before(), args.dry_run).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! `tessera runs show` and `tessera runs report`: what a run has found so far, and the report of one that has ended.
+//! `tessera runs show` and `tessera runs report`: the findings of a run so far, and the report of one that has ended.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ use super::super::scan::suppressions;
 use super::{Args, known, open_local};
 use crate::{hint, report, signals, state_dir};
 
-/// Prints what a run has found so far.
+/// Prints the findings of a run so far.
 pub(super) fn show(
     backend: &mut impl RunManagement,
     tenant: TenantId,
