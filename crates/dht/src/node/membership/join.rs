@@ -95,11 +95,11 @@ impl Join {
         let Self { seeds, remembered, turns, .. } = self;
         let mut round = [None; ASKED_PER_ROUND];
         self.joined = false;
-        let nobody = seeds.is_empty() && remembered.is_empty() && lost.len() == 0;
-        if cx.now.mono_ms < self.next_ms || nobody {
+        let no_contact = seeds.is_empty() && remembered.is_empty() && lost.len() == 0;
+        if cx.now.mono_ms < self.next_ms || no_contact {
             return round;
         }
-        // Half of a round for those that were there last: it may have been we who were cut off.
+        // Half of a round for those that were there last: this node itself may have been cut off.
         let of_lost = lost.len().min(ASKED_PER_ROUND / 2);
         let others_max = ASKED_PER_ROUND - of_lost;
         // Remembered contacts first. From the second round on seeds have half of each: a node that was away for long remembers hundreds
