@@ -100,7 +100,7 @@ pub(crate) enum ResidualText {
     KeepPercent(u32),
 }
 
-/// What is asked of a holder.
+/// An order to a holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OrderText {
     Yield,
