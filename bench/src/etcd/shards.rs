@@ -24,7 +24,7 @@ pub(super) fn figures() -> Vec<Figure> {
         ),
         Figure::cost(
             "etcd/checkpoint-alone-x32-300B",
-            "the same beside raw compare-and-sets of 300 bytes, whatever ours write",
+            "the same beside raw compare-and-sets of 300 bytes, at any size of ours",
             || checkpoints(Bench::start(alone()), 32, Some(RECORD_BYTES)),
         ),
         Figure::cost(

@@ -86,7 +86,7 @@ pub(super) fn figures() -> Vec<Figure> {
     ]
 }
 
-/// Many shards, of which nobody has touched those from `next` on, in the runs but [`MADE_OF`].
+/// Many shards, untouched from `next` on, in the runs but [`MADE_OF`].
 struct Crowd {
     bench: Arc<Bench>,
     next: AtomicU64,
@@ -124,7 +124,7 @@ fn both(mut first: impl FnMut(u64), mut then: impl FnMut(u64)) -> impl FnMut(u64
 
 fn crowded(config: EtcdConfig) -> Arc<Crowd> {
     let room = 100 * CROWD;
-    // Nobody beats for the session of the one that makes transactions, so it outlasts the figure.
+    // No task beats for the session of the maker of transactions, so it outlasts the figure.
     let lasting = Duration::from_millis(LASTING);
     let bench = Bench::start(EtcdConfig {
         shards_per_tenant_max: room,

@@ -1,4 +1,4 @@
-//! What a compiler does not see: leftovers, paths of somebody's machine, dead links, numbers that drifted, arrows that
+//! Faults that a compiler does not see: leftovers, paths of a developer's machine, dead links, numbers that drifted, arrows that
 //! point the wrong way, code that ships and is not simulated.
 
 mod arrows;
