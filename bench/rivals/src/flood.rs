@@ -29,7 +29,7 @@ const OTHERS: usize = 24;
 
 const ECHO: &str = "echo";
 
-/// Floods everybody in turns and compares the CPU of the processes that serve.
+/// Floods all implementations in turns and compares the CPU of the processes that serve.
 pub(crate) fn compare() -> Result<Rounds, Box<dyn Error>> {
     let mut servers = EVERYBODY
         .iter()

@@ -29,7 +29,7 @@ const ASKED: usize = 3;
 const QUESTION_BYTES: usize = 150;
 const ANSWER_BYTES: [usize; 3] = [900, 300, 110];
 
-/// Whom to ask, and whom to tell when all have answered.
+/// The nodes to ask, and the caller to tell when all have answered.
 type Ask = (Vec<SocketAddr>, Sender<()>);
 
 /// The kinds of questions are those of the answers they want; an answer is none of them.

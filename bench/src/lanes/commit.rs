@@ -53,7 +53,7 @@ fn asked_at_once(times: u64, window: u64) -> u64 {
     if window > 1 { times } else { 1 }
 }
 
-/// So many groups, so many of them under way at once, and whom to tell when all are durable.
+/// So many groups, so many of them under way at once, and the caller to tell when all are durable.
 struct Task {
     groups: u64,
     window: u64,

@@ -157,7 +157,7 @@ pub(crate) enum Command {
     },
     Candidates {
         run: u64,
-        /// For whom; a stranger if none is named.
+        /// The worker; a stranger if none is named.
         worker: u64,
         limit: usize,
     },

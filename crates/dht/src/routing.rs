@@ -1,4 +1,4 @@
-//! The routing table: whom this lane knows, sorted by how many leading bits they share with us.
+//! The routing table: this lane's peers, sorted by how many leading bits they share with us.
 //!
 //! One bucket per shared-prefix length, each with up to K live peers in order of use and a few spares. Buckets hold
 //! indices into one slab of [`Peer`]s. Room for a small network is reserved at construction; a larger one takes more as peers

@@ -34,7 +34,7 @@ impl Wakes {
         self.has_woken |= thread.has_woken;
     }
 
-    /// The turn of `lane` is over: takes over whom it has kept.
+    /// The turn of `lane` is over: takes over the callers it has kept.
     pub(crate) fn take_from(&mut self, lane: &mut Self) {
         self.waiting.append(&mut lane.waiting);
         self.has_woken |= std::mem::take(&mut lane.has_woken);

@@ -127,7 +127,7 @@ fn saturated_lanes_neither_deadlock_nor_lose_control_nor_miscount() {
     shout(&runtime, Class::Control, &control, [40, 0, 0], "Control");
     let again: Vec<_> = (0..40u64).map(|n| ((n % 5) as u8, n, 100 + n as u32)).collect();
     shout(&runtime, Class::Control, &again, [16, 24, 0], "Control said again");
-    // From now on Control is under pressure, and everybody spares the lane.
+    // From now on Control is under pressure, and all producers spare the lane.
     shout(&runtime, Class::Coordination, &[(3, 900, 0); 7], [0, 0, 7], "Coordination under pressure");
     shout(&runtime, Class::Hints, &[(3, 900, 0); 9], [0, 0, 9], "Hints under pressure");
     shout(&runtime, Class::Control, &[(0, 0, 777)], [0, 1, 0], "Control under pressure");

@@ -185,7 +185,7 @@ fn many_small_runtimes_have_one_thread_until_it_is_busy_and_none_when_they_are_g
     from.recv_timeout(PATIENCE).unwrap();
     // Where the others leave a newcomer no time, it is put elsewhere.
     if cores() > 1 {
-        wait_for("a thread of those who come later", || {
+        wait_for("a thread for later lanes", || {
             let _ = runtimes[1].command(LANE, Tell::Pause(Duration::from_millis(50)));
             thread_of(&start(config())) != on
         });

@@ -11,7 +11,7 @@
 //! one step per class, of which there are 28, plus the copy.
 //!
 //! **Handles.** A [`ByteSlot`] names a value, not a place: it carries the slab it came from and the generation of its
-//! block, so a handle that outlived its value, or belongs to another slab, finds nothing rather than someone else's bytes.
+//! block, so a handle that outlived its value, or belongs to another slab, finds nothing rather than another value's bytes.
 //! Generations have 32 bits: only a handle kept while its block was reused exactly 2^32 times, or any multiple of it, would
 //! be mistaken for a good one.
 //!

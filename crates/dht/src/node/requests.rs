@@ -155,7 +155,7 @@ pub(super) enum Matched {
     Answer { request: Request, whole: bool },
     /// A part of an answer that came before.
     Repeated,
-    /// A request whose time was up: whom it was sent to, and how long the answer took.
+    /// A request whose time was up: its receiver, and how long the answer took.
     Late { to: Contact, id: NodeId, took_ms: u64 },
     /// No request that is remembered.
     Unexpected,

@@ -316,7 +316,7 @@ impl Router {
     /// Begins an operation; `Some` is the answer if it cannot.
     pub(super) fn begin(&mut self, cx: &mut Context<'_>, start: Start) -> Option<Answer> {
         let is_put = start.task == Task::Put;
-        // A lane that looks for providers may be the only holder, and asks everybody but itself.
+        // A lane that looks for providers may be the only holder, and asks all nodes but itself.
         let here = (start.task == Task::FindProviders).then(|| ContentId::from_bytes(start.target));
         let here = here.iter().flat_map(|id| self.server.providers().of(id));
         let begun = self.operations.begin(cx, &mut self.peers, start, here);

@@ -34,7 +34,7 @@ fn no_peer_has_more_requests_in_flight_than_its_cap_however_many_lookups_run() {
         assert_eq!(in_flight, 2, "to member {to}");
     }
     for command in commands {
-        assert_eq!(net.wait(command).stats.answers, 3, "and in the end everybody answers every lookup");
+        assert_eq!(net.wait(command).stats.answers, 3, "and in the end all nodes answer every lookup");
     }
 }
 
@@ -109,7 +109,7 @@ fn a_peer_that_returns_a_forged_record_is_not_believed_is_scored_and_soon_shunne
     let liar_id = net.members[liar].contact.id();
     let mut lies = 0;
     for _ in 0..4 {
-        // A mutable lookup asks everybody, so it meets the liar while it is known.
+        // A mutable lookup asks all nodes, so it meets the liar while it is known.
         let outcome = net.get(1, id, true);
         assert_eq!(outcome.answer, Answer::NoRecord, "{outcome:?}");
         let standing = outcome.asked.iter().find(|asked| asked.id == liar_id).map(|asked| asked.standing);
@@ -328,7 +328,7 @@ fn a_write_that_is_given_up_leaves_nothing_in_flight() {
     while requests(&net) <= 8 {
         net.run(10);
     }
-    assert_eq!(requests(&net), 11, "everybody is written to");
+    assert_eq!(requests(&net), 11, "all nodes are written to");
     net.ask(1, Command::Cancel { command });
     assert_eq!(requests(&net), 0, "cancelled with the command");
     let outcome = net.wait(command);

@@ -524,7 +524,7 @@ fn lanes_hint_to_each_other_which_peers_they_met_and_lost() {
     net.messages_lost = true;
     let n = net.join(1, &NodeConfig::default());
     net.run(3000);
-    assert!(known(&net, n) < 4, "without messages a lane knows whom it has asked itself");
+    assert!(known(&net, n) < 4, "without messages a lane knows only the nodes it has asked itself");
 }
 
 #[test]
@@ -553,7 +553,7 @@ fn messages_between_lanes_may_come_twice_and_in_any_order() {
         assert_eq!((kept, logged), (24, 24), "member {n}: what comes twice is kept and logged once");
         for lane in &member.lanes {
             assert!(lane.health(net.now).is_up, "member {n}: {:?}", lane.health(net.now));
-            assert_eq!(lane.table().live_len(), 5, "member {n} still knows everybody");
+            assert_eq!(lane.table().live_len(), 5, "member {n} still knows all others");
         }
     }
     for id in &ids {
@@ -612,7 +612,7 @@ fn unanswered_announcements_leave_a_quarter_of_the_requests_to_lookups() {
         }
         net.run(10);
     }
-    assert_eq!(sent(&net, kind::ANNOUNCE), 6, "of twelve who are to be told");
+    assert_eq!(sent(&net, kind::ANNOUNCE), 6, "of twelve holders");
     // While all six are still waited for.
     net.tell(n, None, Command::FindProviders { id: ContentId::from_bytes([7; 32]), limit: 1 });
     assert_eq!(sent(&net, kind::GET_PROVIDERS), 2);

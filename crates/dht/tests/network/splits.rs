@@ -31,7 +31,7 @@ fn a_split_of_two_hours_heals_within_minutes() {
     assert_eq!(live(&net, 0..30), (14, 14));
     net.cut = None;
     net.run_quietly(14 * 60_000);
-    assert_eq!(live(&net, 0..30), (29, 29), "everybody knows everybody");
+    assert_eq!(live(&net, 0..30), (29, 29), "all nodes know each other");
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn the_second_write_is_one_exchange_with_each_holder_until_tokens_may_have_ended
     let (asks, writes) = (vec![vec![kind::FIND_NODE, kind::STORE]; 11], vec![vec![kind::STORE]; 11]);
     assert_eq!(said_while_writing(&mut net, b"first"), asks);
     assert_eq!(said_while_writing(&mut net, b"second"), writes);
-    assert!(net.members.iter().all(|member| member.lanes[0].records().len() == 2), "everybody holds both");
+    assert!(net.members.iter().all(|member| member.lanes[0].records().len() == 2), "all nodes hold both");
     net.run_quietly(PERIOD_SECS * 1000);
     assert_eq!(said_while_writing(&mut net, b"third"), asks);
     net.run_quietly(PERIOD_SECS * 1000);
@@ -90,7 +90,7 @@ fn a_write_that_was_sent_instead_of_a_question_still_finds_closer_nodes() {
     net.tap = Some(Vec::new());
     assert_eq!(put(&mut net, b"second").acknowledged, 4);
     assert_eq!(*seen.borrow(), [kind::FIND_NODE, kind::STORE, kind::STORE]);
-    assert!(net.tap.iter().flatten().any(|(_, to, _)| *to == unknown.addr), "whom the answer named is asked");
+    assert!(net.tap.iter().flatten().any(|(_, to, _)| *to == unknown.addr), "the node that the answer named is asked");
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub enum TraceWhat {
         class: Class,
         /// Its kind.
         kind: u8,
-        /// For whom it was.
+        /// Its receiver.
         dst: LaneIndex,
         /// Why.
         cause: DropCause,

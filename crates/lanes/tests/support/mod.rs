@@ -36,7 +36,7 @@ pub enum Order {
     Chatter(u32),
 }
 
-/// An order taken: key, version, and whom to tell.
+/// An order taken: key, version, and the caller to tell.
 type Taken = (u64, u64, Sender<(u64, u64)>);
 
 #[derive(Default)]

@@ -43,7 +43,7 @@ impl<B: CoordinationBackend + RunManagement + ShardClaiming> Backend for B {}
 pub enum Caller {
     /// The worker with this number.
     Worker(usize),
-    /// A person, who is not lease-gated.
+    /// A person, without a lease.
     Operator,
     /// A caller with wrong requests in the tenant's name; see [`super::vandal`].
     Vandal,

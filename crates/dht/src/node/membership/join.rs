@@ -167,9 +167,9 @@ impl Join {
         Some(bucket)
     }
 
-    /// Whether a seed that was tried is in the table now. It may be on the other side of a split where everybody else has been forgotten since;
+    /// Whether a seed that was tried is in the table now. It may be on the other side of a split where all others have been forgotten since;
     /// if it answers, there is more to be found. It is asked first: where its bucket is full it only waits for a place, and no other
-    /// contact here knows whom it knows.
+    /// contact here knows its contacts.
     pub(super) fn seed_is_back(&mut self, table: &RoutingTable) -> bool {
         let back = self.seed_tried.take_if(|seed| table.get(&seed.id()).is_some());
         self.ask_first = back.or(self.ask_first);

@@ -1,4 +1,4 @@
-//! Contacts that fell silent. The silence may have been the network's: a partition must be able to heal, and a node that forgets everybody on
+//! Contacts that fell silent. The silence may have been the network's: a partition must be able to heal, and a node that forgets all contacts on
 //! the other side never hears of them again.
 //!
 //! All lanes of a node remember the contacts that one of them lost: each has lookups that may ask them, and records to give on when they
@@ -146,7 +146,7 @@ impl LostContacts {
         });
         returned.is_healed = healing.is_done(cx.now, before - contacts.len(), table.live_len());
         returned.look_around = may_look && healing.may_look(cx.now);
-        // It was the network that was silent: the others will be back as well. Our neighbours first, whom others will ask us for.
+        // It was the network that was silent: the others will be back as well. Our neighbours first: others will ask us for them.
         if returned.look_around && healing.may_hurry(cx.now) {
             contacts.make_contiguous().sort_unstable_by_key(|lost| cx.place.own.distance_to(&lost.id));
             for lost in contacts.iter_mut() {

@@ -1,7 +1,7 @@
 //! Membership: which nodes this lane knows, and how it finds and keeps its place among them.
 //!
 //! It owns the routing table, the contacts to join by, those that fell silent (`lost`), the estimate of the network's size
-//! (`network_size`) and the address at which others see this node (`seen_at`). It sends nothing: it says whom to ask.
+//! (`network_size`) and the address at which others see this node (`seen_at`). It sends nothing: it names the contacts to ask.
 
 mod join;
 mod lost;

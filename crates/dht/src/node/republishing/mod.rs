@@ -261,7 +261,7 @@ impl Republishing {
         }
         let provider = Contact { key: cx.place.own_key, addr };
         let signed: Vec<_> = ids.iter().map(|id| sign(cx, peers, id, provider)).collect();
-        // A lone id needs its own holders only; a region needs everybody in it, seen from its middle.
+        // A lone id needs its own holders only; a region needs all nodes in it, seen from its middle.
         let (target, radius) = match &ids[..] {
             [alone] => (*alone, peers.members().radius_of(cx, k)),
             _ => (ids[ids.len() / 2], low.distance_to(&high)),
@@ -524,7 +524,7 @@ mod tests {
         }
     }
 
-    /// A lane that knows everybody, and has something to do in the background.
+    /// A lane that knows all nodes, and has background work.
     fn busy_lane(config: NodeConfig, work: Work) -> LaneNode {
         let mut lane = lane_with(NodeConfig { public_addr: Some(Addr::v4([10, 0, 0, 1], 1)), ..config });
         for contact in (100..=255).map(contact) {

@@ -51,11 +51,11 @@ pub(super) struct Server {
     records: RecordStore,
     providers: ProviderStore,
     ledger: Ledger,
-    /// For whom requests are being relayed.
+    /// Askers of the requests being relayed.
     relays: Vec<RelayedFor>,
 }
 
-/// For whom a request is being relayed.
+/// The asker of a request being relayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RelayedFor {
     asker: PublicKey,
