@@ -2,8 +2,8 @@
 //!
 //! Start-up is measured on an empty directory and taken off before bytes are divided by CPU time. CPU time is that of the
 //! program and of all its children (git among them), as the kernel counts it when they are waited for; memory is the
-//! largest of any of them. Only bytes that tessera searched count, for both: what one leaves out as binary, the other may
-//! read, and that is its own affair.
+//! largest of any of them. Only bytes that tessera searched count, for both: the other may read files that tessera leaves
+//! out as binary, at its own cost.
 
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
@@ -34,12 +34,12 @@ struct Args {
     /// How often each is run; the run with the least CPU time counts, since load only adds
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// Measures one command and prints what it took: how this program calls itself
+    /// Measures one command and prints its cost: how this program calls itself
     #[arg(long, hide = true, num_args = 1.., allow_hyphen_values = true)]
     measure: Vec<String>,
 }
 
-/// What a program took.
+/// The cost of a program.
 #[derive(Debug, Clone, Copy)]
 struct Taken {
     cpu: f64,
@@ -117,7 +117,7 @@ fn in_turns(rounds: u32, ours: &[String], rival: Option<&[String]>) -> Result<Bo
     best.ok_or_else(|| "nothing was measured".into())
 }
 
-/// Runs the command below a program of its own, so that what its children took is not mixed with others'.
+/// Runs the command below a program of its own, so that the cost of its children is not mixed with others'.
 fn measured(command: &[String]) -> Result<Taken, String> {
     let me = std::env::current_exe().map_err(|error| error.to_string())?;
     let output = Command::new(me).arg("--measure").args(command).output().map_err(|error| error.to_string())?;

@@ -90,7 +90,7 @@ fn measure(args: &Args, rate: u64, challenges: bool) -> Result<Vec<Duration>, Bo
         let newcomer = Node::builder().lanes(1).bootstrap([seed.address()]).start()?;
         let stored = loop {
             let stored = newcomer.put(format!("newcomer {n} at rate {rate}, {challenges}")).wait();
-            // A node that knows nobody yet keeps what it is given to itself.
+            // A node without contacts keeps its values to itself.
             let is_joined = newcomer.status().wait()?.contacts() > 0;
             if is_joined && stored.is_ok() || started.elapsed() > 5 * IN_TIME {
                 break is_joined && stored.is_ok();
@@ -105,7 +105,7 @@ fn measure(args: &Args, rate: u64, challenges: bool) -> Result<Vec<Duration>, Bo
     Ok(took)
 }
 
-/// A thread that sends what strangers would.
+/// A thread that sends datagrams as strangers do.
 struct Flood {
     stop: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,

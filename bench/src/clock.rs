@@ -11,7 +11,7 @@ pub(crate) struct Moment {
     wall: Instant,
 }
 
-/// What passed between two moments.
+/// The time between two moments.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Passed {
     /// CPU time of all threads of this process: a body may use helpers, and their work counts.

@@ -114,7 +114,7 @@ pub(crate) fn figures() -> Vec<Figure> {
         .collect()
 }
 
-/// An operation, what it needs to find, and what it is measured against.
+/// An operation, its precondition, and its reference.
 #[derive(Clone, Copy)]
 struct Asked {
     operation: fn(&mut World),

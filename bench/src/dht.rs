@@ -1,4 +1,4 @@
-//! What the DHT's own code costs, without sockets and threads.
+//! The cost of the DHT's own code, without sockets and threads.
 //!
 //! Serving one FIND_NODE: open, decode, route, encode, seal; beside the two AEAD operations alone.
 //!
@@ -157,7 +157,7 @@ fn client() -> Identity {
     Identity::from_seed(&[2; 32])
 }
 
-/// What client and server agree on.
+/// The secret of client and server.
 fn client_agreement() -> PairRoot {
     let secret = client().agree(&server().public_key()).expect("usable keys");
     let network = NetworkKey::of_name(&NodeConfig::default().network);

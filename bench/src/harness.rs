@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! pub(crate) fn figures() -> Vec<Figure> {
-//!     vec![Figure::cost("area/question", "what is compared with what", || {
+//!     vec![Figure::cost("area/question", "ours beside the reference", || {
 //!         let mut ours = Ours::new();
 //!         let mut reference = Reference::new();
 //!         Pair::new(
@@ -27,7 +27,7 @@ use crate::statistics::Summary;
 pub(crate) struct Figure {
     /// `area/question`.
     pub(crate) name: &'static str,
-    /// What is compared with what, in a line.
+    /// The two sides that are compared, in a line.
     pub(crate) asks: &'static str,
     pub(crate) unit: Unit,
     /// At most this many of our instructions for one of the reference's, when counted.
@@ -44,7 +44,7 @@ pub(crate) struct Figure {
 pub(crate) struct Pair {
     pub(crate) ours: Body,
     pub(crate) reference: Body,
-    /// Puts back what so many operations of ours will use up, outside the measured time.
+    /// Puts back the inputs of so many operations of ours, outside the measured time.
     pub(crate) refill: Body,
     /// What the reference is given before each of its samples, of as many operations as ours then; `None`: nothing, and as
     /// many operations as fill a sample.
@@ -56,7 +56,7 @@ pub(crate) struct Pair {
 /// Does that many operations.
 pub(crate) type Body = Box<dyn FnMut(u64)>;
 
-/// What is quoted.
+/// The quoted result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Unit {
     /// CPU nanoseconds an operation; less is better.
@@ -130,7 +130,7 @@ impl Unit {
     }
 
     fn of(self, passed: Duration, times: u64) -> f64 {
-        // A clock that saw nothing pass would make the ratio infinite; a nanosecond is below what it can tell anyway.
+        // A clock that saw nothing pass would make the ratio infinite; a nanosecond is below its resolution anyway.
         let nanos = passed.max(Duration::from_nanos(1)).as_nanos() as f64;
         match self {
             Self::NanosPerOperation => nanos / times as f64,

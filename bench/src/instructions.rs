@@ -60,7 +60,7 @@ pub(crate) fn run_body(figures: &[Figure], args: &[String]) -> Result<(), String
     Ok(())
 }
 
-/// Only what this function does is counted; it must stay a function of its own.
+/// Only the instructions of this function are counted; it must stay a function of its own.
 #[inline(never)]
 fn measured_body(body: &mut Body, times: u64) {
     body(times);

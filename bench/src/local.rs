@@ -5,8 +5,8 @@
 //! and wake for every batch costs more than the batch; a second figure therefore has as many threads on the raw side too:
 //! that is like beside like, and the first shows what the threads cost.
 //!
-//! Ours writes over room that the file has already, and a file that grows makes a sync tell the file system about it. What
-//! is left when the raw loop has such room as well is what the coordinator itself costs: the figures `in-room`.
+//! Ours writes over room that the file has already, and a file that grows makes a sync tell the file system about it. When
+//! the raw loop has such room as well, the difference is the coordinator's own cost: the figures `in-room`.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -85,12 +85,12 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed lies in the temporary folder.
+        // Leftovers lie in the temporary folder.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// What the raw loop writes to.
+/// The target of the raw loop.
 #[derive(Clone, Copy)]
 enum Room {
     /// A file that grows.
@@ -209,7 +209,7 @@ impl Appender {
         gathered.bytes.extend_from_slice(record);
         drop(gathered);
         if first {
-            // Whoever is first writes for all who come while the file is in use.
+            // The first thread writes for all that come while the file is in use.
             let mut file = self.file.lock().expect("no panic");
             let batch = std::mem::take(&mut *self.gathered.lock().expect("no panic"));
             file.write_all(&batch.bytes).expect("written");
@@ -221,7 +221,7 @@ impl Appender {
     }
 }
 
-/// Threads that are there already: starting them is not what is measured.
+/// Threads that are there already: starting them is not measured.
 struct Workers(Vec<(Sender<Range<u64>>, Receiver<()>)>);
 
 fn on_threads<F: FnMut(u64) + Send + 'static>(bodies: impl Iterator<Item = F>) -> Workers {
@@ -230,7 +230,7 @@ fn on_threads<F: FnMut(u64) + Send + 'static>(bodies: impl Iterator<Item = F>) -
         std::thread::spawn(move || {
             for serials in orders {
                 serials.for_each(&mut body);
-                // Nobody listens once the figure is over.
+                // No thread listens once the figure is over.
                 let _ = done.send(());
             }
         });

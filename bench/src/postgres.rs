@@ -1,6 +1,6 @@
-//! A PostgreSQL of our own, for figures that stand beside what a user would pick instead.
+//! A PostgreSQL of our own, for figures beside a user's alternative.
 //!
-//! Started from whatever the machine has, on a socket in a temporary folder, and spoken to in the simple query protocol: a
+//! Started from the machine's installation, on a socket in a temporary folder, and spoken to in the simple query protocol: a
 //! driver would bring more code into this program than the few lines that it takes.
 
 use std::io;
@@ -92,7 +92,7 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // SIGINT asks it to end at once and tidily; what cannot be removed lies in the temporary folder.
+        // SIGINT asks it to end at once and tidily; leftovers lie in the temporary folder.
         if let Some(pid) = rustix::process::Pid::from_raw(self.process.id().cast_signed()) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
         }

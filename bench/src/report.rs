@@ -52,7 +52,7 @@ fn better(unit: Unit) -> &'static str {
     if unit.less_is_better() { "less" } else { "more" }
 }
 
-/// Three digits that matter, whatever the size.
+/// Three significant digits.
 fn figure(value: f64) -> String {
     match value {
         value if value >= 1000.0 => format!("{value:.0}"),

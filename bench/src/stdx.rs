@@ -1,4 +1,4 @@
-//! The structures of fixed capacity beside what one would reach for without them.
+//! The structures of fixed capacity beside the usual alternatives.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};

@@ -3,12 +3,12 @@
 (* Once faults stop, a run settles, with time that keeps running.          *)
 (*                                                                         *)
 (* Until `calm`, anything of ShardCoordination may happen. From then on no *)
-(* reply is lost and nobody forgets, and every worker gets a turn in each  *)
+(* reply is lost, no worker forgets, and every worker gets a turn in each  *)
 (* tick: without some bound on slowness no lease protocol can promise      *)
 (* progress, and this is the weakest one that is easy to state. Calm       *)
 (* operations carry no op id, so that the budget of op ids bounds the      *)
 (* faulty past and not the future. A shard may be taken over in calm as    *)
-(* often as its past leaves it leased to nobody who remembers.             *)
+(* often as its past leaves it leased to a worker that has forgotten it.   *)
 (***************************************************************************)
 EXTENDS ShardCoordination
 
@@ -22,7 +22,7 @@ Storm == ~calm /\ Next /\ UNCHANGED <<calm, turn>>
 Calm == /\ ~calm
         /\ calm' = TRUE
         /\ turn' = Workers
-        \* A request of the past may have been lost for good: whoever waits for its answer gives up and claims anew.
+        \* A request of the past may have been lost for good: its worker gives up and claims anew.
         /\ belief' = [w \in Workers |-> IF belief[w] # NoBelief /\ belief[w].op # 0 THEN NoBelief ELSE belief[w]]
         /\ UNCHANGED <<shard, run, incarnation, live, skew, request, sink, recorded, executed, control, faults>>
 

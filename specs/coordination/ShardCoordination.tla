@@ -3,10 +3,10 @@
 (* One run over the keys 0 .. KeyCount-1: shards, leases with fence        *)
 (* epochs, a bounded op-log, both kinds of split, release, park, unpark,   *)
 (* and cancel; workers whose clocks disagree, whose requests arrive late   *)
-(* or several times, whose replies get lost, and who go on writing results *)
-(* after they lost their lease. A settled run may be retired and created   *)
-(* again under the same id: another incarnation, in which fences start     *)
-(* anew while leases and requests of the former one are still around.      *)
+(* or several times, whose replies get lost, and that go on writing        *)
+(* results after they lost their lease. A settled run may be retired and   *)
+(* created again under the same id: a new incarnation, in which fences     *)
+(* start anew while leases and requests of the old one are still around.   *)
 (*                                                                         *)
 (* Safety is stated over *effects*: what reached the result store, and in  *)
 (* whose name. A record has one owner field, so "no two owners" could not  *)
@@ -117,7 +117,7 @@ ControlWrite(s, w, fence, i) ==
 
 -----------------------------------------------------------------------------
 (* acquire_and_restore_into: no op id, so a lost reply leaves a lease that  *)
-(* nobody knows of.                                                         *)
+(* no worker knows of.                                                      *)
 
 Acquire(w, s, reply) ==
     LET r == shard[s] IN

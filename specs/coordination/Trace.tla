@@ -27,7 +27,7 @@ TraceInit == Init /\ skew = Clocks /\ at = 0 /\ waited = 0
 Shown(r) == <<r.status, r.fence, r.owner, r.left, r.lo, r.hi, r.cursor, r.log, r.parent>>
 AsSeen(seen) == \A s \in Shards : IF s <= Len(seen) THEN Shown(shard'[s]) = seen[s] ELSE shard'[s].status = "Free"
 
-\* What is answered. A park is undone when the fence has moved since: a retry is told so.
+\* The answer. A park is undone when the fence has moved since: a retry is told so.
 Fate(op) ==
     LET q == request[op] IN
     IF Replayed(op) THEN IF q.kind = "park" /\ shard[q.shard].fence > q.fence THEN "superseded" ELSE "replayed"

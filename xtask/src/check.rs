@@ -1,7 +1,7 @@
 //! The one check: a list of steps, all of them run, one table at the end.
 //!
-//! Order matters for the time, not for the truth: what is cheap and often wrong comes first, and what shares compiled
-//! artefacts stands together. A failed step does not stop the later ones: one run should tell everything that is wrong.
+//! Order matters for the time, not for the truth: cheap steps that fail often come first, and steps that share compiled
+//! artefacts stand together. A failed step does not stop the later ones: one run should tell everything that is wrong.
 
 use crate::command::Run;
 use crate::repo::Repo;

@@ -54,7 +54,7 @@ pub(crate) struct Run {
     doing: Option<String>,
 }
 
-/// What it said and how it ended.
+/// Its output and its end.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) success: bool,
@@ -70,7 +70,7 @@ impl Run {
         Self { command: Command::new(program), program: name, log: log.into(), doing: None }
     }
 
-    /// Cargo, never touching the lock file, never colouring what a log will keep.
+    /// Cargo, never touching the lock file, never colouring logs.
     pub(crate) fn cargo(log: &'static str, args: &[&str]) -> Self {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut run = Self::new(cargo, log).args(args);
@@ -88,7 +88,7 @@ impl Run {
         self
     }
 
-    /// What the progress line says instead of the command.
+    /// The text of the progress line instead of the command.
     pub(crate) fn doing(mut self, what: impl Into<String>) -> Self {
         self.doing = Some(what.into());
         self
@@ -99,7 +99,7 @@ impl Run {
         self
     }
 
-    /// Runs to the end, whatever the end is. An error means that it could not be started or watched.
+    /// Runs to any end. An error means that it could not be started or watched.
     pub(crate) fn end(mut self, repo: &Repo, progress: &Progress) -> Result<Ended, Failure> {
         let log = repo.scratch("logs")?.join(format!("{}.log", self.log));
         let file = File::create(&log).map_err(|error| format!("cannot write {}: {error}", log.display()))?;
@@ -107,7 +107,7 @@ impl Run {
         if self.command.get_current_dir().is_none() {
             self.command.current_dir(&repo.root);
         }
-        // What cargo set for us is about xtask and would make the inner build differ from a plain one.
+        // Cargo set these variables for xtask; they would make the inner build differ from a plain one.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CARGO_PKG_")) {
             self.command.env_remove(name);
         }
@@ -154,7 +154,7 @@ impl Run {
 impl Ended {
     /// The failure this end is, told so that it can be repeated by hand.
     pub(crate) fn failure(self, line: &str) -> Failure {
-        // What a compiler or linker says on a full disk looks like an error in the code.
+        // An error of a compiler or linker on a full disk looks like an error in the code.
         let said = match self.output.contains("No space left on device") {
             true => format!("the disk is full; make room and run again: {line}"),
             false => format!("failed: {line}"),
@@ -163,7 +163,7 @@ impl Ended {
     }
 }
 
-/// Signs of life of a program: what it says, and the processor time that it and all it started have used.
+/// Signs of life of a program: its output, and the processor time that it and all it started have used.
 #[derive(Debug)]
 struct Signs {
     said: u64,

@@ -23,7 +23,7 @@ enum Status {
     No,
 }
 
-/// Prints the counts and what is not `yes`; returns whether the page is well-formed.
+/// Prints the counts and the rows that are not `yes`; returns whether the page is well-formed.
 pub(crate) fn print(repo: &Repo) -> Result<bool, String> {
     let text = repo.read(PAGE)?;
     let (rows, mut problems) = parse(&text);

@@ -1,7 +1,7 @@
 //! Coverage-guided fuzzing with libFuzzer on the stable toolchain, a few seconds a target.
 //!
 //! `fuzz/` is a workspace of its own, because it is compiled with coverage instrumentation; every file in
-//! `fuzz/src/bin` is a target. What a run learns goes to the target folder; `fuzz/corpus/<target>` holds the committed
+//! `fuzz/src/bin` is a target. New inputs of a run go to the target folder; `fuzz/corpus/<target>` holds the committed
 //! inputs and is only read.
 
 use std::fs;
@@ -13,14 +13,14 @@ use crate::report::{Failure, Progress, Proof, StepResult};
 
 const SECONDS_DEFAULT: u64 = 3;
 
-/// What cargo-fuzz would pass, spelt with stable options only.
+/// The flags of cargo-fuzz, spelt with stable options only.
 const INSTRUMENT: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions=on -Dwarnings";
 
 const LOCK_IS_OLD: &str = "fuzz/Cargo.lock is old: run `cargo update --workspace --manifest-path fuzz/Cargo.toml`";
 
-/// What was asked for.
+/// The request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     seconds: u64,
@@ -129,7 +129,7 @@ fn build(repo: &Repo, progress: &Progress) -> Result<PathBuf, Failure> {
         .ok_or_else(|| "rustc -vV names no host".to_string())?
         .to_string();
     let target_dir = repo.target.join("fuzz");
-    // With --target the flags reach only what is fuzzed, not build scripts, which could not be linked with them.
+    // With --target the flags reach only fuzzed code, not build scripts, which could not be linked with them.
     Run::cargo("fuzz-build", &["build", "--locked", "--bins", "--target", &host, "--target-dir"])
         .args([&target_dir])
         .folder(repo.root.join("fuzz"))

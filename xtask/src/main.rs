@@ -30,7 +30,7 @@ cargo xtask: the project's own commands
 USAGE
   cargo xtask check [--quick]            prove everything; changes nothing in the tree
   cargo xtask setup                      fetch what the tests need (etcd, Java, TLC) into the target folder
-  cargo xtask coverage                   count docs/SPEC_COVERAGE.md by status and list what is open
+  cargo xtask coverage                   count docs/SPEC_COVERAGE.md by status and list the open rows
   cargo xtask models [--large] [NAME..]  model-check specs/*/MC_*.cfg with TLC (NAME selects by substring), and traces
                                          of the simulator (`traces`)
   cargo xtask fuzz [--seconds N] [TARGET [FILE]]
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns whether what was asked for held; an error is a request we could not serve at all.
+/// Returns whether the steps passed; an error is a request we could not serve at all.
 fn run(args: &[&str]) -> Result<bool, String> {
     let (verb, rest) = match args {
         [] | ["help" | "--help" | "-h", ..] => {

@@ -60,7 +60,7 @@ impl Repo {
         fs::read_to_string(&path).map_err(|error| format!("cannot read {name}: {error}"))
     }
 
-    /// What git sees of the tree; equal before and after means that we changed nothing. `None` outside a git checkout.
+    /// Git's view of the tree; equal before and after means that we changed nothing. `None` outside a git checkout.
     pub(crate) fn tree_state(&self) -> Option<TreeState> {
         let status = self.git(&["status", "--porcelain", "--untracked-files=all"])?;
         let diff = self.git(&["diff", "HEAD"])?;

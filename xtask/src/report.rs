@@ -1,4 +1,4 @@
-//! What the person sees: one line per step while it runs, a table at the end, noise only where something failed.
+//! The output for people: one line per step while it runs, a table at the end, noise only where something failed.
 
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Lines of a failed step's output shown on the screen; the log has the rest.
 const OUTPUT_LINES_MAX: usize = 150;
 
-/// What a step that held has proved, in a few words, and how many tests stood behind it.
+/// The result of a step that passed, in a few words, and how many tests stood behind it.
 #[derive(Debug, Default)]
 pub(crate) struct Proof {
     pub(crate) said: String,
@@ -66,7 +66,7 @@ impl Progress {
         Self { name, head, begun: Instant::now(), terminal, drawn: AtomicU64::new(0) }
     }
 
-    /// Redraws the elapsed seconds on a terminal, at most once a second; `doing` says what takes the time.
+    /// Redraws the elapsed seconds on a terminal, at most once a second; `doing` names the work under way.
     pub(crate) fn tick(&self, doing: &str) {
         let seconds = self.begun.elapsed().as_secs();
         if self.terminal && seconds > self.drawn.fetch_max(seconds, Relaxed) {
@@ -76,7 +76,7 @@ impl Progress {
         }
     }
 
-    /// Ends the line, and shows what went wrong where something did.
+    /// Ends the line, and shows the error of a failed step.
     pub(crate) fn finish(self, result: StepResult) -> StepResult {
         let seconds = self.begun.elapsed();
         let back = if self.terminal { "\r\x1b[K" } else { "" };

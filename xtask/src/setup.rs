@@ -1,7 +1,7 @@
-//! What the tests need beyond a Rust toolchain, fetched by package name into `target/tools` and found again for ever after.
+//! Tools that the tests need beyond a Rust toolchain, fetched by package name into `target/tools` and found again for ever after.
 //!
 //! Debian packages are unpacked rather than installed: that needs no root, and installing `etcd-server` would start a
-//! service. What cannot be unpacked (a Java runtime is tied to files below `/etc`) is installed, with root or `sudo -n`.
+//! service. A package that cannot be unpacked (a Java runtime is tied to files below `/etc`) is installed, with root or `sudo -n`.
 //! A thing is fetched only if something in the tree needs it.
 
 use std::fs;
@@ -51,7 +51,7 @@ impl Tools {
     }
 }
 
-/// Fetches what is missing and needed; says what is there.
+/// Fetches tools that are missing and needed; lists those that are there.
 pub(crate) fn run(repo: &Repo, progress: &Progress) -> StepResult {
     let mut there: Vec<String> = Vec::new();
     for (component, program) in [("rustfmt", "cargo-fmt"), ("clippy", "cargo-clippy")] {

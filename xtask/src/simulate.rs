@@ -1,4 +1,4 @@
-//! A short simulation with a seed nobody has tried before.
+//! A short simulation with a new seed.
 //!
 //! `crates/sim/short-runs.txt` has one run per line: the arguments of `tessera-sim`, with `{seed}` where the seed goes.
 //! The seed is printed, so that a failure here can be had again anywhere.
@@ -35,7 +35,7 @@ pub(crate) fn run(repo: &Repo, progress: &Progress) -> StepResult {
     Ok(Proof::of(format!("seed {seed}: {} runs without a violation", runs.len())))
 }
 
-/// Builds the simulator and says where it is. Built with the workspace and with a test it is what the tests' step has built already;
+/// Builds the simulator and says where it is. Built with the workspace and with a test it is the tests' step's own build;
 /// by itself its dependencies have fewer features, and all of them would be compiled once more.
 pub(crate) fn simulator(repo: &Repo, progress: &Progress) -> Result<PathBuf, Failure> {
     let args = ["build", "--quiet", "--locked", "--workspace", "--bin", "tessera-sim", "--test", "command"];

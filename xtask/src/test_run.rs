@@ -1,6 +1,6 @@
 //! Every test of the workspace: cargo-nextest where it is installed, cargo's own runner elsewhere; doctests after.
 //!
-//! The counts come from what the runners print, because an exit code of 0 is also what "no test was found" looks like.
+//! The counts come from the runners' output, because the exit code is 0 also when no test was found.
 //! A test that cannot run on this machine leaves a line in the file that `TESSERA_SKIPPED` names; the runners count it as passed, we do not.
 //! Tests that start a real server live in test programs named `real_*`, long ones in `slow_*`; `--quick` leaves both out.
 
@@ -100,7 +100,7 @@ impl Counts {
     /// Reads libtest's `test result:` lines and nextest's `Summary` line.
     fn of(output: &str) -> Self {
         let mut counts = Self::default();
-        // Under nextest, a `test result:` line is what one failed test printed, and the summary has counted it already.
+        // Under nextest, a `test result:` line is the output of one failed test, and the summary has counted it already.
         let summed = output.lines().any(|line| is_summary(line.trim()));
         for line in output.lines().map(str::trim).filter(|line| !summed || is_summary(line)) {
             let result = line.strip_prefix("test result:").and_then(|rest| rest.split_once(". ").map(|(_, rest)| rest));

@@ -10,7 +10,7 @@ use crate::setup::Tools;
 /// How long a run will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
-    /// Seconds: over before Java's second compiler would have earned what it costs, which is half of the whole run.
+    /// Seconds: over before Java's second compiler would have earned its cost, which is half of the whole run.
     Short,
     /// Minutes and more.
     Long,

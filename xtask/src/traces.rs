@@ -1,8 +1,8 @@
-//! Traces of the simulator, judged by TLC against the model: what the code did must be something the model can do.
+//! Traces of the simulator, judged by TLC against the model: the model must allow every step of the code.
 //!
 //! A few worlds with a fresh seed are exported and must be accepted. One of them is then corrupted, a different way each
-//! time, and must be refused: a judge who accepts everything judges nothing. So must be worlds around a coordinator that
-//! breaks a rule: what broken code does is not a behaviour of the model.
+//! time, and must be refused: a judge that accepts everything judges nothing. So must be worlds around a coordinator that
+//! breaks a rule: the steps of broken code are no behaviour of the model.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const WORLDS: u64 = 3;
 /// How many worlds are tried, at most, for one in which there is everything to corrupt.
 const ATTEMPTS: u64 = 20;
 
-/// A way to make a true trace false: what it says, the first text it looks for, and what becomes of that line.
+/// A way to make a true trace false: its name, the first text it looks for, and the change of that line.
 type Corruption = (&'static str, &'static str, fn(&str) -> String);
 
 const CORRUPTIONS: [Corruption; 7] = [
@@ -40,7 +40,7 @@ const CORRUPTIONS: [Corruption; 7] = [
     ("a request was never sent", "do |-> \"send\"", |_| String::new()),
 ];
 
-/// Rules that the exporter breaks, in `tessera_sim::coordination::broken`: what it then did must be refused.
+/// Rules that the exporter breaks, in `tessera_sim::coordination::broken`: its steps must be refused.
 const BROKEN: [&str; 5] = ["fence-unchecked", "expiry-unchecked", "op-log-forgotten", "run-ignored", "sink-unfenced"];
 
 /// Whether there is anything to judge.
@@ -63,7 +63,7 @@ pub(crate) fn run(repo: &Repo, progress: &Progress) -> Result<(u64, u64), Failur
     Ok((accepted, claims.len() as u64 - accepted))
 }
 
-/// What TLC has to say of a trace.
+/// The verdict expected of TLC on a trace.
 struct Claim {
     what: String,
     trace: String,

@@ -1,7 +1,7 @@
 //! The floor: as many threads with a socket each that only return datagrams, and a put and a get that only exchange them.
 //!
 //! A put is one exchange with each of twenty, a get one with each of three, of about the lengths that ours has. Nothing is
-//! looked up, stored, sealed or checked: what is left is what the kernel takes to carry datagrams between sleeping threads.
+//! looked up, stored, sealed or checked: the rest is the kernel's cost of carrying datagrams between sleeping threads.
 
 use std::error::Error;
 use std::net::{SocketAddr, UdpSocket};

@@ -1,8 +1,8 @@
 //! The least a put and a get can cost: their datagrams, sent and received by one thread that does nothing else.
 //!
-//! As many sockets as there are nodes. Whoever asks sends a question to each of its holders; each of them takes it and answers, and
-//! whoever asked takes all answers. Nobody sleeps and nobody is woken, so what is left is what this host's kernel takes to carry
-//! datagrams, with one call for each end of each. Hosts of one kind differ in that by four.
+//! As many sockets as there are nodes. The asker sends a question to each of its holders; each of them takes it and answers, and
+//! the asker takes all answers. No thread sleeps or is woken, so the rest is this host's kernel's cost of carrying datagrams,
+//! with one call for each end of each. Hosts of one kind differ in that by four.
 
 use std::error::Error;
 use std::net::{SocketAddr, UdpSocket};
@@ -46,7 +46,7 @@ impl Network for Datagrams {
     fn start(count: usize) -> Result<Self, Box<dyn Error>> {
         let sockets = (0..count).map(|_| {
             let socket = UdpSocket::bind("127.0.0.1:0")?;
-            // On loopback a datagram is there when the call that sent it returns; one that was lost is an error, not a wait.
+            // On loopback a datagram is there when the call that sent it returns; a lost one is an error, not a wait.
             socket.set_nonblocking(true)?;
             let addr = socket.local_addr()?;
             Ok((socket, addr))

@@ -11,7 +11,7 @@ pub(crate) struct Moment {
     wall: Instant,
 }
 
-/// What one operation cost, in microseconds.
+/// The cost of one operation, in microseconds.
 #[derive(Clone, Copy)]
 pub(crate) struct Cost {
     pub(crate) cpu: f64,
@@ -33,7 +33,7 @@ impl Moment {
         self.wall.elapsed()
     }
 
-    /// What each of `count` operations cost since.
+    /// The cost of each of `count` operations since.
     pub(crate) fn cost_of_each(&self, count: usize) -> Cost {
         let now = Self::now();
         let micros = |time: Duration| time.as_secs_f64() * 1e6 / count.max(1) as f64;
@@ -41,7 +41,7 @@ impl Moment {
     }
 }
 
-/// What is compared, in which unit, and what we want of ours.
+/// A comparison, its unit, and the aim for ours.
 pub(crate) struct Question {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
@@ -52,16 +52,16 @@ pub(crate) struct Question {
 pub(crate) enum Aim {
     /// Ours is at most this.
     Ours(f64),
-    /// Ours is at most this many times what is named.
+    /// Ours is at most this many times the named figure.
     Times(f64, &'static str),
 }
 
-/// What is aimed at, as it came out.
+/// An aim and its outcome.
 struct Verdict {
     /// The number that was set, and its unit.
     set: f64,
     unit: &'static str,
-    /// What ours is.
+    /// Our figure.
     is: f64,
 }
 
@@ -72,7 +72,7 @@ impl Verdict {
 }
 
 impl Question {
-    /// What came of the aim if ours took `ours`, and others what `cost_of` says.
+    /// The outcome of the aim if ours took `ours`, and others took `cost_of`.
     fn verdict(&self, ours: f64, cost_of: impl Fn(&str) -> f64) -> Verdict {
         match self.aim {
             Aim::Ours(set) => Verdict { set, unit: self.unit, is: ours },
@@ -81,7 +81,7 @@ impl Question {
     }
 }
 
-/// One question's rounds, by who answered; ours is called `ours`.
+/// One question's rounds, by implementation; ours is called `ours`.
 #[derive(Default)]
 pub(crate) struct Rounds(BTreeMap<String, Vec<Cost>>);
 

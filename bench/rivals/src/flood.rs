@@ -1,8 +1,8 @@
-//! The cost of serving FIND_NODE under flood, beside a loop that only echoes: what the kernel and the machine take anyway.
+//! The cost of serving FIND_NODE under flood, beside a loop that only echoes: the cost of the kernel and the machine.
 //!
-//! Everybody is asked alike. Who serves is one of twenty-five nodes in a process of its own, so that answers are full; who asks
-//! is another process, which keeps a window of requests under way and counts the answers. What the serving process takes when
-//! nobody asks is measured in the same round and taken off.
+//! All implementations are asked alike. The server is one of twenty-five nodes in a process of its own, so that answers are full;
+//! the asker is another process, which keeps a window of requests under way and counts the answers. The serving process's cost
+//! without requests is measured in the same round and taken off.
 
 mod echo;
 #[cfg(feature = "libp2p")]
@@ -29,7 +29,7 @@ const OTHERS: usize = 24;
 
 const ECHO: &str = "echo";
 
-/// Floods everybody in turns and compares the CPU of the processes that serve.
+/// Floods all implementations in turns and compares the CPU of the processes that serve.
 pub(crate) fn compare() -> Result<Rounds, Box<dyn Error>> {
     let mut servers = EVERYBODY
         .iter()
@@ -59,7 +59,7 @@ impl Server {
         Ok(Self { process, target })
     }
 
-    /// What each answer of one round cost.
+    /// The cost of each answer of one round.
     fn round(&mut self, who: &str) -> Result<Cost, Box<dyn Error>> {
         let before_rest = self.cpu()?;
         std::thread::sleep(ROUND);
@@ -104,7 +104,7 @@ pub(crate) fn serve(who: &str) -> Result<(), Box<dyn Error>> {
             let (_testnet, target) = mainline::start()?;
             answer_lines(&target)
         }
-        other => Err(format!("nobody is called `{other}`").into()),
+        other => Err(format!("unknown implementation `{other}`").into()),
     }
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn send(who: &str, target: &str) -> Result<(), Box<dyn Error>> {
             let mut serial = 0;
             window(&socket, target.parse()?, |datagram| mainline::find_node(&mut serial, datagram))
         }
-        other => return Err(format!("nobody is called `{other}`").into()),
+        other => return Err(format!("unknown implementation `{other}`").into()),
     }?;
     println!("{answers}");
     Ok(())

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::network::{Got, Network};
 
-/// What its nodes call their protocol.
+/// The name of its nodes' protocol.
 pub(crate) const PROTOCOL: &str = "/rivals/kad/1.0.0";
 /// More than all rounds write to a node: by default its store is full after 1,024, and its puts fail.
 const RECORDS_MAX: usize = 1 << 17;
@@ -72,7 +72,7 @@ impl Network for Libp2p {
         let key = RecordKey::new(&value);
         let record = Record::new(key.clone(), value);
         match self.ask(node, |reply| Ask::Put(record, reply)).await? {
-            Got::Missing => Err("nobody holds a value".into()),
+            Got::Missing => Err("no node holds a value".into()),
             _ => Ok(key),
         }
     }
@@ -83,7 +83,7 @@ impl Network for Libp2p {
 }
 
 impl Libp2p {
-    /// Where the first node listens, and who it is.
+    /// The first node's address and identity.
     pub(crate) fn first_address(&self) -> Multiaddr {
         let (id, address) = &self.first;
         address.clone().with(Protocol::P2p(*id))

@@ -40,11 +40,11 @@ const FEWER_NODES: [usize; 2] = [128, 64];
 /// Two for each pair of nodes, and some.
 const SOCKETS: u64 = 3 * (NODES_FOR_MEMORY * NODES_FOR_MEMORY) as u64;
 const ROUNDS: usize = 5;
-/// Rounds before those that count, for everybody: what is asked for is the cost of a node that runs. Every two nodes that will talk
+/// Rounds before those that count, for all: the figure is the cost of a node that runs. Every two nodes that will talk
 /// should have met, which costs ours a key agreement on either side once; the thousands of puts of a round see to that.
 const ROUNDS_TO_WARM_UP: usize = 1;
 
-/// What the datagrams of a put and of a get cost at least, what they cost between threads that sleep, and what they cost sealed and on lanes.
+/// The least cost of the datagrams of a put and of a get, between threads that sleep, and sealed and on lanes.
 const DATAGRAMS: &str = "datagrams";
 const BARE: &str = "bare";
 const SEALED: &str = "sealed";
@@ -63,7 +63,7 @@ const EVERYBODY: &[&str] = &[
 
 fn main() -> Result<(), Box<dyn Error>> {
     // A network of 256 nodes has more sockets than a process may have by default, and where every two keep a connection more
-    // than most may ask for: who may raise the bound does.
+    // than most may ask for: the bound is raised where that is allowed.
     let files = getrlimit(Resource::Nofile);
     let many = Rlimit { current: Some(SOCKETS), maximum: Some(SOCKETS) };
     setrlimit(Resource::Nofile, many)
@@ -120,7 +120,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a get and a put cost in networks of 64 nodes, each in one process: one after the other, and sixteen under way.
+/// The cost of a get and a put in networks of 64 nodes, each in one process: one after the other, and sixteen under way.
 #[derive(Default)]
 struct Lookups {
     get: Rounds,
@@ -157,7 +157,7 @@ impl Lookups {
     }
 }
 
-/// What a node of 256 in one process takes of memory, a while after they met.
+/// The memory of a node of 256 in one process, a while after they met.
 fn memory() -> Result<Rounds, Box<dyn Error>> {
     let mut rounds = Rounds::default();
     for who in EVERYBODY {

@@ -1,12 +1,12 @@
 //! A network of nodes in a process of its own, driven a round at a time by the process that compares.
 //!
-//! Each network has its process, so that what one does in the background is not counted for another, and memory is that of one.
+//! Each network has its process, so that background work of one is not counted for another, and memory is that of one.
 //!
-//! An operation is measured twice: one after the other, where nodes and processors sleep until they are called, which is what a
-//! lone user costs; and with sixteen under way all the time, which is what a busy program costs, and how the figures were taken that
-//! the aims come from. All callers are tasks of one thread. A network that is not measured is stopped, so that what it does in the
-//! background disturbs nobody; and it works for a while before it is measured again, because others had the processor and its
-//! caches meanwhile, and what is asked for is the cost of a network that is in use.
+//! An operation is measured twice: one after the other, where nodes and processors sleep until they are called, the cost of
+//! a lone user; and with sixteen under way all the time, the cost of a busy program, and how the figures were taken that
+//! the aims come from. All callers are tasks of one thread. A network that is not measured is stopped, so that its background work
+//! disturbs no other; and it works for a while before it is measured again, because others had the processor and its
+//! caches meanwhile, and the figure is the cost of a network that is in use.
 
 use std::error::Error;
 use std::future::Future;
@@ -55,7 +55,7 @@ pub(crate) trait Network: Sized + Sync {
     fn get(&self, node: usize, id: &Self::Id) -> impl Future<Output = Result<Got, Box<dyn Error>>>;
 }
 
-/// What operations cost in one round: called one after the other, and by many callers at once.
+/// The costs of operations in one round: called one after the other, and by many callers at once.
 #[derive(Clone, Copy)]
 pub(crate) struct Round {
     pub(crate) put: Cost,
@@ -79,7 +79,7 @@ impl Round {
     }
 }
 
-/// The driven process: starts the network, then does what each line of its input says.
+/// The driven process: starts the network, then carries out each line of its input.
 pub(crate) fn serve<N: Network>(count: usize) -> Result<(), Box<dyn Error>> {
     let before = resident_kilobytes()?;
     let network = N::start(count)?;
@@ -100,7 +100,7 @@ pub(crate) fn serve<N: Network>(count: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a put and a get cost if each caller has one under way all the time, for as long as is said.
+/// The costs of a put and a get if each caller has one under way all the time, for the given time.
 fn costs_of<N: Network>(
     network: &N,
     count: usize,
@@ -191,10 +191,10 @@ impl Driven {
         }
     }
 
-    /// What operations cost in one round. It stands still until then, and afterwards.
+    /// The costs of operations in one round. The network stands still until then, and afterwards.
     pub(crate) fn round(&mut self) -> Result<Round, Box<dyn Error>> {
         self.0.go_on()?;
-        // What it would have done meanwhile (asking who is still there, above all) it does at once, and that is not what is asked.
+        // Its overdue background work (pings, above all) is done at once, and is not part of the figure.
         std::thread::sleep(SETTLING);
         let round = Round::read(&self.0.ask("round")?);
         self.0.stand_still()?;

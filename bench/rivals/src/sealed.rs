@@ -1,9 +1,8 @@
 //! The floor of sealed datagrams on lanes: a put and a get that only exchange them, as long as ours and sealed as ours are.
 //!
 //! As many runtimes of one lane as there are nodes. Every datagram is opened and another sealed with the cipher that nodes use, and
-//! with a key derived anew, as theirs are from peers met among many. Nothing is looked up, judged or stored: what a node of ours
-//! costs beyond this is the protocol, and what this costs beyond bare datagrams is sealing, batches, and a caller on a thread of
-//! its own.
+//! with a key derived anew, as theirs are from peers met among many. Nothing is looked up, judged or stored: the cost of our node
+//! beyond this is the protocol, and the cost of this beyond bare datagrams is sealing, batches, and a caller on a thread of its own.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -30,7 +29,7 @@ const ASKED: usize = 3;
 const QUESTION_BYTES: usize = 150;
 const ANSWER_BYTES: [usize; 3] = [900, 300, 110];
 
-/// Whom to ask, and whom to tell when all have answered.
+/// The nodes to ask, and the caller to tell when all have answered.
 type Ask = (Vec<SocketAddr>, Sender<()>);
 
 /// The kinds of questions are those of the answers they want; an answer is none of them.
@@ -49,7 +48,7 @@ impl Lane {
         Self { root, asking: None, answers: 0 }
     }
 
-    /// One header for all: whoever opens must derive the key that whoever sealed had.
+    /// One header for all: the opener must derive the sealer's key.
     fn header() -> Header {
         let sender = PublicKey([1; 32]);
         Header { slot: 0, reply_slot: 0, suite: Suite::Aes256Gcm, period: 1, counter: 0, incarnation: [4; 16], sender }
@@ -63,7 +62,7 @@ impl Lane {
         header.write(clear);
         let (body, tag) = rest.split_at_mut(len - HEADER_BYTES - TAG_BYTES);
         tag[..TAG_BYTES].copy_from_slice(&self.root.stream_key(&header).seal(header.counter, clear, body));
-        // What finds no room is missed by who waits for it.
+        // A datagram that finds no room is missed by its waiting asker.
         let _ = cx.send_datagram(to, &datagram[..len]);
     }
 }

@@ -1,4 +1,4 @@
-//! The floor: what remains of an operation when every rule is left out.
+//! The floor: an operation with every rule left out.
 //!
 //! Find the shard through tenant and id, hash the payload, look through sixteen remembered operations, copy the cursor. It
 //! stands on the same hash maps, hashes the same bytes with the same function, and its records are as large as ours and lie

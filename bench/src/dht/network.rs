@@ -1,8 +1,7 @@
 //! A put and a get of the DHT among 64 lanes in memory, beside sealing and opening their datagrams alone.
 //!
-//! What `bench/rivals` measures of whole nodes depends on what the machine's kernel and caches do that day. Here is neither socket nor
-//! thread: all that is left is what our own code does for an operation on both sides of every exchange, and its instructions can
-//! be counted.
+//! The figures of `bench/rivals` for whole nodes depend on the machine's kernel and caches of that day. Here is neither socket nor
+//! thread: only our own code for an operation on both sides of every exchange, and its instructions can be counted.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -33,7 +32,7 @@ const JOINING_MS: u64 = 30_000;
 /// Operations before the first that counts, so that every two have met: meeting costs a key agreement on either side.
 const WARM_UP: u64 = 640;
 
-/// Datagrams on their way, and what became of the last command.
+/// Datagrams on their way, and the outcome of the last command.
 struct Air {
     /// Whose turn it is.
     from: Addr,
@@ -89,7 +88,7 @@ struct Network {
     /// Datagrams on their way to nodes, and those that were answered with.
     air: Air,
     landing: Vec<Flying>,
-    /// Ids of values that were put, and not read by anybody.
+    /// Ids of values that were put, and not read by any node.
     unread: Vec<ContentId>,
 }
 
@@ -170,10 +169,10 @@ impl Network {
         self.air.outcome = None;
         self.call(n, |node, now, air| node.on_command(now, CommandId(1), command, air));
         self.settle();
-        self.air.outcome.take().expect("nobody is silent, so it is over when all have answered").answer
+        self.air.outcome.take().expect("no node is silent, so it is over when all have answered").answer
     }
 
-    /// Puts a value that nobody has yet, from one node after another.
+    /// Puts a value that no node has yet, from one node after another.
     fn put(&mut self, n: u64) {
         let record = immutable_record(format!("value {n}").as_bytes(), TTL_SECS_DEFAULT).expect("it is short");
         self.unread.push(RecordView::read(&record).expect("just written").id());
@@ -224,7 +223,7 @@ const SAMPLED: u64 = 200;
 /// Gets before values to get are put again.
 const GETS_MAX: u64 = 2000;
 
-/// So many operations of one kind, counted from `begun` on, and what one sends in the mean.
+/// So many operations of one kind, counted from `begun` on, and the mean number of datagrams of one.
 fn datagrams_of(network: &mut Network, begun: u64, operation: fn(&mut Network, u64)) -> (u64, u64) {
     let before = network.air.sent;
     (begun..begun + SAMPLED).for_each(|n| operation(network, n));

@@ -1,4 +1,4 @@
-//! What a fleet sees: how long a dead worker's shards stay idle, how long a planned restart takes, and how the life of a
+//! Figures of a fleet: how long a dead worker's shards stay idle, how long a planned restart takes, and how the life of a
 //! shard compares with a work queue in PostgreSQL.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -87,7 +87,7 @@ fn failover() -> Pair {
             bench.runtime.block_on(async {
                 let mut doomed = AsyncEtcdCoordinator::connect(bench.config.clone()).expect("valid");
                 claim(&mut doomed, RUN, WorkerId::new(worker)).await;
-                // Its heartbeats die with it, and it tells nobody.
+                // Its heartbeats die with it, without a word to the store.
                 drop(doomed);
                 let lease = claim(&mut survivor, RUN, WORKER).await;
                 let reason = ReleaseReason::Released;

@@ -1,8 +1,8 @@
-//! What checkpoints and acquires ask of the server, asked by hand and sent by the bare client.
+//! The requests of checkpoints and acquires, made by hand and sent by the bare client.
 //!
 //! A checkpoint is more than a compare-and-set: it also proves that its run is open and that its session stands, and says
-//! what to read if not. What the floor takes longer than the raw transaction is that; what ours take longer than the
-//! floor is this backend's own code.
+//! what to read if not. That is the difference between the floor and the raw transaction; the difference between ours and
+//! the floor is this backend's own code.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use tessera_coordination_etcd::kv::{Compare, EtcdLeaseId, Kv, Op, Revision, Txn}
 
 use super::{Bench, TENANT, record, soon};
 
-/// A run that nobody registered: its keys are as long as those of any other, and nobody else writes them.
+/// A run that was not registered: its keys are as long as those of any other, and no other task writes them.
 const BY_HAND: RunId = RunId::new(0xffff);
 /// About as much as the record of a run takes.
 const RUN_BYTES: usize = 100;

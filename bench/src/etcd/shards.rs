@@ -24,7 +24,7 @@ pub(super) fn figures() -> Vec<Figure> {
         ),
         Figure::cost(
             "etcd/checkpoint-alone-x32-300B",
-            "the same beside raw compare-and-sets of 300 bytes, whatever ours write",
+            "the same beside raw compare-and-sets of 300 bytes, at any size of ours",
             || checkpoints(Bench::start(alone()), 32, Some(RECORD_BYTES)),
         ),
         Figure::cost(
@@ -75,7 +75,7 @@ fn checkpoints(bench: Bench, tasks: u64, raw_bytes: Option<usize>) -> Pair {
     Pair::new(ours, bench.compare_and_set(tasks as usize, bytes))
 }
 
-/// What certificates cost: the same on a cluster that speaks TLS and on one that does not.
+/// The cost of certificates: the same on a cluster that speaks TLS and on one that does not.
 fn encrypted() -> Pair {
     let certificates = Certificates::new();
     let options = ClusterOptions { flags: certificates.server_flags(), tls: true, ..ClusterOptions::default() };
@@ -113,7 +113,7 @@ fn checkpointing(bench: &Bench, tasks: u64) -> impl FnMut(u64) + use<> {
     checkpoint
 }
 
-/// Ours beside what they ask of the server.
+/// Ours beside their own requests to the server.
 fn beside_floor(floor: Floor, tasks: u64) -> Pair {
     let bench = Bench::start(alone());
     match floor {
@@ -128,7 +128,7 @@ fn beside_floor(floor: Floor, tasks: u64) -> Pair {
     }
 }
 
-/// What ours ask of the server beside the raw transaction, both of as many bytes as ours.
+/// The requests of ours beside the raw transaction, both of as many bytes as ours.
 fn floor_beside_raw(floor: Floor, tasks: u64) -> Pair {
     let bench = Bench::start(alone());
     match floor {

@@ -2,8 +2,8 @@
 //! beside the floor: the very transactions of splits, made before and sent by the bare client.
 //!
 //! Splits side by side share requests, as all operations do; raw transactions cannot. So there is also the figure of splits
-//! that are sent one by one, and it is those that are set beside the floor: what the floor takes longer than the counted
-//! transaction is what the protocol writes; what they take longer than the floor is this backend's own code.
+//! that are sent one by one, and it is those that are set beside the floor: the difference between the floor and the
+//! counted transaction is the protocol's writes; the difference between them and the floor is this backend's own code.
 //!
 //! Shards have to be acquired before they can be split, and a server feels such a burst of writes for another tenth of a
 //! second: until it has put them away, it copies them for every transaction. So each sample, of either side, begins behind
@@ -86,7 +86,7 @@ pub(super) fn figures() -> Vec<Figure> {
     ]
 }
 
-/// Many shards, of which nobody has touched those from `next` on, in the runs but [`MADE_OF`].
+/// Many shards, untouched from `next` on, in the runs but [`MADE_OF`].
 struct Crowd {
     bench: Arc<Bench>,
     next: AtomicU64,
@@ -124,7 +124,7 @@ fn both(mut first: impl FnMut(u64), mut then: impl FnMut(u64)) -> impl FnMut(u64
 
 fn crowded(config: EtcdConfig) -> Arc<Crowd> {
     let room = 100 * CROWD;
-    // Nobody beats for the session of the one that makes transactions, so it outlasts the figure.
+    // No task beats for the session of the maker of transactions, so it outlasts the figure.
     let lasting = Duration::from_millis(LASTING);
     let bench = Bench::start(EtcdConfig {
         shards_per_tenant_max: room,
@@ -230,7 +230,7 @@ fn floor(bench: &Arc<Bench>) -> (impl FnMut(u64) + use<>, impl FnMut(u64) + use<
                     let mut txn = ready.lock().expect("no panic").pop_front().expect("enough were made");
                     stripe.enter(task, &mut txn);
                     let answer = raw.txn(txn, soon(&raw)).await.expect("answered");
-                    assert!(answer.succeeded, "somebody else wrote what the floor writes");
+                    assert!(answer.succeeded, "another task wrote the floor's keys");
                     stripe.revision = answer.revision;
                 }
             }

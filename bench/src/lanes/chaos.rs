@@ -1,6 +1,6 @@
-//! What lanes that are left alone feel of one that dies and stalls again and again.
+//! The effect on other lanes of a lane that dies and stalls again and again.
 //!
-//! The harness compares cost; what an operator asks is the tail of the latency, so that is printed when the figure is done,
+//! The harness compares cost; an operator asks for the tail of the latency, so that is printed when the figure is done,
 //! for both sides, from the lanes' own histograms, with the factor between them beside the one we state.
 
 use std::rc::Rc;
@@ -24,7 +24,7 @@ const FAILS_EVERY: Duration = Duration::from_millis(20);
 /// How long it stalls, and after how long that is a failure.
 const STALL: Duration = Duration::from_millis(30);
 const STALL_BOUND: Duration = Duration::from_millis(10);
-/// The others' p99 is at most this many times what it is in peace: what the test in virtual time holds.
+/// The others' p99 is at most this many times that of peace, as in the test in virtual time.
 const FACTOR_STATED: u64 = 3;
 /// Questions in one operation, and under way at once.
 const QUESTIONS: u32 = 1000;

@@ -2,9 +2,9 @@
 //!
 //! Like for like: both sides sync as often and write the same records, which is printed when the figure is done, from the files
 //! and from the log's own count. Ours also writes the room ahead of them, zeros that spare the file system its part of a sync;
-//! that is in its figures, and what of it is unused is in its bytes a record. CPU is that of all threads. Ours has one more than the reference: the lane, which does not
-//! wait for the disk. All are on one core, as a lane and the writer of its log are by default: elsewhere most of what is
-//! measured is what it costs to wake another core.
+//! that is in its figures, and the unused part is in its bytes a record. CPU is that of all threads. Ours has one more than the reference: the lane, which does not
+//! wait for the disk. All are on one core, as a lane and the writer of its log are by default: elsewhere most of the
+//! measured time is the waking of another core.
 //!
 //! * *one at a time*: a group is asked for, from outside, when the last one is durable. Beside the disk this measures threads
 //!   that wake each other: ours four times a group, the reference's two.
@@ -53,7 +53,7 @@ fn asked_at_once(times: u64, window: u64) -> u64 {
     if window > 1 { times } else { 1 }
 }
 
-/// So many groups, so many of them under way at once, and whom to tell when all are durable.
+/// So many groups, so many of them under way at once, and the caller to tell when all are durable.
 struct Task {
     groups: u64,
     window: u64,
@@ -194,7 +194,7 @@ impl FileSide {
     }
 }
 
-/// What one side did, told at its end.
+/// The work of one side, told at its end.
 struct Tally {
     name: &'static str,
     side: &'static str,

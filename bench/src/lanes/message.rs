@@ -17,8 +17,8 @@ const MESSAGES: u64 = 65_536;
 /// Messages sent before they are taken, on one thread: a usual backlog, in the class's ring.
 const BATCH: u64 = 256;
 
-/// Two lanes on one thread, beside a ring whose producer and consumer are one thread: what both sides of a message cost in
-/// instructions, without anybody waiting for anybody. An operation is a batch.
+/// Two lanes on one thread, beside a ring whose producer and consumer are one thread: the cost of both sides of a message in
+/// instructions, without waiting. An operation is a batch.
 pub(super) fn on_one_thread() -> Pair {
     let config = VirtualConfig { lanes: 2, lane: LaneConfig::default(), log: None, seed: 1 };
     let mut node = VirtualNode::new(config, |_| Counted::default()).expect("two lanes are a number of lanes");

@@ -16,7 +16,7 @@ pub(super) fn figure() -> Pair {
     let (ask, asked) = sync_channel::<SyncSender<()>>(1);
     std::thread::spawn(move || {
         asked.iter().for_each(|to| {
-            // Nobody waits any more once the figure is done.
+            // No thread waits any more once the figure is done.
             let _ = to.send(());
         })
     });

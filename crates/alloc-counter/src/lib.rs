@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CountingAllocator;
 
-/// Runs `work` and returns how many times it went to the allocator on this thread, beside what it returned.
+/// Runs `work` and returns how many times it went to the allocator on this thread, beside its result.
 ///
 /// # Panics
 ///

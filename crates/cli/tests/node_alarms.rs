@@ -77,7 +77,7 @@ fn traces_are_written_to_files_and_name_no_node() {
     let node = place.node(&["--config", config.to_str().unwrap()]);
     let other = place.node(&["--lanes", "1", "--bootstrap", &node.address()]);
     place.until_knows(&other, 1);
-    place.ask(&other, &["put"], b"a private value");
+    place.ask(&other, &["put"], b"a confidential business plan");
     let written = || std::fs::read_to_string(traces.join("trace.jsonl")).unwrap();
     until("datagrams are traced", || written().contains("\"event\":\"datagram\""));
     let (code, log) = node.end(Signal::TERM);

@@ -1,4 +1,4 @@
-//! What the suite asks of whoever brings a backend: how to make one, and what it cannot do.
+//! The interface to a backend under test: how to make one, and which features it lacks.
 
 use tessera_contracts::WorkerId;
 use tessera_coordination::backend::{AsyncCoordinationFacade, BlockOn, Blocking};
@@ -54,7 +54,7 @@ impl From<&BackendConfig> for CoordinatorRuntimeConfig {
 /// Something not every backend can do. A story that needs it is skipped, and reported as skipped, where it is missing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Need {
-    /// Honours [`BackendConfig::bytes_max`], and refuses what does not fit.
+    /// Honours [`BackendConfig::bytes_max`], and refuses records that do not fit.
     ByteLimit,
     /// Honours [`BackendConfig::runs_max`].
     RunLimit,
@@ -64,7 +64,7 @@ pub enum Need {
     ClockSkew,
     /// Has sessions that can be lost before a lease ends; see [`BackendFactory::lose_session`].
     LostSessions,
-    /// Knows no sessions, so that leases and requests tell who takes part in a run.
+    /// Knows no sessions, so that leases and requests tell which workers take part in a run.
     NoSessions,
     /// Counts what can be claimed of a run of any size. Other backends may estimate it for runs of more than 32 shards.
     ExactHints,
@@ -131,7 +131,7 @@ where
     }
 }
 
-/// Makes [`InMemoryCoordinator`]s. It is also what the differential test compares others with.
+/// Makes [`InMemoryCoordinator`]s. The differential test compares others with it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InMemory;
 
@@ -176,7 +176,7 @@ pub trait AsyncBackendFactory {
     }
 }
 
-/// An async factory and the executor that runs what it makes, as a sync factory.
+/// An async factory and the executor that runs its backends, as a sync factory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OnExecutor<F, X> {
     pub(crate) factory: F,

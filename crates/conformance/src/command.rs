@@ -100,7 +100,7 @@ pub(crate) enum ResidualText {
     KeepPercent(u32),
 }
 
-/// What is asked of a holder.
+/// An order to a holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OrderText {
     Yield,
@@ -157,7 +157,7 @@ pub(crate) enum Command {
     },
     Candidates {
         run: u64,
-        /// For whom; a stranger if none is named.
+        /// The worker; a stranger if none is named.
         worker: u64,
         limit: usize,
     },

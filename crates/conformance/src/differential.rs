@@ -2,8 +2,8 @@
 //!
 //! Both must answer every command alike, in every fact and event, and hold equal records afterwards. Commands are drawn
 //! from what exists: ids, keys and times are few, so that retries, conflicts, takeovers, exhausted budgets and limits all
-//! come up by themselves. Which shard a claim hands out is the one thing a backend may choose; what it chose is acquired
-//! by name on the other side.
+//! come up by themselves. Which shard a claim hands out is the one thing a backend may choose; the other side acquires that
+//! shard by name.
 //!
 //! A difference is cut down to a short sequence and printed as a story, with the answers the in-memory coordinator gives.
 
@@ -77,7 +77,7 @@ fn caught(play: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
         .unwrap_or_else(|panic| Err(format!("the backend panicked: {}", panic_text(&*panic))))
 }
 
-/// Leaves out whatever is not needed for the failure, in ever smaller pieces.
+/// Leaves out turns that are not needed for the failure, in ever smaller pieces.
 fn shrink<F: BackendFactory>(
     factory: &F,
     config: BackendConfig,
@@ -119,7 +119,7 @@ fn replay<F: BackendFactory>(factory: &F, config: BackendConfig, turns: &[Turn])
     played.err().map(|problem| (at, problem))
 }
 
-/// The turns as a story: what the in-memory coordinator answers is what is expected.
+/// The turns as a story: it expects the answers of the in-memory coordinator.
 fn as_story(config: BackendConfig, turns: &[Turn]) -> String {
     let ShardLimits { per_tenant_max, total_max } = config.shard_limits;
     let mut story = format!(
@@ -160,7 +160,7 @@ impl<B: CoordinationFacade> Pair<B> {
         let Turn { at, tenant, command } = turn;
         let failed = |problem: String| format!("at {at} {command} (tenant {tenant}): {problem}");
         let Ok(answers) = self.subject.play(*at, tenant, command) else {
-            // A mistake in the sequence, such as a lease nobody has, is one on both sides.
+            // A mistake in the sequence, such as a lease that was not given, is one on both sides.
             return match self.reference.play(*at, tenant, command) {
                 Err(_) => Ok(()),
                 Ok(_) => Err(failed("only the in-memory coordinator could be asked this".into())),
@@ -182,7 +182,7 @@ impl<B: CoordinationFacade> Pair<B> {
             (Command::Claim { worker, .. }, [answer]) => {
                 let mut mirrored = Vec::new();
                 let mut rest = answer.clone();
-                // Shards that used up their retries are parked on the way to one that can be had.
+                // Shards that used up their retries are parked on the way to an available one.
                 for event in &answer.events {
                     let shard = event.get("shard").unwrap_or_default();
                     let shard: ShardName =
@@ -236,7 +236,7 @@ impl<B: CoordinationFacade> Pair<B> {
                     return Err(format!("shard {name} is {seen:?}, expected {expected:?}"));
                 };
                 let words = (self.subject.shown(seen), self.reference.shown(expected));
-                // What words do not show, such as an entry of the op-log, is shown in full.
+                // Differences that words do not show, such as an entry of the op-log, are shown in full.
                 return Err(if words.0 == words.1 {
                     format!("shard {name} is\n  {seen:?}\nexpected\n  {expected:?}")
                 } else {
@@ -252,7 +252,7 @@ impl<B: CoordinationFacade> Pair<B> {
     }
 }
 
-/// Whether a claim parked a shard that nobody is left for, which no acquire does.
+/// Whether a claim parked a shard that no worker is left for, which no acquire does.
 fn parks_unreachable(answer: &Answer) -> bool {
     answer.events.iter().any(|event| event.get("because") == Some("unreachable") && event.verdict() == "shard parked")
 }
@@ -265,7 +265,7 @@ fn different(expected: &[Answer], seen: &[Answer]) -> String {
 /// SplitMix64: small, and the same on every machine.
 struct Dice {
     state: u64,
-    /// Whether the backend tells who takes part as the in-memory coordinator does, so that reports of shards that cannot be
+    /// Whether the backend tells participants as the in-memory coordinator does, so that reports of shards that cannot be
     /// reached come to the same.
     reports_unreachable: bool,
 }
@@ -338,7 +338,7 @@ impl Dice {
         Ops::one(if self.chance(60) { self.between(100, 100_000) } else { self.between(0, 20) })
     }
 
-    /// What a creator draws: mostly a number of its own, now and then 0, which is none.
+    /// The number a creator draws: mostly its own, now and then 0, which is none.
     fn incarnation(&mut self) -> Option<u64> {
         self.chance(4).then_some(0)
     }

@@ -109,7 +109,7 @@ pub fn compare_seeds<F: BackendFactory>(factory: &F, seeds: &[u64], steps: usize
     if problems.is_empty() { Ok(seeds.len() * steps) } else { Err(Failures(problems)) }
 }
 
-/// Plays all stories and answers what they met: each operation with each verdict it was answered with, and `event` with each
+/// Plays all stories and returns what they met: each operation with each verdict it was answered with, and `event` with each
 /// event. It tells what the suite covers.
 pub fn stories_seen<F: BackendFactory>(factory: &F) -> Result<BTreeSet<(&'static str, String)>, Failures> {
     let mut seen = BTreeSet::new();
@@ -124,13 +124,13 @@ pub fn stories_seen<F: BackendFactory>(factory: &F) -> Result<BTreeSet<(&'static
     Ok(seen)
 }
 
-/// The stories of this crate by name, for whoever wants a test for each: play them with [`run_story`].
+/// The stories of this crate by name, for callers that want a test for each: play them with [`run_story`].
 pub fn stories() -> impl DoubleEndedIterator<Item = (&'static str, &'static str)> {
     STORIES.iter().copied()
 }
 
-/// Plays one story, for scenarios of your own; `name` is what failures call it. The answer is what the story needed and the
-/// backend does not offer, if that is why it was skipped.
+/// Plays one story, for scenarios of your own; failures call it `name`. Returns the need that the
+/// backend does not meet, if the story was skipped for it.
 pub fn run_story<F: BackendFactory>(factory: &F, name: &str, text: &str) -> Result<Option<Need>, Failures> {
     let played =
         Story::parse(name, text).map_err(|error| error.to_string()).and_then(|story| story::play(factory, &story));
@@ -141,18 +141,18 @@ pub fn run_story<F: BackendFactory>(factory: &F, name: &str, text: &str) -> Resu
     }
 }
 
-/// What was tried, when nothing failed.
+/// The stories and seeds tried, when nothing failed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     /// Stories that went as told.
     pub passed: Vec<String>,
-    /// Stories that need what the backend does not offer.
+    /// Stories with a need that the backend does not meet.
     pub skipped: Vec<(String, Need)>,
     /// Random commands that were answered alike.
     pub random_steps: usize,
 }
 
-/// What failed: one text for each story and each seed, with all that is needed to try it again.
+/// Failures: one text for each story and each seed, with all that is needed to try it again.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Failures(Vec<String>);
 
@@ -170,7 +170,7 @@ impl fmt::Display for Failures {
 }
 
 impl fmt::Debug for Failures {
-    /// As `Display`: what `unwrap` shows is what a person reads.
+    /// As `Display`: a person reads the output of `unwrap`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

@@ -51,7 +51,7 @@ impl Line {
         self.verdict().starts_with("refused: ")
     }
 
-    /// What of `expected` this line does not say.
+    /// The first clause of `expected` that this line lacks.
     pub(crate) fn mismatch(&self, expected: &str) -> Option<String> {
         let mut clauses = split_clauses(expected).into_iter();
         let verdict = clauses.next().unwrap_or_default();
@@ -86,12 +86,12 @@ fn split_clauses(text: &str) -> Vec<String> {
     clauses.iter().map(|clause| clause.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
 
-/// What a command was answered.
+/// The answer to a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Answer {
     /// The verdict and its facts.
     pub(crate) line: Line,
-    /// What is listed below it, if the command lists something.
+    /// The rows below it, if the command lists something.
     pub(crate) rows: Vec<Line>,
     /// The events it emitted.
     pub(crate) events: Vec<Line>,

@@ -1,7 +1,7 @@
 //! From the text of a story to its steps.
 //!
-//! One command a line; see the crate's front page for the language. What cannot be read is answered with the file, the
-//! line, what was expected there, and the form of the command it seems to be.
+//! One command a line; see the crate's front page for the language. An error names the file, the
+//! line, the expectation there, and the form of the command it seems to be.
 
 mod tokens;
 
@@ -20,7 +20,7 @@ use crate::command::{
 use crate::text::CursorText;
 use tokens::Tokens;
 
-/// A scenario: what happens, and what is answered.
+/// A scenario: commands and their answers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Story {
     pub(crate) name: String,
@@ -38,9 +38,9 @@ pub(crate) struct Step {
     pub(crate) at: u64,
     pub(crate) tenant: String,
     pub(crate) command: Command,
-    /// What the answer must say; without this, anything but a refusal will do.
+    /// The clauses the answer must have; without them, anything but a refusal will do.
     pub(crate) expected: Option<String>,
-    /// What it must list, if the story cares.
+    /// The rows it must list, if the story cares.
     pub(crate) rows: Option<Vec<String>>,
     /// Which events it must emit, if the story cares.
     pub(crate) events: Option<Vec<String>>,
@@ -420,7 +420,7 @@ fn read_worker_command(holder: Holder, verb: &str, tokens: &mut Tokens<'_>) -> R
     })
 }
 
-/// What a worker has to say, and when to try again.
+/// A worker's message, and when to try again.
 fn read_words(tokens: &mut Tokens<'_>) -> Result<(Option<String>, Option<u64>), String> {
     let detail = if tokens.take("saying") { Some(tokens.next("a quoted text")?.to_owned()) } else { None };
     let mut retry_after = None;

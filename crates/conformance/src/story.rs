@@ -1,4 +1,4 @@
-//! Plays a story on a backend and compares what is answered with what is told.
+//! Plays a story on a backend and compares the answers with those of the story.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,12 +12,12 @@ use crate::world::World;
 /// The stories of this crate, by name.
 pub(crate) const STORIES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/stories.rs"));
 
-/// What became of a story.
+/// The outcome of a story.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     /// It went as told; these are the operations it met and how they were answered.
     Passed(Vec<(&'static str, String)>),
-    /// The backend does not offer what it needs.
+    /// The backend does not meet this need.
     Skipped(Need),
 }
 

@@ -1,13 +1,13 @@
-//! A story from commands alone: the in-memory coordinator says what is to be expected.
+//! A story from commands alone: the in-memory coordinator gives the expected answers.
 
 use crate::Failures;
 use crate::backend::{BackendFactory, InMemory};
 use crate::parse::Story;
 use crate::world::World;
 
-/// Plays the commands of a story on the in-memory coordinator and puts what it answers behind each of them, in place of
-/// whatever was expected there: a story that the in-memory coordinator passes. Commands that mean nothing to it, such as one
-/// with a lease that nobody was given, are left out.
+/// Plays the commands of a story on the in-memory coordinator and puts its answers behind them, in place of
+/// earlier expectations: a story that the in-memory coordinator passes. Commands that mean nothing to it, such as one
+/// with a lease that no worker was given, are left out.
 ///
 /// ```
 /// use tessera_conformance::{InMemory, run_story, told};

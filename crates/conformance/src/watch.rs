@@ -1,7 +1,7 @@
-//! What must hold after every step, whatever the step was.
+//! Properties that must hold after every step.
 //!
-//! A watch reads the records of all shards before and after a step and judges the difference, so it needs no idea of what
-//! the right answer would have been. Properties have the names they have in the TLA+ specification, where they are there
+//! A watch reads the records of all shards before and after a step and judges the difference, so it needs no idea of the
+//! right answer. Properties have the names they have in the TLA+ specification, where they are there
 //! too. In very large runs it looks at the shards the command names.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ pub(crate) struct Watch {
     config: BackendConfig,
     shards: BTreeMap<(TenantId, ShardKey), ShardRecord>,
     runs: BTreeMap<(TenantId, RunId), RunRecord>,
-    /// What each run was registered with: this much must always be covered.
+    /// The ranges each run was registered with: they must always be covered.
     registered: BTreeMap<(TenantId, RunId), Vec<Edges>>,
     /// Holders whose session was lost may be taken over before their deadline.
     sessions_lost: BTreeSet<u64>,
@@ -178,7 +178,7 @@ impl Watch {
         Ok(())
     }
 
-    /// What an answer promises about the records.
+    /// Checks an answer's promises about the records.
     fn judge_answers(&self, changed: &[String], all: bool, step: &Played<'_>) -> Result<(), String> {
         let [answer] = step.answers else { return Ok(()) };
         let verdict = answer.line.verdict();

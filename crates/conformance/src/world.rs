@@ -1,8 +1,8 @@
 //! The world of a story: a backend, the leases its workers hold, and the names of its shards.
 //!
 //! Playing a command calls the one operation it stands for, with a collector of events, and puts the answer into words.
-//! Names of split shards are worked out here from what the protocol promises (ids derived from run, parent, operation and
-//! index), not taken from the answer: a backend that names a child otherwise is answered with an id nobody knows.
+//! Names of split shards are worked out here by the rule of the protocol (ids derived from run, parent, operation and
+//! index), not taken from the answer: a backend that names a child otherwise is answered with an unknown id.
 
 use std::collections::BTreeMap;
 
@@ -83,7 +83,7 @@ impl<B: CoordinationFacade> World<B> {
         Ok(ShardKey::new(*run, *shard))
     }
 
-    /// The name of an id; an id nobody knows is shown as it is.
+    /// The name of an id; an unknown id is shown as it is.
     pub(crate) fn name(&self, tenant: TenantId, key: ShardKey) -> String {
         self.names.get(&(tenant, key.run, key.shard)).map_or_else(|| format!("unknown-{key}"), ToString::to_string)
     }
@@ -129,7 +129,7 @@ impl<B: CoordinationFacade> World<B> {
     }
 }
 
-/// The cursor of a record, borrowed: what watchers compare.
+/// The cursor of a record, borrowed, for watchers to compare.
 pub(crate) fn last_key(record: &ShardRecord) -> Option<&[u8]> {
     CursorUpdate::last_key(record.cursor.as_update())
 }

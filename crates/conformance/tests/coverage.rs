@@ -25,7 +25,7 @@ const MANIFEST: &[&str] = &[
 ];
 const NO_RUN: &[&str] = &["run not found"];
 
-/// What each operation can be refused with.
+/// The possible refusals of each operation.
 fn refusals() -> Vec<(&'static str, Vec<&'static str>)> {
     let gated = |own: &[&[&'static str]]| [&[ACCESS, LEASE, OP_ID], own].concat().concat();
     let settled = [NO_RUN, OP_ID, &["illegal transition"]].concat();
@@ -109,7 +109,7 @@ fn refusals() -> Vec<(&'static str, Vec<&'static str>)> {
     ]
 }
 
-/// What each operation can be answered with when it is not refused.
+/// The possible answers of each operation when it is not refused.
 const ANSWERS: &[(&str, &[&str])] = &[
     ("acquire_and_restore_into", &["granted"]),
     ("claim_next_available", &["granted"]),
@@ -182,8 +182,8 @@ fn every_error_variant_is_told_in_a_story() {
     }
 }
 
-/// The texts that refusals begin with, from the implementations of `Refused`: what is handed to `Line::refused`, directly
-/// or out of a `match`. Of a text that names an edge, what comes before the name.
+/// The texts that refusals begin with, from the implementations of `Refused`: the arguments of `Line::refused`, given directly
+/// or out of a `match`. Of a text that names an edge, the part before the name.
 fn refusals_in(source: &'static str) -> BTreeSet<&'static str> {
     let impls = source.split("\nimpl Refused for ").skip(1).map(|text| text.split("\n}\n").next().unwrap_or(text));
     let helper = source.split("fn no_room()").nth(1).and_then(|text| text.split('}').next());

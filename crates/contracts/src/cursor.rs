@@ -13,7 +13,7 @@ use crate::limits::{MAX_KEY_SIZE, MAX_TOKEN_SIZE};
 use crate::redact::Redacted;
 use crate::shard_spec::KeyRange;
 
-/// A borrowed cursor: what callers hand in and backends hand out.
+/// A borrowed cursor, which callers hand in and backends hand out.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct CursorUpdate<'a> {
     last_key: Option<&'a [u8]>,

@@ -34,7 +34,7 @@ registry! {
     /// Tenant ids from the names operators type.
     TENANT_NAME_V1 = "tessera v1 coordination tenant name",
         "2ba71b7e030b1a576a60e9194329fff08c281c56049409bf981203b056b3d7d7";
-    /// Run ids from what is scanned and how, for runs that resume by themselves.
+    /// Run ids from targets and options, for runs that resume by themselves.
     RUN_NAME_V1 = "tessera v1 coordination run name",
         "518849f2252f41604b735bfdf78ef4ed6bc2e3ce0dd17f4aa6af59471a81f0ed";
 
@@ -47,10 +47,10 @@ registry! {
     /// Content ids of mutable records, from owner and salt.
     MUTABLE_ID_V1 = "tessera v1 dht mutable record id",
         "653883ecc78e2a50fc9e9f5abd3c7df7c285540eb2ebfc3942032ce94c7d2675";
-    /// What the owner of a mutable record signs.
+    /// The bytes that the owner of a mutable record signs.
     MUTABLE_SIGNATURE_V1 = "tessera v1 dht mutable record signature",
         "f623b75fbf8f6743ed8045c13a58fa0621813edea50ea84cb4fe95002716b750";
-    /// What a provider signs when it announces a content id.
+    /// The bytes that a provider signs when it announces a content id.
     PROVIDER_SIGNATURE_V1 = "tessera v1 dht provider record signature",
         "fd4511f2e701846b4052b8bd86bc7a6e792c37ba08ed4d9fde45cb93d9ff6ea4";
     /// The key of a network, from its name; mixed into every key below.
@@ -72,7 +72,7 @@ registry! {
     /// Ids of secrets, so that one secret in many places is known as one without being stored.
     SECRET_ID_V1 = "tessera v1 scan secret id",
         "a1b7b245ae19b36c9b290ec5e34a918b3aad81cc00a68a0c360d12fe1962144b";
-    /// The version of a rule set, from everything that changes what it finds.
+    /// The version of a rule set, from everything that changes its findings.
     RULE_SET_V1 = "tessera v1 scan rule set",
         "ea9c0358f671cab45242a76bbf8c1790523eda8c2f4343a245341c1aa45b8800";
 }
@@ -165,7 +165,7 @@ impl CanonicalSink for DomainHasher {
 }
 
 impl fmt::Debug for DomainHasher {
-    // What was hashed may be a key.
+    // The hashed bytes may be a key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("DomainHasher(<redacted>)")
     }

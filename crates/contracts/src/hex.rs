@@ -5,7 +5,7 @@ use core::fmt;
 /// Writes `bytes` as lowercase hex.
 ///
 /// An id at a time goes to the formatter, not a byte: a store's paths are made of ids, and the formatter's own work was most of
-/// what a path cost.
+/// a path's cost.
 pub(crate) fn write(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes.chunks(32).try_for_each(|chunk| {

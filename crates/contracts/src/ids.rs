@@ -1,4 +1,4 @@
-//! Who and what: tenants, runs, shards, workers, operations; and the two counters that order them.
+//! Identifiers: tenants, runs, shards, workers, operations; and the two counters that order them.
 //!
 //! All but the tenant are `u64` newtypes, so that one cannot be passed for another. Zero means *unassigned*
 //! everywhere: a zeroed or forgotten field is then never a valid name. Ids an operator would type have a text form that
@@ -17,7 +17,7 @@ use crate::seen_text::SeenText;
 pub struct TenantId([u8; 32]);
 
 impl TenantId {
-    /// Names nobody.
+    /// Names no tenant.
     pub const UNASSIGNED: Self = Self([0; 32]);
 
     /// The tenant with these bytes.
@@ -244,7 +244,7 @@ impl ShardId {
 }
 
 impl FenceEpoch {
-    /// The epoch of a shard nobody has owned yet; its first owner holds the next one.
+    /// The epoch of a shard before its first owner, which holds the next one.
     pub const INITIAL: Self = Self(1);
 
     /// The epoch of the next owner, or `None` after the last one.

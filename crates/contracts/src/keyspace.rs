@@ -56,7 +56,7 @@ pub struct FractionError {
 ///
 /// `None` if no such key of at most [`MAX_KEY_SIZE`] bytes exists.
 pub fn key_at_fraction(range: KeyRange<'_>, fraction: Fraction) -> Option<Vec<u8>> {
-    // A thousandth of the range is finer than anybody's guess about where the work lies.
+    // A thousandth of the range is finer than a guess about where the work lies.
     key_at(range, u64::from(fraction.0), u64::from(Fraction::WHOLE), 1_000)
 }
 

@@ -1,7 +1,7 @@
 //! The words that every other crate speaks: ids, hashes, key ranges, cursors, split plans, manifests.
 //!
 //! These are values and the rules that belong to them. Nothing here names a clock, a socket, a thread or a store;
-//! what is random or timed comes in as an argument. Two families share the crate because they share hashing and hex:
+//! time and randomness come in as arguments. Two families share the crate because they share hashing and hex:
 //!
 //! * *work*: a [`ShardSpec`] is a range of keys, a [`Cursor`] says how far it was processed, a
 //!   [`SplitReplacePlan`](split::SplitReplacePlan) cuts it, and ids say whose it is;

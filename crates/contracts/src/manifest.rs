@@ -1,7 +1,7 @@
 //! The first shards of a run, and every way a list of them can be wrong.
 //!
-//! What a caller hands in is raw bytes; what comes out is a [`Manifest`], which can only be had through
-//! [`validate_manifest`], so a backend that holds one need not check again. Roots are bounded and do not overlap. Gaps
+//! A caller hands in raw bytes and gets a [`Manifest`], which only [`validate_manifest`] makes,
+//! so a backend that holds one need not check again. Roots are bounded and do not overlap. Gaps
 //! are allowed: a planner may know that nothing lives there.
 //!
 //! Checks run in a fixed order over the whole list, cheapest first, and each failure names the shard it is about.
@@ -24,7 +24,7 @@ pub struct InitialShardInput<'a> {
     pub start: &'a [u8],
     /// First key above; not empty.
     pub end: &'a [u8],
-    /// What the connector needs to know.
+    /// The connector's metadata.
     pub metadata: &'a [u8],
     /// Where to resume, if part of it was processed elsewhere.
     pub last_key: Option<&'a [u8]>,
@@ -65,7 +65,7 @@ impl core::fmt::Debug for InitialShardInput<'_> {
 pub struct InitialShard<'a> {
     /// Its id.
     pub shard: ShardId,
-    /// What it covers.
+    /// Its range and metadata.
     pub spec: ShardSpecRef<'a>,
     /// Where it resumes.
     pub cursor: CursorUpdate<'a>,

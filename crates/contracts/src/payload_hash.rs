@@ -8,7 +8,7 @@ use crate::domain;
 
 /// 64 bits of BLAKE3 over an operation's name and parameters. Never zero, so that zero can mean "no entry".
 ///
-/// `Debug` and `Display` hide the value: a refused operation must not tell what the first one hashed to.
+/// `Debug` and `Display` hide the value: a refused operation must not tell the hash of the first one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PayloadHash(NonZeroU64);
 

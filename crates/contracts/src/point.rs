@@ -80,7 +80,7 @@ macro_rules! point {
 }
 
 point! {
-    /// The name of a node: a hash of its public key, so nobody can pick a place or take another's.
+    /// The name of a node: a hash of its public key, so no node can pick a place or take another's.
     NodeId, "node id"
 }
 
@@ -97,7 +97,7 @@ impl NodeId {
 }
 
 impl ContentId {
-    /// The id of an immutable value: whoever has the value can check the id.
+    /// The id of an immutable value: a reader with the value can check the id.
     pub fn of_immutable(value: &[u8]) -> Self {
         Self(domain::IMMUTABLE_ID_V1.hash(value))
     }

@@ -1,7 +1,7 @@
 //! Specs and cursors whose bytes live in a shared [`ByteSlab`].
 //!
 //! A record that holds these has a fixed size and its bytes come from one block of memory, so that a checkpoint does not
-//! allocate. The handles are not `Clone`: each value has one owner, who gives the bytes back with `release`.
+//! allocate. The handles are not `Clone`: each value has one owner, which gives the bytes back with `release`.
 //!
 //! Changing a value is all or nothing. A change that finds the slab full leaves the old value readable and nothing
 //! behind, whichever of its fields did not fit.
@@ -103,8 +103,8 @@ impl PooledCursor {
 pub struct PooledShard {
     /// Empty while the bytes are in place.
     slot: ByteSlot,
-    /// Of metadata, start, end, key and token, in this order: range and key are neighbours, and what a checkpoint changes
-    /// comes last.
+    /// Of metadata, start, end, key and token, in this order: range and key are neighbours, and the fields that a checkpoint
+    /// changes come last.
     lens: [u16; 5],
     in_place: [u8; IN_PLACE_BYTES],
 }
@@ -392,7 +392,7 @@ mod tests {
     }
 
     proptest! {
-        /// Many owners over one small slab, against plain owned copies: what is read is always what was last stored
+        /// Many owners over one small slab, against plain owned copies: a read always gives the value last stored
         /// with success, and in the end every byte is free again.
         #[test]
         fn pooled_values_equal_plain_ones_and_leak_nothing(

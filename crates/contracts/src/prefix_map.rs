@@ -89,7 +89,7 @@ pub struct PrefixMap {
     lanes: u16,
     /// Whose each slot is when nothing is lent.
     home: [LaneIndex; SLOTS],
-    /// Who serves each slot now.
+    /// The lane that serves each slot now.
     serving: [LaneIndex; SLOTS],
 }
 
@@ -143,8 +143,8 @@ impl PrefixMap {
 
     /// The map for another number of lanes: fair shares again, with as few slots moved as that takes.
     ///
-    /// Lanes go from the top: those with an index of `lanes` or more lose all their slots. What was lent counts as
-    /// belonging to who serves it, since that is where the records are.
+    /// Lanes go from the top: those with an index of `lanes` or more lose all their slots. A lent slot counts as
+    /// belonging to the lane that serves it, since that has the records.
     pub fn resized(&self, lanes: usize) -> Result<Self, MapError> {
         let lanes = lane_count(lanes)?;
         let mut table = self.serving;
@@ -205,7 +205,7 @@ impl PrefixMap {
         moves(&self.home, &self.serving)
     }
 
-    /// Slots that change hands from this map to `next`: what must be handed over, and nothing else.
+    /// Slots that change owner from this map to `next`: these must be handed over, and no others.
     pub fn moves_to<'a>(&'a self, next: &'a Self) -> impl Iterator<Item = Move> + 'a {
         moves(&self.serving, &next.serving)
     }

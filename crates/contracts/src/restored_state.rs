@@ -1,4 +1,4 @@
-//! What a worker gets when it takes over a shard: all it needs to go on, and nothing it could break.
+//! A worker's view of a shard that it takes over: all it needs to go on, and nothing it could break.
 
 use crate::cursor::{self, Cursor, CursorUpdate, CursorViolation};
 use crate::shard_spec::{CursorSemantics, KeyRange, ShardSpec, ShardSpecRef};
@@ -12,7 +12,7 @@ pub struct RestoredShardState {
 }
 
 impl RestoredShardState {
-    /// Copies what a store holds; refuses a cursor that does not lie in its shard.
+    /// Copies a store's view; refuses a cursor that does not lie in its shard.
     pub fn new(
         spec: ShardSpecRef<'_>,
         cursor: CursorUpdate<'_>,
@@ -22,7 +22,7 @@ impl RestoredShardState {
         Ok(Self { spec: spec.to_owned(), cursor: cursor.to_owned(), semantics })
     }
 
-    /// What the shard covers.
+    /// The shard's range and metadata.
     pub fn spec(&self) -> ShardSpecRef<'_> {
         self.spec.view()
     }
@@ -32,7 +32,7 @@ impl RestoredShardState {
         self.cursor.as_update()
     }
 
-    /// What an advanced cursor promises.
+    /// The promise of an advanced cursor.
     pub const fn semantics(&self) -> CursorSemantics {
         self.semantics
     }
@@ -54,7 +54,7 @@ impl RestoredShardState {
         Ok(())
     }
 
-    /// What is left to read: from the last key done (itself excluded) or the start, to the end.
+    /// The rest to read: from the last key done (itself excluded) or the start, to the end.
     pub fn remaining(&self) -> KeyRange<'_> {
         KeyRange::stored(self.cursor.last_key().unwrap_or(self.spec.start()), self.spec.end())
     }

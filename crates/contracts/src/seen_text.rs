@@ -5,7 +5,7 @@ use core::fmt;
 /// The most bytes of a refused text that its error keeps.
 const KEPT_BYTES_MAX: usize = 32;
 
-/// The start of a text from outside, kept without allocation. Only for what may be shown: ids, never keys or secrets.
+/// The start of a text from outside, kept without allocation. Only for text that may be shown: ids, never keys or secrets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SeenText {
     kept: [u8; KEPT_BYTES_MAX],

@@ -1,8 +1,8 @@
-//! What a shard covers: a half-open range of keys, and what its connector needs to know.
+//! The extent of a shard: a half-open range of keys, and its connector's metadata.
 //!
 //! Keys are byte strings in plain lexicographic order. A range is `[start, end)`; an empty start means "from the first
 //! key", an empty end "to the last". The types here hold only valid ranges: start below end, nothing over its limit.
-//! So code that has one never checks again. Borrowed views come first; the owned form is for what outlives a call.
+//! So code that has one never checks again. Borrowed views come first; the owned form is for values that outlive a call.
 
 use alloc::boxed::Box;
 use core::fmt;

@@ -1,7 +1,7 @@
-//! The boundary between coordination and what is swept.
+//! The boundary between coordination and the swept source.
 //!
 //! Coordination deals in shards: a range of keys and a cursor. A *source family* turns one into items: files of a
-//! directory tree, objects of a repository. Whoever runs shards, one process or a fleet, does it through
+//! directory tree, objects of a repository. One process and a fleet both run shards through
 //! [`SourceFamily`], so both read the same way.
 //!
 //! The contract of a family: within a shard, items come in strictly rising key order, only keys of the shard, only keys
@@ -124,7 +124,7 @@ impl<P: ItemPages> ItemPages for CheckedPages<P> {
         if page.items.len() > limits.items_max.max(1) || (bytes > limits.bytes_max && page.items.len() > 1) {
             return Err(broken(Breach::PageTooLarge { items: page.items.len(), bytes }));
         }
-        // Before anything is cut off: behind an item past the end, one that comes late would be cut off with it.
+        // Before anything is cut off: a late item behind one past the end would be cut off with it.
         let mut key_before = self.last_key.as_slice();
         for item in &page.items {
             if item.key() <= key_before {
@@ -160,7 +160,7 @@ impl<P: ItemPages> ItemPages for CheckedPages<P> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{class}: {detail}")]
 pub struct SourceError {
-    /// Who should act.
+    /// The role that should act.
     pub class: SourceErrorClass,
     /// What failed and on what, for the operator of the scan; never contents or credentials.
     pub detail: String,
@@ -173,14 +173,14 @@ impl SourceError {
     }
 }
 
-/// Who should act on a [`SourceError`]. Each class has its park reason.
+/// The role that should act on a [`SourceError`]. Each class has its park reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SourceErrorClass {
     /// An operator grants access: park as `PermissionDenied`.
     PermissionDenied,
     /// The target is gone: park as `NotFound`.
     NotFound,
-    /// Nobody, at first: try again, and park as `TooManyErrors` when trying did not help.
+    /// No one, at first: try again, and park as `TooManyErrors` when trying did not help.
     Transient,
     /// A developer looks into it: park as `Poisoned`.
     Poisoned,
@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Hands out prepared pages, whatever it is asked for.
+    /// Hands out prepared pages for any request.
     struct Prepared(VecDeque<Page<Item>>);
 
     impl ItemPages for Prepared {

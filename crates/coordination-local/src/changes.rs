@@ -1,4 +1,4 @@
-//! What operations changed since the last write, told by their events.
+//! The changes since the last write, told by the operations' events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,7 +86,7 @@ impl Changes {
     }
 }
 
-/// Notes what changed, and keeps the events until they are durable.
+/// Notes changes, and keeps the events until they are durable.
 pub(crate) struct Recorder<'c> {
     pub(crate) changes: &'c mut Changes,
     pub(crate) kept: Option<&'c mut Vec<StateTransitionEvent>>,

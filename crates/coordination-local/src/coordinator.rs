@@ -1,8 +1,8 @@
 //! The handle that workers hold, and the group commit behind it.
 //!
-//! Whoever joins an open batch first leads it: it waits for the write under way, then writes for all who joined since. The
-//! others sleep until their own batch is settled, so that a write wakes those it was for, once, and nobody else: with many
-//! threads, waking is what costs. The next leader is woken before anybody: the disk has nothing to do until it comes.
+//! The first caller in an open batch leads it: it waits for the write under way, then writes for all that joined since. The
+//! others sleep until their own batch is settled, so that a write wakes its own callers, once, and no others: with many
+//! threads, waking is the main cost. The next leader is woken first: the disk has nothing to do until it comes.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -21,7 +21,7 @@ use crate::store::Store;
 
 /// Coordination through one file. Cheap to clone: every worker thread has its own handle, and they share each write.
 ///
-/// An answer is given once everything it rests on is durable, reads included: what a crash takes back, nobody has seen.
+/// An answer is given once everything it rests on is durable, reads included: no caller has seen a change that a crash takes back.
 #[derive(Clone, Debug)]
 pub struct LocalCoordinator {
     shared: Arc<Shared>,
@@ -43,13 +43,13 @@ impl Drop for Shared {
 #[derive(Debug)]
 struct State {
     memory: InMemoryCoordinator,
-    /// What the open batch will write.
+    /// The changes of the open batch.
     changes: Changes,
-    /// Where the rows of a batch are gathered, kept for its memory; whoever writes has it.
+    /// Where the rows of a batch are gathered, kept for its memory; the writer has it.
     rows: Rows,
     /// The batch that operations join now.
     open: Arc<Batch>,
-    /// Whether somebody is to write it.
+    /// Whether a leader is to write it.
     led: bool,
     /// The batch that is being written.
     in_flight: Option<Arc<Batch>>,
@@ -60,7 +60,7 @@ struct State {
 /// Operations that share one write, and how it went.
 #[derive(Debug, Default)]
 struct Batch {
-    /// Set when nothing is being written, so that whoever leads can go on.
+    /// Set when nothing is being written, so that the leader can go on.
     turn: OnceLock<()>,
     outcome: OnceLock<Result<(), String>>,
 }
@@ -108,7 +108,7 @@ impl LocalCoordinator {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Writes the open batch as soon as the one before it is written, for all who join until then.
+    /// Writes the open batch as soon as the one before it is written, for all callers that join until then.
     fn lead<'s>(&'s self, mut state: MutexGuard<'s, State>) -> Result<(), InfraError> {
         state.led = true;
         let batch = Arc::clone(&state.open);
@@ -146,7 +146,7 @@ impl LocalCoordinator {
             self.go_back(&mut state, problem);
         }
         let next = state.led.then(|| Arc::clone(&state.open));
-        // Those who sleep find the door open when they wake.
+        // Sleeping callers find the lock free when they wake.
         drop(state);
         if let Some(next) = next {
             next.call_leader();
@@ -154,7 +154,7 @@ impl LocalCoordinator {
         batch.settle(written);
     }
 
-    /// The file did not take a write: memory returns to what the file holds, and whoever joined since is told.
+    /// The file did not take a write: memory returns to the state of the file, and callers that joined since are told.
     fn go_back(&self, state: &mut State, problem: &str) {
         match self.shared.store.load(self.shared.config) {
             Ok(memory) => state.memory = memory,

@@ -26,21 +26,21 @@ pub enum OpenError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What was found.
+        /// The problem found.
         problem: String,
     },
     /// The file cannot be read or written.
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The coordinator's configuration does not allow what the file holds.
+    /// The coordinator's configuration does not allow the records of the file.
     Config {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The limit that does not hold.
         problem: String,
     },
 }
@@ -123,7 +123,7 @@ impl OpenError {
 pub(crate) enum Failed {
     /// The storage refused.
     Storage(String),
-    /// What is in it is not what was put there, or not what the configuration has room for.
+    /// Its records are damaged, or the configuration has no room for them.
     Records(InfraError),
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn open(path: &Path) -> Result<Store, OpenError> {
         return Err(refused(path, storage));
     }
     let store = Store::open(path, Arc::new(storage), LOG_BYTES)?;
-    // Whoever is here owns the file, so what a crashed creator left behind is nobody's.
+    // This process holds the file's lock, so leftovers of a crashed creator belong to no process.
     for leftover in leftovers(&fs::canonicalize(path).map_err(io)?).map_err(io)? {
         fs::remove_file(leftover).map_err(io)?;
     }

@@ -1,4 +1,4 @@
-//! What lies where in the file: a header, the log, and behind them the tables.
+//! The layout of the file: a header, the log, and behind them the tables.
 //!
 //! ```text
 //! 0        header   magic 8 | format 4 | log bytes 4 | salt 8 | crc 4, zeros up to 4096
@@ -26,11 +26,11 @@ const MAGIC: [u8; 8] = *b"TESSRUNS";
 pub(crate) struct Header {
     /// How long the log may become.
     pub(crate) log_bytes: u32,
-    /// A number that nobody can guess, so that what a user wrote into a record cannot pass for a record of the log.
+    /// An unguessable number, so that a user's bytes in a record cannot pass for an entry of the log.
     pub(crate) salt: u64,
 }
 
-/// What the first bytes of a file say.
+/// The format that the first bytes of a file name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// A file that this program reads.
@@ -84,7 +84,7 @@ impl Header {
     }
 }
 
-/// The part of a file from some place on, for the database that lies there. Whoever made the storage has locked it.
+/// The part of a file from some place on, for the database that lies there. The maker of the storage has locked it.
 #[derive(Debug)]
 pub(crate) struct Behind {
     pub(crate) storage: Arc<dyn StorageBackend>,

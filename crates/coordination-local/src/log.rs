@@ -12,8 +12,8 @@
 //! bytes themselves; that is most of what makes this faster than appending to a file. Room is made in steps, by zeros behind
 //! the entry that needs it; a file that is used little stays small on disk, though not in length.
 //!
-//! **Torn or damaged.** Only the last entry may be incomplete: it was being written when the power failed, and nobody had
-//! heard of it. A broken entry with a whole one of a higher number behind it was synced once, so it is damage, and the file
+//! **Torn or damaged.** Only the last entry may be incomplete: it was being written when the power failed, and no caller had
+//! its answer. A broken entry with a whole one of a higher number behind it was synced once, so it is damage, and the file
 //! is refused. Damage to the very last entry looks like a torn one; a clean close leaves no entry for that to happen to.
 
 use std::io;
@@ -48,7 +48,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Reads what the tables, which contain all entries up to a number, do not contain. The inner error says what is damaged.
+    /// Reads the entries after the last one that the tables contain. The inner error names the damage.
     pub(crate) fn open(
         storage: Arc<dyn StorageBackend>,
         header: Header,
@@ -101,10 +101,10 @@ impl Log {
         entry_bytes(rows.len()) as u64 <= u64::from(self.header.log_bytes)
     }
 
-    /// Appends a batch, durably. If that fails, nobody knows what lies there now: its number is used up, and the log is to be
+    /// Appends a batch, durably. If that fails, the bytes there are unknown: its number is used up, and the log is to be
     /// folded before anything else is appended, so that the tables say that the number is behind them.
     pub(crate) fn append(&mut self, rows: &[u8]) -> io::Result<()> {
-        assert!(self.has_room_for(rows), "whoever appends has asked");
+        assert!(self.has_room_for(rows), "the caller has checked the room");
         self.last += 1;
         encode(&mut self.entry, self.header.salt, self.last, rows);
         let end = self.end + self.entry.len() as u64;
@@ -136,7 +136,7 @@ impl Log {
     }
 }
 
-/// What a log held when it was read.
+/// The content of a log when it was read.
 #[derive(Debug)]
 pub(crate) struct Entries {
     bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What a batch changed, as bytes: rows one behind the other, in the log and on their way to the tables.
+//! The changes of a batch as bytes: rows one behind the other, in the log and on their way to the tables.
 //!
 //! ```text
 //! row:   1 run | 2 roots | 3 cold | 4 hot,  key 40 (runs) or 48 (shards),  length 4,  value
@@ -54,7 +54,7 @@ impl Rows {
         self.row(Table::Cold, &shard_key(record.tenant, record.key), &ColdPart::of(record).encode());
     }
 
-    /// Most of what is ever written; encoded where it will stay.
+    /// Most writes; encoded where it will stay.
     pub(crate) fn hot(&mut self, tenant: TenantId, key: ShardKey, part: &HotView<'_>) {
         self.bytes.push(Table::Hot as u8);
         self.bytes.extend_from_slice(&shard_key(tenant, key));
@@ -78,7 +78,7 @@ impl Rows {
     }
 }
 
-/// What many batches come to: of each row the last, in the order of keys.
+/// The sum of many batches: of each row the last, in the order of keys.
 #[derive(Debug, Default)]
 pub(crate) struct Latest<'r> {
     pub(crate) gone: BTreeSet<[u8; RUN_KEY_BYTES]>,
@@ -101,7 +101,7 @@ impl<'r> Latest<'r> {
         Ok(())
     }
 
-    /// What follows the row; `None` if it is not one.
+    /// The bytes after the row; `None` if it is not one.
     fn take_in_row(&mut self, kind: u8, row: &'r [u8]) -> Option<&'r [u8]> {
         let (table, key_bytes) = match kind {
             GONE => {

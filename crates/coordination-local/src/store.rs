@@ -14,7 +14,7 @@ use crate::log::Log;
 use crate::rows::Latest;
 use crate::tables;
 
-/// How long the log of a new file may become. It bounds what the tables do not contain yet, and so the time of a start
+/// How long the log of a new file may become. It bounds the entries that the tables do not contain yet, and so the time of a start
 /// after a crash.
 pub(crate) const LOG_BYTES: u32 = 4 << 20;
 
@@ -75,7 +75,7 @@ impl Store {
         self.fold(&mut log, rows, |_| Ok(()))
     }
 
-    /// Everything in the file, as a coordinator. What only the log held is in the tables afterwards, and a batch that could
+    /// Everything in the file, as a coordinator. Entries of the log are in the tables afterwards, and a batch that could
     /// not be written counts for nothing from then on.
     pub(crate) fn load(&self, config: CoordinatorRuntimeConfig) -> Result<InMemoryCoordinator, Failed> {
         let mut log = self.log();
@@ -83,12 +83,12 @@ impl Store {
     }
 
     /// Leaves nothing in the log, which makes the next start short. If it fails, that start does it. Not for a store that
-    /// nobody has loaded: what is in its log may be what it is refused for.
+    /// was not loaded: its log may be the reason why it is refused.
     pub(crate) fn tidy(&self) {
         let _ = self.fold(&mut self.log(), &[], |_| Ok(()));
     }
 
-    /// Puts the rows of the log, and some more, into the tables, unless `check` finds something wrong with what they become.
+    /// Puts the rows of the log, and some more, into the tables, unless `check` refuses the result.
     fn fold<T>(
         &self,
         log: &mut Log,

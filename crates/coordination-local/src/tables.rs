@@ -67,7 +67,7 @@ pub(crate) fn apply(transaction: &WriteTransaction, latest: &Latest<'_>, contain
     Ok(before)
 }
 
-/// Removes what lies within `gone`, then writes `rows`.
+/// Removes rows within `gone`, then writes `rows`.
 fn replace<const KEY_BYTES: usize>(
     transaction: &WriteTransaction,
     definition: Definition,

@@ -4,7 +4,7 @@ use redb::backends::InMemoryBackend;
 use tessera_conformance::{BackendConfig, BackendFactory, InMemory, Need, Suite};
 use tessera_coordination_local::LocalCoordinator;
 
-/// Makes coordinators whose file is in memory: what is written and read back is the same.
+/// Makes coordinators whose file is in memory: the bytes are the same.
 struct Local;
 
 impl BackendFactory for Local {

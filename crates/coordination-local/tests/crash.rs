@@ -24,7 +24,7 @@ fn config() -> CoordinatorRuntimeConfig {
     CoordinatorRuntimeConfig { slab_capacity: 1 << 16, ..CoordinatorRuntimeConfig::default() }
 }
 
-/// What a coordinator holds after the first `operations` of a workload.
+/// The coordinator after the first `operations` of a workload.
 fn after(seed: u64, operations: usize) -> InMemoryCoordinator {
     let mut memory = InMemoryCoordinator::new(config()).unwrap();
     let mut workload = Workload::new(seed);
@@ -41,7 +41,7 @@ fn same(left: &mut impl RunManagement, right: &mut impl RunManagement) -> bool {
 /// Logs that are folded into the tables after every few operations, and hardly ever.
 const LOGS: [u32; 2] = [3 << 10, 64 << 10];
 
-/// Runs the workload on a disk whose power fails at `step`, cuts the power, and looks at what is left.
+/// Runs the workload on a disk whose power fails at `step`, cuts the power, and looks at the rest.
 fn crash_at(seed: u64, step: u64, operations: usize, log_bytes: u32) {
     let disk = Disk::default();
     disk.failing_at(step);
@@ -213,7 +213,7 @@ fn child_that_works_until_it_is_killed() {
     let Some(path) = std::env::var_os(CHILD) else { return };
     // A short log: it is killed while the log is folded, too.
     let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("a new file");
-    let storage = FileBackend::new(file).expect("nobody else has it");
+    let storage = FileBackend::new(file).expect("no other process has it");
     let mut local = LocalCoordinator::open_backend(storage, LOGS[0], config()).expect("it is empty");
     let mut workload = Workload::new(11);
     let mut done = 0;
@@ -246,7 +246,7 @@ fn a_killed_process_leaves_what_it_acknowledged() {
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        // What it told before it died counts too.
+        // Operations it acknowledged before it died count too.
         acknowledged = told.filter_map(|line| number(&line)).last().unwrap_or(acknowledged);
         let mut local = LocalCoordinator::open(&path, config()).expect("a killed owner leaves no lock");
         let kept = [acknowledged, acknowledged + 1].into_iter().any(|count| same(&mut local, &mut after(11, count)));

@@ -1,4 +1,4 @@
-//! The log between the operations and the tables: what is torn is cut off, what is damaged is refused, and a restart finds
+//! The log between the operations and the tables: a torn entry is cut off, a damaged one is refused, and a restart finds
 //! the same whichever way a record took.
 #![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
@@ -27,7 +27,7 @@ fn seen(backend: &mut impl RunManagement) -> Seen {
     (backend.get_run(TENANT, RUN).ok(), records(backend))
 }
 
-/// What there is to see after so many operations, from none on.
+/// The visible state after so many operations, from none on.
 fn histories(seed: u64, operations: usize) -> Vec<Seen> {
     let mut memory = InMemoryCoordinator::new(config()).unwrap();
     let mut workload = Workload::new(seed);
@@ -104,7 +104,7 @@ fn a_flipped_bit_in_an_entry_before_the_last_is_refused_and_left_as_it_is() {
         let opened = LocalCoordinator::open_backend(disk.clone(), LOG, config());
         let padding = edges.iter().any(|edge| (edge.saturating_sub(7)..*edge).contains(&at)) && file[at] == 0;
         let Err(refused) = opened else {
-            assert!(padding, "byte {at} was changed and nobody noticed");
+            assert!(padding, "byte {at} was changed unnoticed");
             continue;
         };
         assert!(matches!(refused, OpenError::Damaged { .. }), "byte {at}: {refused:?}");
@@ -182,7 +182,7 @@ fn a_record_in_the_log_that_breaks_an_invariant_does_not_reach_the_tables() {
             assert!(matches!(refused, OpenError::Damaged { .. }), "{refused:?}");
             assert!(refused.to_string().contains(words), "{words}: {refused}");
         }
-        // What was in the tables before is what is in them now.
+        // The tables are unchanged.
         let mut left = disk.bytes();
         left[LOG_AT..tables_at(&file) as usize].copy_from_slice(&whole[LOG_AT..tables_at(&file) as usize]);
         assert_eq!(seen(&mut open(&left).unwrap()), histories(7, operations)[operations], "{words}");
@@ -193,7 +193,7 @@ fn a_record_in_the_log_that_breaks_an_invariant_does_not_reach_the_tables() {
 fn it_makes_no_difference_how_long_the_log_is() {
     let operations = 60;
     let expected = histories(5, operations).pop().unwrap();
-    // None at all, one that not every record fits into, some that are folded now and then, and one that never is.
+    // No log, one too small for some records, some that are folded now and then, and one that never is.
     for log_bytes in [0, 500, 2 << 10, 3_001, 16 << 10, 1 << 20] {
         let disk = Disk::default();
         let mut local = LocalCoordinator::open_backend(disk.clone(), log_bytes, config()).unwrap();

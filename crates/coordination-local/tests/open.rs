@@ -1,4 +1,4 @@
-//! What a user meets when a file cannot be used, and that several workers share its writes.
+//! Errors of a file that cannot be used, and several workers that share its writes.
 #![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
 mod support;

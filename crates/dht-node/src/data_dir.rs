@@ -106,7 +106,7 @@ impl fmt::Display for DataDirError {
             ),
             Self::Exposed { path, mode } => write!(
                 f,
-                "the data folder {} can be written by everybody (mode {mode:o}), who could replace its key: run `chmod 700` on it, \
+                "the data folder {} can be written by all users (mode {mode:o}), and each could replace its key: run `chmod 700` on it, \
                  and look at what is in it, or give another folder with --data",
                 path.display()
             ),

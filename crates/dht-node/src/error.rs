@@ -17,7 +17,7 @@ pub enum NodeError {
     NotFound {
         /// What was looked for.
         id: ContentId,
-        /// Who was asked.
+        /// The nodes asked.
         explain: Box<Explain>,
     },
     /// The record was deleted by its owner.
@@ -47,7 +47,7 @@ pub enum NodeError {
     NotStored {
         /// How it went.
         written: Written,
-        /// Who was asked.
+        /// The nodes asked.
         explain: Box<Explain>,
     },
     /// No other node took the record. This node keeps it and goes on offering it until one does: forget it to end that.
@@ -136,7 +136,7 @@ impl fmt::Display for NodeError {
             Self::Deleted { id, sequence } => write!(f, "{id} was deleted by its owner (version {sequence})"),
             Self::OnlyStale { seen, found } => write!(
                 f,
-                "only version {found} was found, but version {seen} has been seen here: those who have it are out of reach"
+                "only version {found} was found, but version {seen} has been seen here: nodes that have it are out of reach"
             ),
             Self::Incomplete { id, part, why } => write!(f, "the value {id} is not whole: part {part}: {why}"),
             Self::NotStored { written, .. } if written.holders == 0 => {

@@ -63,7 +63,7 @@ impl Explain {
 fn finish(finish: Finish) -> &'static str {
     match finish {
         Finish::Found => "found",
-        Finish::Exhausted => "everybody who should know was asked",
+        Finish::Exhausted => "all nodes that should know were asked",
         Finish::OutOfTime => "out of time",
         Finish::OutOfRequests => "out of requests",
         Finish::Alone => "no peer to ask",

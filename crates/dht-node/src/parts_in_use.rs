@@ -99,6 +99,6 @@ mod tests {
         drop(forgotten);
         assert!(table.try_store(ids(8..10)).is_ok());
         let table = lock(&table.0);
-        assert!(table.storing.is_empty() && table.going.is_empty(), "nothing is remembered of those who are done");
+        assert!(table.storing.is_empty() && table.going.is_empty(), "nothing is remembered of ended calls");
     }
 }

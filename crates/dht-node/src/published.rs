@@ -34,17 +34,17 @@ const AT_ONCE: usize = 32;
 
 /// Published values and ids, for a node without logs.
 #[derive(Debug, Default)]
-pub(crate) struct Published(Mutex<Kept>);
+pub(crate) struct Published(Mutex<Noted>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Noted {
     announced: BTreeSet<ContentId>,
     records: BTreeMap<ContentId, Vec<u8>>,
     /// How many mutable records there may be before those that ran out are looked for.
     sweep_at: usize,
 }
 
-impl Kept {
+impl Noted {
     /// Drops versions that ran out, as a lane does when they are due: only their owner can sign them anew. Looked for each time there
     /// are twice as many records as were left the last time.
     fn sweep(&mut self) {

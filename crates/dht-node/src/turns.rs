@@ -130,6 +130,6 @@ mod tests {
         assert!(third.as_mut().poll(&mut cx).is_pending(), "the first one is still at it");
         drop(held);
         assert!(third.as_mut().poll(&mut cx).is_ready());
-        assert!(lock(&turns.0).waiting.is_empty(), "nothing is remembered of those who are done");
+        assert!(lock(&turns.0).waiting.is_empty(), "nothing is remembered of ended calls");
     }
 }

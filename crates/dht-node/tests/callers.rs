@@ -92,7 +92,7 @@ fn of_several_callers_that_stop_a_node_none_returns_before_it_has_stopped() {
 }
 
 /// A node that expects a first contact, and keeps calls waiting until then.
-fn young() -> (Node, UdpSocket) {
+fn starting() -> (Node, UdpSocket) {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let peer = PeerAddr::new([4; 32], silent.local_addr().unwrap());
     (builder().lanes(1).bootstrap([peer]).start().unwrap(), silent)
@@ -108,7 +108,7 @@ fn poll<T>(call: &mut Call<T>) -> Poll<T> {
 
 #[test]
 fn a_call_that_is_dropped_is_given_up_by_its_lane() {
-    let (node, _silent) = young();
+    let (node, _silent) = starting();
     let mut calls: Vec<_> = (0..20_u8).map(|n| node.get(ContentId::of_immutable(&[n]))).collect();
     calls.retain_mut(|call| poll(call).is_pending());
     drop(calls);
@@ -117,8 +117,8 @@ fn a_call_that_is_dropped_is_given_up_by_its_lane() {
 }
 
 #[test]
-fn calls_that_a_young_lane_keeps_waiting_have_a_bound_and_all_end() {
-    let (node, _silent) = young();
+fn calls_that_a_starting_lane_keeps_waiting_have_a_bound_and_all_end() {
+    let (node, _silent) = starting();
     let (mut calls, mut most) = (Vec::new(), 0);
     for first in (0..1_200_u32).step_by(100) {
         let mut some: Vec<_> =

@@ -148,14 +148,10 @@ fn pings_peers_and_lookups_tell_where_others_are() {
     let nodes = network(8, 1);
     assert!(nodes[0].ping(nodes[5].address()).wait().unwrap().is_some());
     let wrong_key = tessera_dht_node::PeerAddr::new(nodes[4].address().key(), nodes[5].listen_addr());
-    assert_eq!(
-        nodes[0].ping(wrong_key).wait().unwrap(),
-        None,
-        "who does not hold the key cannot even read the question"
-    );
+    assert_eq!(nodes[0].ping(wrong_key).wait().unwrap(), None, "a node without the key cannot even read the question");
     let (nearest, explain) = nodes[2].find_node(nodes[6].id()).wait().unwrap();
     assert_eq!(nearest[0], nodes[6].address(), "{explain}");
-    support::until("everybody knows everybody", || nodes[3].peers().wait().unwrap().len() == 7);
+    support::until("all nodes know each other", || nodes[3].peers().wait().unwrap().len() == 7);
 }
 
 #[test]

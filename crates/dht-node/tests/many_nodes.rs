@@ -54,7 +54,7 @@ fn nodes_that_listen_everywhere_know_all_others_of_their_private_network_and_sto
         let seed = nodes.first().map(|first| first.address().to_string().replace("0.0.0.0", "127.0.0.1"));
         nodes.push(everywhere.bootstrap(seed.map(|seed| seed.parse().unwrap())).start().unwrap());
     }
-    until("everybody knows everybody", || {
+    until("all nodes know each other", || {
         nodes.iter().all(|node| node.status().wait().is_ok_and(|status| status.contacts() == NODES - 1))
     });
     let stored = nodes[3].put(b"with all of them".to_vec()).wait().unwrap();

@@ -44,7 +44,7 @@ fn an_older_version_is_refused_though_a_holder_that_knows_no_newer_one_takes_it(
     let newer = nodes[0].put_mutable(b"newer", owner(5)).wait().unwrap();
     // These two have seen neither version, and one of them is given the older by the other.
     let [writer, _taker] = [1, 2].map(|_| builder().lanes(1).bootstrap([nodes[0].address()]).start().unwrap());
-    until("they know everybody", || writer.status().wait().unwrap().lanes[0].health.live_peers == 3);
+    until("they know all nodes", || writer.status().wait().unwrap().lanes[0].health.live_peers == 3);
     let before = writer.status().wait().unwrap().held("kept alive bytes");
     let older = PutMutable { keep_alive: true, ..owner(3) };
     assert_eq!(writer.put_mutable(b"older", older).wait(), Err(NodeError::Outdated { current: 5, asked: 3 }));

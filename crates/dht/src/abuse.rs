@@ -1,4 +1,4 @@
-//! Who asks too much, and who misbehaves.
+//! Rate limits on requests, and scores of misbehaviour.
 //!
 //! Two limits meet each request of a proven address: one for the peer's key, one for its address prefix, so that neither many keys on one
 //! network nor one key on many addresses gets more than its share. Each lane holds its share of the node's limit. Replies
@@ -10,7 +10,7 @@
 //!
 //! Misbehaviour is scored: every offence adds its weight, and the sum halves with time. Above a threshold the peer is in
 //! quarantine: not served, not asked, not in the table; it leaves by itself as the sum decays. What other lanes say about
-//! a peer counts, but at most half of what quarantine needs: hearsay alone bans nobody.
+//! a peer counts, but at most half of the threshold: hearsay alone bans no peer.
 
 use core::num::{NonZeroU32, NonZeroU64};
 
@@ -66,7 +66,7 @@ impl Default for AbuseLimits {
 /// Address prefixes for which room is reserved: nodes of a small network often share a few.
 const FIRST_PREFIXES: usize = 16;
 
-/// What a write costs, in reads.
+/// The cost of a write, in reads.
 pub const WRITE_COST: u32 = 4;
 
 /// The score at which a peer is in quarantine.
@@ -75,7 +75,7 @@ pub const QUARANTINE_SCORE: f64 = 10.0;
 /// How much of [`QUARANTINE_SCORE`] hearsay can make up.
 pub const HEARSAY_SCORE_MAX: f64 = QUARANTINE_SCORE / 2.0;
 
-/// What a peer did.
+/// An offence of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offence {
     /// Sealed well, shaped badly.
@@ -122,7 +122,7 @@ pub enum LimitOf {
     Unproven,
 }
 
-/// What becomes of a stranger's first datagram.
+/// The verdict on a stranger's first datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stranger {
     /// It may cost a key agreement.
@@ -262,7 +262,7 @@ impl Abuse {
         })
     }
 
-    /// Whether a score may be noted. Keys cost nothing: with many of them a peer could have its own score forgotten, so one that is in
+    /// Whether a score may be noted. Keys cost nothing: with many of them a peer could have its own score forgotten, so a peer in
     /// quarantine is not displaced.
     fn may_score(&self, now_ms: u64, peer: &PublicKey) -> bool {
         self.scores.len() < self.scores.capacity()
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn hearsay_alone_bans_nobody_and_tips_the_scale_for_offenders() {
+    fn hearsay_alone_bans_no_peer_and_tips_the_scale_for_offenders() {
         let mut abuse = abuse(1);
         let peer = PublicKey([1; 32]);
         for _ in 0..100 {

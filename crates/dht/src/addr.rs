@@ -52,7 +52,7 @@ impl Addr {
         }
     }
 
-    /// Whether a datagram may be sent there at all: a stranger must not make us talk to nobody or to everybody.
+    /// Whether a datagram may be sent there at all: a stranger must not make us send to unroutable or broadcast addresses.
     #[must_use]
     pub fn is_dialable(&self) -> bool {
         if self.port == 0 {
@@ -113,9 +113,9 @@ impl fmt::Debug for Addr {
 pub struct AddrPrefix(pub u64);
 
 impl AddrPrefix {
-    /// Whether it is a block of a private network, or of this machine. Whoever answers from there is mostly somebody's own, and one's own
-    /// share a block: there is no crowd of strangers to be kept small. Behind a gateway that puts its own address in the place of
-    /// strangers' they all seem to be there; limits on how much they ask hold for them together all the same.
+    /// Whether it is a block of a private network, or of this machine. Peers there mostly belong to one owner and share a
+    /// block: there is no crowd of strangers to be kept small. Behind a gateway that replaces source addresses all strangers seem to be
+    /// there; rate limits hold for them together all the same.
     #[must_use]
     pub fn is_private(self) -> bool {
         match self.0.to_be_bytes() {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn private_blocks_are_those_that_nobody_outside_can_answer_from() {
+    fn private_blocks_are_those_that_no_outsider_can_answer_from() {
         for (text, private) in [
             ("9.255.255.255:1", false),
             ("10.0.0.0:1", true),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_and_everybody_are_not_dialable() {
+    fn unspecified_and_broadcast_addresses_are_not_dialable() {
         for (text, dialable) in [
             ("192.0.2.7:1", true),
             ("192.0.2.7:0", false),

@@ -1,10 +1,10 @@
 //! Values larger than a record: cut into immutable records under a tree of manifests.
 //!
-//! A manifest is itself the value of an immutable record: its level, the length of what it describes, and the ids of up to
+//! A manifest is itself the value of an immutable record: its level, the length of its content, and the ids of up to
 //! [`FANOUT`] parts. At level zero the parts are pieces of the value, above they are manifests of the level below. Every part
 //! but the last is full, so the shape follows from the length alone: [`Assembly`] knows what each part must look like
-//! before it comes, and a wrong one is told at once. Names are hashes all the way up, so who trusts the root's id trusts
-//! the value.
+//! before it comes, and a wrong one is told at once. Names are hashes all the way up, so the root's id proves the
+//! value.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -31,7 +31,7 @@ const LEVEL_MAX: u8 = 4;
 pub struct Chunked {
     /// Names the whole value.
     pub root: ContentId,
-    /// All records, parts before the manifests that name them: whoever stores them in order never names what is missing.
+    /// All records, parts before the manifests that name them: stored in this order, no manifest names a missing part.
     pub records: Vec<Vec<u8>>,
 }
 
@@ -88,7 +88,7 @@ pub fn parts_of(value: &[u8]) -> Option<Vec<ContentId>> {
 /// Why a part does not belong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartRefused {
-    /// Nobody asked for it.
+    /// It was not asked for.
     Unwanted,
     /// It is no manifest.
     NoManifest(Malformed),
@@ -101,7 +101,7 @@ pub enum PartRefused {
 impl fmt::Display for PartRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unwanted => f.write_str("nobody asked for this part"),
+            Self::Unwanted => f.write_str("this part was not asked for"),
             Self::NoManifest(malformed) => write!(f, "no manifest: {malformed}"),
             Self::Misshapen => f.write_str("the part does not fit its place"),
             Self::TooLong(bytes) => write!(f, "{bytes} bytes are more than {CHUNKED_BYTES_MAX}"),
@@ -111,7 +111,7 @@ impl fmt::Display for PartRefused {
 
 impl core::error::Error for PartRefused {}
 
-/// What is known of a part before it comes.
+/// The expected shape of a part before it comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// The root: its level and length are its own word, within bounds.

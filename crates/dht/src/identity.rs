@@ -1,7 +1,7 @@
-//! Who a node is: one Ed25519 key. Its id, its X25519 key and its local secrets all follow from it.
+//! A node's identity: one Ed25519 key. Its id, its X25519 key and its local secrets all follow from it.
 //!
-//! A contact on the wire is a public key and an address; the id is the hash of the key, so nobody can claim an id they
-//! do not hold the key of. [`Crypto`] is the seam behind which the slow public-key operations stand: production has
+//! A contact on the wire is a public key and an address; the id is the hash of the key, so a node can claim only the
+//! id of its own key. [`Crypto`] is the seam behind which the slow public-key operations stand: production has
 //! [`Identity`], a simulation of ten thousand nodes may answer agreements and signatures from a table. Everything
 //! symmetric (key schedule, AEAD, replay window, cookies, tokens) is on this side of the seam and always the real thing.
 
@@ -46,7 +46,7 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// What two nodes share and nobody else knows: 32 bytes, wiped when dropped, never printed.
+/// A secret shared by two nodes: 32 bytes, wiped when dropped, never printed.
 #[derive(Clone)]
 pub struct SharedSecret(Zeroizing<[u8; 32]>);
 
@@ -85,7 +85,7 @@ pub trait Crypto: fmt::Debug + Send {
     fn verify(&self, key: &PublicKey, message: &[u8], signature: &Signature) -> bool;
 
     /// A secret that only this node can derive, the same at every start and in every lane: cookies and tokens are
-    /// keyed by one each, so that any lane can check what another lane handed out, without sharing memory.
+    /// keyed by one each, so that any lane can check another lane's cookies and tokens, without sharing memory.
     fn local_secret(&self, purpose: &Domain) -> [u8; 32];
 }
 
@@ -146,7 +146,7 @@ impl Crypto for Identity {
 
     fn agree(&self, peer: &PublicKey) -> Option<SharedSecret> {
         let point = VerifyingKey::from_bytes(&peer.0).ok()?;
-        // A point of small order would make the agreed secret a constant that anybody knows.
+        // A point of small order would make the agreed secret a publicly known constant.
         if point.is_weak() {
             return None;
         }
@@ -160,7 +160,7 @@ impl Crypto for Identity {
 
     fn verify(&self, key: &PublicKey, message: &[u8], signature: &Signature) -> bool {
         let Ok(key) = VerifyingKey::from_bytes(&key.0) else { return false };
-        // Strict: one signature has one encoding, so that nobody can make a second "different" record of a signed one.
+        // Strict: one signature has one encoding, so that no node can make a second "different" record of a signed one.
         key.verify_strict(message, &ed25519_dalek::Signature::from_bytes(signature)).is_ok()
     }
 
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_keys_agree_with_nobody() {
+    fn unusable_keys_allow_no_agreement() {
         let a = Identity::from_seed(&[1; 32]);
         let mut identity_point = [0; 32];
         identity_point[0] = 1;
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_signs_for_a_key_of_small_order() {
+    fn no_signature_is_valid_for_a_key_of_small_order() {
         // With the neutral point as key and as commitment, and zero as response, the equation holds for every message.
         let (mut key, mut signature) = ([0; 32], [0; 64]);
         (key[0], signature[0]) = (1, 1);

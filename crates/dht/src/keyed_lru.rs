@@ -2,16 +2,16 @@
 //! all live in one, because strangers choose how many keys there are.
 //!
 //! Memory is taken as entries come, in doublings up to the bound, and is kept: a node that meets a hundred peers pays for
-//! a hundred, whatever its bounds are, and one that has met as many as it may allocates nothing any more. What every
-//! datagram touches reserves its first few hundred entries, and who wants no growth at all reserves everything. The index is a linear hash for the same reason: with each
+//! a hundred, not for its bounds, and a full map allocates nothing any more. Maps on the path of every
+//! datagram reserve their first few hundred entries, and a caller that wants no growth reserves everything. The index is a linear hash for the same reason: with each
 //! entry it grows by a bucket, and only one chain is sorted again.
 //!
-//! Entries are large, many and out of the cache, so nothing but what somebody asks for is looked at among them. A bucket knows the
+//! Entries are large, many and out of the cache, so only the entry asked for is read. A bucket knows the
 //! hash of the first of its chain and whether that is the only one; the hash of every entry, its chain and its place in the order
 //! of use stand in sixteen bytes apart. To find what is there touches its bucket and itself, mostly; to move it to the front, to
 //! split a bucket or to pass by others of its chain touches a few such sixteen bytes, and no other entry.
 //!
-//! Keys come from strangers too, so the hash is seeded: who does not know the seed cannot aim many keys at one chain.
+//! Keys come from strangers too, so the hash is seeded: without the seed a stranger cannot aim many keys at one chain.
 
 use alloc::vec::Vec;
 
@@ -40,7 +40,7 @@ impl LruKey for [u8; 32] {
 }
 
 /// Two words of hash under secret seeds in place of a long key, where there are many and to mistake two for one would do little
-/// harm. Who does not know the seeds cannot make it happen.
+/// harm. Without the seeds a stranger cannot make it happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark([u64; 2]);
 
@@ -87,7 +87,7 @@ const MORE: u32 = !TAG;
 impl Bucket {
     const EMPTY: Self = Self { first: NONE, tag: 0 };
 
-    /// The bucket with one more in front; and what is behind that.
+    /// The bucket with one more in front; and the entry behind that.
     fn with_first(self, first: u32, hash: u32) -> (Self, u32) {
         (Self { first, tag: if self.first == NONE { hash } else { hash | MORE } }, self.first)
     }
@@ -202,8 +202,8 @@ impl<K: LruKey, V> KeyedLru<K, V> {
 
     /// The value under `key`, which becomes the most recently used once the map is more than half full.
     ///
-    /// Until then nothing is forgotten for as many insertions again, and whatever is used meanwhile moves in time. So the
-    /// order of use comes out right where it is needed, and a map with room to spare is not written to by those who read:
+    /// Until then nothing is forgotten for as many insertions again, and entries used meanwhile move in time. So the
+    /// order of use comes out right where it is needed, and readers do not write to a map with room to spare:
     /// to move an entry touches three others, and on the way of a datagram all of them are out of the cache.
     pub fn get_lazily(&mut self, key: &K) -> Option<&mut V> {
         if self.len() * 2 > self.capacity { self.get(key) } else { self.peek_mut(key) }
@@ -219,7 +219,7 @@ impl<K: LruKey, V> KeyedLru<K, V> {
         Some(&mut self.entries[at as usize].value)
     }
 
-    /// Puts `value` under `key` as the most recently used, and gives back what had to go: the old value of the same
+    /// Puts `value` under `key` as the most recently used, and returns the displaced value: the old value of the same
     /// key, or the least recently used entry of a full map.
     pub fn insert(&mut self, key: K, value: V) -> Option<(K, V)> {
         let hash = self.hash_of(&key);
@@ -230,7 +230,7 @@ impl<K: LruKey, V> KeyedLru<K, V> {
         self.insert_new(key, hash, value)
     }
 
-    /// Puts `value` under `key`, which is not there, and gives back what had to go.
+    /// Puts `value` under `key`, which is not there, and returns the displaced entry.
     fn insert_new(&mut self, key: K, hash: u32, value: V) -> Option<(K, V)> {
         let evicted = if self.len() == self.capacity { self.pop_oldest() } else { None };
         reserve_within(&mut self.entries, self.capacity);
@@ -319,7 +319,7 @@ impl<K: LruKey, V> KeyedLru<K, V> {
         behind
     }
 
-    /// Adds a bucket, and gives it what is its own of the chain of the bucket it is split from.
+    /// Adds a bucket, and moves its share of the chain of the bucket it is split from.
     fn add_bucket(&mut self) {
         let split = self.buckets.len() - self.half;
         let Bucket { first, tag } = core::mem::replace(&mut self.buckets[split], Bucket::EMPTY);
@@ -382,7 +382,7 @@ impl<K: LruKey, V> KeyedLru<K, V> {
         (key, value)
     }
 
-    /// What led to the entry at `from` in the chain of its bucket leads to `to`; the bucket itself becomes what `first` says.
+    /// Redirects the link to the entry at `from` in the chain of its bucket to `to`; a bucket becomes `first(bucket)`.
     fn lead(&mut self, from: u32, to: u32, first: impl FnOnce(Bucket) -> Bucket) {
         let bucket = self.bucket_of(self.nodes[from as usize].hash);
         let mut before = self.buckets[bucket].first;
@@ -417,7 +417,7 @@ impl<K: LruKey, V> KeyedLru<K, V> {
         self.newest = at;
     }
 
-    /// Where it says which entry is the next older one: older than that at `at`, or than nobody, which is the newest.
+    /// Where it says which entry is the next older one: older than that at `at`; without one, the newest.
     fn older_of(&mut self, at: u32) -> &mut u32 {
         self.nodes.get_mut(at as usize).map_or(&mut self.newest, |node| &mut node.older)
     }
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_lazily_is_not_forgotten_before_what_is_not() {
+    fn a_lazily_used_entry_is_not_forgotten_before_an_unused_one() {
         let mut map = KeyedLru::new(8, 7);
         for key in 0..8_u64 {
             map.insert(key, ());
@@ -502,7 +502,7 @@ mod tests {
         }
     }
 
-    /// The model is a deque, the most recently used in front. What is used lazily moves in a map more than half full.
+    /// The model is a deque, the most recently used in front. A lazily used entry moves in a map more than half full.
     fn check<K: LruKey + core::fmt::Debug>(
         key_of: fn(u64) -> K,
         capacity: usize,
@@ -613,9 +613,9 @@ mod tests {
         for n in 0..10_000 {
             map.insert(key(n), ());
         }
-        assert!(compared.take() < 10, "what is not there is told by its hash, and so is what makes room");
+        assert!(compared.take() < 10, "an absent key is told by its hash, and so is the entry that makes room");
         assert!((5000..10_000).all(|n| map.get(&key(n)).is_some()));
-        assert!((5000..5010).contains(&compared.take()), "and what is there, from the others of its chain");
+        assert!((5000..5010).contains(&compared.take()), "and a present key from the others of its chain");
         assert!((0..5000).all(|n| map.peek(&key(n)).is_none()));
         assert!(compared.take() < 10);
     }

@@ -8,12 +8,12 @@
 //!
 //! - [`node`]: a lane: serving, asking, looking up, publishing, upkeep, the log
 //! - [`lookup`]: one iterative lookup
-//! - [`routing`]: whom a lane knows; [`store`]: what it holds for others; [`abuse`]: whom it limits
-//! - [`record`] and [`chunk`]: what can be stored, and when it is valid
+//! - [`routing`]: a lane's contacts; [`store`]: records it holds for others; [`abuse`]: limits and scores
+//! - [`record`] and [`chunk`]: storable values, and when they are valid
 //! - [`seal`]: sealed datagrams, cookies and tokens
 //! - [`wire`]: layouts, as drawn in `docs/WIRE.md`
-//! - [`identity`], [`contact`], [`addr`]: who and where; [`time`] and [`rng`]: what would otherwise be ambient
-//! - [`keyed_lru`]: the bounded map in which whatever strangers choose the keys of is kept
+//! - [`identity`], [`contact`], [`addr`]: names and addresses; [`time`] and [`rng`]: clocks and randomness as arguments
+//! - [`keyed_lru`]: the bounded map for keys that strangers choose
 //!
 //! Deliberately absent: sockets, steering filters and files, which belong to the node's shell; and congestion control beyond
 //! pacing, since no exchange here is longer than a few datagrams.

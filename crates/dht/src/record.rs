@@ -1,11 +1,11 @@
-//! Records: what is stored under a content id, and when it is valid.
+//! Records: values stored under a content id, and when they are valid.
 //!
 //! An *immutable* record is its value; the id is the hash, so it needs no signature. A *mutable* record is signed by its
 //! owner; the id is the hash of owner and salt, and a higher sequence number replaces a lower one. A tombstone is a
-//! mutable record without a value: it occupies the sequence number until it expires, so that what it buried cannot come
+//! mutable record without a value: it occupies the sequence number until it expires, so that older versions cannot come
 //! back. A *provider* record says that a node offers the content of an id; it is signed by that node and kept apart.
 //!
-//! Lifetimes of signed records count from their issue time, which is signed too: nobody but the owner can prolong one.
+//! Lifetimes of signed records count from their issue time, which is signed too: only the owner can prolong one.
 //! Checks run from cheap to dear: shape, times, hash, and the signature last.
 
 use alloc::vec::Vec;
@@ -34,7 +34,7 @@ pub const RECORD_BYTES_MAX: usize = RECORD_HEAD_BYTES_MAX + VALUE_BYTES_MAX;
 /// The longest lifetime of any record or provider: two days.
 pub const TTL_SECS_MAX: u32 = 2 * 24 * 3600;
 
-/// The lifetime given where nobody asks for another: one day.
+/// The default lifetime: one day.
 pub const TTL_SECS_DEFAULT: u32 = 24 * 3600;
 
 /// How far in the future an issue time may lie: clocks disagree.
@@ -82,7 +82,7 @@ pub struct RecordView<'a> {
     pub ttl_secs: u32,
     /// The value; empty for a tombstone.
     pub value: &'a [u8],
-    /// What a mutable record has besides.
+    /// The further fields of a mutable record.
     pub mutable: Option<MutableView<'a>>,
 }
 
@@ -158,7 +158,7 @@ impl<'a> RecordView<'a> {
         self.mutable.map_or(now_secs, |mutable| mutable.issued_secs).saturating_add(u64::from(self.ttl_secs))
     }
 
-    /// Judges everything but the signature: what can be told cheaply.
+    /// Judges everything but the signature: the cheap checks.
     pub fn check_times(&self, now_secs: u64) -> Result<(), RecordRefused> {
         check_times(self.ttl_secs, self.mutable.map_or(now_secs, |mutable| mutable.issued_secs), now_secs)
     }
@@ -178,7 +178,7 @@ impl<'a> RecordView<'a> {
         self.check_under_own_id(crypto, network, now_secs)
     }
 
-    /// The same for who has just asked it for its id: to hash the value again would tell nothing new.
+    /// The same for a caller that has just computed its id: to hash the value again would tell nothing new.
     pub fn check_under_own_id(
         &self,
         crypto: &impl Crypto,
@@ -221,7 +221,7 @@ pub fn with_lifetime_left(record: &[u8], left_secs: u64) -> Option<Vec<u8>> {
     Some(copy)
 }
 
-/// What an owner says in a mutable record.
+/// An owner's fields of a mutable record.
 #[derive(Debug, Clone, Copy)]
 pub struct MutableDraft<'a> {
     /// Which of the owner's records it is.

@@ -7,7 +7,7 @@ pub const ATTEMPTS_MAX: u8 = 2;
 /// Unanswered requests in a row after which a holder is written to no more.
 pub const HOLDER_SILENCES_MAX: u8 = 3;
 
-/// Pauses that a holder of announcements is granted beyond what it takes, before it is given up: else one that always asks for another would
+/// Pauses that a holder of announcements is granted beyond what it takes, before it is given up: else a holder that always asks for another would
 /// keep the operation for itself, and such operations would soon be all there are.
 pub const HOLDER_PAUSES_MAX: u8 = 8;
 
@@ -27,8 +27,8 @@ pub const LOST: Backoff = Backoff { min_ms: 15_000, max_ms: 10 * 60 * 1000 };
 /// Between two rounds of joining.
 pub const JOIN: Backoff = Backoff { min_ms: 1000, max_ms: 60 * 1000 };
 
-/// Between two lookups for our own neighbours because lost contacts came back: contacts that come and go on purpose would have us ask those
-/// who are gone without end.
+/// Between two lookups for our own neighbours because lost contacts came back: contacts that come and go on purpose would have us ask absent
+/// ones without end.
 pub const LOOK: Backoff = Backoff { min_ms: 15_000, max_ms: 10 * 60 * 1000 };
 
 /// Whether a request that was sent so many times may be sent once more.

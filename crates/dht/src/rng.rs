@@ -1,6 +1,6 @@
 //! A lane's own randomness, grown from one seed that the shell draws from the system when the lane starts.
 //!
-//! Every lane has its own, so that what one lane sends says nothing about what another will. It is a keyed BLAKE3
+//! Every lane has its own, so that one lane's datagrams say nothing about another's. It is a keyed BLAKE3
 //! stream: correlation ids and incarnations come from it, so it has to be unpredictable, not merely well spread.
 
 use core::fmt;
@@ -50,7 +50,7 @@ impl LaneRng {
         u64::from_le_bytes(self.bytes())
     }
 
-    /// A random number below `bound`, or zero if `bound` is zero. The bias of one part in 2^64 is of no use to anybody.
+    /// A random number below `bound`, or zero if `bound` is zero. The bias of one part in 2^64 is of no use to an attacker.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.u64()) * u128::from(bound)) >> 64) as u64
     }

@@ -1,4 +1,4 @@
-//! The routing table: whom this lane knows, sorted by how many leading bits they share with us.
+//! The routing table: this lane's peers, sorted by how many leading bits they share with us.
 //!
 //! One bucket per shared-prefix length, each with up to K live peers in order of use and a few spares. Buckets hold
 //! indices into one slab of [`Peer`]s. Room for a small network is reserved at construction; a larger one takes more as peers
@@ -36,7 +36,7 @@ pub const SPARES_MAX: usize = 8;
 /// Buckets: one per length of shared prefix.
 const BUCKETS: usize = 256;
 
-/// Peers and buckets for which room is reserved: what a node knows of a few hundred.
+/// Peers and buckets for which room is reserved: enough for a network of a few hundred nodes.
 const FIRST_PEERS: usize = 128;
 const FIRST_BUCKETS: usize = 16;
 
@@ -61,7 +61,7 @@ impl Default for TableLimits {
     }
 }
 
-/// What became of a peer that answered.
+/// The place of a peer that answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placed {
     /// It was there and is now the most recently used.
@@ -70,11 +70,11 @@ pub enum Placed {
     Moved,
     /// It took a free place.
     Added,
-    /// It took the place of a member that was slower, and now waits as a spare; or of one that was silent and is gone, which is named.
+    /// It took the place of a member that was slower, and now waits as a spare; or of a silent member that is gone, which is named.
     Replaced(Option<Contact>),
     /// The bucket is full: it waits as a spare. `Some` names the member that should prove itself by a ping.
     Spare(Option<Contact>),
-    /// Its address prefix has its share already, or the table is full. Of one that is in the table, nothing is changed.
+    /// Its address prefix has its share already, or the table is full. A peer of the table is left unchanged.
     Refused,
 }
 
@@ -151,7 +151,7 @@ impl RoutingTable {
         (used, BUCKETS * bucket + self.limits.peers_max * peer)
     }
 
-    /// Whether nobody is known.
+    /// Whether the table is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -246,7 +246,7 @@ impl RoutingTable {
                 self.push_live(at, spare);
                 true
             }
-            // Nobody to replace it: it stays, in case the silence is ours. Much later it goes anyway.
+            // No spare replaces it: it stays, in case the silence is ours. Much later it goes anyway.
             None if self.peers[usize::from(index)].silences >= self.limits.silences_max.saturating_mul(3) => {
                 self.remove_live(at, index);
                 true
@@ -295,8 +295,8 @@ impl RoutingTable {
         }
     }
 
-    /// The bucket that has been due for a lookup for longest, if one is: as a length of shared prefix.
-    /// Only buckets up to the deepest occupied one count; deeper ones would only find nobody.
+    /// The bucket that has been due for a lookup for longest, if any is: as a length of shared prefix.
+    /// Only buckets up to the deepest occupied one count; deeper ones would find no peer.
     #[must_use]
     pub fn bucket_due(&self, now_ms: u64) -> Option<u32> {
         let deepest = self.buckets.iter().rposition(|bucket| bucket.live_len > 0)?;

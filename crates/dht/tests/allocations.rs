@@ -78,7 +78,7 @@ fn lane() -> LaneNode {
     node
 }
 
-/// Somebody who asks the lane.
+/// A peer that asks the lane.
 struct Client {
     sealer: Sealer<Identity>,
     to: Contact,
@@ -174,7 +174,7 @@ fn a_lookup_step_allocates_nothing_and_starting_over_neither() {
     }
 }
 
-/// Catches what a lane sends in room made beforehand.
+/// Catches a lane's datagrams in room made beforehand.
 struct Catch {
     sent: [(Addr, [u8; DATAGRAM_BYTES_MAX], usize); 16],
     len: usize,
@@ -212,11 +212,11 @@ fn neither_does_the_second_half_of_a_blind_lookup() {
 }
 
 #[test]
-fn neither_does_a_lookup_that_ends_in_vain_and_asks_those_who_fell_silent() {
+fn neither_does_a_lookup_that_ends_in_vain_and_asks_lost_contacts() {
     let mut node = lane();
     let silent: Vec<_> = node.table().iter_live().map(|peer| (peer.id, peer.contact)).step_by(2).collect();
     for (id, contact) in &silent {
-        // Who is in no table and fell silent to another lane is remembered as lost.
+        // A peer in no table that fell silent to another lane is remembered as lost.
         node.on_message(T, message_kind::LEFT, id.as_bytes(), &mut Sink::default());
         node.on_message(T, message_kind::SILENT, &contact.to_wire(), &mut Sink::default());
     }
@@ -227,7 +227,7 @@ fn neither_does_a_lookup_that_ends_in_vain_and_asks_those_who_fell_silent() {
     assert!(lost >= 4, "{lost} of those lost were asked");
 }
 
-/// Answers what a command sends until it completes, or a hundred replies have come, and says how many there were.
+/// Answers a command's requests until it completes, or a hundred replies have come, and says how many there were.
 fn replies_without_allocation(command: Command) -> u8 {
     replies_of(&mut lane(), command, |_| {})
 }

@@ -1,4 +1,4 @@
-//! A lane that takes its memory at the start takes no more, whatever strangers send it.
+//! A lane that takes its memory at the start takes no more under any datagrams of strangers.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -40,7 +40,7 @@ fn at(stranger: u16) -> Now {
     Now { mono_ms: 1_000_000 + ms, unix_ms: 1_800_000_000_000 + ms }
 }
 
-/// Takes what a lane sends in room made beforehand: what is for the stranger, and how many there were in all.
+/// Catches a lane's datagrams in room made beforehand: those for the stranger, and the count of all.
 struct Room {
     sent: usize,
     to: Addr,
@@ -93,11 +93,11 @@ fn lane(reserve_memory: bool) -> LaneNode {
     LaneNode::new(config, own(), map, LaneIndex(0), [3; 32], at(0))
 }
 
-/// Somebody the lane has never heard of.
+/// A node the lane has never heard of.
 struct Stranger {
     sealer: Sealer<Identity>,
     addr: Addr,
-    /// What the lane gave it to prove its address with.
+    /// The lane's cookie, which proves its address.
     cookie: Cookie,
     now: Now,
 }
@@ -116,7 +116,7 @@ impl Stranger {
         Self { sealer, addr: Addr::v4([20, nets, net, 1 + a % 4], 4000), cookie: Cookie::default(), now: at(n) }
     }
 
-    /// Sends a padded request, and answers if it is asked what it can do. Says how many allocations that cost the lane, and the
+    /// Sends a padded request, and answers if it is asked for its capabilities. Returns how many allocations that cost the lane, and the
     /// token of its answer if it has one.
     fn asks(&mut self, node: &mut LaneNode, room: &mut Room, message: Message<'_>) -> (usize, Option<Token>) {
         (room.to, room.caught_len) = (self.addr, 0);
@@ -138,7 +138,7 @@ impl Stranger {
                     let here = Message::Negotiated { capabilities, observed };
                     allocations += self.sends(node, room, correlation, here);
                 }
-                // Of a full store those that are nearer keep their places, and stems that nobody takes pile up.
+                // Of a full store those that are nearer keep their places, and stems that no node takes pile up.
                 Message::Error { code, .. } => {
                     assert!(matches!(code, ErrorCode::Full | ErrorCode::Busy), "{code:?} to {message:?}");
                 }
@@ -157,7 +157,7 @@ impl Stranger {
         count(|| node.on_datagram(self.now, self.addr, &mut datagram, 0, room)).0
     }
 
-    /// Sends what is sealed well and means nothing.
+    /// Sends a well-sealed datagram without meaning.
     fn rambles(&mut self, node: &mut LaneNode, room: &mut Room) -> usize {
         let mut datagram = [0xff; DATAGRAM_BYTES_MAX];
         self.sealer.seal(self.now, &own().public_key(), 0, &mut datagram, BODY_BYTES_MAX).unwrap();
@@ -219,7 +219,7 @@ fn whatever_strangers_send_takes_no_memory_where_it_was_reserved() {
     assert_eq!(allocations_of_strangers(&mut node), 0);
     assert!(node.counters().records_stored > REMEMBERED as u64, "more records came than there is room for");
     assert!(node.counters().providers_stored > REMEMBERED as u64, "and providers");
-    // What was asked and not answered fell silent, lookups ended, and records ran out.
+    // Unanswered peers fell silent, lookups ended, and records ran out.
     let mut room = Room::new();
     for step in 1..15_000 {
         let (begun, ms) = (at(STRANGERS), step * 400);

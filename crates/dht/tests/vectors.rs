@@ -1,4 +1,4 @@
-//! The files under `vectors/` say what the wire looks like, for other implementations. They are rendered from the code
+//! The files under `vectors/` show the wire format to other implementations. They are rendered from the code
 //! here and compared: a difference is a change of the wire format and needs a new version, not a new file. Until version 1
 //! is released, `RENDER_VECTORS=1` writes them anew.
 
@@ -103,7 +103,7 @@ fn datagrams() -> String {
         let challenge = Challenge::to(&header, &datagram[..len], bob().public_key(), cookie).unwrap();
         field(&mut out, "challenge", &challenge.to_wire());
 
-        // Whoever has only the datagram and bob's seed opens it by the schedule alone.
+        // A reader with only the datagram and bob's seed opens it by the schedule alone.
         let secret = bob().agree(&header.sender).unwrap();
         let root = PairRoot::derive(&secret, &network(), &header.sender, &bob().public_key());
         let (clear, sealed) = datagram[..len].split_at_mut(CLEAR_BYTES);

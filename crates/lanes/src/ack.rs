@@ -17,7 +17,7 @@ struct Pending {
     waits: bool,
 }
 
-/// What waits for an acknowledgement.
+/// Messages that wait for an acknowledgement.
 #[derive(Debug, Default)]
 pub(crate) struct AckTable {
     /// Grows up to its bound: most lanes need a place or two, and many none.

@@ -1,5 +1,5 @@
 //! Memory of one lane for the length of one operation: an arena that the runtime empties before every handler call, and a pool
-//! of buffers for what lives longer. Both are of fixed size, so that no operation goes to the allocator.
+//! of buffers for data that lives longer. Both are of fixed size, so that no operation goes to the allocator.
 
 /// Bytes that live until the next handler call.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl BufferPool {
         Some(buffer)
     }
 
-    /// Gives a buffer back. One that is not of this pool, or has grown, is freed instead.
+    /// Gives a buffer back. A buffer of another pool, or one that has grown, is freed instead.
     pub fn give(&mut self, mut buffer: Vec<u8>) {
         if self.lent > 0 && buffer.capacity() == self.buffer_bytes {
             self.lent -= 1;

@@ -1,4 +1,4 @@
-//! The three classes of messages between lanes, and what becomes of a message that finds no room.
+//! The three classes of messages between lanes, and the fate of a message that finds no room.
 //!
 //! A class is a promise about loss, not about speed: Control is never lost while both lanes live, Coordination is lost only
 //! when its ring is full, Hints are lossy by design and the freshest survive.
@@ -36,7 +36,7 @@ impl Class {
     }
 }
 
-/// What became of a message. Producers are told at once and never wait.
+/// The fate of a message. Producers are told at once and never wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a dropped message is news to its sender"]
 pub enum Enqueue {
@@ -49,7 +49,7 @@ pub enum Enqueue {
 }
 
 impl Enqueue {
-    /// Whether the receiver will learn what the message said.
+    /// Whether the receiver will get the content of the message.
     #[must_use]
     pub const fn is_accepted(self) -> bool {
         matches!(self, Self::Enqueued | Self::Coalesced)
@@ -103,7 +103,7 @@ impl DropCause {
         Self::AcksFull,
     ];
 
-    /// What the producer is told.
+    /// The outcome for the producer.
     #[must_use]
     pub const fn reason(self) -> DropReason {
         match self {

@@ -1,4 +1,4 @@
-//! What a handler can do: send, forward, log, set timers, draw random numbers. Everything is bounded and nothing blocks.
+//! The operations of a handler: send, forward, log, set timers, draw random numbers. Everything is bounded and nothing blocks.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub struct Context {
     /// By slot, whether its state is on its way here.
     pub(crate) arrivals: Box<[Arrival; 256]>,
     pub(crate) links: Vec<Option<Box<Link>>>,
-    /// What a link of the lane to itself is made of, until the lane first says something to itself: few ever do.
+    /// The parts of a link of the lane to itself, until the lane first sends itself a message: few ever do.
     pub(crate) own_way: Option<OwnWay>,
     /// The receiving end of that link, until the lane takes it.
     pub(crate) own_inlet: Option<Inlet>,
@@ -59,7 +59,7 @@ pub struct Context {
     rng: ChaCha8Rng,
     /// Bytes that live until the next call of the handler.
     pub arena: Arena,
-    /// The lane's own buffers, for what lives longer.
+    /// The lane's own buffers, for data that lives longer.
     pub pool: BufferPool,
 }
 
@@ -70,7 +70,7 @@ pub(crate) enum Arrival {
     None,
     /// It is ours by this map, and not all of it has come.
     Awaited(MapVersion),
-    /// All of it has come, by this map of its former owner's, who has yet to be told that it is safe.
+    /// All of it has come, by this map of its former owner's, which has yet to be told that it is safe.
     Whole(MapVersion),
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct OwnWay {
     pub(crate) pressure: Arc<Pressure>,
 }
 
-/// What a timer is for.
+/// The purpose of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
     Handler(u64),
@@ -176,7 +176,7 @@ impl Context {
         self.owner(slot) == self.lane
     }
 
-    /// Whether all of `slot`'s state is here. False while it is on its way from a former owner: what is not found then may
+    /// Whether all of `slot`'s state is here. False while it is on its way from a former owner: a missing record may
     /// still come.
     #[must_use]
     pub fn is_settled(&self, slot: Slot) -> bool {
@@ -266,7 +266,7 @@ impl Context {
         outcome
     }
 
-    /// Sends a message. Fill in `envelope` with [`Envelope::to_lane`] or [`Envelope::to_slot`] and what differs from their
+    /// Sends a message. Fill in `envelope` with [`Envelope::to_lane`] or [`Envelope::to_slot`] and the fields that differ from their
     /// defaults; sender, receiver of a slot, map version, length and time stamp are set here.
     #[inline]
     pub fn send(&mut self, envelope: Envelope, payload: &[u8]) -> Enqueue {

@@ -3,7 +3,7 @@
 //! A *turn* gives each class a quota: its weight times the batch size. Quotas are not transferable within a turn; the next
 //! turn comes at once, so nothing is wasted by that, and a lower class always gets its share however full the higher are.
 //! The batch grows from 16 to 64 with the backlog: small keeps timers and the socket close, large saves work per message.
-//! Pure: it decides how many to take from whom, and the caller takes them.
+//! Pure: it decides how many to take from each producer, and the caller takes them.
 
 use crate::class::Class;
 

@@ -1,7 +1,7 @@
 //! The fixed header of every message between lanes: 32 bytes, 8-byte aligned, plain data.
 //!
 //! The header carries all that routing, coalescing, telemetry and acknowledgement need, so that none of them looks into a
-//! payload. It never leaves the process, so it has no byte order and no version; what is wrong in it is our own bug.
+//! payload. It never leaves the process, so it has no byte order and no version; a fault in it is our own bug.
 
 use tessera_contracts::prefix_map::{LaneIndex, Slot};
 
@@ -14,7 +14,7 @@ pub const PAYLOAD_BYTES_MAX: usize = 512;
 /// and each retry costs one. Two map changes in flight at once are the worst we plan for.
 pub const TTL_DEFAULT: u8 = 3;
 
-/// What a message means to the handler. The top sixteen kinds belong to the runtime.
+/// The meaning of a message to the handler. The top sixteen kinds belong to the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Kind(u8);
@@ -82,9 +82,9 @@ pub struct Envelope {
     pub map_version: u16,
     /// Bytes of payload behind this header.
     pub payload_len: u16,
-    /// What the message means.
+    /// The meaning of the message.
     pub kind: Kind,
-    /// Who sent it first; forwarding keeps it.
+    /// Its first sender; forwarding keeps it.
     pub src: LaneIndex,
     /// Whom it is for.
     pub dst: LaneIndex,
@@ -92,7 +92,7 @@ pub struct Envelope {
     pub class: Class,
     /// Hops left; a message that would need one more than it has is dropped, which is why nothing can circle.
     pub ttl: u8,
-    /// What the runtime shall do with it.
+    /// Instructions to the runtime.
     pub flags: Flags,
     /// The group of ids the message is about, if [`Flags::KEYED`].
     pub slot: Slot,

@@ -1,4 +1,4 @@
-//! What a user of the runtime writes: a state machine that is called with what happened and answers through its [`Context`].
+//! The part that a user of the runtime writes: a state machine that is called with events and answers through its [`Context`].
 //!
 //! A handler belongs to one lane and is called by no other thread, so it needs no lock and no atomics. It must not block: a lane
 //! that stalls past its bound is replaced. It sees no clock, socket or thread, so the same handler runs in
@@ -13,26 +13,26 @@ use crate::context::Context;
 use crate::envelope::Envelope;
 use crate::wal::Lsn;
 
-/// The state of one lane and what it does with what it is given.
+/// The state of one lane and its reaction to events.
 ///
-/// A [`Runtime`](crate::runtime::Runtime) asks for one that is [`Send`]: a lane that shares its thread is made, recovered and
-/// started on another one than the one on which it then has its turns.
+/// A [`Runtime`](crate::runtime::Runtime) asks for a [`Send`] handler: a lane that shares its thread is made, recovered and
+/// started on another thread than that of its turns.
 ///
 /// On every start, first or after a failure, the calls are: [`on_recovered`](Self::on_recovered) for each record of the
 /// log, then [`on_start`](Self::on_start), then everything else in the order it happens.
 pub trait Handler {
-    /// What the program outside asks of a lane.
+    /// A command of the program outside to a lane.
     type Command;
 
     /// A record this lane logged before it was restarted. Records come in the order they were logged, but a lane can crash
-    /// between a snapshot and what it replaces, or while a slot moves: a record may come twice, and must mean "it is so",
+    /// between a snapshot and the log it replaces, or while a slot moves: a record may come twice, and must mean "it is so",
     /// never "one more".
     fn on_recovered(&mut self, record: Record<'_>) {
         let _ = record;
     }
 
-    /// The slot that a record belongs to. Only a handler whose slots may change between two starts, as those of ids do when what they
-    /// are measured from changes, has to say: records are handed to the lanes that own them by what this says.
+    /// The slot that a record belongs to. Only a handler whose slots may change between two starts, as those of ids do when their
+    /// origin changes, has to implement it: records are handed to the lanes that own these slots.
     fn slot_of(&self, record: &Record<'_>) -> Slot {
         record.slot
     }
@@ -67,8 +67,8 @@ pub trait Handler {
         let _ = (cx, notice);
     }
 
-    /// Writes the whole state as records, so that older ones can be forgotten. Called with zero first and then with what the
-    /// last call returned in [`Walk::More`]; in between the lane keeps working, and what it logs then is replayed after.
+    /// Writes the whole state as records, so that older ones can be forgotten. Called with zero first and then with the value that
+    /// the last call returned in [`Walk::More`]; in between the lane keeps working, and its records of that time are replayed after.
     fn on_snapshot(&mut self, from: u64, sink: &mut RecordSink<'_>) -> Walk {
         let _ = (from, sink);
         Walk::Done
@@ -82,7 +82,7 @@ pub trait Handler {
         Walk::Done
     }
 
-    /// A record of a slot that this lane now owns. What has arrived for the slot since the change is newer: merge, and log it.
+    /// A record of a slot that this lane now owns. State that has arrived for the slot since the change is newer: merge, and log it.
     /// A record comes when the log has room for one; if the log refuses it all the same, the slot's former owner keeps its own copy.
     fn on_import(&mut self, cx: &mut Context, record: Record<'_>) {
         let _ = (cx, record);
@@ -92,7 +92,7 @@ pub trait Handler {
 /// A datagram from the network.
 #[derive(Debug)]
 pub struct Datagram<'a> {
-    /// Who sent it, as the kernel saw it.
+    /// Its sender, as the kernel saw it.
     pub from: SocketAddr,
     /// Its payload, valid during the call.
     pub bytes: &'a mut [u8],
@@ -112,7 +112,7 @@ pub struct Message<'a> {
 /// A piece of a lane's state, as logged or handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// What the handler calls it.
+    /// The handler's name for it.
     pub kind: u8,
     /// The group of ids it belongs to, which decides whose it is when the number of lanes changes.
     pub slot: Slot,
@@ -158,7 +158,7 @@ pub enum Notice {
         /// Messages to it that it never took.
         lost: u64,
     },
-    /// A lane is there: a new one, or one that was down.
+    /// A lane is there: a new one, or a restarted one.
     LaneUp {
         /// Which.
         lane: LaneIndex,
@@ -187,7 +187,7 @@ pub enum Notice {
     AckGivenUp {
         /// Which.
         correlation_id: u64,
-        /// Who did not answer.
+        /// The lane that did not answer.
         dst: LaneIndex,
     },
     /// Every record up to this one is as safe as the configured durability promises.

@@ -1,8 +1,8 @@
 //! Slots on their way from one lane to another.
 //!
-//! The old owner stops handling a slot the moment it learns of the new map, and forwards what still comes for it. So the
+//! The old owner stops handling a slot the moment it learns of the new map, and forwards messages that still come for it. So the
 //! slot's state stands still while it is exported, record by record over the bulk ring, paced by that ring. The new owner
-//! imports, makes what it imported durable, and acknowledges; only then does the old owner forget. A lane that dies on either
+//! imports, makes the records durable, and acknowledges; only then does the old owner forget. A lane that dies on either
 //! side starts the hand-over again: imports are merges, so a repeat does no harm.
 
 use std::collections::VecDeque;
@@ -72,7 +72,7 @@ impl Handoffs {
         self.exports.len() < before
     }
 
-    /// `lane` died: whatever it had received may be gone, and what it was sending will be sent anew.
+    /// `lane` died: records it had received may be gone, and slots it was sending will be sent anew.
     pub(crate) fn lane_died(&mut self, lane: LaneIndex) {
         for export in self.exports.iter_mut().filter(|export| export.to == lane) {
             export.step = ExportStep::Sending(0);

@@ -27,7 +27,7 @@ use crate::wal::Lsn;
 /// How soon a lane looks again at something only another lane can move on: a full ring, a slow hand-over.
 const RETRY_DELAY: Duration = Duration::from_millis(1);
 
-/// What the supervisor tells a lane. It comes in order.
+/// A message of the supervisor to a lane. They come in order.
 #[derive(Debug)]
 pub(crate) enum Mail {
     /// A way to another lane, new or in place of one to its dead predecessor.
@@ -38,7 +38,7 @@ pub(crate) enum Mail {
     Unlink(LaneIndex),
     /// Slots are owned like this from now on.
     Map(Arc<PrefixMap>),
-    /// Finish what is in the rings and stop.
+    /// Empty the rings and stop.
     Retire,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Lane<H> {
     /// Made when the first frame comes.
     bulk_body: Vec<u8>,
     retiring: bool,
-    /// Messages, frames and timers handled so far: what a simulated turn is charged for.
+    /// Messages, frames and timers handled so far: a simulated turn is charged for them.
     pub(crate) work: u64,
     /// Something is kept back that only another lane can make room for.
     blocked: bool,
@@ -101,7 +101,7 @@ impl<H: Handler> Lane<H> {
         }
     }
 
-    /// Hands the handler what its log remembers. Slots that belong to other lanes by now are handed to them after the start.
+    /// Hands the handler the records of its log. Slots that belong to other lanes by now are handed to them after the start.
     ///
     /// A lane that is `restarted` may have died while it handed slots over. It cannot know which, so it hands over every slot
     /// that is not its own, most of them empty: their new owners then know that nothing more will come. Slots that were on their way to it when it
@@ -211,7 +211,7 @@ impl<H: Handler> Lane<H> {
         }
     }
 
-    /// Counts what died in a link, by class, and returns the total.
+    /// Counts the messages lost in a link, by class, and returns the total.
     fn count_lost(&self, link: &Link) -> u64 {
         Class::ALL
             .into_iter()
@@ -243,7 +243,7 @@ impl<H: Handler> Lane<H> {
         for step in steps {
             busy |= step(self);
             if self.cx.is_fenced() {
-                return false; // It stalled in that step and was replaced: what is left to do is its successor's.
+                return false; // It stalled in that step and was replaced: its successor does the rest.
             }
         }
         let heard_from = self.inlets.len();
@@ -259,7 +259,7 @@ impl<H: Handler> Lane<H> {
         busy
     }
 
-    /// Moves on what was kept back, and wakes every lane that got something.
+    /// Moves on messages that were kept back, and wakes every lane that got one.
     fn flush(&mut self) {
         self.blocked = self.handoffs.exports.iter().any(|export| export.step != ExportStep::AwaitingAck);
         self.blocked |= self.snapshot.is_some() || !self.handoffs.imports.is_empty() || self.is_held_up_by_log;

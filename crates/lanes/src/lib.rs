@@ -6,21 +6,21 @@
 //! [`VirtualNode`](simulated::VirtualNode) that runs the same handler in virtual time. `examples/echo_counter.rs` is the
 //! whole of it in a page. The parts, from the inside out:
 //!
-//! * [`envelope`], [`class`], [`drain`]: what a message is, what becomes of it when there is no room, who is served next;
-//! * `ring`: what crosses lanes. Sharing shows in the imports: nothing else in here is touched by two lanes;
+//! * [`envelope`], [`class`], [`drain`]: a message, its fate when there is no room, and the order of service;
+//! * `ring`: the types that cross lanes. Sharing shows in the imports: nothing else in here is touched by two lanes;
 //! * `lane`: one lane without its thread, with `ack` (messages sent until they are acknowledged) and `handoff` (slots that move);
-//!   [`handler`] is what a user writes, [`context`] its view of the world, [`arena`] its memory, [`time`] its clock;
+//!   [`handler`] is the user's part, [`context`] its view of the world, [`arena`] its memory, [`time`] its clock;
 //! * [`net`]: a socket a lane, datagrams in batches, steering;
 //! * [`wal`]: the log a lane is restarted from;
 //! * [`runtime`]: threads, supervision and waking (`wakes`) around it; [`simulated`]: none of these; [`config`]: every bound;
 //! * [`telemetry`]: counters that lanes write and others read.
 //!
-//! Deliberately absent: a global limiter, a shared table, a lock between lanes, an async executor, and any word of what the
-//! messages mean.
+//! Deliberately absent: a global limiter, a shared table, a lock between lanes, an async executor, and any knowledge of the
+//! messages' meaning.
 //!
 //! Unsafe code is confined to `net::sys` and `ring::inbox`. Receiving and sending datagrams in batches without allocating, and
 //! attaching a packet filter to a group of sockets, have no safe binding. And no safe queue without a lock lets another thread
-//! have what waits for a thread that hangs.
+//! take the items that wait for a thread that hangs.
 #![deny(unsafe_code)]
 
 mod ack;

@@ -1,16 +1,16 @@
-//! Callers whose answers are there: the first is woken at once, and the others when the thread has done what it has to do.
+//! Callers whose answers are there: the first is woken at once, and the others when the thread has done its round.
 //!
-//! To wake a thread takes as long as two or three requests, and it is mostly one that has more calls under way: woken for each
-//! answer, it would also give its next calls one by one. So of all whom lanes answer in a round the first is woken at once, which
+//! To wake a thread takes as long as two or three requests, and the thread mostly has more calls under way: woken for each
+//! answer, it would also give its next calls one by one. So of all callers answered in a round the first is woken at once, which
 //! is all of them where calls come one after the other, and the rest together when every lane of the thread has had its turn. Where
 //! one of them hangs they wait for it, as do all calls that lanes of the thread have taken.
 //!
-//! No waiter is forgotten: what goes with a lane that panics, or with its thread, is woken as it goes.
+//! No waiter is forgotten: those that go with a lane that panics, or with its thread, are woken as they go.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-/// Who is to be woken. Of each lane no more than it has taken commands.
+/// Callers to wake. Of each lane no more than it has taken commands.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
     waiting: Vec<Waker>,
@@ -34,7 +34,7 @@ impl Wakes {
         self.has_woken |= thread.has_woken;
     }
 
-    /// The turn of `lane` is over: takes over whom it has kept.
+    /// The turn of `lane` is over: takes over the callers it has kept.
     pub(crate) fn take_from(&mut self, lane: &mut Self) {
         self.waiting.append(&mut lane.waiting);
         self.has_woken |= std::mem::take(&mut lane.has_woken);
@@ -53,7 +53,7 @@ impl Drop for Wakes {
     }
 }
 
-/// What a waker does is its executor's. One that panics is no reason for others to sleep on, or for a lane to die.
+/// A waker runs the executor's code. Its panic must not let others sleep on, or end a lane.
 fn wake(waker: Waker) {
     let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }

@@ -1,5 +1,5 @@
-//! Lanes are killed and stalled under load, in virtual time in which every turn has its price. What the other lanes' clients
-//! wait grows by no more than a stated factor, and what was acknowledged is there.
+//! Lanes are killed and stalled under load, in virtual time in which every turn has its price. The waits of the other
+//! lanes' clients grow by no more than a stated factor, and acknowledged records are there.
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 mod support;
@@ -17,7 +17,7 @@ use tessera_lanes::wal::{Durability, LogConfig};
 
 const LANES: usize = 4;
 const VICTIM: LaneIndex = LaneIndex(0);
-/// The p99 of the lanes that are left alone is at most this many times what it is without the chaos. Measured: up to twice, when
+/// The p99 of the lanes that are left alone is at most this many times its value without the chaos. Measured: up to twice, when
 /// a lane that stood still works off its backlog and answers the others all at once. A histogram's bucket is a quarter wide.
 const FACTOR_MAX: u64 = 3;
 
@@ -41,7 +41,7 @@ fn run(seed: u64, chaos: Chaos) -> [u64; LANES - 1] {
     node.cost = TurnCost { turn: Duration::from_micros(3), each: Duration::from_micros(1) };
     let mut client = Client::new(seed);
     for tick in 0..4_000u64 {
-        // Each tenth of a millisecond every lane takes a few orders, for keys of every lane: about half of what it can do.
+        // Each tenth of a millisecond every lane takes a few orders, for keys of every lane: about half of its capacity.
         let burst = 1 + client.next() % 3;
         for lane in 0..LANES {
             client.ask_of(&mut node, LaneIndex(lane as u8), burst as usize * 4);

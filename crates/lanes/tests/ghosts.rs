@@ -1,4 +1,4 @@
-//! A lane that stalled and was replaced comes back in the middle of a call: nothing it does from then on reaches anybody.
+//! A lane that stalled and was replaced comes back in the middle of a call: nothing it does from then on reaches a peer or a lane.
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 use std::io::ErrorKind;
@@ -16,14 +16,14 @@ use tessera_lanes::{Class, Context, Enqueue, Envelope, Handler, Kind};
 /// So long a test waits for something that must happen; it does not measure.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the ghost and the test know of each other.
+/// State shared by the ghost and the test.
 #[derive(Default)]
 struct Meeting {
     released: Mutex<bool>,
     changed: Condvar,
-    /// How often somebody was told something by the ghost.
+    /// How often a lane got a message from the ghost.
     heard: AtomicU32,
-    /// Whether the ghost was told that what it sent goes nowhere.
+    /// Whether the ghost's sends were refused.
     refused: AtomicBool,
 }
 

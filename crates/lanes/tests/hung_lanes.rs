@@ -1,4 +1,4 @@
-//! Lanes that hang in a command: whoever asked them something learns that they were given up while they still hang.
+//! Lanes that hang in a command: their callers learn that they were given up while they still hang.
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -53,7 +53,7 @@ fn start(lanes: usize, share_threads: bool) -> Runtime<Ask> {
     Runtime::start(config(lanes, share_threads), |_| Asked).unwrap()
 }
 
-/// Makes a lane hang until what is returned is dropped.
+/// Makes a lane hang until the returned sender is dropped.
 fn hang(runtime: &Runtime<Ask>, lane: LaneIndex) -> Sender<()> {
     let ((says, hangs), (go_on, until)) = (channel(), channel());
     runtime.command(lane, Ask::Hang(says, until)).unwrap();
@@ -66,11 +66,11 @@ fn ask(runtime: &Runtime<Ask>, lane: LaneIndex) -> Result<Receiver<LaneIndex>, C
     runtime.command(lane, Ask::Answer(to)).map(|()| answer)
 }
 
-/// Asks until somebody answers, as those do who may repeat themselves.
+/// Asks until a lane answers, as a caller with idempotent commands does.
 fn answered(runtime: &Runtime<Ask>, lane: LaneIndex) {
     let deadline = Instant::now() + PATIENCE;
     while !ask(runtime, lane).is_ok_and(|answer| answer.recv_timeout(PATIENCE) == Ok(lane)) {
-        assert!(Instant::now() < deadline, "nobody answers for lane {}", lane.0);
+        assert!(Instant::now() < deadline, "no answer for lane {}", lane.0);
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -99,7 +99,7 @@ fn a_caller_behind_a_hung_command_is_told_while_it_hangs_and_the_successor_answe
 
 #[test]
 fn a_caller_of_a_lane_that_shares_a_thread_with_a_hung_one_is_told_too() {
-    // As many as there are threads at most, so that one has two; nobody else is in this process.
+    // As many as there are threads at most, so that one has two; this process has no others.
     let runtimes: Vec<_> = (0..8).map(|_| start(1, true)).collect();
     let lane = LaneIndex(0);
     for runtime in &runtimes {

@@ -1,5 +1,5 @@
-//! What an idle lane takes of memory: its buffers are the system's while nothing comes. Alone in its process, because it looks at
-//! what the process takes.
+//! The memory of an idle lane: its buffers are the system's while nothing comes. Alone in its process, because it measures the
+//! whole process.
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 use std::net::UdpSocket;
@@ -12,7 +12,7 @@ use tessera_lanes::{Context, Handler};
 
 /// So long a test waits for something that must happen; it does not measure.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Long, so that what the buffers take stands out.
+/// Long, so that the buffers stand out.
 const DATAGRAM_BYTES: usize = 60_000;
 
 struct Echo;
@@ -21,7 +21,7 @@ impl Handler for Echo {
     type Command = ();
 
     fn on_datagram(&mut self, cx: &mut Context, datagram: Datagram<'_>) {
-        // As often as fits: the queue of what is to be sent is filled, too.
+        // As often as fits: the send queue is filled, too.
         while cx.send_datagram(datagram.from, datagram.bytes).is_ok() {}
     }
 

@@ -1,4 +1,4 @@
-//! A process with lanes is killed without warning, again and again; what it said was safe is there when it starts again.
+//! A process with lanes is killed without warning, again and again; acknowledged records are there when it starts again.
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 mod support;
@@ -42,7 +42,7 @@ fn list(runtime: &Runtime<Order>) -> BTreeMap<u64, u64> {
     held
 }
 
-/// The child: says what it found, then raises keys for ever and says which are safe.
+/// The child: prints the records it found, then raises keys for ever and prints which are safe.
 fn live_until_killed(dir: &str) -> ! {
     let runtime = runtime(dir);
     let mut versions = list(&runtime);
@@ -88,7 +88,7 @@ fn acknowledged_records_survive_kill_nine() {
         let mut found = BTreeMap::new();
         let mut heard = 0;
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        // Kill it after so many answers, with orders in every stage of their life. What it said before it died counts too.
+        // Kill it after so many answers, with orders in every stage of their life. Its output before it died counts too.
         let mut killed = false;
         while let Some(Ok(line)) = lines.next() {
             let mut words = line.split(' ');

@@ -1,4 +1,4 @@
-//! Changes of lanes that cannot be made, or not now: nothing moves before all lanes are open, and nobody waits for ever.
+//! Changes of lanes that cannot be made, or not now: nothing moves before all lanes are open, and no caller waits for ever.
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 mod support;
@@ -45,7 +45,7 @@ fn config(lanes: usize, folder: &Path) -> RuntimeConfig {
     RuntimeConfig {
         lanes,
         spin: Duration::ZERO,
-        // On a machine with much to do, to print where a lane panicked may take longer than anybody should hang.
+        // On a machine with much to do, to print where a lane panicked may take longer than a lane may hang.
         stall_bound: PATIENCE,
         restart: RestartPolicy { delay_min: Duration::from_millis(1), ..RestartPolicy::default() },
         bind: Some("127.0.0.1:0".parse().unwrap()),
@@ -83,7 +83,7 @@ fn raise(runtime: &Runtime<Order>, keys: std::ops::Range<u64>) {
     }
 }
 
-/// What the owners have, by the map.
+/// The owners' records, by the map.
 fn held(runtime: &Runtime<Order>) -> BTreeMap<u64, u64> {
     let mut held = BTreeMap::new();
     for lane in 0..runtime.map().lanes() {
@@ -112,10 +112,10 @@ fn changed<R: Send + 'static>(
     let runtime = runtime.clone();
     std::thread::spawn(move || {
         let answer = change(&runtime);
-        drop(runtime); // Who has the answer may drop the last one.
+        drop(runtime); // The caller that has the answer may drop the last reference.
         says.send(answer)
     });
-    said.recv_timeout(PATIENCE).expect("whoever changes lanes gets an answer")
+    said.recv_timeout(PATIENCE).expect("a change of lanes gets an answer")
 }
 
 /// The log that a lane would start with.
@@ -137,7 +137,7 @@ fn a_lane_whose_log_cannot_be_opened_is_let_go_and_every_key_keeps_its_owner() {
             let refused = changed(&runtime, |runtime| runtime.resize(4)).unwrap_err();
             assert!(matches!(refused, ChangeRefused::NoLane(_)), "{refused:?}");
             assert!(refused.to_string().contains("lane 2: failed: Is a directory"), "{refused}");
-            assert_eq!(runtime.map(), before, "nobody has heard of another map");
+            assert_eq!(runtime.map(), before, "no lane has heard of another map");
             assert_eq!(held(&runtime), all(0..256), "nothing has moved");
             assert!(runtime.command(LaneIndex(1), Order::Block(0)).is_err(), "those that could start are gone, too");
             let files = tessera_lanes::wal::log::lanes_with_files(
@@ -181,7 +181,7 @@ fn a_lane_that_waits_for_its_disk_is_given_up_in_time_and_leaves_when_the_disk_a
 #[test]
 fn a_caller_that_waits_for_a_change_is_told_at_once_when_the_runtime_stops() {
     let dir = TempDir::new();
-    // Neither the change nor the end is given up: as long as the disk hangs, who is not told at once waits.
+    // Neither the change nor the end is given up: as long as the disk hangs, a caller that is not told at once waits.
     let config = RuntimeConfig { change_patience: FOREVER, stop_patience: FOREVER, ..watchful(config(1, &dir.0)) };
     let runtime = Arc::new(start(config));
     let pipe = log_of(&dir.0, 1);
@@ -379,7 +379,7 @@ fn on_a_full_disk(folder: &Path) {
     assert_eq!((runtime.map().lanes(), held(&runtime)), (2, all(0..256)));
 }
 
-/// Runs what is given to it where it may mount, without being root, and nobody else sees it.
+/// Runs its arguments in a mount namespace of its own, without being root.
 fn with_mounts_of_its_own() -> Command {
     let mut alone = Command::new("unshare");
     alone.args(["--user", "--map-root-user", "--mount"]);

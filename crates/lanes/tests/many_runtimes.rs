@@ -107,7 +107,7 @@ fn a_runtime_that_is_long_in_stopping_holds_no_other_up() {
         quick.command(LaneIndex(0), Tell::Panic).unwrap();
         wait_for("a restart", || starts(&quick) == round && answers(&quick));
         if round == 2 {
-            // It is patient with its lane for five seconds. Whoever waited for it would come here after it.
+            // It is patient with its lane for five seconds. A caller that waited for it would come here after it.
             assert!(!stopping.is_finished(), "the other restarted only when this one had stopped");
         }
         assert_eq!(quick.resize(3), Ok(()));

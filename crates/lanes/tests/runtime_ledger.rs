@@ -114,7 +114,7 @@ impl Client {
         }
     }
 
-    /// What the owners hold, asked of every lane until all answer.
+    /// The owners' records, asked of every lane until all answer.
     fn list(&self, runtime: &Runtime<Order>) -> BTreeMap<u64, u64> {
         let mut held = BTreeMap::new();
         for lane in 0..runtime.map().lanes() {
@@ -206,7 +206,7 @@ fn a_lane_that_stalls_is_replaced_and_its_ghost_touches_nothing() {
     assert!(events.iter().any(|event| event.what.contains("stalled for more than 700 ms")), "{events:?}");
     client.check(&runtime, "after the ghost");
     let counters = runtime.counters()[1].clone();
-    assert!(!std::sync::Arc::ptr_eq(&counted, &counters), "what a ghost counts nobody reads");
+    assert!(!std::sync::Arc::ptr_eq(&counted, &counters), "a ghost's counters are not read");
     assert!(counters.commands.get() >= counted.commands.get().max(100), "and its successor counts on from there");
 }
 
@@ -326,7 +326,7 @@ fn datagrams_sent_while_a_lane_is_down_wait_for_its_successor() {
     runtime.command(LaneIndex(1), Order::Panic).unwrap();
     wait_for("the failure", || runtime.command(LaneIndex(1), Order::Block(0)).is_err());
     assert!(echo(&runtime, |slot| slot).iter().all(|hops| *hops == 0));
-    assert_eq!(runtime.snapshot().total("misrouted"), 0, "nobody else saw them");
+    assert_eq!(runtime.snapshot().total("misrouted"), 0, "no other lane saw them");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What an operator can set and what a system can refuse: cores, batches of datagrams, traces on disk.
+//! Settings of an operator and refusals of a system: cores, batches of datagrams, traces on disk.
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 use std::net::{SocketAddr, UdpSocket};
@@ -96,7 +96,7 @@ fn niceness_of(name: &str) -> Vec<i32> {
 
 #[test]
 fn the_observer_gives_way_to_the_lanes() {
-    // Only who serves metrics or writes traces has an observer apart.
+    // Only a runtime that serves metrics or writes traces has an observer of its own.
     let metrics = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     let _runtime = Runtime::start(RuntimeConfig { metrics, ..config() }, |_| Simple).unwrap();
     let ours = niceness_of(std::thread::current().name().unwrap().get(..15).unwrap())[0];

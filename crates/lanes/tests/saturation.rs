@@ -1,4 +1,4 @@
-//! All classes from all lanes to one that stands still, far beyond what the rings hold: no producer waits, Control loses
+//! All classes from all lanes to one that stands still, far beyond the rings' room: no producer waits, Control loses
 //! nothing, and every message has exactly the fate its class promises.
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
@@ -27,7 +27,7 @@ const STAGE: u64 = 64;
 /// The kind, prefix and word of a message.
 type Said = (u8, u64, u32);
 
-/// Sends what it is told to the held lane, and remembers what it got, by sender.
+/// Sends messages to the held lane as told, and remembers those it got, by sender.
 #[derive(Default)]
 struct Shouter {
     heard: BTreeMap<(Class, u8), Vec<Said>>,
@@ -39,9 +39,9 @@ type Fates = [u64; 3];
 enum Ask {
     /// The lane stands still until the other end of the channel is gone.
     Hold(SyncSender<()>, Receiver<()>),
-    /// Send messages of a class, each with its kind, prefix and word, and say what became of them.
+    /// Send messages of a class, each with its kind, prefix and word, and report their fates.
     Send(Class, Vec<Said>, Sender<Fates>),
-    /// What was heard of a class from a lane.
+    /// Report the messages of a class from a lane.
     Heard(Class, u8, Sender<Vec<Said>>),
 }
 
@@ -82,7 +82,7 @@ impl Handler for Shouter {
     }
 }
 
-/// Lets every producer send the same messages to the held lane, all at once, and checks what each was told.
+/// Lets every producer send the same messages to the held lane, all at once, and checks each producer's outcome.
 fn shout(runtime: &Runtime<Ask>, class: Class, messages: &[Said], fates: Fates, at: &str) {
     let answers = PRODUCERS.map(|lane| {
         let (to, from) = channel();
@@ -122,12 +122,12 @@ fn saturated_lanes_neither_deadlock_nor_lose_control_nor_miscount() {
     // Hints: the ring takes 16, the stage 64, the oldest of the stage give way to 20 more; then the newest 40 are said again.
     let hints: Vec<_> = (0..100u64).chain(60..100).enumerate().map(|(n, prefix)| (2, prefix, n as u32)).collect();
     shout(&runtime, Class::Hints, &hints, [100, 40, 0], "Hints");
-    // Control: the ring takes 16, the reserve keeps the others; what is said again replaces what still waits there.
+    // Control: the ring takes 16, the reserve keeps the others; a repeated word replaces the one that still waits there.
     let control: Vec<_> = (0..40u64).map(|n| ((n % 5) as u8, n, n as u32)).collect();
     shout(&runtime, Class::Control, &control, [40, 0, 0], "Control");
     let again: Vec<_> = (0..40u64).map(|n| ((n % 5) as u8, n, 100 + n as u32)).collect();
     shout(&runtime, Class::Control, &again, [16, 24, 0], "Control said again");
-    // From now on Control is under pressure, and everybody spares the lane.
+    // From now on Control is under pressure, and all producers spare the lane.
     shout(&runtime, Class::Coordination, &[(3, 900, 0); 7], [0, 0, 7], "Coordination under pressure");
     shout(&runtime, Class::Hints, &[(3, 900, 0); 9], [0, 0, 9], "Hints under pressure");
     shout(&runtime, Class::Control, &[(0, 0, 777)], [0, 1, 0], "Control under pressure");
@@ -162,7 +162,7 @@ fn saturated_lanes_neither_deadlock_nor_lose_control_nor_miscount() {
         let dropped = |what| matches!(what, TraceWhat::Dropped { class: c, cause: w, .. } if (c, w) == (class, cause));
         drops.iter().filter(|event| dropped(event.what)).count()
     };
-    assert_eq!(traced(Class::Coordination, DropCause::RingFull), 3 * 48, "what is dropped at capacity is told");
+    assert_eq!(traced(Class::Coordination, DropCause::RingFull), 3 * 48, "drops at capacity are traced");
     assert_eq!(traced(Class::Coordination, DropCause::Shed) + traced(Class::Hints, DropCause::Shed), 3 * (7 + 9));
     let snapshot = runtime.snapshot();
     let held = &snapshot.lanes[usize::from(HELD.0)];
@@ -331,7 +331,7 @@ fn a_producer_over_its_rate_is_dropped_in_its_class_and_control_is_exempt() {
     assert_eq!(dropped[DropCause::RateCapped as usize].get(), 45);
 }
 
-/// Says what became of a message to a lane or a slot, with a time to live.
+/// Reports the fate of a message to a lane or a slot, with a time to live.
 struct Messenger;
 
 impl Handler for Messenger {

@@ -23,7 +23,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says on which thread it is, panics, waits until it is told to go on, or sends a datagram to somebody.
+/// Says on which thread it is, panics, waits until it is told to go on, or sends a datagram.
 struct Told(Option<Sender<Vec<u8>>>);
 
 #[derive(Debug)]
@@ -35,14 +35,14 @@ enum Tell {
     /// Waits, and then sends.
     WaitAndSend(Receiver<()>, std::net::SocketAddr),
     SendAndPanic(std::net::SocketAddr),
-    /// Says that it waits for what it is to drop, and that it has.
+    /// Says that it waits for a value to drop, and that it has dropped it.
     Drop(Receiver<Box<dyn std::any::Any + Send>>, Sender<()>),
     Send(std::net::SocketAddr, Vec<u8>),
     Hear(Sender<Vec<u8>>),
     Later(Sender<ThreadId>),
     WakeCaller(Waker),
     WakeAndPanic(Waker),
-    /// Says what has been heard so far.
+    /// Reports the number of messages so far.
     Relay(Receiver<()>, Sender<usize>),
 }
 
@@ -141,7 +141,7 @@ fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// All answer, and nobody sends anything else.
+/// All answer, and no lane sends anything else.
 fn echoed_by_all(client: &UdpSocket, runtimes: &[Runtime<Tell>]) {
     for runtime in runtimes {
         let mut bytes = [0; 32];
@@ -185,7 +185,7 @@ fn many_small_runtimes_have_one_thread_until_it_is_busy_and_none_when_they_are_g
     from.recv_timeout(PATIENCE).unwrap();
     // Where the others leave a newcomer no time, it is put elsewhere.
     if cores() > 1 {
-        wait_for("a thread of those who come later", || {
+        wait_for("a thread for later lanes", || {
             let _ = runtimes[1].command(LANE, Tell::Pause(Duration::from_millis(50)));
             thread_of(&start(config())) != on
         });
@@ -242,7 +242,7 @@ fn the_first_caller_is_woken_at_once_and_others_when_all_lanes_of_the_thread_had
     let runtimes: Vec<_> = (0..3).map(|_| start(config())).collect();
     let on = thread_of(&runtimes[0]);
     assert!(runtimes.iter().all(|runtime| thread_of(runtime) == on));
-    // A lane that rises by itself at the wrong moment has its turn before the others, and has heard of nobody: then it is asked again.
+    // A lane that wakes by itself at the wrong moment has its turn before the others, and has no messages: then it is asked again.
     let tries = (0..100).find(|_| {
         let ((first, first_woken), (second, second_woken), (third, third_woken)) = (waker(), waker(), waker());
         let (goes_on, gate) = channel::<Box<dyn std::any::Any + Send>>();
@@ -272,7 +272,7 @@ fn an_answered_caller_is_woken_though_the_lane_panics_or_sleeps_on_a_thread_of_i
         let runtime = start(RuntimeConfig { share_threads, ..config() });
         for panics in [false, true, false] {
             let (waker, woken) = waker();
-            // One that has just panicked may not be back yet, or go with what it was told.
+            // A lane that has just panicked may not be back yet, or go with its command.
             wait_for("the caller to be woken", || {
                 let waker = waker.clone();
                 let tell = if panics { Tell::WakeAndPanic(waker) } else { Tell::WakeCaller(waker) };
@@ -317,7 +317,7 @@ fn a_lane_that_shares_a_thread_with_a_hung_one_starts_again_elsewhere() {
     for runtime in beside.iter().copied().chain([&runtimes[0]]) {
         wait_for("a start elsewhere", || starts(runtime) >= 2 && thread_of(runtime).is_some_and(|on| on != stuck));
     }
-    // New ones are not put where nobody gets on.
+    // New lanes are not put on a thread that hangs.
     let late = start(watchful());
     assert!(thread_of(&late).is_some_and(|on| on != stuck));
     drop(go_on);
@@ -365,7 +365,7 @@ fn datagrams_that_a_lane_writes_as_it_starts_or_lies_down_come_from_its_own_sock
     greeted.sort_unstable();
     theirs.sort_unstable();
     assert_eq!(greeted, theirs, "each for itself");
-    // Many at once, so that commands come while lanes lie down.
+    // Many at once, so that commands come while lanes park.
     for _ in 0..200 {
         for (n, runtime) in runtimes.iter().enumerate().chain(runtimes.iter().enumerate().rev()) {
             runtime.command(LANE, n as u8).unwrap();
@@ -526,7 +526,7 @@ fn one_that_is_given_up_as_it_lies_down_is_not_heard_again() {
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.set_nonblocking(true).unwrap();
     let here = client.local_addr().unwrap();
-    /// A datagram makes it give itself a command, which it finds as it lies down if it is quick; with that it hangs.
+    /// A datagram makes it give itself a command, which it finds as it parks if it is quick; with that it hangs.
     struct Late(Itself, Hangs, std::net::SocketAddr);
     type Itself = Arc<OnceLock<Weak<Runtime<Receiver<()>>>>>;
     type Hangs = Arc<Mutex<Option<Receiver<()>>>>;
@@ -584,5 +584,5 @@ fn a_runtime_dropped_by_a_lane_that_shares_its_thread_is_left_behind_and_does_no
     give.send(Box::new(dropped)).unwrap();
     said.recv_timeout(PATIENCE).unwrap();
     assert!(thread_of(&runtimes[beside]).is_some());
-    assert!(never.recv_timeout(PATIENCE).is_err(), "whoever dropped it relies on its end");
+    assert!(never.recv_timeout(PATIENCE).is_err(), "the thread that dropped it relies on its end");
 }

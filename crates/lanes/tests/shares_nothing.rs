@@ -3,12 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-/// What would let two threads meet. Rings are `rtrb`'s and the words between them are atomics, in `ring/` and `telemetry/`.
+/// Types that would let two threads meet. Rings are `rtrb`'s and the words between them are atomics, in `ring/` and `telemetry/`.
 const SHARING: [&str; 9] =
     ["Mutex", "RwLock", "Condvar", "OnceLock", "LazyLock", "OnceCell", "static mut", "thread_local", "Rc<"];
 /// Where the outside, the supervisors and the observer meet. Lanes do not see it.
 const OUTSIDE: [&str; 3] = ["runtime/shared.rs", "runtime/supervisor_thread.rs", "runtime/thread_pool.rs"];
-/// What a lane counts with, made when it first counts. The lane alone writes and readers only look, so no thread ever waits for it.
+/// Counters that are made when a lane first counts. The lane alone writes and readers only look, so no thread ever waits for it.
 const MADE_ONCE: ([&str; 2], &str) = (["telemetry/counters.rs", "telemetry/histogram.rs"], "OnceLock");
 /// The disk of a simulation, shared by the lanes of one thread.
 const SIMULATED: [&str; 2] = ["wal/faulty.rs", "simulated.rs"];

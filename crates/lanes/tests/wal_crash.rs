@@ -1,5 +1,5 @@
-//! The log loses power at every single write, with many fates for what was not synced, and never gives back less than what was
-//! acknowledged, more than what was written, or anything else.
+//! The log loses power at every single write, with many fates for unsynced bytes, and never gives back fewer records than were
+//! acknowledged, more than were written, or anything else.
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 use std::collections::BTreeMap;
@@ -209,7 +209,7 @@ fn after_damage_the_log_goes_on_from_the_good_part_and_a_snapshot_heals_it() {
     wal.sync().unwrap();
     drop(wal);
 
-    // Started again before any snapshot: the good part and what was logged since are there, and it is not damage any more.
+    // Started again before any snapshot: the good part and the records logged since are there, and it is not damage any more.
     let (mut wal, recovered) = Wal::open(disk.clone(), LANE, 9).unwrap();
     assert_eq!(state_of(&recovered), state_after(good + 1));
     assert_eq!(recovered.findings, []);

@@ -1,4 +1,4 @@
-//! `tessera-sim` as a user meets it: what it prints, when it ends, and with which code.
+//! `tessera-sim` as a user meets it: its output, its end and its exit codes.
 #![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
 use std::process::{Command, Output};
@@ -32,7 +32,7 @@ fn the_progress_line_tells_how_much_and_how_fast() {
     let shown = sim("--one --seed 1 --world-steps 200 --progress");
     let line = String::from_utf8(shown.stderr).unwrap();
     assert!(line.starts_with("\r1 worlds, ") && line.contains(" steps/s, ") && line.contains(" calls/s"), "{line:?}");
-    assert!(sim("--one --seed 1 --world-steps 200").stderr.is_empty(), "not where nobody looks");
+    assert!(sim("--one --seed 1 --world-steps 200").stderr.is_empty(), "not without a terminal");
 }
 
 #[test]

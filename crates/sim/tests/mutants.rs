@@ -17,7 +17,7 @@ fn simulate(rule: Rule, config: &Config) -> Result<Report, Violation> {
     let mut config = config.clone();
     let mut backend_config = config.clone();
     match rule {
-        // The backend does not know what the world relies on.
+        // The backend does not know the tolerance that the world relies on.
         Rule::NoSkewTolerance => {
             config.skew = 20;
             config.skew_allowance = 40;

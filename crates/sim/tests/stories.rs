@@ -50,7 +50,7 @@ fn found(rule: Rule) -> (Config, Violation) {
 
 #[test]
 fn a_saved_violation_is_a_story_that_the_broken_backend_fails_and_the_right_one_passes() {
-    // Rules of the backend whose breach shows in what it answers or stores; what only a result store can see is no story.
+    // Rules of the backend whose breach shows in its answers or records; a breach that only a result store can see is no story.
     let rules = [
         Rule::FenceUnchecked,
         Rule::ExpiryUnchecked,

@@ -1,4 +1,4 @@
-//! A binary heap that never grows: the greatest item is at the top, and what happens when it is full is the caller's choice.
+//! A binary heap that never grows: the greatest item is at the top, and the caller chooses what a full heap does.
 //!
 //! With [`BoundedHeap::push`] a full heap refuses, which suits a work list. With [`BoundedHeap::push_evict`] the greatest
 //! item makes room for a lesser one, so the heap ends up with the least of all it has seen, which suits "the `n` nearest".

@@ -11,7 +11,7 @@
 //! one step per class, of which there are 28, plus the copy.
 //!
 //! **Handles.** A [`ByteSlot`] names a value, not a place: it carries the slab it came from and the generation of its
-//! block, so a handle that outlived its value, or belongs to another slab, finds nothing rather than someone else's bytes.
+//! block, so a handle that outlived its value, or belongs to another slab, finds nothing rather than another value's bytes.
 //! Generations have 32 bits: only a handle kept while its block was reused exactly 2^32 times, or any multiple of it, would
 //! be mistaken for a good one.
 //!
@@ -53,7 +53,7 @@ mod blocks;
 #[derive(Clone)]
 pub struct ByteSlab {
     storage: Box<[u8]>,
-    /// Per unit, in one word, since whoever checks a handle reads both. Above: what a block that starts here answers to;
+    /// Per unit, in one word, since checking a handle reads both. Above: the generation of the block that starts here;
     /// grows when its value goes. Below: whether a block starts here, which class it has, and whether it is free.
     units: Box<[u64]>,
     capacity_units: u32,
@@ -158,7 +158,7 @@ impl ByteSlab {
     ///
     /// # Panics
     ///
-    /// If `slot` names nothing here: who replaces a value must own it, so a stale handle is the caller's bug, and storing
+    /// If `slot` names nothing here: the caller that replaces a value must own it, so a stale handle is its bug, and storing
     /// the value beside the one it meant to replace would leak.
     pub fn replace(&mut self, slot: ByteSlot, value: &[u8]) -> Result<ByteSlot, SlabFull> {
         self.replace_parts(slot, &[value])
@@ -173,9 +173,9 @@ impl ByteSlab {
         self.replace_tail(slot, 0, parts)
     }
 
-    /// [`replace_parts`](Self::replace_parts), but the first `kept` bytes of the value stay and `parts` follow them. Who
-    /// changes the end of a value need not know its beginning, and where the whole fits the block, the beginning is not
-    /// even touched.
+    /// [`replace_parts`](Self::replace_parts), but the first `kept` bytes of the value stay and `parts` follow them. A
+    /// caller that changes the end of a value need not know its beginning, and where the whole fits the block, the beginning
+    /// is not even touched.
     ///
     /// # Panics
     ///
@@ -242,7 +242,7 @@ impl ByteSlab {
         self.used_bytes as usize
     }
 
-    /// How much room the stored values take: what is left of the capacity is free, though maybe in pieces.
+    /// How much room the stored values take: the rest of the capacity is free, though maybe in pieces.
     pub fn occupied_bytes(&self) -> usize {
         self.occupied_bytes as usize
     }

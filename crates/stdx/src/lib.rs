@@ -1,4 +1,4 @@
-//! Structures of fixed capacity: what they hold is bounded when they are made, and none of them allocates afterwards.
+//! Structures of fixed capacity: bounded when they are made, and none of them allocates afterwards.
 //!
 //! Unsafe code is denied rather than forbidden because [`RingBuffer`] keeps items in uninitialised slots; its
 //! module argues each block, is small, and is tested against `VecDeque`. Everything else here is safe code.

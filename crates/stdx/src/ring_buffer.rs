@@ -32,7 +32,7 @@ use core::mem::{self, MaybeUninit};
 /// ```
 #[repr(C)]
 pub struct RingBuffer<T, const N: usize> {
-    // Ahead of the slots, and so in one cache line with whatever a record has in front of its ring.
+    // Ahead of the slots, and so in one cache line with a record's fields in front of its ring.
     head: u32,
     len: u32,
     slots: [MaybeUninit<T>; N],
@@ -155,7 +155,7 @@ impl<T, const N: usize> RingBuffer<T, N> {
 
 impl<T, const N: usize> Drop for RingBuffer<T, N> {
     fn drop(&mut self) {
-        /// Drops what is left when the drop of an earlier item panics, so that one bad item does not leak the others.
+        /// Drops the rest when the drop of an earlier item panics, so that one bad item does not leak the others.
         struct Rest<'a, T, const N: usize>(&'a mut RingBuffer<T, N>);
         impl<T, const N: usize> Drop for Rest<'_, T, N> {
             fn drop(&mut self) {

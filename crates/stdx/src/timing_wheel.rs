@@ -11,7 +11,7 @@
 //! one deadline in the order they were inserted.** A simulation can rely on it. Also, time can jump over any stretch in
 //! which no slot begins without visiting the ticks between.
 //!
-//! Ticks are whatever the caller counts. There is no clock here, and no waiting: the caller sleeps until
+//! The caller chooses the unit of a tick. There is no clock here, and no waiting: the caller sleeps until
 //! [`TimingWheel::next_wake`].
 
 use alloc::vec::Vec;
@@ -154,7 +154,7 @@ impl<T> TimingWheel<T> {
     }
 
     /// When to call [`pop_due`](Self::pop_due) next: at the first deadline, or before it when several timers have to move down
-    /// then; one that runs alone is not woken for before it is due. Never after the first deadline. `None` when there are
+    /// then; a timer that runs alone causes no earlier wake-up. Never after the first deadline. `None` when there are
     /// no timers.
     pub fn next_wake(&self) -> Option<u64> {
         let (level, slot, begin) = self.first_slot()?;
@@ -299,7 +299,7 @@ impl Queue {
     const EMPTY: Self = Self { first: NO_TIMER, last: NO_TIMER };
 }
 
-/// Where a timer with this deadline lies at this time. What is due now is on the lowest level, like what differs from now
+/// Where a timer with this deadline lies at this time. A timer due now is on the lowest level, like one that differs from now
 /// in the lowest digit only.
 fn queue_of(now: u64, deadline: u64) -> usize {
     let level = ((now ^ deadline) | 1).ilog2() / DIGIT_BITS;
@@ -347,7 +347,7 @@ mod tests {
 
     const CAPACITY: usize = 24;
 
-    /// What a wheel promises, as plainly as possible: timers by deadline, then by order of insertion.
+    /// The promise of a wheel, as plainly as possible: timers by deadline, then by order of insertion.
     struct Model {
         now: u64,
         inserted: usize,

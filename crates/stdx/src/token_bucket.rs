@@ -1,7 +1,7 @@
-//! A token bucket in whole numbers: what was refilled is exact after any number of calls, however they are spaced.
+//! A token bucket in whole numbers: refills are exact after any number of calls, however they are spaced.
 //!
 //! Credit is counted in shares of a token so small that one tick refills a whole number of them, so nothing is rounded and
-//! nothing drifts. Time is an argument, in whatever ticks the caller counts.
+//! nothing drifts. Time is an argument, in the caller's ticks.
 
 use core::fmt;
 use core::num::NonZeroU32;
@@ -35,7 +35,7 @@ pub struct TokenBucket {
     level: TokenLevel,
 }
 
-/// What is in a bucket, apart from the rate and the burst: for many buckets that have those in common.
+/// The content of a bucket, apart from the rate and the burst: for many buckets that have those in common.
 #[derive(Debug, Clone)]
 pub struct TokenLevel {
     /// Of a token's `rate.ticks` shares each, `rate.tokens` of which arrive per tick. At most `burst` tokens.
@@ -46,7 +46,7 @@ pub struct TokenLevel {
 /// Why tokens were not given. None were taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TakeRefused {
-    /// There will be enough this long after the `now` of the call, if nobody else takes any; not sooner.
+    /// There will be enough this long after the `now` of the call, if no other caller takes any; not sooner.
     RetryAfter {
         /// At least one.
         ticks: u64,

@@ -1,4 +1,4 @@
-//! What is made with a fixed capacity does not go to the allocator again, on any path, the refused ones included.
+//! A structure of fixed capacity does not go to the allocator again, on any path, the refused ones included.
 
 use alloc_counter::{CountingAllocator, count};
 use std::num::{NonZeroU32, NonZeroU64};

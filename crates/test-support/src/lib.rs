@@ -1,4 +1,4 @@
-//! What test programs of several crates share; nothing ships with it.
+//! Helpers shared by test programs of several crates; nothing ships with it.
 //!
 //! - [`skipped`]: a test that cannot run on this machine
 #![forbid(unsafe_code)]

@@ -5,13 +5,13 @@ use std::io::Write as _;
 /// The file that `cargo xtask check` reads afterwards: a line for each test that could not run.
 const COUNTED_IN: &str = "TESSERA_SKIPPED";
 
-/// Set by whoever runs tests by hand and knows that some cannot run.
+/// Set by a developer who runs tests by hand and knows that some cannot run.
 const ALLOWED_BY: &str = "TESSERA_MAY_SKIP";
 
-/// What a test does in place of showing its claim.
+/// A test calls this in place of showing its claim.
 ///
 /// # Panics
-/// If nobody counts it and nobody allowed it.
+/// If no check counts it and no developer allowed it.
 pub fn skipped(why: &str) {
     let thread = std::thread::current();
     let line = format!("{}: {}\n", thread.name().unwrap_or("?"), why.split_whitespace().collect::<Vec<_>>().join(" "));

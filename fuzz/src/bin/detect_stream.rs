@@ -1,4 +1,4 @@
-//! The built-in rules say the same of any bytes, however they come in chunks, and what they find lies in the bytes.
+//! The built-in rules say the same of any bytes, however they come in chunks, and their findings lie in the bytes.
 
 #![no_main]
 

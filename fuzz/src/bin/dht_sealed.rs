@@ -59,7 +59,7 @@ thread_local! {
 
 fuzz_target!(|bytes: &[u8]| {
     WORLD.with_borrow_mut(|world| {
-        // Hours pass, or what a peer says wrongly would soon be quarantine, and nothing of it read any more.
+        // Hours pass, or a peer with malformed datagrams would soon be in quarantine, and not be read any more.
         world.time += 24 * 3600 * 1000;
         let now = Now { mono_ms: T.mono_ms + world.time, ..T };
         let from = Addr::v4([192, 0, 2, 1], 5000);

@@ -1,4 +1,4 @@
-//! A lane's log opens whatever its files hold, and what it remembers once it remembers again.
+//! A lane's log opens with any files, and records it gave back once it gives back again.
 
 #![no_main]
 

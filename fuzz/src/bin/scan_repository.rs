@@ -63,7 +63,7 @@ fn read_all(repository: &Path, lists: &Path) {
     let source = ObjectsSource::new(target, &name, lists).expect("what was written can be read");
     let mut reader = source.reader();
     let named = || entries.iter().filter(|entry| !entry.oid.is_empty());
-    reader.request(&mut named().map(|entry| &entry.oid[..])).expect("it asks nobody");
+    reader.request(&mut named().map(|entry| &entry.oid[..])).expect("it has no one to ask");
     for entry in named() {
         match reader.next(BLOB_BYTES_MAX) {
             Ok(BlobRead::Read) => assert!(reader.content().len() as u64 <= BLOB_BYTES_MAX),

@@ -1,5 +1,5 @@
-//! Any bytes are a findings file, a shard's target or an ignore file, or are refused with words; what is read is
-//! written as it was.
+//! Any bytes are a findings file, a shard's target or an ignore file, or are refused with a reason; a file that is read
+//! is written as it was.
 
 #![no_main]
 

@@ -2,12 +2,12 @@
 
 use crate::repo::Repo;
 
-const MAPS: [&str; 2] = ["README.md", "ARCHITECTURE.md"];
+const MAP: &str = "ARCHITECTURE.md";
 
-/// Names the maps that leave `krate` out. (A map that names a crate too many is caught as a dead path.)
-pub(super) fn problems(repo: &Repo, krate: &str) -> Vec<String> {
-    let missing = MAPS.iter().filter(|map| !repo.read(map).is_ok_and(|text| names(&text, krate)));
-    missing.map(|map| format!("{map}: the crate map has no row for `crates/{krate}`")).collect()
+/// Tells whether the map leaves `krate` out. (A map that names a crate too many is caught as a dead path.)
+pub(super) fn problem(repo: &Repo, krate: &str) -> Option<String> {
+    let is_named = repo.read(MAP).is_ok_and(|text| names(&text, krate));
+    (!is_named).then(|| format!("{MAP}: the crate map has no row for `crates/{krate}`"))
 }
 
 fn names(map: &str, krate: &str) -> bool {

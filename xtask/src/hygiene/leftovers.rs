@@ -2,7 +2,7 @@
 //!
 //! The words looked for are written in two halves here, so that this file does not find itself.
 
-/// What must not stay, and why.
+/// Leftovers that must not stay, and why.
 const MARKS: &[(&str, &str)] = &[
     (concat!("todo", "!("), "unfinished"),
     (concat!("unimplemented", "!("), "unfinished"),
@@ -16,8 +16,8 @@ const MARKS: &[(&str, &str)] = &[
 /// First folders of absolute paths that belong to one person or one machine.
 const MACHINE_FOLDERS: &[&str] = &["root", "home", "Users", "work", "farm", "builds", "runner"];
 
-/// Names that stand for anybody, fit for examples and test data.
-const ANYBODY: &[&str] = &["alice", "bob", "user", "you", "me"];
+/// Placeholder names for examples and test data.
+const EXAMPLE_USERS: &[&str] = &["alice", "bob", "user", "you", "me"];
 
 pub(super) fn problems(name: &str, text: &str) -> Vec<String> {
     let mut problems = Vec::new();
@@ -45,7 +45,7 @@ fn machine_path(line: &str) -> Option<String> {
         let path: String = line[start..].chars().take_while(|c| c.is_alphanumeric() || "/._-".contains(*c)).collect();
         let mut parts = path.split('/').skip(1);
         let (Some(folder), Some(next)) = (parts.next(), parts.next()) else { continue };
-        if MACHINE_FOLDERS.contains(&folder) && !next.is_empty() && !ANYBODY.contains(&next) {
+        if MACHINE_FOLDERS.contains(&folder) && !next.is_empty() && !EXAMPLE_USERS.contains(&next) {
             return Some(path);
         }
     }

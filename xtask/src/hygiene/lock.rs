@@ -1,4 +1,4 @@
-//! A lock file names one registry, the public one: a mirror of somebody's network must not be committed.
+//! A lock file names one registry, the public one: a private mirror must not be committed.
 
 const PUBLIC: &str = "registry+https://github.com/rust-lang/crates.io-index";
 

@@ -1,4 +1,4 @@
-//! What a compiler does not see: leftovers, paths of somebody's machine, dead links, numbers that drifted, arrows that
+//! Faults that a compiler does not see: leftovers, paths of a developer's machine, dead links, numbers that drifted, arrows that
 //! point the wrong way, code that ships and is not simulated.
 
 mod arrows;
@@ -29,7 +29,7 @@ pub(crate) fn run(repo: &Repo, _: &Progress) -> StepResult {
         }
         if let Some(krate) = name.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml")) {
             problems.extend(arrows::problems(repo, krate, &text));
-            problems.extend(crate_map::problems(repo, krate));
+            problems.extend(crate_map::problem(repo, krate));
         }
         texts.push((name.as_str(), text));
     }

@@ -1,6 +1,6 @@
-//! The code that ships is the code that is simulated: the simulator names what it must drive.
+//! The code that ships is the code that is simulated: the simulator names the code it must drive.
 
-/// What must be simulated, and the name by which a file of the simulator uses it.
+/// Code that must be simulated, and the name by which a file of the simulator uses it.
 const NAMES: [(&str, &str); 4] = [
     ("the sweep machine", "tessera_scan::sweep::{WorkerConfig}"),
     ("the driver of the sweep", "tessera_scan::sweep::worker::driver::"),
@@ -10,7 +10,7 @@ const NAMES: [(&str, &str); 4] = [
 
 const SIMULATOR: &str = "crates/sim/src/";
 
-/// Names what no file of the simulator uses. `files` are all files with their texts.
+/// Names the code that no file of the simulator uses. `files` are all files with their texts.
 pub(super) fn problems<'f>(files: impl Iterator<Item = (&'f str, &'f str)>) -> Vec<String> {
     let mut used = [false; NAMES.len()];
     for (_, text) in files.filter(|(name, _)| name.starts_with(SIMULATOR)) {

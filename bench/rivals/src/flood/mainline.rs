@@ -8,7 +8,7 @@ use mainline::Testnet;
 
 use super::OTHERS;
 
-/// The network, and where to ask: not its first node, which takes whoever asks for a contact.
+/// The network, and where to ask: not its first node, which takes every asker for a contact.
 pub(super) fn start() -> Result<(Testnet, String), Box<dyn Error>> {
     let testnet = Testnet::builder(OTHERS + 1).seeded(false).build()?;
     if !testnet.nodes.iter().all(|node| node.bootstrapped()) {

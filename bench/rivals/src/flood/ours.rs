@@ -20,7 +20,7 @@ use super::OTHERS;
 
 /// The node that is asked, the others, and where to ask.
 pub(super) fn start() -> Result<(Vec<Node>, String), Box<dyn Error>> {
-    // Nobody asks so much of one address but here.
+    // Only this figure asks so much of one address.
     let node = Node::builder()
         .lanes(1)
         .configure(|config| {
@@ -52,7 +52,7 @@ fn now() -> Now {
 }
 
 impl Asker {
-    /// Says hello first: only who has echoed a cookie gets long answers to short questions.
+    /// Says hello first: only an asker that has echoed a cookie gets long answers to short questions.
     pub(super) fn new(node: PeerAddr, socket: &UdpSocket) -> Result<Self, Box<dyn Error>> {
         let mut seed = [0; 32];
         seed[..4].copy_from_slice(&std::process::id().to_le_bytes());

@@ -37,7 +37,7 @@ const AS_CLIENT: &str = ", or be a short-lived client of others with --bootstrap
   echo v2 | tessera dht put-mutable --name motd  a value that only you can change
   tessera dht announce ID                        say that this node offers it
   tessera dht providers ID                       who offers it?
-  tessera dht get ID --explain                   who was asked, who answered, and when
+  tessera dht get ID --explain                   the nodes asked, their answers, and when
   tessera dht get ID --bootstrap KEY@HOST:PORT   without a node of your own
 
 Exit codes: 0 done (`put` on a node that never met another too: it then says that this node alone keeps the value), 1 not found (no value, nothing to delete, no provider, no node, or no answer to a ping), 2 refused or failed.

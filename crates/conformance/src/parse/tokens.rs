@@ -1,4 +1,4 @@
-//! The words of a line, and what is said when one is missing.
+//! The words of a line, and the error when one is missing.
 
 use std::str::FromStr;
 

@@ -1,4 +1,4 @@
-//! What an operator does: commands about runs, and about shards from outside.
+//! An operator's commands about runs, and about shards from outside.
 
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_contracts::{

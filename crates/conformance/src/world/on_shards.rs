@@ -1,4 +1,4 @@
-//! What a worker does: commands about one shard, and the leases they are given with.
+//! A worker's commands about one shard, and the leases they are given with.
 
 use std::fmt::Display;
 

@@ -1,5 +1,5 @@
-//! The simplest backend there is: two maps of records, and the decisions. It is what the front page of the coordination
-//! crate tells authors to write, so it shows that this is enough to pass; and with a [`Fault`] built in, that the suite
+//! The simplest backend there is: two maps of records, and the decisions. The front page of the coordination crate
+//! tells authors to write just this, so it shows that this is enough to pass; and with a [`Fault`] built in, that the suite
 //! notices. Unlike the in-memory coordinator it has sessions that can be lost, and hands out shards in the order of ids.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,7 +70,7 @@ pub(crate) enum Fault {
     MixesTenants,
     /// Never parks for want of progress.
     IgnoresRetryBudget,
-    /// Unparks whatever the fence.
+    /// Unparks without a look at the fence.
     UnparksBlindly,
     /// Stores cursors without their token.
     DropsTokens,
@@ -115,7 +115,7 @@ pub(crate) struct Naive {
     runs: BTreeMap<(TenantId, RunId), RunRecord>,
     shards: BTreeMap<(TenantId, ShardKey), ShardRecord>,
     sessions_lost: BTreeSet<WorkerId>,
-    /// Who ever asked for a shard of a run.
+    /// The workers that ever asked for a shard of a run.
     asked: BTreeSet<(TenantId, RunId, WorkerId)>,
     last_claims: BTreeMap<(TenantId, WorkerId), LogicalTime>,
 }
@@ -179,7 +179,7 @@ impl Naive {
         record.view(gate, if gone { OwnerSignal::Gone } else { OwnerSignal::Alive })
     }
 
-    /// The same, for who presents a lease.
+    /// The same, for the bearer of a lease.
     fn view_for<'a>(&self, record: &'a ShardRecord, lease: &Lease) -> ShardView<'a> {
         let mut view = self.view(record);
         if self.has(Fault::IgnoresIncarnation) {
@@ -266,7 +266,7 @@ impl Naive {
 }
 
 impl Naive {
-    /// Parks what the worker has reported and nobody else is left for. Answers when the first of the others is given out.
+    /// Parks shards that the worker has reported and no other worker is left for. Returns when the first of the others is given out.
     fn park_unreachable(
         &mut self,
         now: LogicalTime,

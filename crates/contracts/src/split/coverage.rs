@@ -29,7 +29,7 @@ pub fn validate_split_coverage(parent: KeyRange<'_>, plan: &SplitReplacePlan) ->
     Ok(())
 }
 
-/// Checks that what `plan` keeps and what it gives away are together exactly `parent`.
+/// Checks that the kept part and the residual of `plan` are together exactly `parent`.
 pub fn validate_residual_split_bounds(parent: KeyRange<'_>, plan: &SplitResidualPlan) -> Result<(), ResidualError> {
     let (kept, residual) = (plan.kept().range(), plan.residual().range());
     if kept.start() != parent.start() {
@@ -47,7 +47,7 @@ pub fn validate_residual_split_bounds(parent: KeyRange<'_>, plan: &SplitResidual
     Ok(())
 }
 
-/// Checks the bounds, and that the parent's progress stays in what it keeps.
+/// Checks the bounds, and that the parent's progress stays in its kept part.
 pub fn validate_residual_split(
     parent: KeyRange<'_>,
     parent_last_key: Option<&[u8]>,

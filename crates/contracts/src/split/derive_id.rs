@@ -1,6 +1,6 @@
 //! Names for shards that splits make.
 //!
-//! A name follows from what was done, so that a retried split makes the same children, and two different splits do not.
+//! A name follows from the operation, so that a retried split makes the same children, and two different splits do not.
 //! 63 bits are left beside the mark of a derived shard: about three billion of them in one run before two are as likely
 //! as not to share a name, far beyond the shard limits. A backend still refuses to write over an existing shard.
 

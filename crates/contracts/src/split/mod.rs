@@ -4,8 +4,8 @@
 //! *Residual*: the parent keeps the lower part and goes on, a new shard takes the rest ([`SplitResidualPlan`]).
 //!
 //! [`plan`] makes plans, at given keys, at fractions of the range, or where sampled keys say the work lies. [`coverage`]
-//! checks a plan against the shard as the coordinator knows it, so nothing is lost and nothing is done twice, whoever
-//! made the plan. [`derive_id`] names the new shards. Carrying a plan out is the coordinator's.
+//! checks a plan against the shard as the coordinator knows it, so nothing is lost and nothing is done twice under
+//! any plan. [`derive_id`] names the new shards. Carrying a plan out is the coordinator's.
 
 pub mod coverage;
 pub mod derive_id;

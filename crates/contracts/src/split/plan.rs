@@ -41,7 +41,7 @@ impl CanonicalBytes for SplitReplacePlan {
     }
 }
 
-/// What a shard is to keep, and what it gives away.
+/// The part that a shard keeps, and the part that it gives away.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SplitResidualPlan {
     kept: ShardSpec,
@@ -54,7 +54,7 @@ impl SplitResidualPlan {
         Self { kept, residual }
     }
 
-    /// What the parent becomes.
+    /// The parent after the split.
     pub const fn kept(&self) -> &ShardSpec {
         &self.kept
     }
@@ -218,7 +218,7 @@ pub enum PlanError {
         /// Which cut.
         index: usize,
     },
-    /// A cut below what is already processed.
+    /// A cut below the keys already processed.
     #[error("the cut (a key of {len} bytes) is not above the parent's progress, which the parent must keep")]
     AlreadyProcessed {
         /// Its length.
@@ -256,7 +256,7 @@ fn piece(parent: ShardSpecRef<'_>, start: &[u8], end: &[u8]) -> Result<ShardSpec
     ShardSpec::new(start, end, parent.metadata())
 }
 
-/// What lies ahead of `last_key`, which is itself the start of it.
+/// The range ahead of `last_key`, which is itself its start.
 fn remaining<'a>(parent: ShardSpecRef<'a>, last_key: Option<&'a [u8]>) -> Result<KeyRange<'a>, PlanError> {
     let Some(last_key) = last_key else { return Ok(parent.range()) };
     check_in_range(parent.range(), Some(last_key)).map_err(|_| PlanError::ProgressOutside)?;

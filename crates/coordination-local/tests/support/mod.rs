@@ -1,4 +1,4 @@
-//! Storage that loses what was not synced, and a small workload whose effects can be told apart.
+//! Storage that loses unsynced bytes, and a small workload whose effects can be told apart.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use std::collections::BTreeSet;
@@ -40,7 +40,7 @@ impl Dice {
     }
 }
 
-/// What survives a power cut: everything synced, and of the rest whatever the disk happened to have written.
+/// A disk under power cuts: synced bytes survive, and of the rest a random part.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
     inner: Arc<Mutex<Platter>>,
@@ -86,7 +86,7 @@ impl Disk {
         Self { inner: Arc::new(Mutex::new(platter)) }
     }
 
-    /// What is on it, synced or not.
+    /// Its bytes, synced or not.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         self.inner.lock().unwrap().current.clone()
     }
@@ -257,7 +257,7 @@ impl Workload {
         }
     }
 
-    /// The next operation; the error is whatever the backend said.
+    /// The next operation; the error is the backend's.
     pub(crate) fn step(&mut self, backend: &mut (impl CoordinationBackend + RunManagement)) -> Result<(), String> {
         self.now += 1;
         self.op += 1;

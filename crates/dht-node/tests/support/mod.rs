@@ -28,7 +28,7 @@ pub(crate) fn network(count: usize, lanes: usize) -> Vec<Node> {
     for node in nodes.iter().filter(|_| count > 1) {
         node.joined(Duration::from_secs(30)).wait().unwrap();
     }
-    until("everybody knows everybody", || {
+    until("all nodes know each other", || {
         nodes.iter().all(|node| {
             let status = node.status().wait().unwrap();
             status.lanes.iter().all(|lane| lane.health.live_peers == count - 1)

@@ -1,4 +1,4 @@
-//! What a program asks of the DHT, and how every answer explains itself.
+//! Commands of a program to the DHT, and the explanation in every answer.
 
 use alloc::vec::Vec;
 
@@ -25,10 +25,10 @@ pub enum Privacy {
     Relay,
 }
 
-/// What one command may spend, where it differs from the lane's configuration.
+/// The limits of one command, where they differ from the lane's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Budget {
-    /// When its lookup is stopped, whatever it has found.
+    /// When its lookup is stopped, complete or not.
     pub time_ms: Option<u64>,
     /// Requests its lookup may send.
     pub requests_max: Option<u16>,
@@ -72,7 +72,7 @@ pub enum Command {
         /// The ids.
         ids: Vec<ContentId>,
     },
-    /// Who provides an id?
+    /// Find the providers of an id.
     FindProviders {
         /// The id.
         id: ContentId,
@@ -84,7 +84,7 @@ pub enum Command {
         /// Which.
         contact: Contact,
     },
-    /// Stop storing a record again and again, and drop the copy kept here. What others hold runs out by itself.
+    /// Stop storing a record again and again, and drop the copy kept here. Copies of other nodes run out by themselves.
     Forget {
         /// Its id.
         id: ContentId,
@@ -115,13 +115,13 @@ pub struct Asked {
     pub id: NodeId,
     /// Where it was asked.
     pub addr: Addr,
-    /// What became of it.
+    /// Its final state.
     pub standing: Standing,
     /// How many answers led to it.
     pub hops: u8,
-    /// Whether it returned what was looked for, or acknowledged the write.
+    /// Whether it returned the value, or acknowledged the write.
     pub useful: bool,
-    /// Who named it; `None` for a peer of our own table.
+    /// The peer that named it; `None` for a peer of our own table.
     pub via: Option<NodeId>,
     /// Milliseconds from the start of the lookup until it was asked.
     pub asked_after_ms: u64,
@@ -157,16 +157,16 @@ impl Written {
     }
 }
 
-/// What came of a command.
+/// The outcome of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// The nodes nearest to the point, nearest first.
     Nodes(Vec<Contact>),
     /// The record's bytes.
     Record(Vec<u8>),
-    /// There is no such record, as far as those who should know say.
+    /// There is no such record, say the nodes that should hold it.
     NoRecord,
-    /// A mutable record was found, but this node has seen a newer one that it no longer has: it will not go back.
+    /// A mutable record was found, but this node has seen a newer one that it no longer has, and does not go back.
     OnlyStale {
         /// The sequence seen before.
         seen: u64,
@@ -198,32 +198,32 @@ pub enum Answer {
     TooBusy,
     /// As many ids or bytes as the configuration allows are provided or kept alive: nothing was changed.
     NoRoom,
-    /// This node's own log did not take it, or did not make it safe in time: a restart may not know of it. What others
-    /// acknowledged before stands.
+    /// This node's own log did not take it, or did not make it safe in time: a restart may not know of it. Earlier
+    /// acknowledgements of other nodes stand.
     NotLogged,
     /// The command to cancel is not under way.
     NotUnderWay,
     /// There is nothing of the record here to forget.
     NotHere,
-    /// The contact's key agrees with nobody: it is no key, or mistyped.
+    /// The contact's key allows no key agreement: it is no key, or mistyped.
     UnusableKey,
 }
 
 /// An answer, and how it came about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// What came of it.
+    /// The answer.
     pub answer: Answer,
     /// Why the lookup ended; `None` if none was needed.
     pub finish: Option<Finish>,
     /// The lookup's numbers.
     pub stats: LookupStats,
-    /// Everybody who was in view, nearest first.
+    /// All nodes in view, nearest first.
     pub asked: Vec<Asked>,
 }
 
 impl Outcome {
-    /// An answer that needed nobody.
+    /// An answer without asking a peer.
     #[must_use]
     pub fn local(answer: Answer) -> Self {
         Self { answer, finish: None, stats: LookupStats::default(), asked: Vec::new() }

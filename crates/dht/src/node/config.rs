@@ -12,7 +12,7 @@ use crate::store::providers::ProviderLimits;
 use crate::store::records::RecordLimits;
 use crate::wire::header::Suite;
 
-/// Rules about what others may have a node do. They hold unless a simulation shows what each is worth.
+/// Limits on requests that make a node act for others. They hold unless a simulation switches one off to measure its worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Defences {
     /// A good-bye counts only from an address that is proven and at which the contact is known.
@@ -34,9 +34,9 @@ impl Default for Defences {
 pub struct NodeConfig {
     /// Nodes of different networks do not understand each other.
     pub network: String,
-    /// The cipher for what we send.
+    /// The cipher for sent datagrams.
     pub suite: Suite,
-    /// Serve nobody: for nodes that cannot be reached from outside, or that will soon be gone.
+    /// Do not serve others: for nodes that cannot be reached from outside, or that will soon be gone.
     pub client: bool,
     /// The address announced to others as ours; without it, the one at which most of the peers that were asked last say they see us.
     pub public_addr: Option<Addr>,
@@ -54,7 +54,7 @@ pub struct NodeConfig {
     pub providers: ProviderLimits,
     /// Limits on others.
     pub abuse: AbuseLimits,
-    /// Rules about what others may have this node do.
+    /// Limits on requests that make this node act for others.
     pub defences: Defences,
     /// Operations under way at once.
     pub operations_max: usize,
@@ -76,10 +76,10 @@ pub struct NodeConfig {
     pub provide_ttl_secs: u32,
     /// How long a record found by a lookup is kept.
     pub cache_ttl_secs: u32,
-    /// Tell the nearest node that did not have a record what was found.
+    /// Give the record found to the nearest node that did not have it.
     pub cache_hints: bool,
-    /// Nodes an announcement passes before it is spread; zero spreads it from here. So it is if nobody takes it: eight are asked at most, and
-    /// for a few seconds those who have yet to say whether they would.
+    /// Nodes an announcement passes before it is spread; zero spreads it from here. So it is if no node takes it: at most eight are asked,
+    /// and for a few seconds those that have yet to say whether they would.
     pub stem_hops: u8,
     /// Relay requests of others, at most so many at once; zero for never.
     pub relays_max: usize,
@@ -95,8 +95,8 @@ pub struct NodeConfig {
     pub kept_alive_bytes_max: usize,
     /// Mutable records whose highest seen sequence is remembered.
     pub sequences_max: usize,
-    /// Take the memory of every table and queue at the start, up to its bound, instead of as it fills. What this node's own program has
-    /// it announce and keep alive still takes memory as it comes, and a record or an announcement does while it is given to others.
+    /// Take the memory of every table and queue at the start, up to its bound, instead of as it fills. Announcements and kept records of
+    /// the node's own program still take memory as they come, and a record or an announcement does while it is given to others.
     pub reserve_memory: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a component is given with every event: the time, which lane this is, and where effects go.
+//! The context of every event: the time, this lane's place, and the outbox for effects.
 
 use tessera_contracts::point::{ContentId, NodeId, Point};
 use tessera_contracts::prefix_map::{LaneIndex, PrefixMap, Slot};
@@ -102,7 +102,7 @@ impl Timers {
         Self { wheel: TimingWheel::growing(timers_max as u32, now_ms), tick: None }
     }
 
-    /// Sets the time of the next tick, whatever it was before.
+    /// Sets the time of the next tick.
     pub(super) fn tick_at(&mut self, at_ms: u64) {
         if let Some(timer) = self.tick.take() {
             self.wheel.cancel(timer);

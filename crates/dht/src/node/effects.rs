@@ -1,4 +1,4 @@
-//! Effects: what a component reports to those above it.
+//! Effects: a component's reports to those above it.
 //!
 //! Calls go down the list of components; effects go up. The router drains the ring before the next event, and at the points of a tick at
 //! which an operation may have ended, so that its end is dealt with before anything else begins.
@@ -6,7 +6,7 @@
 use super::operations::OperationId;
 use crate::lookup::Finish;
 
-/// What a component reports.
+/// A report of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
     /// The lookup for our own neighbours has ended; whether any node answered.

@@ -1,4 +1,4 @@
-//! Datagrams: opened, sealed and sent; cookies shown to strangers, and taken from those who want to see one first.
+//! Datagrams: opened, sealed and sent; cookies given to strangers, and cookies of peers that ask for one first.
 
 use alloc::boxed::Box;
 
@@ -100,7 +100,7 @@ impl Link {
         }
     }
 
-    /// Which request a challenge answers. It must name the tag of its datagram, which only those can who have seen it.
+    /// Which request a challenge answers. It must name the tag of its datagram, which only a node that saw the datagram knows.
     pub(super) fn challenged(&self, challenge: &Challenge) -> Option<u64> {
         let sent = &self.first_requests[challenge.counter as usize % FIRST_REQUESTS_MAX];
         let is_it = (sent.counter, sent.tag) == (challenge.counter, challenge.tag)
@@ -109,7 +109,7 @@ impl Link {
         is_it.then_some(sent.correlation)
     }
 
-    /// Remembers the stream of a datagram that was opened and what it shows about its sender.
+    /// Remembers the stream of an opened datagram and the standing of its sender.
     pub(super) fn remember(&mut self, header: &Header, standing: Standing) {
         self.sealer.remember(header, standing);
     }
@@ -153,8 +153,8 @@ impl Link {
         true
     }
 
-    /// A request that shows no cookie may be answered with one in clear, or be answered: by then strangers must not have displaced what it
-    /// takes to open that.
+    /// A request that shows no cookie may be answered with one in clear, or be answered: by then strangers must not have displaced the
+    /// agreement that opens the answer.
     fn expect_challenge(&mut self, to: &PublicKey, len: usize, correlation: u64) {
         self.sealer.expect_answer(to);
         if let (Ok(header), Some(tag)) = (Header::read(&self.buffer[..len]), self.buffer[..len].last_chunk()) {

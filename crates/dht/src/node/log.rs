@@ -1,7 +1,7 @@
-//! What survives a restart: contacts, records, providers, and what this node publishes.
+//! The pieces of state that survive a restart: contacts, records, providers, and this node's own publications.
 //!
 //! Each piece is keyed by its id, not by its lane, so that a start with another number of lanes hands it to the lane that owns it
-//! then. A piece may come twice and means "it is so". Everything read back is judged like something a stranger sent,
+//! then. A piece may come twice and means "it is so". Everything read back is judged like a stranger's datagram,
 //! except that signatures were verified before it was written and are not verified again: the log has its checksums.
 
 use tessera_contracts::point::ContentId;

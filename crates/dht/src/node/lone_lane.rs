@@ -33,7 +33,7 @@ pub(super) fn lane_of(seed: u8) -> LaneNode {
     lane_among(seed, 0, 1)
 }
 
-/// One that is configured otherwise than by default.
+/// A lane with other settings than the default.
 pub(super) fn lane_with(config: NodeConfig) -> LaneNode {
     made(config, 1, 0, 1)
 }
@@ -48,12 +48,12 @@ fn made(config: NodeConfig, seed: u8, at: u8, lanes: usize) -> LaneNode {
     LaneNode::new(config, Identity::from_seed(&[seed; 32]), map, LaneIndex(at), [seed; 32], T)
 }
 
-/// Somebody, in a network of its own.
+/// A peer, in a network of its own.
 pub(super) fn contact(n: u8) -> Contact {
     Contact { key: Identity::from_seed(&[n; 32]).public_key(), addr: Addr::v4([10, 0, n, 1], 1) }
 }
 
-/// Datagrams that were sent, and where to; and what other lanes were told.
+/// Sent datagrams with their addresses, and messages to other lanes.
 #[derive(Default)]
 pub(super) struct Sent(pub(super) Vec<(Addr, Vec<u8>)>, pub(super) Vec<(LaneIndex, u8, Vec<u8>)>);
 
@@ -71,9 +71,9 @@ impl Outbox for Sent {
     fn complete(&mut self, _: CommandId, _: Outcome) {}
 }
 
-/// What tests of one component set up in another.
+/// Set-up of one component for tests of another.
 impl LaneNode {
-    /// Has the lane do something of which only what it returns or becomes counts.
+    /// Has the lane do something of which only the result and the new state count.
     pub(super) fn act<T>(&mut self, now: Now, act: impl FnOnce(&mut Router, &mut Context<'_>) -> T) -> T {
         self.with(now, &mut Nowhere, act)
     }

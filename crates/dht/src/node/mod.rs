@@ -6,21 +6,21 @@
 //!
 //! # Components
 //!
-//! Each component owns its fields. Calls go down this list only; what a component reports to those above it is an effect (`effects`), which
+//! Each component owns its fields. Calls go down this list only; a component reports to those above it by an effect (`effects`), which
 //! the router takes from a bounded ring before the next event. The time, which lane this is, and where datagrams, messages and log records
 //! go are in one `context`.
 //!
-//! - `router`: which component an event is for, and what follows from an effect
+//! - `router`: which component an event is for, and the consequences of an effect
 //! - `republishing`: announced ids, records kept alive, stems, held records that are given on
 //! - `server`: records and providers held for others, relays, acknowledgements that wait for the log
 //! - `operations`: lookups and writes under way
 //! - `peers`: exchanges with other nodes, by the four below
 //! - `membership`: routing table, joining, lost contacts, network size, observed address
 //! - `admission`: limits, scores, quarantine, cookies and tokens given to others
-//! - `requests`: what is in flight, timeouts, late answers, round trips
+//! - `requests`: requests in flight, timeouts, late answers, round trips
 //! - `link`: sealing, opening and sending; `steering`: which lane a datagram is for
 //!
-//! [`log`] says what survives a restart; [`command`], [`config`] and [`outbox`] are what the world around a lane sees of it.
+//! [`log`] lists the state that survives a restart; [`command`], [`config`] and [`outbox`] are a lane's interface.
 
 mod admission;
 pub mod command;
@@ -69,7 +69,7 @@ use outbox::Outbox;
 use router::Router;
 pub use steering::steering_slot;
 
-/// What a lane counts. Only ever grows, except where it says "now".
+/// A lane's counters. They only grow, except where one says "now".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub struct Counters {
@@ -93,7 +93,7 @@ pub struct Counters {
     pub requests_served: u64,
     pub requests_limited: u64,
     pub requests_quarantined: u64,
-    /// Replies nobody waited for.
+    /// Replies without a waiting request.
     pub replies_unexpected: u64,
     pub requests_sent: u64,
     pub request_timeouts: u64,
@@ -111,7 +111,7 @@ pub struct Counters {
     pub records_republished: u64,
     pub providers_stored: u64,
     pub records_invalid: u64,
-    /// The most bytes ever sent beyond what had been received from an address without a cookie. Zero, always.
+    /// The most bytes ever sent to an address without a cookie beyond the bytes received from it. Zero, always.
     pub amplified_bytes: u64,
 }
 
@@ -150,7 +150,7 @@ impl LaneNode {
         Self { place, rng, timers, counters: Counters::default(), effects: Effects::default(), router }
     }
 
-    /// What takes an event, and the event's context.
+    /// The router, and an event's context.
     fn at<'a>(&'a mut self, now: Now, out: &'a mut dyn Outbox) -> (&'a mut Router, Context<'a>) {
         let Self { place, rng, timers, counters, effects, router } = self;
         debug_assert!(effects.is_empty(), "the effects of the last event were dealt with");
@@ -193,13 +193,13 @@ impl LaneNode {
         router.on_command(&mut cx, id, command);
     }
 
-    /// The log has made everything up to `number` as safe as it promises: those who waited for it are answered.
+    /// The log has made everything up to `number` as safe as it promises: waiting peers and callers are answered.
     pub fn on_durable(&mut self, now: Now, number: u64, out: &mut impl Outbox) {
         let (router, mut cx) = self.at(now, out);
         router.on_durable(&mut cx, number);
     }
 
-    /// Takes back what was logged before a restart, or exported by another lane. Call before
+    /// Takes back a piece that was logged before a restart, or exported by another lane. Call before
     /// [`LaneNode::on_start`] when recovering.
     pub fn on_record(&mut self, now: Now, kind: u8, payload: &[u8]) {
         let mut out = outbox::Nowhere;
@@ -243,7 +243,7 @@ impl LaneNode {
         &self.counters
     }
 
-    /// What its lookups came to.
+    /// The outcomes of its lookups.
     #[must_use]
     pub fn lookup_totals(&self) -> &LookupTotals {
         self.router.operations.totals()

@@ -1,7 +1,7 @@
-//! What a lane asks of the world around it.
+//! The world as a lane sees it: the calls it makes.
 //!
-//! The world is a runtime with sockets and a write-ahead log, or a simulator; the lane cannot tell. All calls are told,
-//! not asked: nothing blocks, and what cannot be done is lost like a datagram.
+//! The world is a runtime with sockets and a write-ahead log, or a simulator; the lane cannot tell. No call blocks or
+//! is answered; a call that cannot be carried out is lost like a datagram.
 //!
 //! This looks like the context that the lanes' runtime gives its handlers, and is not the same on purpose. That one is a
 //! thing of threads, sockets and clocks, which this crate must not be able to name; it knows envelopes, classes and map
@@ -17,7 +17,7 @@ use crate::wire::message::SignedProvider;
 /// How much a message between lanes matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageClass {
-    /// Needed to do what was asked: fanout of announcements.
+    /// Needed to carry out a command: fanout of announcements.
     Coordination,
     /// Good to know, lossy by design: contacts and scores.
     Hint,
@@ -46,18 +46,18 @@ pub mod message_kind {
 pub enum Importance {
     /// May be lost in a crash, and is dropped first when the log lags.
     Soft,
-    /// Was promised to somebody.
+    /// Was promised to a peer or caller.
     Hard,
 }
 
-/// What became of something given to the log.
+/// The fate of a piece given to the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Logged {
     /// There is nothing to wait for: it is as safe as the node's configuration promises, or no log is kept.
     Safe,
     /// Safe once [`LaneNode::on_durable`](super::LaneNode::on_durable) names this number or a later one.
     At(u64),
-    /// The log did not take it: nothing may be promised to anybody.
+    /// The log did not take it: nothing may be promised.
     Refused,
 }
 
@@ -72,8 +72,8 @@ pub trait Outbox {
     /// Sends a message to another lane. Messages of one kind and prefix may be coalesced.
     fn message(&mut self, to: LaneIndex, class: MessageClass, kind: u8, prefix: u64, payload: &[u8]);
 
-    /// Logs a piece of state that belongs to `slot`: kinds are in `node::log_kind`. A peer that was promised something is
-    /// answered when the log says that it is safe.
+    /// Logs a piece of state that belongs to `slot`: kinds are in `node::log_kind`. A peer's write is
+    /// acknowledged when the log says that it is safe.
     fn log(&mut self, kind: u8, slot: Slot, payload: &[u8], importance: Importance) -> Logged;
 
     /// A provider was found on behalf of a command that goes on. Told once for each provider; the outcome has them all.
@@ -85,7 +85,7 @@ pub trait Outbox {
     fn complete(&mut self, command: CommandId, outcome: Outcome);
 }
 
-/// For events that have no effects: what was logged is taken back.
+/// For events without effects: records read back from the log.
 pub(super) struct Nowhere;
 
 impl Outbox for Nowhere {

@@ -1,7 +1,7 @@
-//! Exchanges with other nodes: requests and their replies, requests of others, and what both say about their senders.
+//! Exchanges with other nodes: requests and their replies, requests of others, and conclusions about their senders.
 //!
 //! Here meet the components that every exchange needs: the link seals it, requests match and time it, admission judges it, membership
-//! learns from it. What an answer is for is not decided here: [`Peers::on_reply`] and [`Peers::on_timeout`] return it.
+//! learns from it. The purpose of an answer is not decided here: [`Peers::on_reply`] and [`Peers::on_timeout`] return it.
 
 use tessera_contracts::point::{ContentId, NodeId, Point as _};
 use tessera_contracts::prefix_map::Slot;
@@ -50,7 +50,7 @@ impl<'m> Question<'m> {
     }
 }
 
-/// What a datagram turns out to be.
+/// The content of an opened datagram.
 pub(super) enum Incoming<'d> {
     Message(Received<'d>),
     /// A cookie to ask again with: the request that it answers is no longer in flight.
@@ -152,7 +152,7 @@ impl Peers {
             cx.counters.refused_header += 1;
             return None;
         };
-        // The byte is a hint: it chooses who looks first, once.
+        // The byte is a hint: it chooses the lane that looks first, once.
         if hops == 0 && !cx.place.owns_slot(slot) {
             cx.forward(slot, from, datagram, 1);
             return None;
@@ -241,7 +241,7 @@ impl Peers {
         self.link.answer(cx, &asker, message);
     }
 
-    /// Who asked a while ago.
+    /// The sender of an earlier request.
     pub(super) fn asker(&self, cx: &Context<'_>, to: &ReplyTo) -> Asker {
         self.admission.asker(cx.now, to, self.link.node_id(&to.key))
     }
@@ -251,7 +251,7 @@ impl Peers {
         self.requests.settle(cx, correlation);
     }
 
-    /// Who sent a request. `None` if it is in quarantine.
+    /// The sender of a request. `None` if it is in quarantine.
     #[inline]
     pub(super) fn identify(&mut self, cx: &mut Context<'_>, received: &Received<'_>) -> Option<Asker> {
         let Received { from, header: Header { sender, .. }, envelope, len, .. } = received;
@@ -264,7 +264,7 @@ impl Peers {
         Some(self.admission.identify(cx.now, (*sender, id, *from), envelope, *len))
     }
 
-    /// Whether a request is served. If its sender has asked too much, it has been answered. One that is served does not pass again.
+    /// Whether a request is served. If its sender has asked too much, it has been answered. A served request does not pass again.
     #[inline]
     pub(super) fn admit(&mut self, cx: &mut Context<'_>, asker: &Asker, received: &Received<'_>) -> bool {
         let Err(Limited { retry_after_ms, limit }) = self.admission.admit(cx, asker, &received.envelope.message) else {
@@ -286,7 +286,7 @@ impl Peers {
     }
 
     /// A stranger that asks may be worth knowing, and a peer that asks from elsewhere may have moved. Not before it has proved its
-    /// address: our question would be longer than what came.
+    /// address: our question would be longer than its datagram.
     #[inline]
     pub(super) fn meet_asker(&mut self, cx: &mut Context<'_>, asker: &Asker) {
         if asker.proven && asker.flags & flag::CLIENT == 0 && self.members.is_news(&asker.id, &asker.addr) {
@@ -304,7 +304,7 @@ impl Peers {
         }
     }
 
-    /// Finds the request that a reply is to, and learns what it says about its sender.
+    /// Finds the request that a reply is to, and learns about its sender.
     pub(super) fn on_reply(&mut self, cx: &mut Context<'_>, received: &Received<'_>) -> Option<Answered> {
         let Received { from, header: Header { sender, .. }, envelope, .. } = received;
         let matched = self.requests.match_reply(cx, *from, *sender, envelope);
@@ -339,7 +339,7 @@ impl Peers {
         Some(Answered { request, whole, took_ms, is_seen_elsewhere })
     }
 
-    /// Shows a peer that sees us elsewhere that we are there. Once, whatever it says next: one that never has the same cookie for us would
+    /// Shows a peer that sees us elsewhere that we are there. Only once: a peer that always changes its cookie would
     /// be asked without end.
     pub(super) fn prove(&mut self, cx: &mut Context<'_>, answered: &Answered) {
         let Answered { request: Request { to, id, purpose, .. }, is_seen_elsewhere, .. } = answered;
@@ -363,7 +363,7 @@ impl Peers {
         Some(request)
     }
 
-    /// An answer came, late or not: what it says about the peer that was asked, whatever it was asked.
+    /// Learns about the peer that was asked from its answer, late or not.
     fn hear_from(&mut self, cx: &mut Context<'_>, id: NodeId, contact: Contact, took_ms: u64, answer: &Envelope<'_>) {
         // A relay took as long as the node it asked, which may have been silent: that says nothing of how far it is itself.
         let is_of_another =
@@ -378,8 +378,8 @@ impl Peers {
         if answer.flags & flag::CLIENT != 0 || self.is_quarantined(cx, &contact.key) {
             return;
         }
-        // Where it was asked is what another node said, and a node that hands datagrams on unopened can say so for any contact: it would be
-        // known to us by that node alone, and gone when that node likes. As long as it is not silent where it is known, it stays there.
+        // Another node named the address. A node that hands datagrams on unopened can do so for any contact: we would reach the contact
+        // through that node alone, and lose it when that node likes. As long as it is not silent at its known address, that one stays.
         if self.members.answers_elsewhere(&id, &contact.addr) {
             self.introduce(cx, contact, id);
             return;
@@ -432,7 +432,7 @@ impl Peers {
         }
     }
 
-    /// Asks a peer whether it is there and what it can do.
+    /// Asks a peer for a sign of life and its capabilities.
     pub(super) fn verify(&mut self, cx: &mut Context<'_>, contact: Contact, id: NodeId) {
         if self.requests.in_flight_to(&id) == 0 && id != cx.place.own && !self.is_quarantined(cx, &contact.key) {
             let message = Message::Negotiate(capabilities(cx.place));
@@ -440,7 +440,7 @@ impl Peers {
         }
     }
 
-    /// Asks peers what they can do that have not said so, and have no request in flight.
+    /// Asks peers for their capabilities that have not announced them and have no request in flight.
     pub(super) fn verify_unknown(&mut self, cx: &mut Context<'_>, count: usize) {
         let has_not_said = |peer: &&Peer| peer.capabilities == 0 && self.requests.in_flight_to(&peer.id) == 0;
         let unasked = self.members.table().iter_live().filter(has_not_said);
@@ -532,7 +532,7 @@ impl Peers {
                 if let Some(score) = rest.first_chunk() {
                     let key = PublicKey(*key);
                     self.admission.hearsay(cx.now, &key, f64::from_le_bytes(*score));
-                    // What it answers is not noted any more: it would be pinged all the time, before all others.
+                    // Its answers are not noted any more: it would be pinged all the time, before all others.
                     if self.is_quarantined(cx, &key) {
                         self.members.expel(&self.link.node_id(&key));
                     }
@@ -561,7 +561,7 @@ impl Peers {
         fitting().nth(pick).map(|peer| peer.contact)
     }
 
-    /// Whether so many are nearer to `id` that nobody would look for it here.
+    /// Whether so many nodes are nearer to `id` that no lookup would ask here.
     pub(super) fn is_too_far(&self, cx: &Context<'_>, id: &ContentId) -> bool {
         let (k, table) = (cx.place.config.lookup.k, self.members.table());
         let own = cx.place.own.distance_to(id);
@@ -585,7 +585,7 @@ impl Peers {
     }
 }
 
-/// What this node says it can do.
+/// This node's capabilities.
 pub(super) fn capabilities(place: &Place) -> Capabilities {
     let mut bits = capability::AES_256_GCM | capability::CHACHA20_POLY1305 | capability::STEMS;
     if !place.config.client {
@@ -613,7 +613,7 @@ mod tests {
     use alloc::collections::BTreeSet;
     use alloc::vec::Vec;
 
-    /// What tests of other components look at.
+    /// Views for tests of other components.
     impl Peers {
         pub(crate) fn admission_mut(&mut self) -> &mut Admission {
             &mut self.admission
@@ -682,7 +682,7 @@ mod tests {
             for purpose in [WRITE, STORE] {
                 let timeout = lane.act(T, |lane, cx| timeout_ms(lane, cx, &id, &purpose));
                 assert!((400..=450).contains(&timeout), "{timeout}");
-                // Another, who is as near, may have such a disk.
+                // Another, equally near peer may have such a disk.
                 let other = known(&mut lane, 12, 10);
                 assert!(lane.act(T, |lane, cx| timeout_ms(lane, cx, &other, &purpose)) >= 200);
             }
@@ -693,7 +693,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_known_by_its_writes_alone_is_as_far_as_they_took() {
+    fn a_peer_known_by_its_writes_alone_has_their_round_trip() {
         let mut lane = lane();
         hear(&mut lane, 10, 200, Message::Stored { closer: Contacts::over(&[]) });
         assert_eq!(lane.table().get(&contact(10).id()).and_then(|peer| peer.round_trip.srtt_ms()), Some(200));
@@ -727,7 +727,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_late_is_known_as_far_off_and_given_the_time_it_needs() {
+    fn a_peer_that_answers_late_is_given_the_time_it_needs() {
         let (mut near, mut far) = (lane_of(1), lane_of(2));
         let (here, there) = (Addr::v4([10, 0, 0, 1], 1), Addr::v4([10, 0, 9, 1], 1));
         let contact = Contact { key: far.place.own_key, addr: there };
@@ -753,13 +753,13 @@ mod tests {
         assert_eq!(near.table().get(&far.place.own).and_then(|peer| peer.round_trip.srtt_ms()), Some(200));
         assert!(near.act(T, |lane, cx| timeout_ms(lane, cx, &far.place.own, &LOOKUP)) >= 400);
         assert_eq!((near.counters.replies_unexpected, near.router.peers.requests.late().len()), (0, 0));
-        // Nobody is believed to be there twice for one question.
+        // One request is answered once.
         near.on_datagram(at(201), there, &mut again, 0, &mut out);
         assert_eq!(near.counters.replies_unexpected + near.counters.refused_replay, 1);
     }
 
     #[test]
-    fn nothing_is_sent_to_nobody_or_to_everybody_whoever_names_it() {
+    fn nothing_is_sent_to_unspecified_or_broadcast_addresses_that_a_peer_names() {
         for addr in
             [Addr::v4([224, 0, 0, 1], 1), Addr::v4([255; 4], 1), Addr::v4([0; 4], 1), Addr::v4([10, 0, 0, 1], 0)]
         {
@@ -862,7 +862,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_answer_of_who_serves_nobody_makes_it_no_contact() {
+    fn a_late_answer_of_a_client_makes_it_no_contact() {
         late_answer(
             |far| far.place.config.client = true,
             |near, peer, there, answer| {
@@ -910,7 +910,7 @@ mod tests {
             lane.act(T, |lane, cx| lane.peers.note_answer(cx, contact.id(), *contact, Some(10)));
         }
         for _ in 0..2 {
-            assert!(!lane.table_mut().silent(&members[3].id()), "there is nobody in its place yet");
+            assert!(!lane.table_mut().silent(&members[3].id()), "no peer has its place yet");
         }
         lane.act(T, |lane, cx| lane.peers.note_answer(cx, newcomer.id(), newcomer, Some(10)));
         assert!(lane.table().get(&members[3].id()).is_none());
@@ -959,7 +959,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_is_not_silent_when_who_it_asked_is() {
+    fn a_relay_is_not_silent_when_its_target_is() {
         let mut lane = lane();
         let (relay, target) = (contact(10), contact(11));
         lane.table_mut().answered(T.mono_ms, relay.id(), relay, Some(10));
@@ -1025,7 +1025,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_another_lanes_word_brings_into_quarantine_is_not_in_the_table() {
+    fn a_peer_quarantined_on_another_lanes_word_is_not_in_the_table() {
         let (mut lane, known) = (lane(), contact(10));
         lane.table_mut().answered(T.mono_ms, known.id(), known, Some(10));
         lane.act(T, |lane, cx| lane.peers.offence(cx, &known.key, Offence::InvalidRecord));

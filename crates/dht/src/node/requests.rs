@@ -21,7 +21,7 @@ use crate::time::Now;
 use crate::wire::PROVIDER_PARTS_MAX;
 use crate::wire::message::{Envelope, Message};
 
-/// What a timer is for.
+/// The purpose of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Timer {
     Request(u64),
@@ -32,11 +32,11 @@ pub(super) enum Timer {
 /// Why a request was sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Purpose {
-    /// A step of a lookup; one that `stores` is the write itself.
+    /// A step of a lookup; with `stores` it is the write itself.
     Lookup { operation: OperationId, peer: NodeId, stores: bool },
     /// A write of an operation to one of its holders.
     Write { operation: OperationId, holder: u8, batch: u32, attempt: u8 },
-    /// Is it there, and what can it do?
+    /// A sign of life and the peer's capabilities.
     Verify,
     /// It shall see that we are where our last request came from.
     Prove,
@@ -46,14 +46,14 @@ pub(super) enum Purpose {
     Ping(CommandId),
     /// On behalf of another node's request.
     Relay(ReplyTo),
-    /// An announcement of ours was handed to a stem; the attempt with that node, and who refused it before.
+    /// An announcement of ours was handed to a stem; the attempt with that node, and the nodes that refused it before.
     Stem { id: ContentId, attempt: u8, refusers: Refusers },
     /// Another node's announcement was handed on, under this number; the attempt with that node.
     StemOn { number: u32, attempt: u8 },
 }
 
 impl Purpose {
-    /// Whether it counts among what we have in flight to a peer. What others have us ask does not: else they could keep us from asking
+    /// Whether it counts among what we have in flight to a peer. Requests on behalf of others do not: else they could keep us from asking
     /// a peer, by having it asked where it is not.
     fn is_our_own(&self) -> bool {
         !matches!(self, Self::Relay(_))
@@ -64,7 +64,7 @@ impl Purpose {
         matches!(self, Self::Write { .. } | Self::Lookup { stores: true, .. })
     }
 
-    /// Whether it may take the last requests there are. What belongs to an operation waited for its turn before it came here, as the
+    /// Whether it may take the last requests there are. An operation's requests waited for their turn before they came here, as the
     /// operation's own work allows; all else but a command's ping is work that no command waits for.
     fn may_use_all(&self) -> bool {
         matches!(self, Self::Lookup { .. } | Self::Write { .. } | Self::Ping(_))
@@ -103,7 +103,7 @@ impl Request {
 struct Parts {
     /// Bit i: the i-th.
     seen: u8,
-    /// Where what comes after each part starts.
+    /// Where the successor of each part starts.
     nexts: [u32; PROVIDER_PARTS_MAX],
 }
 
@@ -148,14 +148,14 @@ struct Late {
     sent_ms: u64,
 }
 
-/// What a reply is to.
+/// The request that a reply answers.
 #[derive(Debug)]
 pub(super) enum Matched {
     /// A request in flight. If the reply is `whole`, the request is no longer in flight.
     Answer { request: Request, whole: bool },
     /// A part of an answer that came before.
     Repeated,
-    /// A request whose time was up: whom it was sent to, and how long the answer took.
+    /// A request whose time was up: its receiver, and how long the answer took.
     Late { to: Contact, id: NodeId, took_ms: u64 },
     /// No request that is remembered.
     Unexpected,
@@ -217,7 +217,7 @@ impl Requests {
         self.by_peer.peek(id.as_bytes()).map_or(0, |count| usize::from(*count))
     }
 
-    /// How long a reply is waited for: twice what the peer takes, within bounds and jittered.
+    /// How long a reply is waited for: twice the peer's usual time, within bounds and jittered.
     pub(super) fn timeout_ms(&self, rng: &mut LaneRng, peer: Option<&Peer>, purpose: &Purpose) -> u64 {
         let known = peer.and_then(|peer| peer.round_trip.srtt_ms()).map(|ms| ms * 2);
         let timeout = if purpose.is_write() {
@@ -349,7 +349,7 @@ impl Requests {
 mod tests {
     use super::*;
 
-    /// What tests of other components look at.
+    /// Views for tests of other components.
     impl Requests {
         pub(crate) fn round_trip(&mut self) -> &mut RoundTrip {
             &mut self.round_trip

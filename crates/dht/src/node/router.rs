@@ -1,6 +1,6 @@
 //! Routes events to components, and the effects of components to those above them.
 //!
-//! No rule of the protocol is here: which component an event is for, in which order the parts of a tick come, and what follows from an
+//! No rule of the protocol is here: which component an event is for, in which order the parts of a tick come, and the consequences of an
 //! effect.
 
 use alloc::vec;
@@ -76,7 +76,7 @@ impl Router {
         self.republishing.set_lanes(place, now_ms);
     }
 
-    /// Deals with what components report.
+    /// Handles the effects of components.
     fn route(&mut self, cx: &mut Context<'_>) {
         while let Some(effect) = cx.effects.pop() {
             match effect {
@@ -186,7 +186,7 @@ impl Router {
             Purpose::StemOn { number, attempt } => {
                 republishing.stems_mut().on_answer(cx, peers, (*number, *attempt), *to, Some(&again));
             }
-            // What was asked is not kept here: the node on whose behalf it was asked can ask again.
+            // The question is not kept here: its asker can ask again.
             Purpose::Relay(asker) => server.relayed(cx, peers, asker, None),
             Purpose::Verify => peers.verify(cx, *to, *id),
             Purpose::Ping(command) => {
@@ -245,7 +245,7 @@ impl Router {
         self.server.on_durable(cx, &mut self.peers, number);
     }
 
-    /// What the lane does unasked: expire, join, ping, refresh, publish again.
+    /// The lane's periodic work: expire, join, ping, refresh, publish again.
     pub(super) fn tick(&mut self, cx: &mut Context<'_>) {
         cx.timers.tick_at(cx.now.mono_ms + cx.rng.jittered_ms(cx.place.config.tick_ms.max(10)));
         let Self { server, republishing, operations, .. } = self;
@@ -276,7 +276,7 @@ impl Router {
         self.try_seed(cx);
     }
 
-    /// Looks around by a seed that is back, and tries one that is not in the table.
+    /// Looks around by a seed that is back, and tries a seed that is not in the table.
     pub(super) fn try_seed(&mut self, cx: &mut Context<'_>) {
         let may_begin = self.operations.may_work_unasked(cx.place);
         if self.peers.members_mut().seed_is_back(may_begin) {
@@ -316,7 +316,7 @@ impl Router {
     /// Begins an operation; `Some` is the answer if it cannot.
     pub(super) fn begin(&mut self, cx: &mut Context<'_>, start: Start) -> Option<Answer> {
         let is_put = start.task == Task::Put;
-        // A lane that looks for providers may be the only holder, and asks everybody but itself.
+        // A lane that looks for providers may be the only holder, and asks all nodes but itself.
         let here = (start.task == Task::FindProviders).then(|| ContentId::from_bytes(start.target));
         let here = here.iter().flat_map(|id| self.server.providers().of(id));
         let begun = self.operations.begin(cx, &mut self.peers, start, here);
@@ -325,10 +325,10 @@ impl Router {
         (!begun).then_some(Answer::TooBusy)
     }
 
-    /// Starts what is due to be published again, as far as operations and pace allow.
+    /// Starts publications that are due, as far as operations and pace allow.
     pub(super) fn publish_due(&mut self, cx: &mut Context<'_>) {
         if self.peers.members().table().is_empty() {
-            return; // Announcing to nobody would only use up the schedule.
+            return; // Without contacts, announcing would only use up the schedule.
         }
         self.keep_alive_due(cx);
         self.give_on_due(cx);
@@ -463,11 +463,11 @@ impl Router {
         self.begin(cx, start)
     }
 
-    /// What a lookup for a record came to.
+    /// The answer of a lookup for a record.
     fn answer_get(&mut self, cx: &mut Context<'_>, operation: OperationId, mutable: bool) -> Answer {
         let (id, found) = self.operations.target_of(operation);
         let view = found.as_deref().and_then(|bytes| RecordView::read(bytes).ok());
-        // After a start no record has been read yet, but what is kept here was seen.
+        // After a start no record has been read yet, but records kept here were seen.
         let here = self.record_here(cx.now, &id).and_then(|bytes| RecordView::read(bytes).ok());
         let here = here.map(|view| view.sequence());
         let seen = self.operations.sequence_of(&id).max(here).filter(|_| mutable);
@@ -476,7 +476,7 @@ impl Router {
             self.operations.hint_cache(cx, &mut self.peers, operation, view.bytes);
         }
         let found_sequence = view.map(|view| view.sequence()).filter(|_| mutable);
-        // A reader here never goes back: what it has seen before outranks what the network says now.
+        // A reader here never goes back: a version seen before outranks the network's answer.
         if let Some(seen) = seen.filter(|seen| found_sequence.is_none_or(|found| found < *seen)) {
             return match self.record_here(cx.now, &id) {
                 Some(kept) if RecordView::read(kept).is_ok_and(|view| view.sequence() >= seen) => {
@@ -525,8 +525,8 @@ impl Router {
         self.begin(cx, Start { command: Some(command), budget, ..Start::put(&id, record) })
     }
 
-    /// What this lane itself knows against a version that is to be written. Where the node is alone, no other would object; and where it
-    /// is not, what it keeps alive must not give way to what all others will refuse.
+    /// This lane's own objection to a version that is to be written. Where the node is alone, no other would object; where it is not, a
+    /// record it keeps alive must not give way to one that all others will refuse.
     fn refused_here(&self, now: Now, id: &ContentId, record: &RecordView<'_>) -> Option<ErrorCode> {
         let sequence = record.mutable?.sequence;
         let is_stale = self.operations.peek_sequence(id).is_some_and(|seen| sequence < seen);
@@ -541,7 +541,7 @@ impl Router {
         }
     }
 
-    /// Takes back what was logged before a restart, or exported by another lane.
+    /// Takes back a piece that was logged before a restart, or exported by another lane.
     pub(super) fn on_record(&mut self, cx: &mut Context<'_>, kind: u8, payload: &[u8]) {
         let id = payload.first_chunk().map(|id| ContentId::from_bytes(*id));
         match (kind, id) {
@@ -571,7 +571,7 @@ impl Router {
         self.server.export(&mut put) && self.republishing.export(now, put)
     }
 
-    /// Drops what another lane has now.
+    /// Drops state of slots that another lane owns now.
     pub(super) fn drop_where(&mut self, is_gone: impl Fn(&ContentId) -> bool) {
         self.server.drop_where(&is_gone);
         self.republishing.drop_where(is_gone);

@@ -12,7 +12,7 @@ use crate::record::RecordView;
 use crate::wire::message::{Envelope, Message, flag};
 
 /// The slot by which a request about `id` is steered at the node `to`. Part of the wire format: always 24 bits deep,
-/// whatever the receiver's own map looks like.
+/// independent of the receiver's own map.
 pub fn steering_slot(to: &NodeId, id: &[u8; 32]) -> u8 {
     let Ok(selector) = Selector::striped(STRIPED_BITS_DEFAULT) else { return 0 };
     selector.slot(to.distance_to(&ContentId::from_bytes(*id))).0
@@ -24,7 +24,7 @@ impl Context<'_> {
         self.rng.u64() & !0xff | u64::from(self.place.home_slot().0)
     }
 
-    /// The slot of a request; a random one hides what it is about.
+    /// The slot of a request; a random one hides the id it asks about.
     pub(super) fn request_slot(&mut self, to: &NodeId, about: &[u8; 32]) -> u8 {
         if self.place.config.any_slot { self.rng.u64() as u8 } else { steering_slot(to, about) }
     }

@@ -1,4 +1,4 @@
-//! Who is nearest to a point, exactly, and what that says about the size of the network.
+//! The exact nearest peers of a point, and the size of the network estimated from them.
 //!
 //! No two buckets overlap in their distances to a point, so they are visited in the order of distance and only the peers of
 //! one are sorted among each other.

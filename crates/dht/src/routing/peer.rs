@@ -6,8 +6,8 @@ use crate::contact::Contact;
 
 /// A peer of the table.
 ///
-/// Two lines of a processor's cache: whoever looks for the nearest of many reads the first of each, and only those that are named
-/// or asked cost a second.
+/// Two lines of a processor's cache: a search for the nearest of many reads the first of each, and only peers that are named or asked
+/// cost a second.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub struct Peer {
@@ -19,7 +19,7 @@ pub struct Peer {
     pub round_trip: Smoothed,
     /// How fast it acknowledges a write, which is when its log has it: not how far it is.
     pub write_trip: Smoothed,
-    /// What it said it can do; zero before it said so.
+    /// Its announced capabilities; zero before.
     pub capabilities: u64,
     /// Requests in a row it has not answered.
     pub silences: u8,
@@ -92,7 +92,7 @@ impl RoundTrip {
         self.mean.srtt_ms()
     }
 
-    /// Mean plus four deviations: what nearly every answer keeps within.
+    /// Mean plus four deviations: nearly every answer comes within it.
     #[must_use]
     pub fn slow_ms(&self) -> Option<u64> {
         self.srtt_ms().map(|ms| ms + u64::from(self.deviation_4th))

@@ -1,13 +1,13 @@
-//! Who sits where: buckets of indices into one slab of peers.
+//! Buckets of indices into one slab of peers.
 //!
-//! Here a peer is moved, and all that counts it with it; whether it should be is the table's to say.
+//! This module moves peers and updates all counts; the table decides which peers move.
 
 use tessera_contracts::point::{NodeId, Point as _};
 
 use super::{BUCKETS, K_MAX, Peer, RoutingTable, SPARES_MAX};
 
-/// Peers are looked for in every request. They are large and a bucket has many, so each place knows the end of the id of who sits
-/// there: only the one that is looked for is looked at.
+/// Peers are looked for in every request. They are large and a bucket has many, so each place knows the end of its peer's
+/// id: only the peer that is looked for is read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bucket {
     /// Indices of live peers, least recently used first, and the ends of their ids.
@@ -41,7 +41,7 @@ impl Bucket {
         &self.spares[..usize::from(self.spares_len)]
     }
 
-    /// Those whose ids end so.
+    /// Places of peers whose ids end in `tag`.
     fn tagged(&self, tag: u16) -> impl Iterator<Item = u16> + '_ {
         let live = self.live().iter().zip(&self.live_tags);
         let all = live.chain(self.spares().iter().zip(&self.spare_tags));

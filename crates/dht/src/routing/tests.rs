@@ -1,4 +1,4 @@
-//! The table by example, and against whatever may happen to it.
+//! The table by example, and under random sequences of events.
 
 use super::*;
 use crate::addr::Addr;
@@ -109,7 +109,7 @@ fn a_private_network_has_as_many_places_as_it_needs() {
 #[test]
 fn the_bucket_due_for_longest_comes_first_and_a_lookup_makes_it_fresh() {
     let mut table = table(TableLimits::default());
-    assert_eq!(table.bucket_due(1000), None, "nobody is known");
+    assert_eq!(table.bucket_due(1000), None, "the table is empty");
     for zeros in [0, 1, 2] {
         table.answered(0, id_in_bucket(zeros, 1), contact(zeros as u64), None);
     }

@@ -3,7 +3,7 @@
 //! A *cookie* proves that a peer can receive at an address; until then an address is sent no more bytes than came
 //! from it, and when strangers are many none costs a key agreement without one. It travels in clear, so it names the peer's key as well: a
 //! cookie that was overheard is of no use under another key. A *token* allows writes: it also names the asker, so that one node cannot spend another's, and the id, so that
-//! one question does not open all ids; who announces a region asks for a token of that region. Both are keyed
+//! one question does not open all ids; a node that announces a region asks for a token of that region. Both are keyed
 //! hashes over a period, so any lane checks what any lane issued, and nothing is stored. A cookie forged by guessing
 //! (2^64 datagrams) buys amplification or an agreement only, so eight bytes are enough; a token is a byte of scope and fifteen of hash.
 
@@ -20,7 +20,7 @@ use crate::wire::message::{Cookie, Token};
 /// "I have no cookie of yours." Never issued.
 pub const NO_COOKIE: Cookie = [0; 8];
 
-/// What a token is good for: all ids that share so many leading bits with the one it was asked for, or that id alone.
+/// The scope of a token: all ids that share so many leading bits with the one it was asked for, or that id alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Scope(u8);
 
@@ -28,7 +28,7 @@ impl Scope {
     /// The id alone.
     pub const EXACT: Self = Self(u8::MAX);
 
-    /// All ids: who is asked for it gives what it will.
+    /// All ids: the peer asked for it narrows it as it likes.
     pub const WIDEST: Self = Self(0);
 
     /// All ids that share `bits` leading bits.
@@ -49,7 +49,7 @@ impl Scope {
         self.0
     }
 
-    /// What a token says it is good for: its first byte, which its hash covers.
+    /// The scope a token claims: its first byte, which its hash covers.
     #[must_use]
     pub fn of_token(token: &Token) -> Self {
         Self(token[0])
@@ -100,8 +100,8 @@ impl Proofs {
     /// The cookie for `peer` at `addr` now, and whether `cookie` is that one or the one of the period before.
     #[must_use]
     pub fn judge_cookie(&self, cookie: &Cookie, peer: &PublicKey, addr: &Addr, unix_secs: u64) -> (Cookie, bool) {
-        // How long a comparison takes tells nothing. That the older one is made only if the first fails tells its bearer which
-        // of the two it has, and nobody else anything: it is the answer's length that says whether either held.
+        // The time of a comparison tells nothing. The second comparison, made only if the first fails, tells its bearer which of
+        // the two it has, and an observer nothing: the answer's length already says whether either held.
         let now = period_at(unix_secs);
         let current = self.cookie_of(peer, addr, now);
         let older = || self.cookie_of(peer, addr, now.wrapping_sub(1)).ct_eq(cookie).into();

@@ -9,10 +9,10 @@
 //! **Why a nonce never repeats under a key.** A lane draws 128 random bits, its incarnation, each time it starts, and
 //! they are part of the key. So two lanes, or two starts of one lane, never share a key; a restart or a clock that steps
 //! back may bring back the period but not the incarnation. Within one incarnation a single counter numbers every datagram
-//! to anybody, whatever the period, and is never reset; forgetting a peer and meeting it again continues the same
+//! to all peers in all periods, and is never reset; forgetting a peer and meeting it again continues the same
 //! count. The sender's public key gives the two directions different keys. What remains is that two incarnations
-//! collide by chance (2^-128 a pair), or that a running process is copied together with its memory: whoever clones a
-//! running machine must restart the node in the clone.
+//! collide by chance (2^-128 a pair), or that a running process is copied together with its memory: an operator who clones
+//! a running machine must restart the node in the clone.
 
 use core::fmt;
 
@@ -39,7 +39,7 @@ impl NetworkKey {
         Self(NETWORK_KEY_V1.hash(name.as_bytes()))
     }
 
-    /// The key's bytes. Not secret: everybody who knows the name knows them.
+    /// The key's bytes. Not secret: they follow from the name.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
@@ -68,7 +68,7 @@ pub fn period_accepted(period: u32, unix_secs: u64) -> bool {
     period == current || Some(period) == neighbour
 }
 
-/// What a pair of nodes share in one network; the root of all their stream keys.
+/// The secret of a pair of nodes in one network; the root of all their stream keys.
 #[derive(Clone)]
 pub struct PairRoot(Zeroizing<[u8; 32]>);
 

@@ -7,12 +7,12 @@
 //! of the agreements the lane grants per second. Even then a new stream is remembered only when the caller says so
 //! ([`Sealer::remember`]), which is after quarantine and rate limits have had their say.
 //!
-//! What is remembered is bounded in three ways. A peer has at most [`SealLimits::streams_per_peer_max`] windows, and an incarnation more displaces
+//! The memory is bounded in three ways. A peer has at most [`SealLimits::streams_per_peer_max`] windows, and an incarnation more displaces
 //! one of its own. An address prefix has a share of what proven peers may occupy. A peer whose address is not proven displaces only others
 //! like it ([`tiers`]).
 //!
-//! What static keys cost: no forward secrecy, and who records traffic and later steals a key can read it. What the
-//! bounded memory costs: after a restart, or when more proven peers come than there is room for, the datagrams of a forgotten window could be
+//! The price of static keys: no forward secrecy, so an attacker that records traffic and later steals a key can read it. The
+//! price of the bounded memory: after a restart, or when more proven peers come than there is room for, the datagrams of a forgotten window could be
 //! played again for two periods. Every request is therefore idempotent, writes need a token, and a replay from
 //! another address lacks that address's cookie, so it draws no more bytes than it brings.
 
@@ -54,7 +54,7 @@ pub struct SealLimits {
     pub prefix_share: usize,
     /// Expanded keys kept, of both directions.
     pub keys_max: usize,
-    /// Agreements with strangers per second: what a flood of new keys may cost this lane.
+    /// Agreements with strangers per second: the most that a flood of new keys may cost this lane.
     pub stranger_agreements_per_sec: u32,
     /// How many of them at once.
     pub stranger_agreements_burst: u32,
@@ -88,7 +88,7 @@ pub enum OpenRefused {
     Replayed,
     /// A stranger, and no agreement is granted right now.
     StrangerLimit,
-    /// The sender's key agrees with nobody.
+    /// The sender's key allows no agreement.
     UnusableKey,
     /// The tag does not fit: changed on the way, another network, or never authentic.
     Forged,
@@ -99,7 +99,7 @@ pub enum OpenRefused {
 pub enum SealRefused {
     /// No room for header, body and tag.
     TooLong,
-    /// The receiver's key agrees with nobody.
+    /// The receiver's key allows no agreement.
     UnusableKey,
 }
 
@@ -119,7 +119,7 @@ impl fmt::Display for OpenRefused {
 
 impl core::error::Error for OpenRefused {}
 
-/// What is remembered of a peer.
+/// The memory of a peer.
 #[derive(Debug)]
 struct Agreement {
     root: PairRoot,
@@ -142,14 +142,14 @@ struct PeriodKey {
 struct Stream {
     /// Which incarnation of the peer's lanes it is of.
     incarnation: u64,
-    /// The newest period that was seen: what is older than all accepted ones cannot be replayed.
+    /// The newest period that was seen: datagrams older than all accepted periods cannot be replayed.
     period: u32,
     window: ReplayWindow,
 }
 
 /// A peer, and the incarnation of the lane of it that sends, as hashes under secret seeds.
 ///
-/// Streams are kept by marks: there are many, and keys would be a third of what is kept of each. Two that were mistaken for
+/// Streams are kept by marks: there are many, and keys would be a third of each entry. Two that were mistaken for
 /// one would share a window, which refuses all that either has seen, and a key, with which nothing of the other opens: some
 /// datagrams would be lost, and still none would pass twice.
 #[derive(Debug, Clone, Copy)]
@@ -195,7 +195,7 @@ pub struct Opened<'a> {
     pub is_settled: bool,
 }
 
-/// Whose key: what a peer sends, or what is sent to it. A peer chooses its incarnation, and could choose ours.
+/// The direction of a key: from a peer or to it. A peer chooses its incarnation, and could choose ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyOf {
     From(Mark),
@@ -323,7 +323,7 @@ impl<C: Crypto> Sealer<C> {
             Some(known) => {
                 known.key.open(header.counter, clear, sealed).ok_or(OpenRefused::Forged)?;
             }
-            // A new stream, one long unheard of, or its next period: its key has to be derived from what the pair agreed.
+            // A new stream, one long unheard of, or its next period: its key has to be derived from the pair's agreement.
             None => {
                 let (key, agreed) = match agreements.get(&header.sender) {
                     Some((agreement, is_proven)) => {
@@ -331,7 +331,7 @@ impl<C: Crypto> Sealer<C> {
                         (agreement.root.stream_key(&header), None)
                     }
                     None => {
-                        let cookie = clear.last_chunk().expect("a cookie ends what is clear");
+                        let cookie = clear.last_chunk().expect("a cookie ends the clear part");
                         if !admit_stranger(&header.sender, cookie) || strangers.take(now.mono_ms, 1).is_err() {
                             return Err(OpenRefused::StrangerLimit);
                         }
@@ -341,7 +341,7 @@ impl<C: Crypto> Sealer<C> {
                     }
                 };
                 derived.insert(key).open(header.counter, clear, sealed).ok_or(OpenRefused::Forged)?;
-                // Authentic. Only now may it displace what is remembered of others, and only of those that have proved no more.
+                // Authentic. Only now may it displace entries of other peers, and only of those that have proved no more.
                 if let Some(agreement) = agreed {
                     agreements.insert(header.sender, agreement, Standing::Unproven);
                 }
@@ -363,7 +363,7 @@ impl<C: Crypto> Sealer<C> {
         Ok(Opened { header, body: &mut datagram[HEADER_BYTES..body_end], is_settled })
     }
 
-    /// Remembers the stream of a datagram that was opened, so that it does not pass again, and what is known about its sender.
+    /// Remembers the stream of a datagram that was opened, so that it does not pass again, and the standing of its sender.
     pub fn remember(&mut self, header: &Header, standing: Standing) {
         self.agreements.raise(&header.sender, standing);
         let stream = StreamId::of(&self.stream_seeds, &header.sender, &header.incarnation);
@@ -691,7 +691,7 @@ mod tests {
         for datagram in [first, second, straggler] {
             assert!(b.take(now, &mut datagram.clone()).is_ok());
         }
-        // Somebody else takes the only agreement remembered, and the last that is granted now: the stream's key is all
+        // Another peer takes the only agreement remembered, and the last that is granted now: the stream's key is all
         // there is left to open the next datagram with.
         assert!(b.take(now, &mut sealed(&mut sealer(3), &b_key(), now, &BODY)).is_ok());
         assert!(b.take(now, &mut sealed(&mut a, &b_key(), now, &BODY)).is_ok());
@@ -791,7 +791,7 @@ mod tests {
         let [mut a, mut b] = [1, 2].map(|seed| sealer_of(seed, 5, "net", Suite::Aes256Gcm));
         assert_eq!(a.incarnation, b.incarnation);
         for _ in 0..4 {
-            // One that starts anew knows no key yet: what comes must be sealed with that of its direction.
+            // A lane that starts anew knows no key yet: a datagram must be sealed with the key of its direction.
             let datagram = sealed(&mut a, &b_key(), T, &BODY);
             assert!(b_key().take(T, &mut datagram.clone()).is_ok());
             assert!(b.take(T, &mut datagram.clone()).is_ok());
@@ -821,7 +821,7 @@ mod tests {
         let answer = sealed(&mut b, &peers[0], T, &BODY);
         assert!(peers[0].take(T, &mut answer.clone()).is_ok());
         sealed(&mut b, &peers[0], T, &BODY);
-        assert_eq!(b.keys.len(), DERIVED_REMEMBERED + 1, "and that of what is sent");
+        assert_eq!(b.keys.len(), DERIVED_REMEMBERED + 1, "and the key of the other direction");
     }
 
     #[test]

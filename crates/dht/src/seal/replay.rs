@@ -1,6 +1,6 @@
 //! The sliding replay window of one stream of datagrams (one peer, one incarnation of one of its lanes).
 //!
-//! A lane numbers all its datagrams from one counter, whoever they are for, because a nonce must never repeat under any
+//! A lane numbers all its datagrams to all peers from one counter, because a nonce must never repeat under any
 //! key. One receiver therefore sees a rising sequence with wide gaps, and a window over *numbers* would be too narrow for
 //! ordinary reordering. This window is over *datagrams*: it remembers the last few numbers exactly, and everything at or
 //! below the smallest forgotten one is refused.
@@ -31,12 +31,12 @@ impl ReplayWindow {
     pub fn admits(&self, counter: u64) -> bool {
         let seen = &self.seen[..usize::from(self.len)];
         let Some(distance) = counter.checked_sub(self.base) else { return false };
-        // What is further from the base than any distance can be is newer than all of them.
+        // A number further from the base than any distance can be is newer than all of them.
         distance >= u64::from(self.floor)
             && !matches!(u16::try_from(distance), Ok(distance) if seen.contains(&distance))
     }
 
-    /// Remembers `counter`. Called only once the datagram proved authentic: otherwise anybody could close the window.
+    /// Remembers `counter`. Called only once the datagram proved authentic: otherwise any sender could close the window.
     pub fn record(&mut self, counter: u64) {
         if !self.admits(counter) {
             return;
@@ -59,8 +59,8 @@ impl ReplayWindow {
     }
 
     /// How far an admitted number is from the base. The base follows a stream that runs away from it, every thirty thousand
-    /// numbers or so; what stays that far behind is forgotten and refused. A lane that sends a hundred thousand datagrams a
-    /// second needs a third of a second for them, and a datagram that late is late for everybody who waits.
+    /// numbers or so; numbers that far behind are forgotten and refused. A lane that sends a hundred thousand datagrams a
+    /// second needs a third of a second for them, and a datagram that late is too late for any request.
     fn distance_of(&mut self, counter: u64) -> Option<u16> {
         if let Ok(distance) = u16::try_from(counter.checked_sub(self.base)?) {
             return Some(distance);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_slid_out_is_refused() {
+    fn a_number_that_has_slid_out_is_refused() {
         let mut window = ReplayWindow::default();
         for counter in 1..=REPLAY_DEPTH as u64 {
             window.record(counter * 10);

@@ -1,7 +1,7 @@
-//! A bounded memory of peers in which an entry displaces only what has no better standing than itself.
+//! A bounded memory of peers in which an entry displaces only entries of no better standing.
 //!
 //! A key costs nothing and a source address can be made up, so a peer that has shown neither a cookie nor an answer of its own must not choose
-//! what is forgotten of others. Entries stand in one of three tiers, each a least-recently-used map of its own: *proven* peers, peers that this
+//! which other entries are forgotten. Entries stand in one of three tiers, each a least-recently-used map of its own: *proven* peers, peers that this
 //! node *asked*, and *unproven* ones. An address prefix has a bounded share of the proven tier; at its share it displaces its own oldest entry.
 //! Prefixes of private networks have no share: they are one owner's, and behind a gateway all peers seem to be there.
 
@@ -112,7 +112,7 @@ impl<K: LruKey, V> Tiers<K, V> {
         self.unproven.find_lazily(keys, is_it).map(|unproven| (unproven, false))
     }
 
-    /// Adds an entry that is not there. What it displaces has no better standing.
+    /// Adds an entry that is not there. The displaced entry has no better standing.
     pub(super) fn insert(&mut self, key: K, value: V, standing: Standing) {
         match standing {
             Standing::Unproven => drop(self.unproven.insert(key, value)),
@@ -129,7 +129,7 @@ impl<K: LruKey, V> Tiers<K, V> {
         }
     }
 
-    /// Takes an entry out, whatever its standing.
+    /// Takes an entry out, of any standing.
     pub(super) fn remove(&mut self, key: &K) -> Option<V> {
         if let Some(proven) = self.proven.remove(key) {
             self.give_back(proven.prefix);

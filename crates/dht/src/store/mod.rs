@@ -1,16 +1,16 @@
-//! What this lane keeps for others: records by content id, and providers by content id.
+//! Records and providers that this lane keeps for others, by content id.
 //!
 //! Both stores are capped in bytes or entries, in all and per giver, and expire on a timing wheel. Both are asked only
 //! after a record has been judged valid. When full, both follow one rule. Ids can be ground until they are as near to a node as
 //! their maker likes, so distance alone must not decide; addresses are what an attacker has to pay for.
 //!
-//! 1. what only was cached goes first, the least recently used before others;
+//! 1. cached copies go first, the least recently used before others;
 //! 2. then, of a few entries drawn at random, one of the [`Origin`] that has most in the store goes, if that has more than the newcomer's
 //!    would have: the youngest of them;
-//! 3. an origin that has most itself may only replace what it gave before by what is nearer to this node;
+//! 3. an origin that has most itself may only replace its own earlier records by records nearer to this node;
 //! 4. otherwise the newcomer is refused.
 //!
-//! So an attacker that fills a store with what it gave displaces what it gave, and others always find room up to an equal share.
+//! So an attacker that fills a store displaces its own records, and others always find room up to an equal share.
 //! A random few instead of all, because work per request is bounded too.
 
 pub mod providers;
@@ -26,7 +26,7 @@ use crate::rng::LaneRng;
 /// How many entries are drawn when a full store looks for one to give up.
 pub(crate) const EVICTION_SAMPLE: usize = 16;
 
-/// Under whose hand what is kept counts: the address prefix of its giver, or in a private network, where a prefix says nothing, the giver's key.
+/// The origin of a kept record: the address prefix of its giver, or in a private network, where a prefix says nothing, the giver's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin(u64);
 
@@ -58,7 +58,7 @@ impl Origin {
     }
 }
 
-/// Who gave a record.
+/// The giver of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Giver {
     /// Its key.

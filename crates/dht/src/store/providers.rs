@@ -1,4 +1,4 @@
-//! Providers by content id: who offers what, each signed by the one who offers.
+//! Providers by content id, each entry signed by its provider.
 
 use alloc::vec::Vec;
 
@@ -162,7 +162,7 @@ impl ProviderStore {
         log: impl FnOnce() -> bool,
     ) -> Result<(), NotKept> {
         let expires_secs = expires_secs_of(provider);
-        // A log may say anything; what was checked ends within days.
+        // A log may hold any time; a checked entry ends within days.
         let left_secs = expires_secs.saturating_sub(now.unix_secs()).min(u64::from(TTL_SECS_MAX));
         let expires_ms = now.mono_ms + left_secs * 1000;
         let mut at = self.lists.peek(id.as_bytes()).map_or(NONE, |list| list.first);
@@ -208,7 +208,7 @@ impl ProviderStore {
         }
     }
 
-    /// Drops what has expired at `now`.
+    /// Drops entries that have expired at `now`.
     pub fn expire(&mut self, now: Now) {
         while let Some((_, at)) = self.expiries.pop_due(now.mono_ms) {
             self.remove_entry(at);
@@ -250,7 +250,7 @@ impl ProviderStore {
         self.len += 1;
     }
 
-    /// Of an id that has as many providers as it may: the one that makes way for another of `origin`. It is the last that came of the origin that
+    /// Of an id that has as many providers as it may: the one that makes way for another of `origin`. It is the latest of the origin that
     /// announced most of them, if that has more than the newcomer's would have. Lifetimes are the provider's choice and say nothing.
     fn crowded_out(&self, id: &ContentId, origin: Origin) -> Result<u32, NotKept> {
         let of_list = || {
@@ -262,7 +262,7 @@ impl ProviderStore {
             })
         };
         let announced_by = |origin| of_list().filter(|(_, of)| *of == origin).count();
-        // The last of equal ones: what came last goes first.
+        // The last of equal ones: the latest goes first.
         let last = of_list().max_by_key(|(_, of)| announced_by(*of)).ok_or(NotKept::Full)?;
         let is_more = announced_by(last.1) > announced_by(origin) + 1;
         if is_more { Ok(last.0) } else { Err(NotKept::Full) }
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn an_id_that_has_enough_providers_takes_another_from_the_origin_that_announced_most() {
         let (mut store, mut rng) = store(ProviderLimits { per_id_max: 6, ..ProviderLimits::default() });
-        // One network announces under many keys before anybody else does.
+        // One network announces under many keys before all others.
         for n in 0..20 {
             let _ = store.keep(T, &id(1), (&provider(100 + n, 0, 900), origin(1)), &mut rng);
         }

@@ -22,7 +22,7 @@ pub struct RecordLimits {
     pub bytes_max: u32,
     /// Bytes one giver may occupy.
     pub bytes_per_giver_max: u32,
-    /// A record held for so long without anybody giving it again is due to be given to its holders of today.
+    /// A record held for so long without being given again is due to be given to its current holders.
     pub republish_ms: u64,
 }
 
@@ -32,7 +32,7 @@ impl Default for RecordLimits {
     }
 }
 
-/// In about how many intervals a holder gives a record on at least once, whatever others do: K holders that take turns are
+/// In about how many intervals a holder gives a record on at least once, even if others give it all the time: K holders that take turns are
 /// hardly disturbed.
 const PUT_OFFS_MAX: u64 = 24;
 
@@ -57,7 +57,7 @@ pub struct Kept<'a> {
     pub class: Class,
     /// Seconds since 1970 when it goes.
     pub expires_secs: u64,
-    /// Who gave it.
+    /// Its giver.
     pub giver: PublicKey,
 }
 
@@ -96,7 +96,7 @@ pub struct RecordStore {
     cached: usize,
 }
 
-/// What keeping a record changed.
+/// The effect of keeping a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keeping {
     /// Nothing: it was there already.
@@ -169,7 +169,7 @@ impl RecordStore {
         self.values.used_bytes()
     }
 
-    /// Bytes of what is noted about records, in use and reserved, timers left out.
+    /// Bytes of the index of records, in use and reserved, timers left out.
     #[must_use]
     pub fn index_bytes(&self) -> (usize, usize) {
         sum([self.entries.bytes(), self.givers.bytes(), self.origins.bytes()])
@@ -199,7 +199,7 @@ impl RecordStore {
         })
     }
 
-    /// What [`RecordStore::keep`] would say about the sequence number, before anybody verifies a signature.
+    /// The verdict of [`RecordStore::keep`] on the sequence number, before a signature is verified.
     pub fn judge_sequence(&self, id: &ContentId, record: &RecordView<'_>, class: Class) -> Result<Keeping, NotKept> {
         self.entries.peek(id.as_bytes()).map_or(Ok(Keeping::Changed), |entry| self.judge(entry, record, class))
     }
@@ -207,7 +207,7 @@ impl RecordStore {
     fn judge(&self, entry: &Entry, record: &RecordView<'_>, class: Class) -> Result<Keeping, NotKept> {
         let here = self.values.get(entry.slot).and_then(|bytes| RecordView::read(bytes).ok());
         match here.map_or(Ok(Keeping::Changed), |here| judge_versions(&here, record))? {
-            // A copy goes soon, and no log has it: whoever gives the same to be held is promised more than that.
+            // A copy goes soon, and no log has it: a peer that gives the same to be held is promised more than that.
             Keeping::AlreadyHeld if (entry.class, class) == (Class::Cached, Class::Held) => Ok(Keeping::Changed),
             judged => Ok(judged),
         }
@@ -229,7 +229,7 @@ impl RecordStore {
         self.keep_if_logged(now, id, record, class, ttl_secs_max, giver, rng, || true)
     }
 
-    /// The same, but what is to be held is first given to `log`. Nothing is changed if that says no: neither is an older version replaced,
+    /// The same, but a record to be held is first given to `log`. Nothing is changed if that refuses: neither is an older version replaced,
     /// which the log has and a restart would find, nor does anything else make room.
     #[allow(clippy::too_many_arguments)] // As above.
     pub fn keep_if_logged(
@@ -262,7 +262,7 @@ impl RecordStore {
         let known = self.judge(entry, record, class)? == Keeping::AlreadyHeld;
         let is_copy_of_held = (entry.class, class) == (Class::Held, Class::Cached);
         let (expires_secs, expires_ms) = offer.until(if is_copy_of_held { TTL_SECS_MAX } else { ttl_secs_max });
-        // How long an immutable record is to be held is for those to say who give it to be held.
+        // Only peers that give an immutable record to be held choose its lifetime.
         let improves = !(known || is_copy_of_held && record.mutable.is_none())
             && (entry.sequence < record.sequence()
                 || entry.class == Class::Cached && class == Class::Held
@@ -271,7 +271,7 @@ impl RecordStore {
             self.put_off(now, id, record.bytes, class, rng);
             return Ok(Keeping::AlreadyHeld);
         }
-        // A cached copy must not demote what we hold for others.
+        // A cached copy must not demote a held record.
         let class = if entry.class == Class::Held { Class::Held } else { class };
         let (old_len, len) = (entry.len, record.bytes.len() as u32);
         let old_giver = Giver { key: entry.giver, origin: entry.origin };
@@ -359,8 +359,8 @@ impl RecordStore {
         true
     }
 
-    /// Somebody gave this very record again, and likely not to us alone: our own turn to do so is put off. But not for ever,
-    /// since whoever repeats it to us alone would else keep it from those who should hold it today.
+    /// A peer gave this very record again, and likely not to us alone: our own turn to do so is put off. But not for ever,
+    /// since a peer that repeats it to us alone would else keep it from its current holders.
     pub fn put_off(&mut self, now: Now, id: &ContentId, bytes: &[u8], class: Class, rng: &mut LaneRng) {
         let Some(entry) = self.entries.peek_mut(id.as_bytes()) else { return };
         if class == Class::Held && entry.class == Class::Held && same_but_lifetime(self.values.get(entry.slot), bytes) {
@@ -381,7 +381,7 @@ impl RecordStore {
         }
     }
 
-    /// Drops what has expired at `now` and tells `again` what is due to be given to its holders.
+    /// Drops records that have expired at `now` and tells `again` which are due to be given to their holders.
     pub fn expire(&mut self, now: Now, rng: &mut LaneRng, mut again: impl FnMut(&ContentId)) {
         while let Some((_, id)) = self.expiries.pop_due(now.mono_ms) {
             let Some(entry) = self.entries.peek_mut(id.as_bytes()) else { continue };
@@ -458,7 +458,7 @@ impl RecordStore {
     }
 }
 
-/// What becomes of `new` where `held` is. Both are of one id.
+/// The verdict on `new` where `held` is. Both are of one id.
 pub(crate) fn judge_versions(held: &RecordView<'_>, new: &RecordView<'_>) -> Result<Keeping, NotKept> {
     let (Some(old), Some(version)) = (&held.mutable, &new.mutable) else { return Ok(Keeping::Changed) };
     if version.sequence < old.sequence {
@@ -613,9 +613,9 @@ mod tests {
         let shorter = immutable_record(&1_u16.to_le_bytes(), 90).unwrap();
         assert_eq!(f.keep(at(7_000), &shorter, Class::Held, 9), Ok(Keeping::AlreadyHeld));
         f.store.expire(at(14_000), &mut f.rng, |id| due.push(*id));
-        assert_eq!(due, [], "somebody else did it");
+        assert_eq!(due, [], "another holder did it");
         f.store.expire(at(20_000), &mut f.rng, |id| due.push(*id));
-        assert_eq!(due, [RecordView::read(&value(1)).unwrap().id()], "and a copy is nobody's to give");
+        assert_eq!(due, [RecordView::read(&value(1)).unwrap().id()], "and a copy is not given on");
         f.store.expire(at(40_000), &mut f.rng, |id| due.push(*id));
         assert!(due.len() >= 2, "and so on: {}", due.len());
         f.store.expire(at(100_000), &mut f.rng, |_| {});
@@ -623,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_repeats_a_record_for_ever_does_not_put_it_off_for_ever() {
+    fn a_peer_that_repeats_a_record_for_ever_does_not_put_it_off_for_ever() {
         let at = |ms: u64| Now { mono_ms: T.mono_ms + ms, unix_ms: T.unix_ms + ms };
         // As it is, and with a longer life each time.
         let again: [fn(u64) -> u32; 2] = [|ms| 90_000 - ms as u32 / 1000, |ms| 90_000 + ms as u32];
@@ -669,7 +669,7 @@ mod tests {
             let (view, giver) = (RecordView::read(bytes).unwrap(), Giver { key: PublicKey([key; 32]), origin });
             f.store.keep(T, &view.id(), &view, Class::Held, 100, giver, &mut f.rng)
         };
-        // Four others give two each; one gives from one network, under many keys, what is nearest.
+        // Four others give two each; one gives the nearest records from one network, under many keys.
         for (n, bytes) in (0..8).zip(far) {
             give(&mut f, bytes, n % 4, origin(n % 4)).unwrap();
         }
@@ -680,7 +680,7 @@ mod tests {
             of.iter().filter(|bytes| f.store.peek(&RecordView::read(bytes).unwrap().id()).is_some()).count()
         };
         assert_eq!((held(&f, &far[..8]), held(&f, near)), (8, 8));
-        // Who has nothing there finds room, as long as one has more.
+        // A giver with nothing there finds room, as long as another has more.
         for n in 0..4 {
             give(&mut f, &far[10 + n], 50 + n as u8, origin(50 + n as u8)).unwrap();
         }

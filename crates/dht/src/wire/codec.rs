@@ -7,7 +7,7 @@ use core::fmt;
 pub enum Malformed {
     /// `part` needs more bytes than there are.
     Short {
-        /// What was being read.
+        /// The part being read.
         part: &'static str,
         /// Bytes it needs.
         needed: usize,
@@ -21,16 +21,16 @@ pub enum Malformed {
     },
     /// A count or length is above its bound.
     TooMany {
-        /// What was being counted.
+        /// The part being counted.
         part: &'static str,
         /// The number seen.
         seen: usize,
         /// The largest allowed.
         max: usize,
     },
-    /// A kind byte nobody defined.
+    /// An undefined kind byte.
     UnknownKind(u8),
-    /// An error code, record type or similar that nobody defined.
+    /// An undefined error code, record type or similar.
     UnknownValue {
         /// The field.
         part: &'static str,

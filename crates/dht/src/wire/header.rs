@@ -1,4 +1,4 @@
-//! The clear header: what the kernel steers by, and what names the key a datagram is sealed under.
+//! The clear header: the slot by which the kernel steers, and the name of the key that seals the datagram.
 //!
 //! All of it is authenticated as associated data. Nothing in it is trusted before the seal has opened, except that the
 //! slot byte may choose which lane looks first. The cookie behind it is clear too, so that it can be checked before a key agreement is computed
@@ -66,7 +66,7 @@ impl Header {
         if version != VERSION {
             return Err(Malformed::UnknownValue { part: "version", seen: version });
         }
-        // Value 2 is a challenge, which is no sealed datagram. Higher ones are kept for ephemeral session keys and what comes after.
+        // Value 2 is a challenge, which is no sealed datagram. Higher ones are kept for ephemeral session keys and later uses.
         let suite = match suite {
             0 => Suite::Aes256Gcm,
             1 => Suite::ChaCha20Poly1305,
@@ -100,10 +100,10 @@ impl Header {
 /// The suite byte of a challenge.
 const CHALLENGE: u8 = 2;
 
-/// Bytes of a challenge: as many as the shortest datagram has, so that it is never longer than what it answers.
+/// Bytes of a challenge: as many as the shortest datagram has, so that it is never longer than the datagram it answers.
 pub const CHALLENGE_BYTES: usize = DATAGRAM_BYTES_MIN;
 
-/// What a node sends in place of an answer to a stranger when strangers are many: a cookie to ask again with. It is not sealed, and it
+/// The reply to a stranger when strangers are many: a cookie to ask again with. It is not sealed, and it
 /// costs its sender one keyed hash. The tag shows that it answers a datagram that its sender has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Challenge {

@@ -1,4 +1,4 @@
-//! What a seal protects: a preamble, one message, and padding.
+//! The sealed part of a datagram: a preamble, one message, and padding.
 //!
 //! A request has an odd kind, its reply the even one above it. Lists are views over the datagram; their entries are
 //! read when asked for. Records travel as opaque bytes here and are judged in `record`.
@@ -24,7 +24,7 @@ pub const PREAMBLE_BYTES: usize = 20;
 /// Bytes of a cookie, with which a body begins. They are authentic but in clear: a node checks a stranger's before it computes anything.
 pub const COOKIE_BYTES: usize = size_of::<Cookie>();
 
-/// What a NEGOTIATED says: two versions, the largest datagram, bits, and the asker's address.
+/// The bytes of a NEGOTIATED: two versions, the largest datagram, bits, and the asker's address.
 pub const NEGOTIATED_BYTES: usize = 1 + 1 + 2 + 8 + Addr::WIRE_BYTES;
 
 /// A contact: public key, then address.
@@ -36,10 +36,10 @@ pub const PROVIDER_BYTES: usize = CONTACT_BYTES + 8 + 4 + 64;
 /// One content id of an announcement, with the provider's signature for it.
 pub const ANNOUNCED_BYTES: usize = 32 + 64;
 
-/// What an announcement says once for all its ids: provider, issue time, lifetime, count.
+/// The bytes of an announcement before its ids: provider, issue time, lifetime, count.
 pub const ANNOUNCE_HEAD_BYTES: usize = CONTACT_BYTES + 8 + 4 + 1;
 
-/// What a part of a page of providers says beside its lists: token, total, next, part, parts, and two counts.
+/// The bytes of a part of a page of providers beside its lists: token, total, next, part, parts, and two counts.
 pub const PROVIDERS_HEAD_BYTES: usize = 16 + 2 + 4 + 1 + 1 + 1 + 1;
 
 /// Proves that a peer was reachable at an address: eight bytes of a keyed hash, zero for "none".
@@ -50,7 +50,7 @@ pub type Token = [u8; 16];
 
 /// Bits of the preamble's flags.
 pub mod flag {
-    /// The sender serves nobody (it is behind a one-way path or about to leave): do not put it into a routing table.
+    /// The sender does not serve others (it is behind a one-way path or about to leave): do not put it into a routing table.
     pub const CLIENT: u8 = 1;
     /// Send the reply to a random slot: the asker would rather forward it between its lanes than show which lane asked.
     pub const ANY_SLOT: u8 = 2;
@@ -58,7 +58,7 @@ pub mod flag {
     pub const KNOWN: u8 = CLIENT | ANY_SLOT;
 }
 
-/// A message and what travels with every message.
+/// A message and the fields that travel with every message.
 #[derive(Debug, Clone, Copy)]
 pub struct Envelope<'a> {
     /// Bits of [`flag`].
@@ -81,11 +81,11 @@ pub enum Message<'a> {
         /// The asker's address as seen here.
         observed: Addr,
     },
-    /// This is what I can do; what can you do?
+    /// The sender's capabilities, and a question for the receiver's.
     Negotiate(Capabilities),
-    /// This is what I can do.
+    /// The replier's capabilities.
     Negotiated {
-        /// What the replier can do.
+        /// The replier's capabilities.
         capabilities: Capabilities,
         /// The asker's address as seen here.
         observed: Addr,
@@ -94,7 +94,7 @@ pub enum Message<'a> {
     FindNode {
         /// A point in id space.
         target: [u8; 32],
-        /// What the token in the reply should be good for, seen from the target.
+        /// The scope wanted for the token in the reply, seen from the target.
         scope: Scope,
     },
     /// The nearest known, nearest first.
@@ -146,7 +146,7 @@ pub enum Message<'a> {
         /// Bit i: the i-th id was kept.
         kept: u16,
     },
-    /// Who provides this id?
+    /// Asks for the providers of this id.
     GetProviders {
         /// The content id.
         id: ContentId,
@@ -161,7 +161,7 @@ pub enum Message<'a> {
         token: Token,
         /// How many providers are held in all.
         total: u16,
-        /// Where what comes after this part starts; zero if nothing does.
+        /// Where the next part starts; zero if there is none.
         next: u32,
         /// Which part of the page this is, from zero.
         part: u8,
@@ -181,7 +181,7 @@ pub enum Message<'a> {
         /// Payload of the inner request.
         payload: &'a [u8],
     },
-    /// What it said.
+    /// The relayed reply.
     Relayed {
         /// Kind of the inner reply.
         kind: u8,

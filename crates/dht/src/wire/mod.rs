@@ -1,6 +1,6 @@
 //! The wire format: fixed layouts, read in place, little-endian throughout. `docs/WIRE.md` draws the boxes.
 //!
-//! [`header`] is the clear part of a datagram, [`message`] what the seal protects, [`codec`] the bounded reader and
+//! [`header`] is the clear part of a datagram, [`message`] the sealed part, [`codec`] the bounded reader and
 //! writer both lean on. Nothing here allocates, and every length is checked once, before the bytes are used.
 //! Not here: whether a datagram is authentic (`seal`), and whether a record is valid (`record`).
 

@@ -14,7 +14,7 @@ use tessera_dht::seal::keys::NetworkKey;
 use tessera_dht::store::records::{Class, RecordLimits};
 use tessera_dht::wire::message::{Announcement, Contacts, ErrorCode, Message, Token, kind};
 
-/// A token of member 1 for `id`, as anybody gets one.
+/// A token of member 1 for `id`, as any asker gets one.
 fn token_for(stranger: &mut Stranger, net: &mut Net, id: &ContentId) -> Token {
     let mut token = None;
     stranger.say(net, 1, Message::FindValue { id: *id, sequence_min: 0 }, |reply| {
@@ -86,13 +86,13 @@ fn a_log_that_takes_nothing_makes_a_busy_node_that_holds_nothing() {
     assert_eq!(store(&mut stranger, &mut net, token, &record), [(kind::STORED, None)]);
 }
 
-/// What member 1 keeps of `id`: sequence, class, when it goes, and who gave it.
+/// Member 1's entry of `id`: sequence, class, expiry, and giver.
 fn kept(net: &Net, id: &ContentId) -> Option<(u64, Class, u64, PublicKey)> {
     let kept = net.members[1].lanes[0].records().peek(id)?;
     Some((RecordView::read(kept.bytes).unwrap().sequence(), kept.class, kept.expires_secs, kept.giver))
 }
 
-/// What member 1 finds in its log after it has started again.
+/// Member 1 starts again from its log.
 fn restart(net: &mut Net) {
     let now = net.now;
     net.members[1].lanes[0] = net::lane_again(1, now);
@@ -175,7 +175,7 @@ fn an_announcement_that_the_log_refuses_leaves_the_one_before_it_held() {
 }
 
 #[test]
-fn what_was_only_a_copy_is_held_once_it_is_given_to_be_held() {
+fn a_copy_is_held_once_it_is_given_to_be_held() {
     let mut net = Net::of(3, &NodeConfig::default());
     let mut stranger = Stranger::new(200, net.now);
     let giver = Identity::from_seed(&[200; 32]).public_key();
@@ -309,7 +309,7 @@ fn bound(net: &Net, name: &str) -> usize {
 }
 
 #[test]
-fn what_is_kept_alive_or_provided_has_a_bound_and_who_meets_it_is_told() {
+fn kept_records_and_announcements_have_a_bound_and_the_caller_is_told() {
     let record = |n: u8| immutable_record(&[n; 100], 3600).unwrap();
     let kept_alive_bytes_max = 2 * record(0).len();
     let mut net = Net::of(3, &NodeConfig { kept_alive_bytes_max, published_max: 2, ..NodeConfig::default() });
@@ -343,7 +343,7 @@ fn a_log_that_says_a_thing_many_times_means_it_once() {
 }
 
 #[test]
-fn what_is_forgotten_is_not_held_again_after_a_restart() {
+fn a_forgotten_record_is_not_held_again_after_a_restart() {
     let mut net = Net::of(3, &NodeConfig::default());
     net.put(0, immutable_record(b"held here too", 3600).unwrap());
     assert_eq!(net.members[0].lanes[0].records().len(), 1, "of three nodes each is a holder");
@@ -401,7 +401,7 @@ fn a_store_for_an_id_that_many_are_nearer_to_is_refused() {
     }
 }
 
-/// What member 1 says to somebody who announces that it provides `ids` at `addr`.
+/// The answers of member 1 to a stranger that announces `ids` at `addr`.
 fn announce(stranger: &mut Stranger, net: &mut Net, token: Token, addr: Addr, ids: &[ContentId]) -> Vec<String> {
     let (provider, network) = (Identity::from_seed(&[200; 32]), NetworkKey::of_name("tessera"));
     let (issued_secs, ttl_secs) = (net.now.unix_secs(), 600);
@@ -421,7 +421,7 @@ fn announce(stranger: &mut Stranger, net: &mut Net, token: Token, addr: Addr, id
 }
 
 #[test]
-fn ids_are_announced_with_a_token_for_each_of_them_by_who_can_be_dialled() {
+fn ids_are_announced_with_a_token_for_each_of_them_by_a_provider_that_can_be_dialled() {
     let mut net = Net::of(3, &NodeConfig::default());
     let mut stranger = Stranger::new(200, net.now);
     let [one, other] = [7, 9].map(|n| ContentId::from_bytes([n; 32]));
@@ -499,7 +499,7 @@ fn two_forged_second_values_are_quarantine_and_two_signed_ones_are_not() {
 }
 
 #[test]
-fn nobody_is_to_blame_for_a_second_value_whose_time_is_over_or_has_yet_to_come() {
+fn a_second_value_that_is_expired_or_not_yet_valid_scores_no_peer() {
     // Both sides of a network that fell apart hold one in good faith, and clocks disagree.
     for issued_secs in [|secs: u64| secs - 3600, |secs| secs + 901] {
         let mut net = Net::of(3, &NodeConfig::default());
@@ -520,7 +520,7 @@ fn nobody_is_to_blame_for_a_second_value_whose_time_is_over_or_has_yet_to_come()
 }
 
 #[test]
-fn an_owner_that_signs_many_second_values_is_quarantined_and_whoever_else_brings_them_is_not() {
+fn an_owner_that_signs_many_second_values_is_quarantined_and_another_bearer_is_not() {
     for brings_its_own in [false, true] {
         let mut net = Net::of(3, &NodeConfig::default());
         let mut stranger = Stranger::new(200, net.now);
@@ -590,7 +590,7 @@ fn an_acknowledgement_that_waited_for_the_log_names_as_many_contacts_as_one_that
 }
 
 #[test]
-fn an_acknowledgement_that_waited_for_the_log_is_no_longer_than_the_write_of_who_has_not_shown_its_address() {
+fn an_acknowledgement_that_waited_for_the_log_is_no_longer_than_the_write_of_an_unproven_address() {
     let mut net = Net::of(12, &NodeConfig::default());
     net.members[1].disk = Disk::Waits;
     let mut stranger = Stranger::new(200, net.now);
@@ -607,7 +607,7 @@ fn an_acknowledgement_that_waited_for_the_log_is_no_longer_than_the_write_of_who
 }
 
 #[test]
-fn an_announcement_that_its_provider_did_not_sign_is_to_blame_on_who_brings_it() {
+fn an_announcement_that_its_provider_did_not_sign_scores_its_bearer() {
     let mut net = Net::of(3, &NodeConfig::default());
     let mut stranger = Stranger::new(200, net.now);
     let id = ContentId::from_bytes([7; 32]);

@@ -14,28 +14,28 @@ use tessera_dht::record::immutable_record;
 use tessera_dht::routing::TableLimits;
 use tessera_dht::wire::message::Message;
 
-fn nobody(n: usize) -> Contact {
+fn absent(n: usize) -> Contact {
     Contact { key: identity(n).public_key(), addr: Addr::v4([10, 200 + (n >> 8) as u8, n as u8, 1], 4000) }
 }
 
-/// A lone node that remembers contacts and is given seeds, none of which answers. Who was asked when, in milliseconds.
+/// A lone node that remembers contacts and is given seeds, none of which answers. The times, in milliseconds, and addresses of its requests.
 fn asked_in(remembered: usize, seeds: usize, minutes: u64) -> Vec<(u64, Addr)> {
     let mut net = Net::empty();
     let config = NodeConfig::default();
     net.members.push(net::Member {
         lanes: vec![net::lane(0, &config, &net::map(1), 0, net.now)],
         map: net::map(1),
-        contact: nobody(0),
+        contact: absent(0),
         log: Vec::new(),
         disk: net::Disk::Instant,
         logged: 0,
     });
     let (began, now) = (net.now.mono_ms, net.now);
     for n in 0..remembered {
-        net.call(0, |lane, _| lane.on_record(now, log_kind::CONTACT, &nobody(10 + n).to_wire()));
+        net.call(0, |lane, _| lane.on_record(now, log_kind::CONTACT, &absent(10 + n).to_wire()));
     }
     net.tap = Some(Vec::new());
-    net.start(0, (0..seeds).map(|n| nobody(2000 + n)).collect());
+    net.start(0, (0..seeds).map(|n| absent(2000 + n)).collect());
     let mut asked = Vec::new();
     for _ in 0..minutes * 600 {
         net.run_quietly(100);
@@ -50,12 +50,12 @@ fn asked_in(remembered: usize, seeds: usize, minutes: u64) -> Vec<(u64, Addr)> {
 fn remembered_contacts_are_asked_before_configured_seeds() {
     let asked = asked_in(8, 2, 1);
     let first: Vec<_> = asked.iter().take(8).map(|(_, addr)| *addr).collect();
-    assert_eq!(first, (0..8).map(|n| nobody(10 + n).addr).collect::<Vec<_>>());
-    assert!(asked.iter().any(|(_, addr)| *addr == nobody(2000).addr), "the seeds have their turn");
+    assert_eq!(first, (0..8).map(|n| absent(10 + n).addr).collect::<Vec<_>>());
+    assert!(asked.iter().any(|(_, addr)| *addr == absent(2000).addr), "the seeds have their turn");
 }
 
 #[test]
-fn a_node_that_finds_nobody_tries_for_ever_with_growing_pauses() {
+fn a_node_that_finds_no_peer_tries_for_ever_with_growing_pauses() {
     let asked = asked_in(0, 1, 60);
     let gaps: Vec<_> = asked.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
     assert!(gaps[0] <= 4000, "soon at first: {gaps:?}");
@@ -66,13 +66,13 @@ fn a_node_that_finds_nobody_tries_for_ever_with_growing_pauses() {
 
 #[test]
 fn a_lookup_that_could_send_nothing_does_not_end_joining() {
-    // One request at a time, and somebody else keeps taking it while the node would look for its neighbours.
+    // One request at a time, and pings keep taking it while the node would look for its neighbours.
     let config = NodeConfig { requests_max: 1, ..NodeConfig::default() };
     let mut net = Net::of(6, &NodeConfig::default());
     let n = net.join(1, &config);
     net.run(30);
     for _ in 0..300 {
-        net.tell(n, None, Command::Ping { contact: nobody(99) });
+        net.tell(n, None, Command::Ping { contact: absent(99) });
         net.run(10);
     }
     net.run(30_000);
@@ -81,7 +81,7 @@ fn a_lookup_that_could_send_nothing_does_not_end_joining() {
 }
 
 #[test]
-fn who_heard_from_nobody_while_looking_around_has_not_joined() {
+fn a_node_that_got_no_answer_while_looking_around_has_not_joined() {
     let mut net = Net::of(6, &NodeConfig::default());
     let n = net.join(1, &NodeConfig::default());
     net.run(30);
@@ -129,7 +129,7 @@ fn buckets_are_refreshed_when_no_lookup_went_through_them_each_at_its_own_time()
     assert!(times.len() > buckets, "and not all at once: {times:?}");
 }
 
-/// Member 5 starts again, with what its log remembers and no answer yet.
+/// Member 5 starts again, with the contacts of its log and no answer yet.
 fn start_again(net: &mut Net) {
     let mut again = net::lane_again(5, net.now);
     for (kind, payload) in net.members[5].log.iter().filter(|(kind, _)| *kind == log_kind::CONTACT) {
@@ -138,7 +138,7 @@ fn start_again(net: &mut Net) {
     net.members[5].lanes[0] = again;
     let now = net.now;
     net.call(5, |lane, out| lane.on_start(now, out));
-    assert_eq!(net.members[5].lanes[0].table().live_len(), 0, "nobody has answered yet");
+    assert_eq!(net.members[5].lanes[0].table().live_len(), 0, "no peer has answered yet");
 }
 
 #[test]
@@ -154,12 +154,12 @@ fn a_lane_that_has_just_started_again_finds_and_writes_by_the_contacts_of_its_lo
     assert!(matches!(&put.answer, Answer::Written(written) if written.acknowledged == 5), "{put:?}");
 }
 
-/// Member 7 of eight starts again and remembers a hundred contacts who are gone; member 0 is its configured seed.
+/// Member 7 of eight starts again and remembers a hundred contacts that are gone; member 0 is its configured seed.
 fn long_away(net: &mut Net) {
     net.members[7].lanes[0] = net::lane_again(7, net.now);
     let now = net.now;
     for n in 0..100 {
-        net.call(7, |lane, _| lane.on_record(now, log_kind::CONTACT, &nobody(1000 + n).to_wire()));
+        net.call(7, |lane, _| lane.on_record(now, log_kind::CONTACT, &absent(1000 + n).to_wire()));
     }
     let seed = net.members[0].contact;
     net.start(7, vec![seed]);
@@ -181,7 +181,7 @@ fn commands_of_a_node_whose_remembered_contacts_are_all_gone_are_served_by_its_s
 #[test]
 fn joining_gets_to_the_seeds_soon_however_many_are_remembered() {
     let asked = asked_in(400, 1, 1);
-    let seed = asked.iter().find(|(_, addr)| *addr == nobody(2000).addr).expect("the seed is asked");
+    let seed = asked.iter().find(|(_, addr)| *addr == absent(2000).addr).expect("the seed is asked");
     assert!(seed.0 < 4000, "in the second round: {seed:?}");
 }
 
@@ -194,7 +194,7 @@ fn a_lookup_through_a_table_of_the_dead_falls_back_to_the_seeds_and_else_ends_in
         let now = net.now;
         for n in 0..100 {
             let mut payload = [0xff; 54];
-            payload[..50].copy_from_slice(&nobody(1000 + n).to_wire());
+            payload[..50].copy_from_slice(&absent(1000 + n).to_wire());
             net.call(7, |lane, out| lane.on_message(now, message_kind::CONTACT, &payload, out));
         }
         assert!(net.members[7].lanes[0].table().live_len() > 40);
@@ -253,7 +253,7 @@ fn a_node_that_moved_finds_with_the_first_command_from_its_new_address() {
         assert_eq!(nodes.answer, Answer::Nodes(nearest[..4].to_vec()), "{n}: {nodes:?}");
     }
     let amplified = net.members.iter().map(|member| member.lanes[0].counters().amplified_bytes).max();
-    assert_eq!(amplified, Some(0), "and nobody sends more than it was sent");
+    assert_eq!(amplified, Some(0), "and no node sends more than it was sent");
 }
 
 /// Where the others know member 5 to be.
@@ -268,8 +268,8 @@ fn a_node_that_moved_is_known_at_its_new_address_as_soon_as_it_asks() {
     let mut net = Net::of_lanes(8, 2, &NodeConfig::default());
     let new = move_away(&mut net);
     net.run(2000);
-    assert!(known_at(&net).iter().all(|addr| *addr != new), "nobody has heard from it");
-    // The first answer says that it is not seen where it was, and what proves that it is where it is.
+    assert!(known_at(&net).iter().all(|addr| *addr != new), "no peer has heard from it");
+    // The first answer says that it is seen elsewhere, and has the cookie that proves its new address.
     let target = *net.members[5].lanes[0].id().as_bytes();
     net.ask(5, Command::FindNode { target });
     net.run(2000);
@@ -282,7 +282,7 @@ fn a_node_that_moved_is_known_at_its_new_address_as_soon_as_it_asks() {
 }
 
 #[test]
-fn a_node_that_moved_and_that_nobody_uses_is_known_at_its_new_address_after_the_next_ping() {
+fn an_idle_node_that_moved_is_known_at_its_new_address_after_the_next_ping() {
     let mut net = Net::of(8, &NodeConfig::default());
     let new = move_away(&mut net);
     net.run_quietly(100_000);
@@ -290,10 +290,10 @@ fn a_node_that_moved_and_that_nobody_uses_is_known_at_its_new_address_after_the_
 }
 
 #[test]
-fn whoever_answers_where_it_is_known_stays_there_though_it_asks_from_elsewhere() {
+fn a_peer_that_answers_at_its_known_address_stays_there_though_it_asks_from_elsewhere() {
     let mut net = Net::of(8, &NodeConfig::default());
     let old = net.members[5].contact.addr;
-    // Both addresses are its own, and what it sends leaves from the second.
+    // Both addresses are its own, and its datagrams leave from the second.
     move_away(&mut net);
     net.by_addr.insert(old, 5);
     let point = *net.members[5].lanes[0].id().as_bytes();

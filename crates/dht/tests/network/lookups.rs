@@ -1,4 +1,4 @@
-//! What a lookup does around its own machine: caps, penalties, privacy, caching, budgets, clean-up.
+//! Lookups in a lane, around the pure machine: caps, penalties, privacy, caching, budgets, clean-up.
 
 use crate::net::{self, Net, identity};
 use tessera_contracts::point::{ContentId, NodeId, Point as _};
@@ -34,12 +34,12 @@ fn no_peer_has_more_requests_in_flight_than_its_cap_however_many_lookups_run() {
         assert_eq!(in_flight, 2, "to member {to}");
     }
     for command in commands {
-        assert_eq!(net.wait(command).stats.answers, 3, "and in the end everybody answers every lookup");
+        assert_eq!(net.wait(command).stats.answers, 3, "and in the end all nodes answer every lookup");
     }
 }
 
 #[test]
-fn lookups_wait_for_room_among_the_requests_and_write_nobody_off() {
+fn lookups_wait_for_room_among_the_requests_and_write_no_peer_off() {
     let mut net = Net::of(8, &NodeConfig::default());
     let n = net.join(1, &NodeConfig { requests_max: 2, ..NodeConfig::default() });
     net.run(20_000);
@@ -109,7 +109,7 @@ fn a_peer_that_returns_a_forged_record_is_not_believed_is_scored_and_soon_shunne
     let liar_id = net.members[liar].contact.id();
     let mut lies = 0;
     for _ in 0..4 {
-        // A mutable lookup asks everybody, so it meets the liar while it is known.
+        // A mutable lookup asks all nodes, so it meets the liar while it is known.
         let outcome = net.get(1, id, true);
         assert_eq!(outcome.answer, Answer::NoRecord, "{outcome:?}");
         let standing = outcome.asked.iter().find(|asked| asked.id == liar_id).map(|asked| asked.standing);
@@ -153,7 +153,7 @@ fn a_blind_lookup_shows_its_target_to_the_region_only_and_among_others() {
     assert!(asked >= 1 && decoys >= 3, "{asked} true questions, {decoys} others");
 }
 
-/// A network in which the reader knows what everybody can do, so that it can pick relays.
+/// A network in which the reader knows all capabilities, so that it can pick relays.
 fn with_relays(config: &NodeConfig) -> (Net, ContentId, usize, Vec<u8>) {
     let mut net = Net::of(20, config);
     let record = immutable_record(b"relayed", 3600).unwrap();
@@ -171,7 +171,7 @@ fn a_relay_comes_from_another_bucket_and_the_peers_asked_first_do_not_see_the_as
     assert_eq!(ask_through_relays(&mut net, id, reader), Answer::Record(record));
 }
 
-/// Asks through relays, sees that nobody of the reader's own table was asked directly, and says what came of it.
+/// Asks through relays, checks that no peer of the reader's own table was asked directly, and returns the answer.
 fn ask_through_relays(net: &mut Net, id: ContentId, reader: usize) -> Answer {
     net.tap = Some(Vec::new());
     let outcome = net.ask(reader, Command::Get { id, mutable: false, privacy: Privacy::Relay });
@@ -199,7 +199,7 @@ fn ask_through_relays(net: &mut Net, id: ContentId, reader: usize) -> Answer {
 #[test]
 fn relays_that_want_to_see_the_asker_first_are_asked_again_and_not_gone_around() {
     let (mut net, id, reader, record) = with_relays(&few_holders());
-    // Nobody's cookie is good for sure when a new period has begun.
+    // No cookie is good for sure when a new period has begun.
     let period = |net: &Net| net.now.unix_secs() / PERIOD_SECS;
     let before = period(&net);
     while period(&net) == before {
@@ -260,7 +260,7 @@ fn restarted(net: &Net, n: usize, config: &NodeConfig) -> tessera_dht::node::Lan
 }
 
 #[test]
-fn capabilities_say_who_relays() {
+fn capabilities_say_which_nodes_relay() {
     let net = Net::of(4, &NodeConfig::default());
     let table = net.members[1].lanes[0].table();
     let known: Vec<_> = table.iter_live().map(|peer| peer.capabilities).filter(|bits| *bits != 0).collect();
@@ -309,8 +309,8 @@ fn a_lookup_that_is_over_leaves_nothing_in_flight() {
     assert_eq!(requests(&net), 0, "cancelled with the command");
     let unexpected = net.members[1].lanes[0].counters().replies_unexpected;
     net.run(100);
-    assert_eq!(net.members[1].lanes[0].counters().replies_unexpected - unexpected, 3, "late answers find nobody");
-    assert!(net.members[1].lanes[0].table().live_len() >= 11, "and nobody is blamed for them");
+    assert_eq!(net.members[1].lanes[0].counters().replies_unexpected - unexpected, 3, "late answers find no request");
+    assert!(net.members[1].lanes[0].table().live_len() >= 11, "and no peer is scored for them");
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn a_write_that_is_given_up_leaves_nothing_in_flight() {
     while requests(&net) <= 8 {
         net.run(10);
     }
-    assert_eq!(requests(&net), 11, "everybody is written to");
+    assert_eq!(requests(&net), 11, "all nodes are written to");
     net.ask(1, Command::Cancel { command });
     assert_eq!(requests(&net), 0, "cancelled with the command");
     let outcome = net.wait(command);
@@ -354,7 +354,7 @@ fn disjoint_paths_find_the_same_nearest_nodes_as_one_path() {
 }
 
 #[test]
-fn what_was_stored_behind_a_border_is_found_at_once_when_the_border_is_gone() {
+fn a_record_stored_behind_a_border_is_found_at_once_when_the_border_is_gone() {
     let mut net = Net::of(30, &NodeConfig::default());
     net.cut = Some(15);
     net.run_quietly(120_000);
@@ -370,7 +370,7 @@ fn what_was_stored_behind_a_border_is_found_at_once_when_the_border_is_gone() {
     net.cut = None;
     let got = net.get(20, id, false);
     assert!(matches!(&got.answer, Answer::Record(record) if record.ends_with(b"stored behind a border")), "{got:?}");
-    // And it is given to those who should hold it now.
+    // And it is given to its current holders.
     net.run(40_000);
     let mut nearest: Vec<usize> = (0..30).collect();
     nearest.sort_by_key(|n| net.members[*n].lanes[0].id().distance_to(&id));
@@ -381,7 +381,7 @@ fn what_was_stored_behind_a_border_is_found_at_once_when_the_border_is_gone() {
 }
 
 #[test]
-fn a_lookup_in_vain_asks_each_of_those_who_fell_silent_once() {
+fn a_lookup_in_vain_asks_each_lost_contact_once() {
     let mut net = Net::of(30, &NodeConfig::default());
     net.silent.extend(0..6);
     net.run_quietly(200_000);
@@ -401,7 +401,7 @@ fn a_lookup_in_vain_asks_each_of_those_who_fell_silent_once() {
 }
 
 #[test]
-fn what_a_relay_asked_for_says_nothing_about_how_far_the_relay_is() {
+fn a_relayed_answer_says_nothing_about_the_relays_round_trip() {
     for silent in [false, true] {
         let (mut net, _, reader, _) = with_relays(&few_holders());
         // Not found, so that all answers are waited for.

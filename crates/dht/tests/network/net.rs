@@ -1,5 +1,5 @@
-//! A handful of real lanes with real keys on a network that is instant but for ten milliseconds: what tests of the whole
-//! lean on. A test can look at every datagram, hold back what a log would say, lose, repeat and reorder messages between lanes,
+//! A handful of real lanes with real keys on a network that is instant but for ten milliseconds, for tests of the
+//! whole. A test can look at every datagram, hold back answers of a log, lose, repeat and reorder messages between lanes,
 //! and silence nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ use tessera_dht::wire::DATAGRAM_BYTES_MAX;
 use tessera_dht::wire::header::{Challenge, HEADER_BYTES, Suite, slot_of};
 use tessera_dht::wire::message::{Contacts, Envelope, Message, Providers, flag};
 
-/// What a member's log says about what it is given.
+/// The answer of a member's log to a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disk {
     /// Safe at once.
@@ -33,7 +33,7 @@ pub(crate) enum Disk {
     Full,
 }
 
-/// What one call of a lane asked for.
+/// The effects of one call of a lane.
 pub(crate) struct Effects {
     pub(crate) sends: Vec<(Addr, Vec<u8>)>,
     pub(crate) forwards: Vec<(Slot, Addr, Vec<u8>, u8)>,
@@ -95,7 +95,7 @@ pub(crate) struct Net {
     pub(crate) silent: BTreeSet<usize>,
     /// Members below this one and the others do not hear each other.
     pub(crate) cut: Option<usize>,
-    /// While somebody is asked: where. A member with two addresses answers from there.
+    /// The address of the request under way. A member with two addresses answers from there.
     asked_at: Option<Addr>,
     /// Lose every message between lanes.
     pub(crate) messages_lost: bool,
@@ -110,7 +110,7 @@ pub(crate) struct Net {
     pub(crate) cookies: Option<Box<dyn FnMut() -> [u8; 8]>>,
     /// Which datagrams are lost.
     pub(crate) lose: Option<fn(&Seen) -> bool>,
-    /// Of which kind those to one member are lost.
+    /// A member, and the kind of datagrams to it that are lost.
     pub(crate) lose_at: Option<(usize, u8)>,
 }
 
@@ -251,7 +251,7 @@ impl Net {
         for (to, kind, payload) in effects.messages {
             if self.messages_mixed {
                 self.mixed.push((n, to, kind, payload.clone()));
-                // Every second one comes late only, so that what was said after it comes before it.
+                // Every second one comes late, so that a later one overtakes it.
                 if self.mixed.len().is_multiple_of(2) {
                     self.mixed.push((n, to, kind, payload));
                     continue;
@@ -432,11 +432,11 @@ pub(crate) fn sealer_from(identity: Identity, now: Now, seed: [u8; 32]) -> Seale
     Sealer::new(identity, network, Suite::Aes256Gcm, &limits, &mut LaneRng::new(seed), now)
 }
 
-/// Somebody outside the network who speaks its protocol, for saying what no lane would say.
+/// A stranger that speaks the protocol and can send messages that no lane would.
 pub(crate) struct Stranger {
     pub(crate) sealer: Sealer<Identity>,
     pub(crate) addr: Addr,
-    /// Of its requests; [`Stranger::new`] says that it serves nobody.
+    /// Of its requests; [`Stranger::new`] marks it as a client.
     pub(crate) flags: u8,
     /// The cookie of each node that has answered.
     pub(crate) cookies: BTreeMap<Addr, [u8; 8]>,
@@ -451,7 +451,7 @@ impl Stranger {
         Self { sealer, addr, flags: flag::CLIENT, cookies: BTreeMap::new(), body_bytes: None }
     }
 
-    /// Says something to a member at once, and hands what it answers to `read`, reply by reply.
+    /// Sends a message to a member at once, and hands the answers to `read`, reply by reply.
     pub(crate) fn say(&mut self, net: &mut Net, to: usize, message: Message<'_>, mut read: impl FnMut(&Message<'_>)) {
         let (now, contact) = (net.now, net.members[to].contact);
         let cookie = self.cookies.get(&contact.addr).copied().unwrap_or_default();
@@ -466,7 +466,7 @@ impl Stranger {
         self.hear(net, contact.addr, &mut read);
     }
 
-    /// Reads what has been sent to it since.
+    /// Reads datagrams sent to it since.
     pub(crate) fn hear(&mut self, net: &mut Net, from: Addr, read: &mut impl FnMut(&Message<'_>)) {
         let own = self.addr;
         let (mine, rest) = std::mem::take(&mut net.flying).into_iter().partition(|(_, to, _)| *to == own);

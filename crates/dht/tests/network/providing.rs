@@ -20,15 +20,15 @@ use tessera_dht::wire::message::{Announcement, Contacts, ErrorCode, Message, Pro
 
 const ID: [u8; 32] = [0x42; 32];
 
-/// What somebody says who answers in the place of a provider: `key` is at `addr`, as of `issued_secs`, and nobody signed that.
+/// The answer of an impostor in the place of a provider: `key` is at `addr`, as of `issued_secs`, without a signature.
 fn unsigned(key: tessera_dht::identity::PublicKey, addr: Addr, issued_secs: u64) -> SignedProvider {
     let provider = tessera_dht::contact::Contact { key, addr };
     SignedProvider { provider, issued_secs, ttl_secs: 3600, signature: [7; 64] }
 }
 
 #[test]
-fn a_provider_that_nobody_signed_is_not_found_whenever_it_says_it_was_issued() {
-    // Beyond what is accepted at all the signature is not looked at: neither may what it signs be.
+fn an_unsigned_provider_is_not_found_whatever_its_time_of_issue() {
+    // Beyond the accepted times the signature is not looked at, and neither may the entry be.
     for ahead_secs in [0, 900, 901, 3000] {
         let mut net = Net::of(6, &NodeConfig::default());
         let (id, honest) = (ContentId::from_bytes(ID), net.members[3].contact);
@@ -51,7 +51,7 @@ fn a_provider_that_nobody_signed_is_not_found_whenever_it_says_it_was_issued() {
 
 #[test]
 fn a_node_finds_the_providers_that_it_holds_itself_until_their_time_is_over() {
-    // Of two, one announces and the other holds that: there is nobody else to ask for it.
+    // Of two, one announces and the other holds the announcement: there is no other node to ask.
     let mut net = Net::of(2, &NodeConfig::default());
     let (id, provider) = (ContentId::from_bytes(ID), net.members[0].contact);
     net.ask(0, Command::Provide { ids: vec![id] });
@@ -100,7 +100,7 @@ fn page(stranger: &mut Stranger, net: &mut Net, page: u32, parts_max: u8) -> (Ve
 }
 
 #[test]
-fn a_page_is_32_providers_for_who_has_shown_its_address_and_one_datagram_for_others() {
+fn a_page_is_32_providers_for_a_proven_address_and_one_datagram_for_others() {
     let mut net = Net::of(6, &NodeConfig::default());
     with_forty_providers(&mut net, 1);
     let mut stranger = Stranger::new(200, net.now);
@@ -171,7 +171,7 @@ fn a_holder_that_always_asks_for_a_pause_does_not_keep_an_announcement_from_its_
         bounds.iter().find(|(name, _, _)| *name == "operations").unwrap().1
     };
     assert_eq!((asked.get(), operations(&net)), (8, 0));
-    // One that is busy for a while gets everything.
+    // A holder that is busy for a while gets everything.
     asked.set(0);
     refused.set(7);
     net.ask(1, Command::Provide { ids: vec![ContentId::from_bytes([0x43; 32])] });
@@ -201,7 +201,7 @@ fn announcements_return_before_their_lifetime_ends() {
 fn with_a_stem_the_holders_do_not_hear_it_from_the_provider() {
     let config = NodeConfig { stem_hops: 2, ..NodeConfig::default() };
     let mut net = Net::of(12, &config);
-    net.run_quietly(90_000); // Who takes stems is known after a minute.
+    net.run_quietly(90_000); // After a minute the nodes know which of them take stems.
     net.tap = Some(Vec::new());
     let id = ContentId::from_bytes(ID);
     let provider = net.members[3].contact;
@@ -212,13 +212,13 @@ fn with_a_stem_the_holders_do_not_hear_it_from_the_provider() {
     assert!((1..=2).contains(&stems), "one node is told, and hands it on; it may come around: {stems}");
     let announced: Vec<_> = seen.iter().filter(|seen| seen.kind == kind::ANNOUNCE).collect();
     assert!(!announced.is_empty());
-    assert!(announced.iter().all(|seen| seen.from != provider.addr), "it is spread by somebody else");
+    assert!(announced.iter().all(|seen| seen.from != provider.addr), "it is spread by another node");
     let Answer::Providers(found) = net.ask(5, Command::FindProviders { id, limit: 8 }).answer else { panic!() };
     assert_eq!(found.iter().map(|found| found.provider).collect::<Vec<_>>(), [provider]);
 }
 
 #[test]
-fn a_provider_that_has_just_joined_asks_who_takes_stems_rather_than_spread_by_itself() {
+fn a_provider_that_has_just_joined_asks_which_nodes_take_stems_rather_than_spread_by_itself() {
     // Also where the first that is asked takes none: that is the one it joined by, and the others have yet to say.
     for (lanes, first_takes) in [(1, true), (4, true), (1, false), (4, false)] {
         let mut net = Net::of(12, &NodeConfig::default());
@@ -262,12 +262,12 @@ fn a_stem_returns_at_half_the_lifetime_and_not_before() {
         let Answer::Providers(found) = net.ask(5, Command::FindProviders { id, limit: 8 }).answer else { panic!() };
         assert_eq!(found.len(), 1, "announced again in time");
     }
-    // Each jittered by a quarter. Within a round it may be sent twice: to who wants a cookie first, or when it comes around.
+    // Each jittered by a quarter. Within a round it may be sent twice: to a node that wants a cookie first, or when it comes around.
     assert!((6..=12).contains(&rounds), "{rounds} times in eight half-lives");
 }
 
 #[test]
-fn a_stem_that_nobody_takes_is_spread_by_the_provider_itself() {
+fn a_stem_that_no_node_takes_is_spread_by_the_provider_itself() {
     let config = NodeConfig { stem_hops: 2, ..NodeConfig::default() };
     let mut net = Net::of(8, &config);
     net.run_quietly(90_000);
@@ -280,11 +280,11 @@ fn a_stem_that_nobody_takes_is_spread_by_the_provider_itself() {
 }
 
 #[test]
-fn a_stem_that_is_lost_further_on_is_spread_by_who_had_it_last() {
+fn a_stem_that_is_lost_further_on_is_spread_by_its_last_bearer() {
     let config = NodeConfig { stem_hops: 2, ..NodeConfig::default() };
     let mut net = Net::of(8, &config);
     net.run_quietly(90_000);
-    // The first node takes it; nobody hears the second.
+    // The first node takes it; datagrams of the second are lost.
     net.lose = Some(|seen| seen.kind == kind::STEM && seen.from != Addr::v4([10, 0, 3, 1], 4000));
     assert_eq!(net.members[3].contact.addr, Addr::v4([10, 0, 3, 1], 4000));
     let ids: Vec<_> = (0..8).map(|n| ContentId::from_bytes([n * 31; 32])).collect();
@@ -329,15 +329,15 @@ fn a_stem_that_comes_around_to_its_provider_is_handed_on_and_not_spread_by_it() 
     assert!(seen.iter().any(|seen| seen.kind == kind::STEM), "though no hops were left");
     assert!(seen.iter().all(|seen| seen.kind != kind::ANNOUNCE));
     let Answer::Providers(found) = net.ask(5, Command::FindProviders { id, limit: 8 }).answer else { panic!() };
-    assert_eq!(found.len(), 1, "somebody else has spread it");
+    assert_eq!(found.len(), 1, "another node has spread it");
 }
 
 #[test]
-fn a_stem_is_handed_on_though_nobody_remembers_where_its_provider_is() {
+fn a_stem_is_handed_on_though_no_node_remembers_its_providers_address() {
     let config = NodeConfig { stem_hops: 2, ..NodeConfig::default() };
     let mut net = Net::of(8, &config);
     net.run_quietly(90_000);
-    // Cookies are of a period: at the start of the next nobody has one.
+    // Cookies are of a period: at the start of the next no node has one.
     let period_ms = 1000 * tessera_dht::seal::keys::PERIOD_SECS;
     net.run_quietly(period_ms - net.now.unix_ms % period_ms);
     net.tap = Some(Vec::new());
@@ -351,8 +351,8 @@ fn a_stem_is_handed_on_though_nobody_remembers_where_its_provider_is() {
     assert_eq!(found.len(), 1);
 }
 
-/// Everybody but member 3 takes no stem for want of a cookie, whatever cookie it is shown.
-fn nobody_is_content_with_a_cookie(net: &mut Net) {
+/// All but member 3 refuse stems for want of a cookie, with any cookie.
+fn no_node_is_content_with_a_cookie(net: &mut Net) {
     for n in (0..8).filter(|n| *n != 3) {
         let refuse = |message: &Message<'_>, reply: &mut dyn FnMut(Message<'_>)| match message {
             Message::Ping => reply(Message::Pong { observed: Addr::v4([10, 0, 3, 1], 4000) }),
@@ -372,18 +372,18 @@ fn sent_by_member_3(net: &Net, kind: u8) -> usize {
 }
 
 #[test]
-fn a_stem_is_not_handed_without_end_to_who_always_wants_a_cookie() {
+fn a_stem_is_not_handed_without_end_to_a_node_that_always_wants_a_cookie() {
     let config = NodeConfig { stem_hops: 2, ..NodeConfig::default() };
     let mut net = Net::of(8, &config);
     net.run_quietly(90_000);
-    nobody_is_content_with_a_cookie(&mut net);
+    no_node_is_content_with_a_cookie(&mut net);
     net.ask(3, Command::Provide { ids: vec![ContentId::from_bytes(ID)] });
     net.run(30_000);
     assert_eq!(sent_by_member_3(&net, kind::STEM), 2 * 7, "to each once more with the cookie it was given");
     assert!(sent_by_member_3(&net, kind::ANNOUNCE) > 0, "and then it is spread from here");
 }
 
-/// Of a network of so many members, nobody but those that are `willing` takes the stem of member 3. Who was asked to.
+/// Of a network of so many members, only those that are `willing` take the stem of member 3. Returns the members asked to.
 fn asked_to_take(count: usize, willing: &[usize]) -> (Net, Vec<usize>) {
     let config = NodeConfig { stem_hops: 2, ..NodeConfig::default() };
     let mut net = Net::of(count, &config);
@@ -410,7 +410,7 @@ fn asked_to_take(count: usize, willing: &[usize]) -> (Net, Vec<usize>) {
 }
 
 #[test]
-fn who_refuses_a_stem_does_not_have_its_provider_spread_it_while_somebody_else_takes_it() {
+fn a_refused_stem_is_not_spread_by_its_provider_while_another_node_takes_it() {
     let willing = 6;
     let (net, asked) = asked_to_take(8, &[willing]);
     assert!(asked.contains(&willing), "{asked:?} were asked");
@@ -463,7 +463,7 @@ fn a_stem_that_came_around_is_not_offered_without_end() {
     let mut net = Net::of(8, &NodeConfig::default());
     net.run_quietly(90_000);
     assert!(comes_around(&mut net));
-    nobody_is_content_with_a_cookie(&mut net);
+    no_node_is_content_with_a_cookie(&mut net);
     net.run(60_000);
     let stems = sent_by_member_3(&net, kind::STEM);
     assert!((2..=16).contains(&stems), "{stems} in a minute");
@@ -507,7 +507,7 @@ fn lookups_of_many_lanes_need_no_message_between_them() {
 }
 
 #[test]
-fn lanes_hint_to_each_other_whom_they_met_and_who_left() {
+fn lanes_hint_to_each_other_which_peers_they_met_and_lost() {
     let known = |net: &Net, n: usize| {
         let id = net.members[n].contact.id();
         net.members[0].lanes.iter().filter(|lane| lane.table().get(&id).is_some()).count()
@@ -524,7 +524,7 @@ fn lanes_hint_to_each_other_whom_they_met_and_who_left() {
     net.messages_lost = true;
     let n = net.join(1, &NodeConfig::default());
     net.run(3000);
-    assert!(known(&net, n) < 4, "without messages a lane knows whom it has asked itself");
+    assert!(known(&net, n) < 4, "without messages a lane knows only the nodes it has asked itself");
 }
 
 #[test]
@@ -553,7 +553,7 @@ fn messages_between_lanes_may_come_twice_and_in_any_order() {
         assert_eq!((kept, logged), (24, 24), "member {n}: what comes twice is kept and logged once");
         for lane in &member.lanes {
             assert!(lane.health(net.now).is_up, "member {n}: {:?}", lane.health(net.now));
-            assert_eq!(lane.table().live_len(), 5, "member {n} still knows everybody");
+            assert_eq!(lane.table().live_len(), 5, "member {n} still knows all others");
         }
     }
     for id in &ids {
@@ -598,7 +598,7 @@ fn a_command_for_another_lanes_id_is_sent_back() {
 }
 
 #[test]
-fn announcements_that_nobody_answers_leave_a_quarter_of_the_requests_to_lookups() {
+fn unanswered_announcements_leave_a_quarter_of_the_requests_to_lookups() {
     let mut net = Net::of(12, &NodeConfig::default());
     let n = net.join(1, &NodeConfig { requests_max: 8, ..NodeConfig::default() });
     net.run(10_000);
@@ -612,7 +612,7 @@ fn announcements_that_nobody_answers_leave_a_quarter_of_the_requests_to_lookups(
         }
         net.run(10);
     }
-    assert_eq!(sent(&net, kind::ANNOUNCE), 6, "of twelve who are to be told");
+    assert_eq!(sent(&net, kind::ANNOUNCE), 6, "of twelve holders");
     // While all six are still waited for.
     net.tell(n, None, Command::FindProviders { id: ContentId::from_bytes([7; 32]), limit: 1 });
     assert_eq!(sent(&net, kind::GET_PROVIDERS), 2);
@@ -657,7 +657,7 @@ fn a_record_outlives_its_first_holders_and_its_owner_but_not_its_lifetime() {
     let reader = (0..14).find(|n| !net.silent.contains(n) && !later.contains(n)).unwrap();
     assert!(matches!(net.get(reader, id, false).answer, Answer::Record(_)));
     net.run_quietly(5_000_000);
-    assert_eq!(holders(&net, &id), [], "nobody prolongs it");
+    assert_eq!(holders(&net, &id), [], "no node prolongs it");
 }
 
 #[test]

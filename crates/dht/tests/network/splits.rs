@@ -1,4 +1,4 @@
-//! Splits: who fell silent is tried again and found again, however long it took, and records are given to those who should hold them.
+//! Splits: lost contacts are tried again and found again, however long it took, and records are given to their current holders.
 
 use crate::net::{self, Net};
 use tessera_contracts::point::{ContentId, Point as _};
@@ -31,14 +31,14 @@ fn a_split_of_two_hours_heals_within_minutes() {
     assert_eq!(live(&net, 0..30), (14, 14));
     net.cut = None;
     net.run_quietly(14 * 60_000);
-    assert_eq!(live(&net, 0..30), (29, 29), "everybody knows everybody");
+    assert_eq!(live(&net, 0..30), (29, 29), "all nodes know each other");
 }
 
 #[test]
-fn a_seed_on_the_other_side_of_a_split_is_tried_though_nobody_there_was_ever_met() {
+fn a_seed_on_the_other_side_of_a_split_is_tried_though_no_node_there_was_ever_met() {
     let mut net = Net::of(12, &NodeConfig::default());
     net.cut = Some(6);
-    // All start again behind the border, so that nobody remembers anybody beyond it.
+    // All start again behind the border, so that no node remembers a contact beyond it.
     for n in 0..12 {
         net.members[n].lanes[0] = net::lane_again(n, net.now);
         let (first, second) = (net.members[0].contact, net.members[6].contact);
@@ -56,7 +56,7 @@ fn a_seed_on_the_other_side_of_a_split_is_tried_though_nobody_there_was_ever_met
     assert_eq!(live(&net, 0..12), (11, 11));
 }
 
-/// Twenty nodes on each side of a border that have never met anybody beyond it, and have more contacts than places for them. Those for whom
+/// Twenty nodes on each side of a border that have never met a node beyond it, and have more contacts than places for them. Those for whom
 /// `has_seed` holds have the first node, which is beyond it, as a seed. The border is gone for forty minutes.
 fn after_a_border(has_seed: impl Fn(&Net, usize) -> bool) -> Net {
     let config = NodeConfig {
@@ -99,7 +99,7 @@ fn far_from_seed(net: &Net) -> usize {
 }
 
 #[test]
-fn a_seed_beyond_a_split_is_asked_whom_it_knows_though_its_place_here_is_taken() {
+fn a_seed_beyond_a_split_is_asked_for_its_contacts_though_its_place_here_is_taken() {
     let mut net = after_a_border(|net, n| n == far_from_seed(net));
     let n = far_from_seed(&net);
     let (seed, own) = (net.members[0].contact.id(), net.members[n].lanes[0].id());
@@ -137,7 +137,7 @@ fn a_node_without_seeds_that_was_cut_off_finds_at_once_what_is_there_again() {
 }
 
 #[test]
-fn a_node_without_seeds_that_nobody_uses_joins_again_by_those_it_lost() {
+fn an_idle_node_without_seeds_joins_again_by_lost_contacts() {
     let mut net = Net::of(8, &NodeConfig::default());
     net.silent.insert(0);
     net.run_quietly(3 * 3_600_000);

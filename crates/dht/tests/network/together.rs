@@ -1,4 +1,4 @@
-//! What the parts do together: joining, storing, finding, restarting.
+//! The parts together: joining, storing, finding, restarting.
 
 use crate::net::{self, Net, Stranger, identity, lane, map, mutable};
 use tessera_contracts::point::{ContentId, Point as _};
@@ -31,14 +31,14 @@ fn a_lone_node_is_not_up() {
 }
 
 #[test]
-fn what_one_node_puts_another_gets_and_the_outcome_says_how() {
+fn a_value_that_one_node_puts_another_gets_and_the_outcome_says_how() {
     let mut net = Net::of(12, &NodeConfig::default());
     let record = immutable_record(b"a value", 3600).unwrap();
     let put = net.put(1, record.clone());
     let Answer::Written(written) = put.answer else { panic!("{put:?}") };
     assert_eq!((written.holders, written.acknowledged, written.silent), (11, 11, 0));
     assert_eq!(put.asked.iter().filter(|asked| asked.useful).count(), 11);
-    // A member that holds a record answers from its store, and asks nobody.
+    // A member that holds a record answers from its store, without asking.
     let got = net.get(2, ContentId::of_immutable(b"a value"), false);
     assert_eq!((got.answer, got.stats.requests), (Answer::Record(record), 0));
     let missing = net.get(3, ContentId::of_immutable(b"no such value"), false);
@@ -48,7 +48,7 @@ fn what_one_node_puts_another_gets_and_the_outcome_says_how() {
 }
 
 #[test]
-fn what_lookups_say_of_themselves_is_added_up_by_the_lane_that_did_them() {
+fn counters_of_lookups_are_added_up_by_their_lane() {
     let mut net = Net::of(30, &NodeConfig::default());
     net.put(1, immutable_record(b"a value", 3600).unwrap());
     let sums = |net: &Net| {
@@ -81,7 +81,7 @@ fn a_newer_mutable_record_replaces_an_older_one_and_a_tombstone_ends_it() {
     }
     let stale = net.put(1, mutable(1, 2, Some(b"two"), net.now));
     let Answer::Written(written) = stale.answer else { panic!() };
-    assert_eq!(written.acknowledged, 0, "nobody goes back");
+    assert_eq!(written.acknowledged, 0, "no holder goes back");
     assert_eq!(written.refused.len(), 1, "{:?}", written.refused);
 }
 
@@ -93,7 +93,7 @@ fn the_highest_sequence_there_is_can_be_read() {
         net.put(1, mutable(1, u64::MAX - 1, Some(b"last but one"), net.now));
         let last = mutable(1, u64::MAX, value, net.now);
         net.put(1, last.clone());
-        // One that holds nothing learns it from the others alone.
+        // A member that holds nothing learns it from the others alone.
         net.ask(4, Command::Forget { id });
         assert!(net.members[4].lanes[0].records().peek(&id).is_none());
         assert_eq!(net.get(4, id, true).answer, Answer::Record(last));
@@ -126,7 +126,7 @@ fn holders_that_lie_about_what_is_newest_do_not_take_a_reader_back() {
     for liar in [0, 2, 3] {
         let older = older.clone();
         let lie = move |asked: &Message<'_>, reply: &mut dyn FnMut(Message<'_>)| {
-            // Whatever sequence was asked for.
+            // With any sequence number in the request.
             if let Message::FindValue { .. } = asked {
                 reply(Message::Value { token: [1; 16], record: Some(&older), closer: Contacts::over(&[]) });
             }
@@ -205,7 +205,7 @@ fn a_log_that_says_anything_breaks_nothing() {
     });
     let due = exported.iter().find(|(kind, _)| *kind == log_kind::PUBLISHED).map(|(_, payload)| &payload[32..40]);
     let due_secs = u64::from_le_bytes(due.unwrap().try_into().unwrap());
-    assert!(due_secs <= now.unix_secs() + 24 * 3600 + 60, "due within a lifetime, whatever the log says");
+    assert!(due_secs <= now.unix_secs() + 24 * 3600 + 60, "due within a lifetime, even if the log says later");
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn a_write_without_a_token_is_refused() {
     assert!(net.members[1].lanes[0].records().is_empty());
 }
 
-/// What member 1 sends a stranger that says `message`.
+/// The datagrams of member 1 to a stranger that sends `message`.
 fn answers(stranger: &mut Stranger, net: &mut Net, message: Message<'_>) -> Vec<(u8, Option<ErrorCode>)> {
     let mut answers = Vec::new();
     stranger.say(net, 1, message, |reply| {
@@ -261,7 +261,7 @@ fn answers(stranger: &mut Stranger, net: &mut Net, message: Message<'_>) -> Vec<
 }
 
 #[test]
-fn who_has_not_shown_its_address_is_answered_and_not_asked() {
+fn an_unproven_address_is_answered_and_not_asked() {
     let mut net = Net::of(3, &NodeConfig::default());
     let mut stranger = Stranger { flags: 0, ..Stranger::new(200, net.now) };
     assert_eq!(answers(&mut stranger, &mut net, Message::Ping), [(kind::PONG, None)]);
@@ -270,7 +270,7 @@ fn who_has_not_shown_its_address_is_answered_and_not_asked() {
 }
 
 #[test]
-fn a_stem_of_who_has_not_shown_its_address_costs_no_signature_check() {
+fn a_stem_of_an_unproven_address_costs_no_signature_check() {
     let mut net = Net::of(3, &NodeConfig::default());
     let mut stranger = Stranger::new(200, net.now);
     let provider = Contact { key: identity(9).public_key(), addr: stranger.addr };
@@ -288,7 +288,7 @@ fn a_stem_of_who_has_not_shown_its_address_costs_no_signature_check() {
 }
 
 #[test]
-fn whose_neighbours_ask_too_much_is_told_to_wait_and_not_to_blame() {
+fn a_peer_whose_neighbours_ask_too_much_is_told_to_wait_and_not_scored() {
     let abuse = AbuseLimits { per_prefix_per_sec: 10, burst_secs: 1, ..AbuseLimits::default() };
     let mut net = Net::of(3, &NodeConfig { abuse, ..NodeConfig::default() });
     let (mut honest, mut neighbour) = (Stranger::new(200, net.now), Stranger::new(201, net.now));
@@ -307,7 +307,7 @@ fn whose_neighbours_ask_too_much_is_told_to_wait_and_not_to_blame() {
 }
 
 #[test]
-fn who_goes_on_asking_above_its_own_limit_is_to_blame() {
+fn a_peer_that_goes_on_asking_above_its_own_limit_is_scored() {
     let abuse = AbuseLimits { per_peer_per_sec: 10, burst_secs: 1, ..AbuseLimits::default() };
     let mut net = Net::of(3, &NodeConfig { abuse, ..NodeConfig::default() });
     let mut stranger = Stranger::new(200, net.now);
@@ -373,7 +373,7 @@ fn strangers_that_come_fast_are_sent_a_cookie_and_those_of_one_network_cost_few_
 }
 
 #[test]
-fn who_goes_on_writing_with_tokens_that_nobody_gave_it_is_to_blame() {
+fn a_peer_that_goes_on_writing_with_forged_tokens_is_scored() {
     let mut net = Net::of(3, &NodeConfig::default());
     let mut stranger = Stranger::new(200, net.now);
     let record = immutable_record(b"uninvited", 3600).unwrap();
@@ -383,7 +383,7 @@ fn who_goes_on_writing_with_tokens_that_nobody_gave_it_is_to_blame() {
 }
 
 #[test]
-fn what_is_sealed_well_and_shaped_badly_is_not_answered_and_costs_its_sender() {
+fn a_well_sealed_malformed_datagram_is_not_answered_and_scores_its_sender() {
     let mut net = Net::of(3, &NodeConfig::default());
     let mut stranger = Stranger::new(200, net.now);
     let (now, contact, from) = (net.now, net.members[1].contact, stranger.addr);
@@ -420,7 +420,7 @@ fn relay_to(to: Contact) -> Message<'static> {
 }
 
 #[test]
-fn nobody_loses_its_place_because_a_stranger_had_it_asked_where_it_is_not() {
+fn no_peer_loses_its_place_because_a_stranger_named_it_at_a_wrong_address() {
     let mut net = Net::of(8, &NodeConfig::default());
     let mut stranger = Stranger::new(200, net.now);
     answers(&mut stranger, &mut net, Message::Ping);
@@ -436,7 +436,7 @@ fn nobody_loses_its_place_because_a_stranger_had_it_asked_where_it_is_not() {
     assert_eq!(bounds.iter().find(|(name, _, _)| *name == "lost contacts").unwrap().1, 0);
 }
 
-/// What passes through this address reaches member 5, as long as its owner lets it.
+/// Datagrams to this address reach member 5, as long as its owner forwards them.
 const BY_WAY: Addr = Addr::v4([203, 0, 113, 9], 9);
 
 /// Where member 1 knows member 5 to be.
@@ -446,8 +446,8 @@ fn known_at(net: &Net) -> Vec<Addr> {
 }
 
 #[test]
-fn whoever_hands_on_what_is_sent_to_a_contact_does_not_come_between_it_and_those_who_know_it() {
-    // Asked there for a stranger, and because somebody names it there.
+fn a_node_that_forwards_a_contacts_datagrams_does_not_come_between_it_and_its_peers() {
+    // Asked there for a stranger, and because a peer names it there.
     for by_relay in [true, false] {
         let mut net = Net::of_lanes(8, 2, &NodeConfig::default());
         let honest = net.members[5].contact;
@@ -475,7 +475,7 @@ fn whoever_hands_on_what_is_sent_to_a_contact_does_not_come_between_it_and_those
 }
 
 #[test]
-fn nobody_is_kept_from_being_asked_because_a_stranger_has_it_asked_all_the_time() {
+fn no_peer_is_kept_from_being_asked_because_a_stranger_has_it_asked_all_the_time() {
     let mut net = Net::of(3, &NodeConfig::default());
     let mut stranger = Stranger::new(200, net.now);
     answers(&mut stranger, &mut net, Message::Ping);
@@ -490,7 +490,7 @@ fn nobody_is_kept_from_being_asked_because_a_stranger_has_it_asked_all_the_time(
 }
 
 #[test]
-fn who_does_not_answer_what_it_is_asked_for_a_stranger_keeps_its_standing() {
+fn a_peer_that_does_not_answer_a_strangers_relayed_question_keeps_its_standing() {
     let mut net = Net::of(8, &NodeConfig::default());
     let mut stranger = Stranger::new(200, net.now);
     answers(&mut stranger, &mut net, Message::Ping);
@@ -504,7 +504,7 @@ fn who_does_not_answer_what_it_is_asked_for_a_stranger_keeps_its_standing() {
 }
 
 #[test]
-fn only_lookups_of_others_are_relayed_and_only_for_who_sends_as_much_as_that_may_cost() {
+fn only_lookups_are_relayed_and_only_for_an_asker_that_sends_as_many_bytes_as_that_may_cost() {
     let room = DATAGRAM_BYTES_MAX - HEADER_BYTES - 16;
     let mut net = Net::of(4, &NodeConfig::default());
     let mut stranger = Stranger::new(200, net.now);
@@ -579,7 +579,7 @@ fn nothing_is_relayed_for_an_address_that_may_be_made_up() {
     net.flying.clear();
     let refused = [(kind::ERROR, Some(ErrorCode::CookieRequired))];
     assert_eq!(answers(&mut stranger, &mut net, relay_to(to)), refused);
-    assert_eq!(net.flying.len(), 0, "nobody was asked");
+    assert_eq!(net.flying.len(), 0, "no node was asked");
     assert_eq!(answers(&mut stranger, &mut net, relay_to(to)), []);
     assert_eq!(net.flying.len(), 1);
 }
@@ -631,7 +631,7 @@ fn a_lone_node_refuses_versions_that_it_would_not_keep() {
 }
 
 #[test]
-fn what_a_lone_node_puts_it_holds_and_stores_with_others_when_they_come() {
+fn a_lone_node_holds_its_value_and_stores_it_with_others_when_they_come() {
     let config = NodeConfig::default();
     let mut net = Net::of(1, &config);
     let record = immutable_record(b"alone", 24 * 3600).unwrap();
@@ -651,8 +651,8 @@ fn a_ping_measures_the_round_trip_or_ends_in_silence() {
     let outcome = net.ask(1, Command::Ping { contact: there });
     let Answer::Pong { rtt_ms, observed } = outcome.answer else { panic!("{outcome:?}") };
     assert_eq!((rtt_ms, observed), (20, Some(net.members[1].contact.addr)));
-    let nobody = Contact { addr: Addr::v4([10, 9, 9, 9], 4000), ..there };
-    assert_eq!(net.ask(1, Command::Ping { contact: nobody }).answer, Answer::Silence);
+    let absent = Contact { addr: Addr::v4([10, 9, 9, 9], 4000), ..there };
+    assert_eq!(net.ask(1, Command::Ping { contact: absent }).answer, Answer::Silence);
 }
 
 #[test]
@@ -692,12 +692,12 @@ fn a_record_forgotten_is_not_stored_again_and_the_log_says_so() {
 }
 
 #[test]
-fn an_outcome_tells_who_named_whom_and_when_each_was_asked() {
+fn an_outcome_tells_which_peer_named_which_and_when_each_was_asked() {
     let mut net = Net::of(12, &NodeConfig::default());
     let outcome = net.ask(3, Command::FindNode { target: [0x5a; 32] });
     for asked in outcome.asked.iter().filter(|asked| asked.took_ms.is_some()) {
         assert_eq!(asked.took_ms, Some(20), "datagrams fly for ten milliseconds each way");
         assert!(asked.asked_after_ms <= outcome.stats.elapsed_ms);
-        assert_eq!(asked.via.is_some(), asked.hops > 1, "a peer of our own table was named by nobody: {asked:?}");
+        assert_eq!(asked.via.is_some(), asked.hops > 1, "a peer of our own table was not named by another: {asked:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Who holds tokens of a region writes there without asking first, and loses nothing by it.
+//! A node with tokens of a region writes there without asking first, and loses nothing by it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -51,7 +51,7 @@ fn the_second_write_is_one_exchange_with_each_holder_until_tokens_may_have_ended
     let (asks, writes) = (vec![vec![kind::FIND_NODE, kind::STORE]; 11], vec![vec![kind::STORE]; 11]);
     assert_eq!(said_while_writing(&mut net, b"first"), asks);
     assert_eq!(said_while_writing(&mut net, b"second"), writes);
-    assert!(net.members.iter().all(|member| member.lanes[0].records().len() == 2), "everybody holds both");
+    assert!(net.members.iter().all(|member| member.lanes[0].records().len() == 2), "all nodes hold both");
     net.run_quietly(PERIOD_SECS * 1000);
     assert_eq!(said_while_writing(&mut net, b"third"), asks);
     net.run_quietly(PERIOD_SECS * 1000);
@@ -77,7 +77,7 @@ fn holder(seen: &Rc<RefCell<Vec<u8>>>, mut store: impl FnMut(u8, &mut dyn FnMut(
 }
 
 #[test]
-fn a_write_that_was_sent_instead_of_a_question_still_finds_who_is_closer() {
+fn a_write_that_was_sent_instead_of_a_question_still_finds_closer_nodes() {
     let mut net = settled(5);
     let unknown = Contact { key: identity(99).public_key(), addr: Addr::v4([10, 9, 9, 9], 4000) };
     let seen = Rc::default();
@@ -90,7 +90,7 @@ fn a_write_that_was_sent_instead_of_a_question_still_finds_who_is_closer() {
     net.tap = Some(Vec::new());
     assert_eq!(put(&mut net, b"second").acknowledged, 4);
     assert_eq!(*seen.borrow(), [kind::FIND_NODE, kind::STORE, kind::STORE]);
-    assert!(net.tap.iter().flatten().any(|(_, to, _)| *to == unknown.addr), "whom the answer named is asked");
+    assert!(net.tap.iter().flatten().any(|(_, to, _)| *to == unknown.addr), "the node that the answer named is asked");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_token_that_is_not_honoured_costs_a_question_and_not_the_write() {
 }
 
 #[test]
-fn who_will_not_keep_it_has_refused_and_is_left_alone() {
+fn a_holder_that_will_not_keep_a_record_has_refused_and_is_left_alone() {
     for code in [ErrorCode::RateLimited, ErrorCode::Busy, ErrorCode::Full, ErrorCode::StaleSequence] {
         let mut net = settled(5);
         let seen = Rc::default();
@@ -142,7 +142,7 @@ fn holders_whose_disks_are_slow_are_still_holders() {
 }
 
 #[test]
-fn what_a_holder_says_to_a_question_is_no_acknowledgement() {
+fn a_holders_answer_to_a_question_is_no_acknowledgement() {
     let mut net = settled(5);
     let lies: Puppet = Box::new(|_, reply| reply(Message::Stored { closer: Contacts::default() }));
     net.puppets.insert(2, lies);
@@ -191,7 +191,7 @@ fn as_many_contacts_are_named_as_were_wanted_and_after_the_log_as_well() {
 }
 
 #[test]
-fn where_two_in_three_are_gone_a_write_looks_further_for_those_who_are_left() {
+fn where_two_in_three_are_gone_a_write_looks_further_for_the_remaining_nodes() {
     let mut net = settled(45);
     put(&mut net, b"so that there are tokens");
     let gone = |n: &usize| n % 3 != 1;
@@ -214,7 +214,7 @@ fn a_write_that_runs_out_of_time_does_not_take_the_few_it_met_for_a_quorum() {
 }
 
 #[test]
-fn those_who_stand_in_for_nearer_ones_that_were_not_heard_in_time_are_no_quorum() {
+fn substitutes_for_nearer_nodes_that_were_not_heard_in_time_are_no_quorum() {
     let target = ContentId::of_immutable(b"near whom nobody knows");
     let mut strangers: Vec<_> = (100..400).map(|n| identity(n).public_key()).collect();
     strangers.sort_by_key(|key| key.node_id().distance_to(&target));
@@ -284,14 +284,14 @@ fn a_version_that_is_out_already_takes_the_place_of_nothing_that_is_kept_alive()
     };
     assert!(put(&mut net, 1, 5, b"five").has_quorum());
     let bytes = kept(&net, 1);
-    // Its copy is gone by then, and what it keeps alive is not.
+    // Its copy is gone by then, and the record it keeps alive is not.
     net.run_quietly(11 * 60 * 1000);
     for (sequence, code) in [(5, ErrorCode::Equivocation), (3, ErrorCode::StaleSequence)] {
         let written = put(&mut net, 1, sequence, b"another, longer");
-        assert_eq!((written.holders, &written.refused[..]), (0, &[(code, 1)][..]), "nobody else was asked");
+        assert_eq!((written.holders, &written.refused[..]), (0, &[(code, 1)][..]), "no other node was asked");
         assert_eq!(kept(&net, 1), bytes);
     }
-    // Somebody who does not know of it asks, is refused by all, and does not go on about it.
+    // A writer that does not know of it is refused by all, and stops.
     let written = put(&mut net, 2, 4, b"four");
     assert!(written.acknowledged == 0 && written.refused[0].0 == ErrorCode::StaleSequence, "{written:?}");
     assert_eq!(kept(&net, 2), 0);
@@ -312,7 +312,7 @@ fn a_holder_that_answers_a_write_in_many_parts_has_answered_once() {
 }
 
 #[test]
-fn what_is_kept_alive_is_not_given_up_because_one_of_many_says_that_another_version_is_out() {
+fn a_record_kept_alive_is_not_given_up_because_one_of_many_claims_another_version() {
     for (is_mutable, says_so, kept) in [(true, 1, true), (true, 2, false), (false, 3, true)] {
         let mut net = Net::of(4, &NodeConfig::default());
         for n in 1..4 {
@@ -337,7 +337,7 @@ fn what_is_kept_alive_is_not_given_up_because_one_of_many_says_that_another_vers
 }
 
 #[test]
-fn who_has_read_a_newer_version_writes_no_older_one_though_its_copy_is_gone() {
+fn a_node_that_has_read_a_newer_version_writes_no_older_one_though_its_copy_is_gone() {
     let mut net = Net::of(26, &NodeConfig::default());
     let put = |net: &mut Net, n: usize, sequence| {
         let record = net::mutable(7, sequence, Some(b"a version"), net.now);

@@ -1,4 +1,4 @@
-//! What a lane does about slots that change owner: see [`handoff`](crate::handoff) for the protocol.
+//! A lane's part in slots that change owner: see [`handoff`](crate::handoff) for the protocol.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl<H: Handler> Lane<H> {
                 self.cx.arrivals[usize::from(moved.slot.0)] = Arrival::None;
                 self.handoffs.export(moved.slot, moved.to);
             } else if moved.to == me {
-                // If it comes back before it was all gone, what we have is still whole.
+                // If it comes back before it was all gone, our copy is still whole.
                 self.handoffs.cancel(moved.slot);
                 // Its former owner may have learnt of the map before us, and be done already.
                 let done = self.arrived[usize::from(moved.slot.0)];
@@ -48,7 +48,7 @@ impl<H: Handler> Lane<H> {
         for (slot, arrival) in (0..=u8::MAX).map(Slot).zip(self.cx.arrivals.iter()) {
             let since = match arrival {
                 Arrival::None => None,
-                // What has come and is not known to be safe goes with the lane.
+                // Records that have come and are not known to be safe go with the lane.
                 Arrival::Awaited(since) | Arrival::Whole(since) => Some(*since),
             };
             arriving += usize::from(since.is_some());
@@ -63,7 +63,7 @@ impl<H: Handler> Lane<H> {
         }
         if let Some(log) = self.cx.log.as_mut().filter(|_| !self.has_former_slots) {
             // If there is no room, a restart hands the slot over once more: dearer, not wrong. So it does where the log has other
-            // records under what is this slot's number now, which would go with it.
+            // records under this slot's present number, which would go with it.
             let _ = log.push(Entry::Released { slot }, &[], Importance::Hard);
         }
         self.publish_handoffs();
@@ -74,12 +74,12 @@ impl<H: Handler> Lane<H> {
     pub(super) fn settle_imports(&mut self) -> bool {
         let mut busy = false;
         let mut at = 0;
-        // On disk, whatever else counts as durable: what its former owner had there for long must not be gone with the next power failure.
+        // On disk, under every durability: records that its former owner had there for long must survive the next power failure.
         let synced = self.cx.log.as_ref().map_or(Lsn(0), |log| log.progress.synced());
         while at < self.handoffs.imports.len() {
             let import = self.handoffs.imports[at];
-            // By a newer map the slot is the sender's again, and goes back to it. If it were told that what it sent is safe here, and had not
-            // heard of that map, it would drop the slot with what has come back already. It keeps it when it hears.
+            // By a newer map the slot is the sender's again, and goes back to it. If it were told that its records are safe here, and had not
+            // heard of that map, it would drop the slot with the records that came back already. It keeps it when it hears.
             if self.cx.owner(import.slot) == import.from && self.cx.map.version().is_after(import.by) {
                 self.handoffs.imports.swap_remove(at);
                 continue;
@@ -164,7 +164,7 @@ mod tests {
             first.slot_left(foreign, LaneIndex(1));
             let released = Entry::Released { slot: foreign };
             let before = entries(&mut first);
-            assert_eq!(before.contains(&released), moved_by == 0, "what is under it would go with it");
+            assert_eq!(before.contains(&released), moved_by == 0, "records under it would go with it");
             assert_eq!(before.contains(&Entry::SnapshotEnd), moved_by == 1, "all is written anew, as it is now");
             first.handoffs.export(foreign, LaneIndex(1));
             first.handoffs.exports[0].step = ExportStep::AwaitingAck;
@@ -230,7 +230,7 @@ mod tests {
             first.turn(LaneTime(turn));
             second.turn(LaneTime(turn));
         }
-        assert_eq!(second.handoffs.exports.len(), 1, "what is in no log is not safe");
+        assert_eq!(second.handoffs.exports.len(), 1, "a record in no log is not safe");
         assert!(!first.has_waiting() && first.next_wake().is_some(), "it looks again now and then, and does not spin");
         let mut payload = Vec::new();
         while log.pop(&mut payload).is_some() {}

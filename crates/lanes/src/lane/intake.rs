@@ -1,4 +1,4 @@
-//! What comes to a lane and how much of it a turn takes: messages by class, bulk frames, timers, datagrams.
+//! A lane's inputs and how much of each a turn takes: messages by class, bulk frames, timers, datagrams.
 
 use std::net::SocketAddr;
 
@@ -24,7 +24,7 @@ const TIMERS_PER_TURN: usize = 256;
 impl<H: Handler> Lane<H> {
     pub(super) fn take_messages(&mut self) -> bool {
         if self.inlets.is_empty() {
-            return false; // No producer: the counters of what waits are zero, and out of the cache.
+            return false; // No producer: the counters of waiting messages are zero, and out of the cache.
         }
         let mut taken = [0; 3];
         for class in Class::ALL {
@@ -72,7 +72,7 @@ impl<H: Handler> Lane<H> {
         self.is_held_up_by_log = false;
         for at in 0..self.inlets.len() {
             for _ in 0..BULK_FRAMES_PER_TURN {
-                // What the log has no room for would be in no log once its former owner has let it go.
+                // A record without room here would be in no log once its former owner has let it go.
                 if self.inlets[at].bulk.is_record_next() && !self.cx.log.as_ref().is_none_or(LogSender::has_room) {
                     self.is_held_up_by_log = true;
                     break;
@@ -104,7 +104,7 @@ impl<H: Handler> Lane<H> {
                             *arrival = Arrival::Whole(by);
                         }
                         let safe_at = self.cx.log.as_ref().map_or(Lsn(0), |log| log.last());
-                        // What only this lane's memory has is not safe, and stays in the log of who sent it.
+                        // A record in this lane's memory only is not safe, and stays in the log of its sender.
                         if !std::mem::take(&mut self.unlogged[usize::from(slot)]) {
                             self.handoffs.imports.push(Import { slot: Slot(slot), from: src, by, safe_at });
                         }

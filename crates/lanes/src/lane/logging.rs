@@ -1,4 +1,4 @@
-//! What a lane does about its log: it looks how far the writer has come, and writes snapshots a piece a turn.
+//! A lane's work for its log: it looks how far the writer has come, and writes snapshots a piece a turn.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,7 +21,7 @@ impl<H: Handler> Lane<H> {
         }
     }
 
-    /// The same until it is on disk, whatever counts as durable.
+    /// The same until it is on disk, under every durability.
     pub(crate) fn wait_for_disk(&mut self) {
         let Some(log) = &mut self.cx.log else { return };
         while log.progress.synced() < log.last() && !log.progress.has_failed() && !self.cx.fence.load(Ordering::Relaxed)
@@ -67,7 +67,7 @@ impl<H: Handler> Lane<H> {
         self.snapshot = begun.is_ok().then_some(SnapshotStep::Writing(0));
     }
 
-    /// Writes as much of a running snapshot as the log's queue takes without crowding out what happens meanwhile.
+    /// Writes as much of a running snapshot as the log's queue takes without crowding out new records.
     pub(super) fn step_snapshot(&mut self) -> bool {
         let (Some(step), Some(log)) = (self.snapshot, &mut self.cx.log) else { return false };
         let mut sent = 0;

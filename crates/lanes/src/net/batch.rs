@@ -1,6 +1,6 @@
 //! Receiving and sending in batches on one lane's socket, in buffers the lane owns.
 //!
-//! What goes to one receiver in a row is handed to the kernel in one piece that it cuts (GSO): 64 datagrams of 200 bytes then
+//! A row of datagrams to one receiver is handed to the kernel in one piece that it cuts (GSO): 64 datagrams of 200 bytes then
 //! cost 0.38 of the CPU on loopback (`lanes/segments-send` in the benches), and where there is no such row it costs a
 //! comparison. Receiving merged (GRO) as well makes that best case cheaper still, about eighteen times on loopback
 //! (`lanes/segments-both`), and is not done: a merged piece is steered as one, so datagrams of one peer for several lanes would
@@ -53,7 +53,7 @@ impl Receiver {
         self.drained
     }
 
-    /// Takes what the socket has, up to a batch, and hands each datagram to `each`. Says how many there were.
+    /// Takes the socket's datagrams, up to a batch, and hands each to `each`. Returns how many there were.
     pub(crate) fn receive(
         &mut self,
         socket: &UdpSocket,
@@ -93,7 +93,7 @@ impl Receiver {
     }
 }
 
-/// Sends everything in `queue`. What the kernel has no room for is dropped and counted: a datagram may always be lost, and a
+/// Sends everything in `queue`. Datagrams for which the kernel has no room are dropped and counted: a datagram may always be lost, and a
 /// lane never waits.
 pub(crate) fn send_all(socket: &UdpSocket, calls: Calls, is_v6: bool, queue: &mut SendQueue, counters: &LaneCounters) {
     while queue.len() > 0 {
@@ -236,7 +236,7 @@ mod tests {
                 send_all(&here, calls, false, &mut queue, &counters);
                 receiver.receive(&here, &counters, |_, bytes| seen += bytes.len()).unwrap();
             };
-            (0..3).for_each(|_| round()); // The batch grows until what comes in one fits, and the queue until what waits does.
+            (0..3).for_each(|_| round()); // The batch grows until all datagrams of one receive fit, and the queue until all waiting ones do.
             let (allocations, ()) = alloc_counter::count(|| (0..20).for_each(|_| round()));
             assert_eq!((allocations, seen), (0, 23 * 16 * 200), "{calls:?}");
         }
@@ -263,7 +263,7 @@ mod tests {
             let left = |buffer: &[u8]| buffer.iter().filter(|byte| **byte != 0).count();
             // Two pages lie wholly within, wherever it begins.
             assert!(left(&receiver.buffer) <= PAGES - 2 * 4096 && left(queue.buffer()) <= PAGES - 2 * 4096, "{round}");
-            assert!(receiver.buffer[0] == round && queue.buffer()[0] == round, "what is kept is kept");
+            assert!(receiver.buffer[0] == round && queue.buffer()[0] == round, "kept bytes are unchanged");
         }
     }
 

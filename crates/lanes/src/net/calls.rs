@@ -53,7 +53,7 @@ impl Calls {
                     count += 1;
                 }
                 Err(rustix::io::Errno::AGAIN) => break,
-                // What came before it is handled first; an error that stays comes again.
+                // Datagrams before it are handled first; an error that stays comes again.
                 Err(_) if count > 0 => break,
                 Err(error) => return Err(error.into()),
             }
@@ -70,8 +70,8 @@ impl Calls {
         mut next: impl FnMut(usize) -> Option<(SocketAddr, &'a [u8])>,
     ) -> io::Result<usize> {
         if let Self::Batched { slot_at } = self {
-            // A route or a device that cannot cut (too long for its packets, no checksums in hardware) refuses the run. Then it
-            // goes as it is, and what is refused again is refused for itself.
+            // A route or a device that cannot cut (too long for its packets, no checksums in hardware) refuses the run. Then its
+            // datagrams are sent one by one, and each refusal is its own.
             return match sys::send(socket, Merge::Runs { slot_at }, waiting, &mut next) {
                 Err(error) if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                     sys::send(socket, Merge::Nothing, waiting, next)

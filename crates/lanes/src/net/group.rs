@@ -47,8 +47,8 @@ impl SocketGroup {
         Ok(())
     }
 
-    /// Closes the last sockets until there are `count`. One that a lane still holds stays, and so do those before it: it would be
-    /// closed later, and renumber whatever was bound meanwhile.
+    /// Closes the last sockets until there are `count`. A socket that a lane still holds stays, and so do those before it: it would be
+    /// closed later, and renumber sockets bound meanwhile.
     pub(crate) fn shrink_to(&mut self, count: usize) {
         while self.sockets.len() > count.max(1) && self.sockets.last().is_some_and(|last| Arc::strong_count(last) == 1)
         {
@@ -69,7 +69,7 @@ impl SocketGroup {
         Calls::probe(self.sockets[0].as_fd())
     }
 
-    /// Steers datagrams by `map`. Replaces what was attached before; no datagram is lost in between.
+    /// Steers datagrams by `map`. Replaces the filter attached before; no datagram is lost in between.
     pub(crate) fn steer(&self, map: &PrefixMap, offset: u16) -> io::Result<()> {
         sys::attach(self.sockets[0].as_fd(), &steering::program(map.table(), offset))
     }
@@ -90,7 +90,7 @@ fn bind_one(address: SocketAddr, buffer_bytes: usize) -> io::Result<UdpSocket> {
         socket.set_only_v6(false)?;
     }
     socket.set_reuse_port(true)?;
-    // The kernel grants what its limit allows; less is slower under bursts, not wrong.
+    // The kernel grants as much as its limit allows; less is slower under bursts, not wrong.
     let _ = socket.set_recv_buffer_size(buffer_bytes);
     let _ = socket.set_send_buffer_size(buffer_bytes);
     socket.set_nonblocking(true)?;

@@ -1,13 +1,13 @@
 //! Datagrams a handler has written and the lane has not yet sent: a fixed pool, filled in place, sent in batches.
 //!
 //! Datagrams lie one after the other, and an empty queue begins again at its front: a lane that sends little at a time touches
-//! little of it, and what it touches stays in the cache.
+//! little of it, and that part stays in the cache.
 
 use std::net::SocketAddr;
 
 use crate::net::sys;
 
-/// A queue of outgoing datagrams in memory taken once; what was not written to since it was last given back takes none.
+/// A queue of outgoing datagrams in memory taken once; parts not written to since they were last given back take none.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     /// One datagram after the other: a few short ones touch one page.
@@ -89,7 +89,7 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Moves what waits to the front. A send usually empties the queue, so there is hardly ever anything to move.
+    /// Moves waiting datagrams to the front. A send usually empties the queue, so there is hardly ever anything to move.
     #[cold]
     fn move_up(&mut self) {
         let start = self.slots.get(self.head).map_or(self.end, |first| first.start as usize);

@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    /// What the kernel would do.
+    /// The program as the kernel would run it.
     fn run(program: &[Instruction], packet: &[u8]) -> (u32, usize) {
         let (mut at, mut accumulator, mut steps) = (0, 0u32, 0);
         loop {

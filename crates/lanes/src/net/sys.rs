@@ -1,6 +1,6 @@
 //! Four things the kernel offers and no safe binding does: receiving and sending datagrams in batches without allocating,
 //! steering a SO_REUSEPORT group by a packet filter, and releasing memory whose contents are not needed. All pointers live for
-//! one call; what comes out is plain data. The two calls of every turn go to the kernel directly: the C library's wait for a
+//! one call; results are plain data. The two calls of every turn go to the kernel directly: the C library's wait for a
 //! thread's cancellation around each, which this crate does not use.
 
 use std::io;
@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use crate::drain::{BATCH_MAX, BATCH_MIN};
 use crate::net::steering::Instruction;
 
-/// What the kernel said about one received datagram.
+/// The kernel's report on one received datagram.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Received {
     pub(super) from: SocketAddr,
@@ -203,7 +203,7 @@ impl Run<'_> {
     }
 }
 
-/// The longest run: what one UDP datagram may carry over IPv6 and IPv4 alike.
+/// The longest run: the most that one UDP datagram may carry over IPv6 and IPv4 alike.
 const RUN_BYTES_MAX: usize = 65_000;
 
 /// A control message that tells the kernel where to cut.
@@ -249,7 +249,7 @@ pub(super) fn give_back(bytes: &mut [u8]) {
     let pages = bytes.len().saturating_sub(until_first) / page;
     if pages > 0 {
         // SAFETY: `until_first` is within `bytes`, and so are that many pages after it, which are ours alone for the length of the
-        // call. Whatever they hold after it, they are bytes. A system that refuses has changed nothing.
+        // call. Afterwards they hold bytes, of any value. A system that refuses has changed nothing.
         unsafe { libc::madvise(bytes.as_mut_ptr().add(until_first).cast(), pages * page, libc::MADV_DONTNEED) };
     }
 }

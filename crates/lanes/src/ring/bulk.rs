@@ -1,4 +1,4 @@
-//! A ring of byte frames between two lanes, for what does not fit a message: datagrams that reached the wrong lane, and the
+//! A ring of byte frames between two lanes, for content that does not fit a message: datagrams that reached the wrong lane, and the
 //! records of slots that change lanes.
 //!
 //! In order and bounded in bytes. A producer that finds it full keeps its frame (slots on the move) or counts a drop (datagrams).
@@ -15,7 +15,7 @@ const HEADER_BYTES: usize = 28;
 /// How the header of a record begins.
 const RECORD_CODE: u8 = 2;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// A datagram for the lane at the other end; `hops` forwards so far, this one included.

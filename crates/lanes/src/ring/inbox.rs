@@ -1,10 +1,10 @@
 //! A queue that many fill and one empties, until it is closed; the closer gets the rest.
 //!
 //! This is the way of commands into a lane. A channel would do, were it not for lanes that hang: its receiving end is the hung
-//! thread's, and with it everything that waits, so that a caller waits for as long as the thread hangs. Here the taker owns
-//! nothing but what it has taken, one at a time, and the rest can be had without it.
+//! thread's, and with it all waiting commands, so that a caller waits for as long as the thread hangs. Here the taker owns
+//! only the items it has taken, one at a time, and another thread can take the rest.
 //!
-//! What is given is put on a stack. The taker takes the whole stack, turns it over, and keeps it where the closer finds it, too.
+//! A given item is put on a stack. The taker takes the whole stack, turns it over, and keeps it where the closer finds it, too.
 //! Each change of hands is one exchange of a word, after which the list belongs to one thread alone. A closed place holds a mark
 //! in place of a list: then no producer adds to it any more, and a taker that held a list meanwhile drops it itself.
 
@@ -22,7 +22,7 @@ pub(crate) struct Node<T> {
 pub(crate) trait Place<T> {
     fn new() -> Self;
     fn load(&self) -> *mut Node<T>;
-    /// Puts `list` there if `seen` still is; otherwise says what is.
+    /// Puts `list` there if `seen` still is; otherwise returns the list that is.
     fn replace(&self, seen: *mut Node<T>, list: *mut Node<T>) -> Result<(), *mut Node<T>>;
     fn swap(&self, list: *mut Node<T>) -> *mut Node<T>;
 }
@@ -48,9 +48,9 @@ impl<T> Place<T> for AtomicPtr<Node<T>> {
 /// The queue.
 #[derive(Debug)]
 pub(crate) struct Inbox<T, P: Place<T> = AtomicPtr<Node<T>>> {
-    /// What was given, newest first.
+    /// Given items, newest first.
     given: P,
-    /// What the taker has turned over, oldest first.
+    /// Items the taker has turned over, oldest first.
     turned: P,
     _items: PhantomData<fn(T) -> T>,
 }
@@ -104,7 +104,7 @@ impl<T, P: Place<T>> Inbox<T, P> {
 
     /// Takes everything that is left; nothing can be given any more, and nothing taken.
     pub(crate) fn close(&self) -> Vec<T> {
-        // The place of what is given first: then the taker finds nothing more to turn over.
+        // The stack of given items first: then the taker finds nothing more to turn over.
         let given = self.given.swap(closed());
         let turned = self.turned.swap(closed());
         let given = if is_list(given) { turned_over(given) } else { null_mut() };
@@ -229,7 +229,7 @@ mod tests {
 
         use super::super::*;
 
-        /// A place whose exchanges hand over what was written before them, or do not.
+        /// A place whose exchanges hand over earlier writes, or do not.
         struct Explored<const HANDS_OVER: bool>(AtomicPtr<Node<Item>>);
 
         impl<const HANDS_OVER: bool> Explored<HANDS_OVER> {
@@ -275,7 +275,7 @@ mod tests {
             }
         }
 
-        /// Two who give, a taker, and one who closes.
+        /// Two givers, a taker and a closer.
         fn explore<P: Place<Item> + Send + Sync + 'static>() {
             let mut model = loom::model::Builder::new();
             model.preemption_bound = Some(3);

@@ -1,4 +1,4 @@
-//! What a producer knows of the messages still in its ring: enough to recognise a duplicate exactly.
+//! A producer's view of the messages still in its ring: enough to recognise a duplicate exactly.
 //!
 //! The consumer reports nothing. The ring's free count tells how many of the oldest have been taken, so a queue of identities
 //! beside the ring stays exact; a small open-addressing table finds one in it. The free count is asked for only when a
@@ -7,7 +7,7 @@
 
 use crate::envelope::{Envelope, Kind};
 
-/// What makes two messages say the same.
+/// The identity by which two messages are duplicates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// Not zero.

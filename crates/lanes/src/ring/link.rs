@@ -28,7 +28,7 @@ const HINTS_STAGED_MAX: u16 = 64;
 /// Every kind has its reserved place, which is why Control cannot run out of them.
 const CONTROL_STAGED_MAX: u16 = 256;
 
-/// What became of a message at its link.
+/// The fate of a message at its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     Enqueued,
@@ -176,7 +176,7 @@ impl Link {
         flush(&mut self.hints_stage, |envelope, payload| self.hints.try_push(envelope, payload));
     }
 
-    /// Moves what was kept back into the rings as far as it fits. False while something is left.
+    /// Moves messages that were kept back into the rings as far as they fit. False while something is left.
     pub(crate) fn flush(&mut self) -> bool {
         if !self.hints_stage.is_empty() {
             self.touched = true;
@@ -219,8 +219,8 @@ impl Link {
     }
 }
 
-/// Sends a control message that nothing may lose: into the ring, or, behind what waits already, into a reserved place.
-/// Says what became of it there.
+/// Sends a control message that nothing may lose: into the ring, or, behind earlier waiting ones, into a reserved place.
+/// Returns its fate there.
 pub(super) fn push_or_reserve(
     stage: &mut Stage,
     push: impl FnOnce(&Envelope, &[u8]) -> Result<(), RingFull>,
@@ -233,7 +233,7 @@ pub(super) fn push_or_reserve(
     Some(stage.reserve(envelope, payload))
 }
 
-/// Moves what waits into the ring, oldest first, as far as there is room.
+/// Moves waiting messages into the ring, oldest first, as far as there is room.
 pub(super) fn flush(stage: &mut Stage, mut push: impl FnMut(&Envelope, &[u8]) -> Result<(), RingFull>) {
     while let Some((envelope, payload)) = stage.front() {
         if push(envelope, payload).is_err() {

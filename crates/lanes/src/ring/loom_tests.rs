@@ -160,7 +160,7 @@ fn with_the_envelope_first_one_is_seen_without_its_payload() {
     });
 }
 
-/// Two kinds of Control, two words each, through a ring that holds one message. `reserve` keeps what finds it full.
+/// Two kinds of Control, two words each, through a ring that holds one message. `reserve` keeps messages that find it full.
 fn never_lost(reserve: bool) {
     explore(move || {
         let ((mut headers_in, mut headers_out), (mut bytes_in, mut bytes_out)) = (headers(1), bytes(2));

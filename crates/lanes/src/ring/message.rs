@@ -15,7 +15,7 @@ use crate::envelope::{Envelope, PAYLOAD_BYTES_MAX};
 /// Payloads up to this length travel beside their envelope: an id does, and both fill a cache line.
 pub(crate) const SHORT_BYTES_MAX: usize = 32;
 
-/// What the first ring carries.
+/// An entry of the first ring.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Cell<const SHORT: usize = SHORT_BYTES_MAX> {

@@ -70,7 +70,7 @@ enum WokenBy {
     Eventfd(OwnedFd),
     /// For a thread that waits for nothing else: half the system calls of a wake-up by descriptor, and none to open.
     Flag,
-    /// For a lane that shares its thread with others: the thread is woken, and told for whom.
+    /// For a lane that shares its thread with others: the thread is woken, and told for which lane.
     WakeSet(Arc<WakeSet>, u8),
 }
 

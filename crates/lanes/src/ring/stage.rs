@@ -9,7 +9,7 @@ use crate::envelope::{Envelope, PAYLOAD_BYTES_MAX};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Staged {
     Added,
-    /// Took the place of an older one that said the same.
+    /// Took the place of an older duplicate.
     Replaced,
     /// Added, and the oldest was dropped for it.
     Displaced,

@@ -1,4 +1,4 @@
-//! What a thread lends to the lane whose turn it is: buffers for datagrams that come and go, and a list of whom to wake.
+//! Buffers for datagrams, and the list of callers to wake, which a thread lends to the lane that has its turn.
 //!
 //! Between turns they hold no datagrams, so the lanes of a thread can use the same: those are in the cache, and a process of many
 //! lanes has few of them.
@@ -11,8 +11,8 @@ use crate::net::send_queue::SendQueue;
 use crate::time::LaneTime;
 use crate::wakes::Wakes;
 
-/// A thread that uses no more than so much of its buffers has little to do. If that is so for a while, it gives back to the system
-/// what it does not need, but for a page: a burst would have most threads of a process hold many times that for ever.
+/// A thread that uses no more than so much of its buffers has little to do. If that is so for a while, it gives the rest
+/// back to the system, but for a page: a burst would have most threads of a process hold many times that for ever.
 const LITTLE_BYTES: usize = 4096;
 const KEPT_BYTES: usize = 2048;
 const IDLE: Duration = Duration::from_millis(250);

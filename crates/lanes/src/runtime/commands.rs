@@ -1,7 +1,7 @@
 //! The way of commands into a lane: a queue with a bound that takes memory as commands come.
 //!
 //! A lane takes its commands one at a time and owns no others. So those that wait when it is given up are dropped by the thread that
-//! gives it up, however long its thread hangs, and who asked learns of it: a command goes with the way to answer it.
+//! gives it up, however long its thread hangs, and their callers learn of it: a command goes with the way to answer it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,13 +40,13 @@ impl<C> CommandSender<C> {
         })
     }
 
-    /// Closes the queue and returns what the lane has not taken, whether the lane still runs or not.
+    /// Closes the queue and returns the commands that the lane has not taken, whether the lane still runs or not.
     pub(super) fn close(self) -> Vec<C> {
         self.queue.commands.close()
     }
 }
 
-/// The lane's end. When it is dropped, so is what waits, and nothing can be sent any more.
+/// The lane's end. When it is dropped, so are waiting commands, and nothing can be sent any more.
 #[derive(Debug)]
 pub(super) struct CommandInbox<C> {
     queue: Arc<Queue<C>>,

@@ -1,6 +1,6 @@
 //! The turns of one lane.
 //!
-//! A turn takes what the supervisor, the outside, the socket and the rings have, in batches, and sends what came of it. An idle
+//! A turn takes the input of the supervisor, the outside, the socket and the rings, in batches, and sends the output. An idle
 //! lane spins briefly and then sleeps until its socket or another thread wakes it. A lane that was given up because it stalled
 //! finds its fence raised when it comes back, and leaves without touching anything.
 
@@ -30,7 +30,7 @@ const EMPTY_SOCKET_PAUSE: Duration = Duration::from_micros(20);
 /// The longest sleep: so late a lane sees a fence that was raised without a wake-up.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
-/// What a lane wants after a turn.
+/// A lane's wish after a turn.
 #[derive(Debug)]
 pub(super) enum Next {
     /// Another one at once.
@@ -41,7 +41,7 @@ pub(super) enum Next {
     End(Ending),
 }
 
-/// What is known of a lane's socket before a turn.
+/// The known state of a lane's socket before a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Socket {
     /// Nothing: to know, the lane asks it.
@@ -117,7 +117,7 @@ impl<H: Handler> LaneTask<H> {
 
     /// One turn, with buffers that another lane may use next.
     fn turn(&mut self, buffers: &mut Buffers, socket: Socket) -> io::Result<Next> {
-        // What the lane has written before its first turn goes from its own.
+        // Datagrams the lane has written before its first turn go from its own buffers.
         let lent = self.lane.cx.sends.len() == 0;
         if lent {
             std::mem::swap(&mut self.lane.cx.sends, &mut buffers.sends);
@@ -127,7 +127,7 @@ impl<H: Handler> LaneTask<H> {
             match next {
                 // It found work while parking.
                 Ok(Next::Again | Next::Sleep(_)) if !self.is_fenced() => self.send(),
-                // One that was given up must not be heard again.
+                // A lane that was given up must not send any more.
                 _ => self.lane.cx.sends.advance(usize::MAX),
             }
             std::mem::swap(&mut self.lane.cx.sends, &mut buffers.sends);
@@ -204,8 +204,8 @@ impl<H: Handler> LaneTask<H> {
             return Ok(Next::Again);
         }
         if drained && !is_watched {
-            // Nothing but datagrams came. To sleep is to look at everything once more; only what has become of the socket in a
-            // longer while is better asked than slept on.
+            // Nothing but datagrams came. To sleep is to look at everything once more; only after a longer while the socket is
+            // better polled first.
             now = self.ports.beat();
             if now >= self.socket_empty_until {
                 self.woken = Some(now);
@@ -234,7 +234,7 @@ impl<H: Handler> LaneTask<H> {
     fn park(&mut self, now: LaneTime) -> Option<Duration> {
         let Self { ports, lane, .. } = self;
         ports.parker.announce_sleep();
-        // The second look, now that wakers know. What is found is handled: it cannot be put back.
+        // The second look, now that wakers know. Input found is handled: it cannot be put back.
         let mut found = lane.has_waiting()
             || ports.heartbeat.stop.load(Ordering::Relaxed)
             || ports.heartbeat.fenced.load(Ordering::Relaxed);
@@ -291,7 +291,7 @@ where
 
     fn end(self: Box<Self>, ending: Ending) {
         let (lane, reports, heartbeat) = (self.ports.lane, self.ports.reports.clone(), self.ports.heartbeat.clone());
-        // What one that panicked leaves behind may panic again, and its end is to be reported all the same.
+        // Dropping a handler that panicked may panic again, and its end is to be reported all the same.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(self)));
         report(lane, &reports, heartbeat, ending);
     }

@@ -83,7 +83,7 @@ impl<C> LanePorts<C> {
     }
 }
 
-/// What the supervisor sees of a lane's loop, and the flags by which it ends it.
+/// The supervisor's view of a lane's loop, and the flags by which it ends it.
 #[derive(Debug, Default)]
 pub(super) struct Heartbeat {
     /// When the current turn, or step of starting, began, in microseconds plus one; zero while the lane sleeps, waits for its
@@ -155,7 +155,7 @@ impl Ending {
     }
 }
 
-/// Runs a lane to its end, or until it takes its turns elsewhere, and reports its end. What it needs comes in boxes: every frame
+/// Runs a lane to its end, or until it takes its turns elsewhere, and reports its end. Its state comes in boxes: every frame
 /// below the loop that held it would keep its stack for as long as the lane lives.
 pub(super) fn run<H: Handler + Send + 'static>(
     ports: Box<LanePorts<H::Command>>,
@@ -277,7 +277,7 @@ fn wait_for_a_map_after<H: Handler>(
             return Some(Ending::Stopped);
         }
         if lane.is_retiring() {
-            // With an old log in its place it starts all the same: what that remembers is handed on before it leaves.
+            // With an old log in its place it starts all the same: the log's records are handed on before it leaves.
             return lane.has_nothing_to_hand_over().then_some(Ending::Retired);
         }
         if lane.cx.map.version() != version {

@@ -63,7 +63,7 @@ impl LogThread {
         self.thread.is_finished()
     }
 
-    /// Tells the writer to end once it has written what is queued, and says whether it has.
+    /// Tells the writer to end once it has written its queue, and says whether it has.
     pub(super) fn has_stopped(&self) -> bool {
         self.stop.store(true, Ordering::Release);
         self.parkers.idle.wake();
@@ -71,7 +71,7 @@ impl LogThread {
         self.is_finished()
     }
 
-    /// Writes what is queued, ends the writer and waits for it. What a lane that was given up queues later is not written.
+    /// Writes the queue, ends the writer and waits for it. Records that a given-up lane queues later are not written.
     pub(super) fn join(self) -> Result<(), String> {
         self.has_stopped();
         self.thread.join().unwrap_or_else(|_| Err("the log's writer panicked".to_owned()))

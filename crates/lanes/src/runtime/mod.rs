@@ -1,4 +1,4 @@
-//! Lanes on threads: event loops with sockets, logs on disk, and a supervisor that restarts what fails.
+//! Lanes on threads: event loops with sockets, logs on disk, and a supervisor that restarts lanes that fail.
 //!
 //! [`Runtime::start`] starts S lanes and a supervisor. Lanes share nothing but rings; the supervisor owns the sockets, hands out
 //! links and maps by mail, and watches. Everything outside the lanes (commands, changes, counters) goes through [`Runtime`].
@@ -42,11 +42,11 @@ use crate::telemetry::trace::TraceEvent;
 pub struct Event {
     /// Which lane, if it is about one.
     pub lane: Option<LaneIndex>,
-    /// What happened.
+    /// The event, in words.
     pub what: String,
 }
 
-/// A running set of lanes. Dropping it stops them and waits for them, but only for five seconds: those that hang, or share
+/// A running set of lanes. Dropping it stops them and waits for them, but only for five seconds: lanes that hang, or share
 /// a thread with one that does, are left behind and do nothing more if they come back. A handler that drops a runtime holds up
 /// its own thread, and for all of that time if a lane of the other has its turns there.
 #[derive(Debug)]
@@ -67,9 +67,9 @@ pub enum StartError {
     Lanes(MapError),
     /// A socket, thread or file could not be had.
     Io {
-        /// What was being done.
+        /// The operation that failed.
         doing: String,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }
@@ -103,7 +103,7 @@ pub enum ChangeRefused {
     Map(MapError),
     /// The sockets for more lanes could not be bound.
     Sockets,
-    /// A lane that has to be there did not start, for this reason: the system refused what it needs, its log could not be opened,
+    /// A lane that has to be there did not start, for this reason: the system refused a resource, its log could not be opened,
     /// or it took longer than [`RuntimeConfig::change_patience`]. Nothing has moved, and new lanes are gone again, or will be once
     /// they can be.
     NoLane(String),
@@ -185,12 +185,12 @@ impl<C: Send + 'static> Runtime<C> {
         self.shared.map.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Asks something of a lane. Never waits.
+    /// Gives a lane a command. Never waits.
     ///
     /// A lane that goes down drops the commands it has not taken, and those that it has with its state: a caller that waits for an
-    /// answer finds the way of it gone and may ask again, and reaches its successor. So it is with one that hangs and is given up,
-    /// but for what it has taken: the command in which it hangs, and those whose answers its handler owes, are the hung thread's
-    /// until that comes back.
+    /// answer finds the channel closed, may ask again, and reaches the successor. So it is with a lane that hangs and is given up,
+    /// except for commands it has taken: the one in which it hangs, and those whose answers its handler owes, are the hung
+    /// thread's until that comes back.
     pub fn command(&self, lane: LaneIndex, command: C) -> Result<(), CommandRefused<C>> {
         let endpoints = self.shared.endpoints.read().unwrap_or_else(PoisonError::into_inner);
         let Some(Some(endpoint)) = endpoints.get(usize::from(lane.0)) else {
@@ -227,7 +227,7 @@ impl<C: Send + 'static> Runtime<C> {
         let knows_map = |lane: &LaneCounters| lane.map_version.get() == u64::from(map.version().0);
         (0..map.lanes()).all(is_up)
             && counters.iter().take(map.lanes()).all(|lane| lane.incarnations.get() > 0)
-            // Those that leave, too: one that has not heard of the map has not begun to hand over.
+            // Leaving lanes, too: a lane that has not heard of the map has not begun to hand over.
             && counters.iter().enumerate().all(|(lane, counters)| !is_up(lane) || knows_map(counters))
             && counters.iter().all(|lane| lane.handoffs_pending.get() == 0)
     }
@@ -250,7 +250,7 @@ impl<C: Send + 'static> Runtime<C> {
         lock(&self.shared.alarms).clone()
     }
 
-    /// What happened since this was last called.
+    /// Events since the last call.
     pub fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut *lock(&self.shared.events))
     }

@@ -25,7 +25,7 @@ const ACCEPT_EVERY: Duration = Duration::from_millis(25);
 const FLUSH_EVERY: Duration = Duration::from_millis(50);
 /// How much nicer to others the observer is than the lanes.
 const NICER: i32 = 10;
-/// What a scraper may send, and how long it may take to.
+/// The most bytes of a request, and the time to send it.
 const REQUEST_BYTES_MAX: usize = 4096;
 const REQUEST_PATIENCE: Duration = Duration::from_millis(500);
 

@@ -1,4 +1,4 @@
-//! What a runtime is made of and what it does about lanes that fail, with the defaults.
+//! The settings of a runtime and its policy for lanes that fail, with the defaults.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::runtime::cores;
 use crate::telemetry::trace_file::TraceFiles;
 use crate::wal::LogConfig;
 
-/// What a runtime is made of.
+/// The settings of a runtime.
 #[derive(Clone, Debug)]
 pub struct RuntimeConfig {
     /// How many lanes; by default one per physical core that the process may use.
@@ -22,7 +22,7 @@ pub struct RuntimeConfig {
     pub lane: LaneConfig,
     /// Where lanes listen for datagrams; `None` for lanes without a network.
     pub bind: Option<SocketAddr>,
-    /// What the kernel is asked to buffer for each socket.
+    /// The buffer asked of the kernel for each socket.
     pub socket_buffer_bytes: usize,
     /// Whether the kernel is asked to steer datagrams by their slot byte. Without it, lanes pass them on over rings.
     pub kernel_steering: bool,
@@ -35,10 +35,10 @@ pub struct RuntimeConfig {
     /// The cores lanes are pinned to, in turn; `None` for all the process may use when the runtime starts.
     pub cores: Option<Vec<usize>>,
     /// Whether lanes that are not pinned take turns with those of other runtimes of the process, on at most as many threads as it
-    /// may use cores, instead of having a thread each. Right where a process has many small runtimes: what one lane sends another
+    /// may use cores, instead of having a thread each. Right where a process has many small runtimes: a datagram from one lane to another
     /// then costs no change of threads, and no lane needs a stack. Lanes of one runtime are on different threads; those of
     /// different runtimes are on the same one for as long as it has time to spare when they start, and stay there. Such lanes do not
-    /// look for work before they sleep. A turn that takes long holds up the others on its thread; one that takes longer than their
+    /// look for work before they sleep. A turn that takes long holds up the others on its thread; a turn longer than their
     /// `stall_bound` has them given up with it, to start again on another thread.
     pub share_threads: bool,
     /// How long an idle lane looks for work before it sleeps. Zero if there are more lanes than cores.
@@ -51,7 +51,7 @@ pub struct RuntimeConfig {
     pub change_patience: Duration,
     /// How long lanes are given to stop before their threads are left behind.
     pub stop_patience: Duration,
-    /// What happens to lanes that fail.
+    /// The policy for lanes that fail.
     pub restart: RestartPolicy,
     /// Commands that may wait for a lane.
     pub commands_max: usize,

@@ -3,7 +3,7 @@
 //! A thread for each lane is right where each has a core. A process of many small runtimes has more lanes than cores: there every
 //! datagram from one to another would cost two changes of threads, and every lane a stack. So unpinned lanes may share: a thread
 //! waits for the sockets of all its lanes at once and gives a turn to each that is ready. They share the thread and
-//! nothing else. A lane that panics goes alone. One that hangs holds up the others, whose supervisors see that: all of them are
+//! nothing else. A lane that panics goes alone. A lane that hangs holds up the others, whose supervisors see that: all of them are
 //! given up and start again elsewhere, and when the thread comes back it finds their fences raised and lets them go.
 
 use std::io;
@@ -244,7 +244,7 @@ impl TaskSet {
         epoll::add(&self.epoll, socket, EventData::new_u64(u64::from(index)), EventFlags::IN)
     }
 
-    /// Which buffers one with such needs uses. There are never more than there are lanes, whatever those before them needed.
+    /// The buffers for a lane with such needs. There are never more of them than lanes.
     fn buffers_for(&mut self, needs: Needs) -> usize {
         if let Some(at) = self.buffers.iter().position(|had| had.needs == needs) {
             return at;
@@ -327,7 +327,7 @@ impl TaskSet {
         self.remove(at, ending);
     }
 
-    /// Wakes whom those who had turns have answered.
+    /// Wakes the callers that lanes have answered in their turns.
     fn wake_callers(&mut self) {
         for buffers in &mut self.buffers {
             buffers.wakes.wake();
@@ -364,13 +364,13 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
     const LONG: Duration = Duration::from_secs(3600);
 
-    /// Does as its test says, and tells what it is told.
+    /// Does as its test says, and reports its calls.
     struct Fake<T> {
         socket: Option<Arc<UdpSocket>>,
         datagram_bytes_max: usize,
         turn: T,
         says: Sender<String>,
-        /// Where it tells what it knew of its socket in each turn.
+        /// Reports the state of its socket in each turn.
         knew: Option<Sender<Socket>>,
     }
 
@@ -524,7 +524,7 @@ mod tests {
         socket.send_to(b"x", socket.local_addr().unwrap()).unwrap();
         tasks.look_at_sockets(Some(Duration::ZERO), &WakeSet::new().unwrap());
         assert_eq!(tasks.ready.iter().collect::<Vec<_>>(), [2], "it is the successor that is told");
-        // One that is no predecessor keeps its socket.
+        // A lane that is no predecessor keeps its socket.
         tasks.insert(7, fake(Some(&socket), &says, || panic!("it has no ports")));
         assert_eq!(tasks.len, 2);
         assert!(said.try_iter().any(|said| said.contains("its socket could not be waited for")));

@@ -1,8 +1,8 @@
 //! Decides whether an idle lane polls a little longer before it sleeps.
 //!
 //! A wake-up costs more than a short look, so a lane that is called again at once had better look on. A lane that is not has
-//! looked in vain, and took a core from a thread that had work. The last sleep tells which it is: one that ended within the
-//! time of a look would have been spared by looking.
+//! looked in vain, and took a core from a thread that had work. The last sleep tells which it is: looking would have spared a sleep that ended within the
+//! time of a look.
 
 use std::time::Duration;
 

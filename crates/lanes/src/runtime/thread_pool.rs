@@ -38,8 +38,8 @@ pub(super) struct Reservation {
 }
 
 impl Reservation {
-    /// Takes a reservation for the lane with this number among those of its runtime, on a thread that may run in `cpus`. One that is in a
-    /// turn for longer than `stall_max`, after which the lane would be given up, is not such a thread.
+    /// Takes a reservation for the lane with this number among those of its runtime, on a thread that may run in `cpus`. A thread that is in
+    /// a turn for longer than `stall_max`, after which the lane would be given up, is passed over.
     pub(super) fn take(cpus: Option<CpuSet>, lane: usize, stall_max: Duration) -> io::Result<Self> {
         let mut threads = lock(&THREADS);
         let cores = cpus.map_or(1, |cpus| cpus.count().max(1)) as usize;
@@ -91,7 +91,7 @@ impl Drop for Reservation {
         }
         drop(threads);
         // It may have been the last that its thread waited for. Called and not only woken: the thread may be about to sleep,
-        // and looks once more at who was called and not at who has a reservation.
+        // and looks once more at called lanes and not at reservations.
         self.shared.wake_set().call(self.number);
     }
 }
@@ -99,8 +99,8 @@ impl Drop for Reservation {
 /// Which of the threads, given how many percent of their time they work, a lane is put on; none if on a new one.
 ///
 /// Lanes of one runtime are put on threads of their own, as they would have cores of their own. Those of different runtimes are put
-/// together for as long as one thread is enough for them: what one sends another then calls no other core, which halves what it
-/// costs, and it comes sooner.
+/// together for as long as one thread is enough for them: a message between them then calls no other core, which halves its
+/// cost, and it comes sooner.
 fn choose(loads: impl Iterator<Item = u8>, wanted: usize, threads_max: usize) -> Option<usize> {
     let loads: Vec<u8> = loads.collect();
     match loads.get(wanted) {

@@ -1,13 +1,13 @@
 //! How much of its time a thread works.
 //!
-//! Looked at over seconds: a burst, such as that of nodes that start and meet each other, says little about what follows.
+//! Looked at over seconds: a burst, such as that of nodes that start and meet each other, says little about the time after it.
 
 use std::time::{Duration, Instant};
 
 /// So long is looked at before anything is said.
 const WINDOW: Duration = Duration::from_secs(4);
 
-/// What a thread notes of its sleep.
+/// A thread's notes on its sleep.
 #[derive(Debug)]
 pub(super) struct Workload {
     since: Instant,
@@ -44,7 +44,7 @@ mod tests {
         let mut said: Vec<u8> =
             (0..99).filter_map(|n| workload.note_sleep(at(n * 100 + 25), at(n * 100 + 100))).collect();
         assert_eq!(said, [25, 25]);
-        // It begins anew each time, and bounds are kept whatever the clock does.
+        // It begins anew each time, and bounds hold even if the clock steps.
         said.clear();
         said.extend(workload.note_sleep(at(9_900), at(16_000)));
         said.extend(workload.note_sleep(at(17_000), at(16_500)));

@@ -4,7 +4,7 @@
 //! * any control message dropped;
 //! * more than 5 % of the coordination messages dropped over a minute.
 //!
-//! Pure: the observer calls it with the time and a snapshot. It adds what only the supervisor knows: a disk that hangs.
+//! Pure: the observer calls it with the time and a snapshot. It adds an alarm that only the supervisor can raise: a disk that hangs.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -64,7 +64,7 @@ impl std::fmt::Display for Alarm {
     }
 }
 
-/// What the alarms remember between looks.
+/// The state of the alarms between looks.
 #[derive(Clone, Debug, Default)]
 pub struct Alarms {
     looks: VecDeque<Look>,

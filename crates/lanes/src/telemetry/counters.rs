@@ -50,7 +50,7 @@ impl Clone for Counter {
     }
 }
 
-/// The slots that are on their way to a lane, and since which map. They outlive the lane: who died while slots arrived is sent them again, and its
+/// The slots that are on their way to a lane, and since which map. They outlive the lane: a lane that died while slots arrived is sent them again, and its
 /// successor must not take them for its own before they have come. They take their memory with the first hand-over.
 #[derive(Clone, Debug, Default)]
 pub struct ArrivingSlots(OnceLock<Box<[Counter; 256]>>);
@@ -90,7 +90,7 @@ impl KindCounters {
     }
 }
 
-/// What a lane knows of one class. Sending counts at the producer, draining and depth at the consumer.
+/// A lane's counters of one class. Sending counts at the producer, draining and depth at the consumer.
 #[derive(Clone, Debug, Default)]
 pub struct ClassCounters {
     /// Messages this lane sent that were accepted as they are.

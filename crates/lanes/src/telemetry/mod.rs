@@ -1,4 +1,4 @@
-//! What lanes count, and what is made of it without making a lane wait.
+//! Counters of lanes, and figures from them without making a lane wait.
 //!
 //! Only a lane writes its counters; readers take relaxed loads whenever they like. Rates, percentiles,
 //! rankings and alarms are the reader's work.

@@ -1,4 +1,4 @@
-//! All counters at one moment, and what two such moments say together: rates, shares, rankings.
+//! All counters at one moment, and the difference of two such moments: rates, shares, rankings.
 
 use std::sync::Arc;
 use std::time::Duration;

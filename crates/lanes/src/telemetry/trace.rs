@@ -8,7 +8,7 @@ use tessera_contracts::prefix_map::LaneIndex;
 use crate::class::{Class, DropCause};
 use crate::time::LaneTime;
 
-/// What happened.
+/// The event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceWhat {
     /// A datagram was handled; its length.
@@ -22,7 +22,7 @@ pub enum TraceWhat {
         class: Class,
         /// Its kind.
         kind: u8,
-        /// Who sent it.
+        /// Its sender.
         src: LaneIndex,
         /// Microseconds it waited.
         waited: u32,
@@ -33,7 +33,7 @@ pub enum TraceWhat {
         class: Class,
         /// Its kind.
         kind: u8,
-        /// For whom it was.
+        /// Its receiver.
         dst: LaneIndex,
         /// Why.
         cause: DropCause,

@@ -45,7 +45,7 @@ impl TraceWriter {
         write_line(&mut self.lines, event);
     }
 
-    /// Writes what was pushed.
+    /// Writes the events pushed so far.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         for line in self.lines.split_inclusive('\n') {
             if self.len > 0 && self.len + line.len() as u64 > self.files.bytes_max / 2 {
@@ -135,7 +135,7 @@ mod tests {
             assert!(old.len() + new.len() <= 1000, "{} and {}", old.len(), new.len());
             let at: Vec<u64> =
                 (old + &new).lines().map(|line| line.split([':', ',']).nth(1).unwrap().parse().unwrap()).collect();
-            assert!(at.len() > 9, "at least half of what is allowed is there: {}", at.len());
+            assert!(at.len() > 9, "at least half of the allowed events are there: {}", at.len());
             assert!(at.is_sorted() && at.last() == Some(&(life * 1000 + 99)), "the newest, in order: {at:?}");
         }
         std::fs::remove_dir_all(folder).unwrap();

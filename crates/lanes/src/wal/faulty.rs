@@ -1,6 +1,6 @@
 //! A directory in memory that loses power on demand, for tests and simulations of crashes.
 //!
-//! What was synced survives. Of what was not: creations, renames and removals survive as a prefix of what was asked for, and a
+//! Synced data survives. Of the rest, creations, renames and removals survive as a prefix of the calls, and a
 //! file's unsynced bytes survive sector by sector, as if the disk had written them in any order; a sector that did not make it
 //! reads as it was before (as zeros, if the file was not so long), or as noise, or the file ends before it.
 
@@ -23,7 +23,7 @@ pub struct FaultyDirectory {
 pub struct FaultyFile {
     state: Arc<Mutex<State>>,
     inode: u64,
-    /// Where the next bytes go; what the file has beyond is room.
+    /// Where the next bytes go; the file beyond is room.
     end: usize,
     /// Files opened before a crash are dead after it.
     power_cycle: u64,
@@ -34,7 +34,7 @@ struct State {
     next_inode: u64,
     inodes: BTreeMap<u64, Inode>,
     names: BTreeMap<String, u64>,
-    /// What the directory is certain to look like after a crash, and what was asked for since.
+    /// The directory that is certain after a crash, and the changes since.
     names_synced: BTreeMap<String, u64>,
     pending: Vec<NameChange>,
     operations: u64,
@@ -120,7 +120,7 @@ impl Inode {
 
     fn tear(&mut self, random: &mut impl FnMut() -> u64) {
         if self.bytes.len() < self.synced.len() {
-            // Cut shorter than what was synced and not synced since: either length may be what is left.
+            // Cut shorter than its synced length and not synced since: either length may be left.
             if random().is_multiple_of(2) {
                 self.bytes.clone_from(&self.synced);
             }

@@ -16,8 +16,8 @@ pub fn lanes_with_files(storage: &impl Storage) -> io::Result<Vec<LaneIndex>> {
     Ok(lanes)
 }
 
-/// Removes every file of `lane`: its records are safe elsewhere. What was set aside because it is damaged has records that are nowhere
-/// else: it stays for the operator who was told of it.
+/// Removes every file of `lane`: its records are safe elsewhere. Damaged files set aside have records that are nowhere else:
+/// they stay for the operator who was told of them.
 pub fn remove_lane(storage: &impl Storage, lane: LaneIndex) -> io::Result<()> {
     for name in storage.list()? {
         if parse_name(&name).is_some_and(|(of, ..)| of == lane) {

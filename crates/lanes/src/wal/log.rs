@@ -8,8 +8,8 @@
 //! was known when its successor was started is not reported for ever.
 //!
 //! A log is written over zeros that were put on disk before, in steps: then a sync changes neither the file's length nor where
-//! its blocks are, and the file system need not write about them. Zeros are no record, so what of this room is unused when
-//! power fails reads as the end.
+//! its blocks are, and the file system need not write about them. Zeros are no record, so the unused room reads as the end
+//! when power fails.
 
 use std::io;
 
@@ -63,7 +63,7 @@ const ROOM_NEVER: u64 = u64::MAX;
 const SNAPSHOT_BUFFER_BYTES: usize = 256 << 10;
 
 impl<S: Storage> Wal<S> {
-    /// Opens the log of `lane`, reads what it remembers, and makes it ready to append to. `salt` is a random number.
+    /// Opens the log of `lane`, reads its records, and makes it ready to append to. `salt` is a random number.
     pub fn open(storage: S, lane: LaneIndex, salt: u64) -> io::Result<(Self, Recovered)> {
         let found = find_files(&storage, lane)?;
         for name in &found.temporary {
@@ -71,7 +71,7 @@ impl<S: Storage> Wal<S> {
         }
         let mut recovered = Recovered::default();
         let loaded = load(&storage, &found, &mut recovered)?;
-        // What cannot be used at all is set aside at once, so that it is not in the way of what is logged from now on. A file
+        // A file that cannot be used at all is set aside at once, out of the way of new records. A file
         // with a good beginning stays until a snapshot has replaced it.
         let mut damaged = Vec::new();
         for finding in &recovered.findings {
@@ -109,7 +109,7 @@ impl<S: Storage> Wal<S> {
             is_damaged,
             damaged,
         };
-        // What was recovered may never have been synced; the lane may not act on it before it is.
+        // Recovered records may never have been synced; the lane may not act on them before they are.
         wal.sync()?;
         wal.storage.sync_directory()?;
         Ok((wal, recovered))
@@ -130,7 +130,7 @@ impl<S: Storage> Wal<S> {
         Ok(())
     }
 
-    /// Makes room once the old is used up; the sync of what used it up puts the new on disk too.
+    /// Makes room once the old is used up; the sync of the records in the old puts the new on disk too.
     fn make_room(&mut self) {
         if self.len <= self.room_end {
             return;
@@ -150,7 +150,7 @@ impl<S: Storage> Wal<S> {
         Ok(())
     }
 
-    /// Puts everything written on disk, and leaves the file as long as what is in it: nothing more will come.
+    /// Puts everything written on disk, and cuts the file to its content: nothing more will come.
     pub fn close(mut self) -> io::Result<()> {
         self.sync()?;
         // Only room of our own: the writer of a lane that was given up may end while its successor's goes on.
@@ -175,7 +175,7 @@ impl<S: Storage> Wal<S> {
         self.is_damaged
     }
 
-    /// Starts a snapshot and a new log. What is appended from now on is replayed after the snapshot.
+    /// Starts a snapshot and a new log. Records appended from now on are replayed after the snapshot.
     pub fn begin_snapshot(&mut self, salt: u64) -> io::Result<()> {
         self.sync()?;
         let generation = self.generation + 1;
@@ -209,7 +209,7 @@ impl<S: Storage> Wal<S> {
         snapshot.write(RecordType::State, kind, slot, payload)
     }
 
-    /// Makes the running snapshot count, and removes what it replaces.
+    /// Makes the running snapshot count, and removes the files it replaces.
     pub fn end_snapshot(&mut self) -> io::Result<()> {
         let Some(mut snapshot) = self.snapshot.take() else { return Ok(()) };
         let records = snapshot.records;
@@ -263,7 +263,7 @@ fn create_log<S: Storage>(
     let mut file = storage.create(&name)?;
     if let Err(error) = file.append(&SegmentHeader { salt, generation, previous_end }.encode()) {
         // On a full disk there is room for a name and not for a header. A lane that is let go for it leaves no trace, and one
-        // that tries again starts with what was there.
+        // that tries again starts with the old files.
         let _ = storage.remove(&name);
         return Err(error);
     }

@@ -1,4 +1,4 @@
-//! The write-ahead log of one lane: what it must remember when it is restarted.
+//! The write-ahead log of one lane: the records from which it restarts.
 //!
 //! A lane appends records and goes on; a writer thread puts them on disk in groups and says how far it has come. The state
 //! that records add up to is written as a snapshot now and then, so that the log stays short. Every record carries a checksum
@@ -34,12 +34,12 @@ pub enum Durability {
         /// The most that a power failure can take back.
         interval: Duration,
     },
-    /// When it is on disk; syncs are this far apart, and whatever gathered meanwhile goes with one.
+    /// When it is on disk; syncs are this far apart, and all records gathered meanwhile go with one.
     Group {
         /// How long a record may wait for others.
         delay: Duration,
     },
-    /// When it is on disk, as soon as possible. What arrives during a sync still goes with the next one.
+    /// When it is on disk, as soon as possible. Records that arrive during a sync go with the next one.
     Strict,
 }
 

@@ -1,7 +1,7 @@
 //! The way from a lane to the writer of its log: a ring of records, bounded in bytes, that the lane never waits on.
 //!
-//! When the writer lags, soft records are refused first, from half full on; hard ones only when nothing fits. What the
-//! writer has to say comes back in a few words of shared memory that the lane reads once a turn.
+//! When the writer lags, soft records are refused first, from half full on; hard ones only when nothing fits. The
+//! writer's reports come back in a few words of shared memory that the lane reads once a turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -49,7 +49,7 @@ impl core::fmt::Display for LogRefused {
 
 impl std::error::Error for LogRefused {}
 
-/// What travels to the writer.
+/// An entry for the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     Record {
@@ -68,7 +68,7 @@ pub(crate) enum Entry {
     SnapshotEnd,
 }
 
-/// What the writer tells its lane.
+/// The writer's reports to its lane.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     durable: AtomicU64,
@@ -88,7 +88,7 @@ impl Progress {
         self.durable.store(lsn.0, Ordering::Release);
     }
 
-    /// The last record that is on disk, whatever counts as durable.
+    /// The last record that is on disk, under every durability.
     pub(crate) fn synced(&self) -> Lsn {
         Lsn(self.synced.load(Ordering::Acquire))
     }
@@ -97,7 +97,7 @@ impl Progress {
         self.synced.store(lsn.0, Ordering::Release);
     }
 
-    /// Whether the lane wants what it has logged on disk before its time; asked once for each wish.
+    /// Whether the lane wants its records on disk before their time; asked once for each wish.
     pub(crate) fn take_sync_wanted(&self) -> bool {
         self.sync_wanted.swap(false, Ordering::Relaxed)
     }
@@ -237,7 +237,7 @@ impl LogSender {
     }
 }
 
-/// Whether a writer that gathers should write what there is: from a quarter on, well before soft records are refused.
+/// Whether a writer that gathers should write now: from a quarter on, well before soft records are refused.
 fn is_filling(queued: usize, capacity: usize) -> bool {
     queued >= capacity / 4
 }
@@ -259,7 +259,7 @@ impl LogReceiver {
         is_filling(self.ring.slots(), self.ring.buffer().capacity())
     }
 
-    /// Whether the lane is gone; what it sent before is still here.
+    /// Whether the lane is gone; records it sent before are still here.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.ring.is_abandoned()
     }

@@ -5,7 +5,7 @@
 //! record:   crc 4 | payload length 4 | synced 8 | type 1 | kind 1 | slot 1 | zero 1 | payload
 //! ```
 //!
-//! All little-endian. The crc is CRC-32C over what follows it, seeded with the segment's salt, so that bytes of another file
+//! All little-endian. The crc is CRC-32C over the bytes after it, seeded with the segment's salt, so that bytes of another file
 //! that turn up in this one do not pass. `synced` is the length of the file that was known to be on disk when the record was
 //! written: a broken record *before* that point was whole once, so it is damage; one after it may simply never have arrived.
 //! Zeros up to the end of the file are room for more.
@@ -55,7 +55,7 @@ impl SegmentHeader {
     }
 }
 
-/// What a record is to the log.
+/// The role of a record in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RecordType {
@@ -70,9 +70,9 @@ pub enum RecordType {
 /// A record's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// What it is to the log.
+    /// Its role in the log.
     pub record_type: RecordType,
-    /// What the handler calls it.
+    /// The handler's kind.
     pub kind: u8,
     /// The slot it belongs to.
     pub slot: u8,
@@ -120,7 +120,7 @@ pub fn decode(bytes: &[u8], at: usize, salt: u64) -> Option<(RecordHeader, &[u8]
 pub enum Tail {
     /// With its last record, and room for more.
     Clean,
-    /// With bytes that were never known to be on disk: what a crash leaves.
+    /// With bytes that were never known to be on disk, as after a crash.
     Torn,
     /// With a record that was on disk once and is broken now.
     Damaged,
@@ -205,7 +205,7 @@ mod tests {
             let (read, end, tail) = read(&bytes[..cut]);
             prop_assert_eq!(&read[..], &payloads[..whole]);
             prop_assert_eq!(end, ends[whole]);
-            // A record may begin with zeros, and what is cut within them looks like room. Nothing is lost by that.
+            // A record may begin with zeros, and a cut within them looks like room. Nothing is lost by that.
             let is_room = bytes[ends[whole]..cut].iter().all(|byte| *byte == 0);
             prop_assert_eq!(tail, if is_room { Tail::Clean } else { Tail::Torn });
         }

@@ -1,4 +1,4 @@
-//! Reading a log back: which files count, which records of them, and what an operator should know about the rest.
+//! Reading a log back: which files count, which records of them, and findings for the operator about the rest.
 
 use std::io;
 
@@ -9,12 +9,12 @@ use crate::wal::files::Found;
 use crate::wal::record::{self, RecordHeader, RecordType, SEGMENT_HEADER_BYTES, SegmentHeader, Tail};
 use crate::wal::storage::Storage;
 
-/// What a log gave back, and in what state it was found.
+/// The records of a log, and the state in which it was found.
 #[derive(Debug, Default)]
 pub struct Recovered {
     files: Vec<Vec<u8>>,
     records: Vec<Place>,
-    /// What was found besides good records.
+    /// Findings besides good records.
     pub findings: Vec<Finding>,
 }
 
@@ -30,7 +30,7 @@ struct Place {
 /// Something an operator should know about a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// The file ended in bytes that never were a whole record: what a crash leaves. They were cut off.
+    /// The file ended in bytes that never were a whole record, as after a crash. They were cut off.
     TornTail {
         /// Which file.
         file: String,
@@ -113,7 +113,7 @@ pub(super) fn load(storage: &impl Storage, found: &Found, recovered: &mut Recove
                 base = *generation;
                 break;
             }
-            // Its good part is better than nothing; what it replaced is gone.
+            // Its good part is better than nothing; the files it replaced are gone.
             (places, Some(at)) => {
                 let lost = bytes.len() as u64 - at;
                 recovered.push_file(bytes, places);
@@ -171,7 +171,7 @@ pub(super) fn load(storage: &impl Storage, found: &Found, recovered: &mut Recove
         };
         if let Some(finding) = finding {
             if matches!(finding, Finding::Damaged { .. }) {
-                expected = None; // Stop: what follows was logged on top of what is lost.
+                expected = None; // Stop: later records build on lost ones.
             }
             recovered.findings.push(finding);
         }

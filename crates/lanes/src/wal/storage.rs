@@ -18,7 +18,7 @@ pub trait Storage: std::fmt::Debug {
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
     /// The names of all files.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// Gives a file another name, in place of whatever had it.
+    /// Gives a file another name, in place of a file that had it.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
@@ -30,7 +30,7 @@ pub trait Storage: std::fmt::Debug {
 pub trait StorageFile: std::fmt::Debug {
     /// Appends all of `bytes`, over the room there is.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// Writes so many zeros after what was appended, for later bytes to be written over. A sync after an append that stays
+    /// Writes so many zeros after the appended bytes, for later bytes to be written over. A sync after an append that stays
     /// within room made and synced before has nothing to tell the file system but the bytes.
     fn make_room(&mut self, bytes: usize) -> io::Result<()>;
     /// Cuts off the room that is left.

@@ -1,4 +1,4 @@
-//! The writer of one lane's log: takes what the lane queued, writes it in one go, syncs when the durability says so, and
+//! The writer of one lane's log: takes the lane's queue, writes it in one go, syncs when the durability says so, and
 //! reports how far it has come.
 //!
 //! It is turned by a thread of its own, or by a simulation. It never makes the lane wait: the lane looks at its progress.
@@ -59,8 +59,8 @@ impl<S: Storage> Writer<S> {
         self.receiver.is_empty()
     }
 
-    /// Whether what is queued can wait for the group it belongs to: something is to be synced later anyway, no caller is told
-    /// before that, and there is room for more.
+    /// Whether queued records can wait for their group: a sync comes later anyway, no caller is told before that, and there is
+    /// room for more.
     pub(crate) fn gathers(&self) -> bool {
         matches!(self.config.durability, Durability::Group { .. })
             && self.unsynced_since.is_some()
@@ -127,7 +127,7 @@ impl<S: Storage> Writer<S> {
                     last = lsn;
                 }
                 Entry::SnapshotBegin => {
-                    // What is in the batch was encoded for the old log.
+                    // The batch was encoded for the old log.
                     let batch = std::mem::take(&mut self.batch);
                     self.wal.append(&batch)?;
                     self.batch = batch;
@@ -150,7 +150,7 @@ impl<S: Storage> Writer<S> {
         Ok(last)
     }
 
-    /// Puts everything written on disk, whatever the durability.
+    /// Puts everything written on disk, under every durability.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         if !self.wal.is_synced() {
             self.receiver.progress.count_sync();

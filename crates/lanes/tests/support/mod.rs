@@ -1,7 +1,7 @@
 //! A small service over lanes for the tests: a ledger of versions by key, spread over the lanes by the key's low byte.
 //!
 //! Any lane takes an order to raise a key to a version. The owner of the key's slot logs it, and once it is durable tells the
-//! lane that took the order, which tells whoever asked. So an order that was answered must never be lost.
+//! lane that took the order, which tells the caller. So an order that was answered must never be lost.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 
 pub mod virtual_client;
@@ -21,12 +21,12 @@ pub fn slot_of(key: u64) -> Slot {
     Slot(key as u8)
 }
 
-/// What the outside asks of a ledger.
+/// A command to a ledger.
 #[derive(Debug)]
 pub enum Order {
     /// Raise `key` to `version` and say so when it is safe.
     Raise { key: u64, version: u64, done: Sender<(u64, u64)> },
-    /// Say what this lane has.
+    /// List this lane's records.
     List(Sender<(LaneIndex, BTreeMap<u64, u64>)>),
     /// Panic.
     Panic,
@@ -36,7 +36,7 @@ pub enum Order {
     Chatter(u32),
 }
 
-/// An order taken: key, version, and whom to tell.
+/// An order taken: key, version, and the caller to tell.
 type Taken = (u64, u64, Sender<(u64, u64)>);
 
 #[derive(Default)]

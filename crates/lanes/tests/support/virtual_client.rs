@@ -9,7 +9,7 @@ use tessera_lanes::simulated::VirtualNode;
 
 use super::{Ledger, Order, slot_of};
 
-/// Raises keys of a virtual ledger and remembers what it asked for and what was answered.
+/// Raises keys of a virtual ledger and remembers its orders and the answers.
 pub struct Client {
     done: Sender<(u64, u64)>,
     answers: Receiver<(u64, u64)>,

@@ -1,4 +1,4 @@
-//! A request to a backend as plain data, and what came of it: so that it can be delayed, repeated, written down and replayed.
+//! A request to a backend as plain data, and its outcome: so that it can be delayed, repeated, written down and replayed.
 
 use std::fmt;
 
@@ -30,22 +30,22 @@ pub const TENANT: TenantId = TenantId::from_bytes([3; 32]);
 pub const STRANGER: TenantId = TenantId::from_bytes([4; 32]);
 /// The simulated run.
 pub const RUN: RunId = RunId::new(1);
-/// What the creator of the first simulated run drew.
+/// The number drawn by the creator of the first simulated run.
 pub const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 
-/// What a world needs of a backend.
+/// The traits of a backend that a world needs.
 pub trait Backend: CoordinationBackend + RunManagement + ShardClaiming {}
 
 impl<B: CoordinationBackend + RunManagement + ShardClaiming> Backend for B {}
 
-/// Who asks.
+/// The caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// The worker with this number.
     Worker(usize),
-    /// A person, who is not lease-gated.
+    /// A person, without a lease.
     Operator,
-    /// Someone who asks for what is wrong, in the tenant's name; see [`super::vandal`].
+    /// A caller with wrong requests in the tenant's name; see [`super::vandal`].
     Vandal,
     /// The same, in another tenant's name.
     Stranger,
@@ -77,11 +77,11 @@ pub struct Call {
     pub at: LogicalTime,
     /// The sender.
     pub caller: Caller,
-    /// What is asked.
+    /// The request.
     pub request: Request,
 }
 
-/// What is asked. Keys are numbers here; see [`key_bytes`].
+/// A request. Keys are numbers here; see [`key_bytes`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are the protocol's arguments, by their names")]
 pub enum Request {
@@ -243,7 +243,7 @@ impl From<ReleaseReason<'_>> for Why {
     }
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the variants say what the fields are")]
 pub enum Answer {

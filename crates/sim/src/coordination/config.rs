@@ -58,7 +58,7 @@ impl FromStr for Level {
     }
 }
 
-/// What can go wrong, and what workers and operators do of their own accord: cases in a million.
+/// Rates of faults, and of deeds that workers and operators do of their own accord: cases in a million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rates {
     /// A request never arrives.
@@ -71,13 +71,13 @@ pub struct Rates {
     pub delay: u32,
     /// The store fails before the effect.
     pub fail_before: u32,
-    /// The store fails after the effect: it happened, and nobody was told.
+    /// The store fails after the effect: it happened, and no caller was told.
     pub fail_after: u32,
     /// A worker stops for longer than a lease and goes on as if nothing had happened.
     pub pause: u32,
     /// A worker forgets everything.
     pub crash: u32,
-    /// A worker is restarted as planned: it gives back what it holds.
+    /// A worker is restarted as planned: it gives back its shards.
     pub restart: u32,
     /// A worker parks its shard.
     pub park: u32,
@@ -99,14 +99,14 @@ pub struct Rates {
     pub cancel: u32,
     /// The operator retires the settled run and creates another with the same id.
     pub recreate: u32,
-    /// A worker cannot reach what one of the first shards covers. This does not end when the faults stop.
+    /// A worker cannot reach the range of one of the first shards. This does not end when the faults stop.
     pub unreachable: u32,
     /// Every holder is asked to split at the same moment.
     pub split_storm: u32,
     /// Nothing gets through for a while, and then everything at once.
     pub overload: u32,
-    /// Someone asks for what is wrong, on purpose; see [`super::vandal`]. This goes on when the faults have stopped: it is to
-    /// hinder nobody.
+    /// A vandal sends wrong requests on purpose; see [`super::vandal`]. This goes on when the faults have stopped: it must
+    /// hinder no worker.
     pub vandal: u32,
 }
 
@@ -196,7 +196,7 @@ impl Rates {
         for (name, rate) in rates.each() {
             let deed =
                 matches!(name, "unpark" | "release" | "split_replace" | "split_residual" | "recreate" | "unreachable");
-            // What workers do of their own accord they also do on a sunny day.
+            // Deeds that workers do of their own accord they also do on a sunny day.
             let percent = if deed { level.percent().max(50) } else { level.percent() };
             *rate = (u64::from(*rate) * u64::from(percent) / 100).min(500_000) as u32;
         }
@@ -223,7 +223,7 @@ pub struct Config {
     pub lease: u64,
     /// A worker's clock is up to this far off, either way.
     pub skew: u64,
-    /// What a claimant grants a foreign deadline.
+    /// The allowance of a claimant for a foreign deadline.
     pub skew_allowance: u64,
     /// How long a worker waits between successful claims.
     pub cooldown: u64,
@@ -236,9 +236,9 @@ pub struct Config {
     pub as_modelled: bool,
     /// The result store lets zombies write: a rule broken on purpose, to see a violation found and told.
     pub rehearsal: bool,
-    /// Steps after the run has settled, so that what is still under way meets a settled run.
+    /// Steps after the run has settled, so that requests still under way meet a settled run.
     pub afterwards: u64,
-    /// What goes wrong.
+    /// Rates of faults.
     pub rates: Rates,
     /// Kinds of fault and deed that were switched off, for the replay command.
     pub without: Vec<&'static str>,

@@ -1,7 +1,7 @@
-//! What the protocol owes a request: the rules once more, in the plainest words, apart from the code that ships.
+//! The due answer to a request: the rules once more, in the plainest words, apart from the code that ships.
 //!
 //! It knows the record as it was before the call, the caller's clock, and which operations took effect so far. From these it
-//! says what the answer must be: take effect, be recognised as a retry, or be refused, and for which reason first.
+//! derives the answer: take effect, be recognised as a retry, or be refused, and for which reason first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use super::refusal::Refusal;
 use super::stage::UNREGISTERED;
 use super::watch::Sight;
 
-/// What an answer must be, if it is no refusal.
+/// The due answer, if it is no refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// It takes effect.
@@ -33,16 +33,16 @@ enum Home {
     Shard(ShardId),
 }
 
-/// Operations that took effect, and what they asked for.
+/// Operations that took effect, and their parameters.
 #[derive(Debug, Default)]
 pub(super) struct Past {
-    /// Of this incarnation of the run; what others did is forgotten.
+    /// Of this incarnation of the run; operations of others are forgotten.
     incarnation: Option<RunIncarnation>,
     first: BTreeMap<(Home, OpId), Request>,
 }
 
 impl Past {
-    /// Remembers what a call did; of one whose store failed, the record tells.
+    /// Remembers the effect of a call; where the store failed, the record tells.
     pub(super) fn learn(&mut self, sight: &Sight<'_>) {
         let incarnation = sight.run.map(|run| run.incarnation);
         if self.incarnation != incarnation {
@@ -63,7 +63,7 @@ impl Past {
         }
     }
 
-    /// What is due to a request that is no claim.
+    /// The due answer to a request that is no claim.
     pub(super) fn due(&self, sight: &Sight<'_>) -> Result<Due, Refusal> {
         let call = sight.call;
         match &call.request {
@@ -177,7 +177,7 @@ impl Past {
             _ if op.is_unassigned() => Err(Refusal::OpIdReused),
             Some(first) if asks_the_same(first, request) => Ok(true),
             Some(_) => Err(Refusal::OpIdReused),
-            // The run's shards were registered before anybody looked.
+            // The run's shards were registered before the first look.
             None => match (home, op) {
                 (Home::Run(RUN), _) if op == REGISTRATION => Err(Refusal::OpIdReused),
                 _ => Ok(false),

@@ -1,4 +1,4 @@
-//! What a vandal forges: leases that look as if they had been granted, ranges that look as if they had been planned.
+//! Forgeries of a vandal: leases that look as if they had been granted, ranges that look as if they had been planned.
 
 use tessera_contracts::ShardSpec;
 use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunIncarnation, ShardKey, TenantId, WorkerId};
@@ -23,7 +23,7 @@ pub(super) struct Forged<'r> {
 }
 
 impl<'r> Forged<'r> {
-    /// The true one of the holder; for a shard that nobody holds, one that the next owner might think to have.
+    /// The holder's true lease; for a shard without a holder, one that the next owner might think to have.
     pub(super) fn of(record: &'r ShardRecord) -> Self {
         let head = &record.state.head;
         let owner = head.lease.map_or(WorkerId::new(1), |holder| holder.owner);

@@ -38,7 +38,7 @@ impl<B: Backend> Link<B> {
         request: Request,
         ask: impl FnOnce(&mut B) -> (Result<T, E>, Answer),
     ) -> Result<T, E> {
-        let lost = || Err(InfraError::transient("sim.link", "nobody answered").into());
+        let lost = || Err(InfraError::transient("sim.link", "no answer").into());
         let call = Call { at, caller: Caller::Worker(self.worker), request };
         let is_calm = {
             let mut air = self.air.borrow_mut();

@@ -1,7 +1,7 @@
 //! The coordinator in one file, the code that ships, over a disk that loses its power in the middle of a write.
 //!
-//! A power cut ends the call that was under way: its caller hears of a failure, and of what was written since the last sync
-//! some is there afterwards, some is not, and some is there half. The coordinator is then opened again on what is left.
+//! A power cut ends the call that was under way: its caller hears of a failure, and of the bytes written since the last
+//! sync some are there afterwards, some are not, and some are there half. The coordinator is then opened again on the rest.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -74,7 +74,7 @@ impl Weather<LocalCoordinator> for Power {
     fn pass(&mut self, _: u64) {}
 }
 
-/// What a write leaves behind: at once for whoever reads, for good after a sync.
+/// A written file: visible to readers at once, there for good after a sync.
 #[derive(Clone, Debug, Default)]
 struct Disk {
     platter: Arc<Mutex<Platter>>,

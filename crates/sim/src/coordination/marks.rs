@@ -83,19 +83,19 @@ impl Marks {
         self.0.get(mark).copied().unwrap_or_default()
     }
 
-    /// Adds what another world saw.
+    /// Adds the marks of another world.
     pub fn add(&mut self, other: &Self) {
         for (mark, count) in &other.0 {
             *self.0.entry(mark).or_default() += count;
         }
     }
 
-    /// The paths that nobody took.
+    /// The paths not taken.
     pub fn missing(&self) -> Vec<&'static str> {
         ALL.into_iter().chain(vandal::WAYS).filter(|mark| self.count(mark) == 0).collect()
     }
 
-    /// Notes what a call shows. What a vandal did is noted by whoever sent it, in its own words.
+    /// Notes the paths of a call. The vandal's sender notes its calls in its own words.
     pub fn see(&mut self, sight: &Sight<'_>) {
         if matches!(sight.call.caller, Caller::Vandal | Caller::Stranger) {
             return;

@@ -67,10 +67,10 @@ pub struct Args {
     /// Switch off one kind of fault or deed; can be repeated.
     #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(Config::all_kinds()))]
     without: Vec<String>,
-    /// Go on for so many minutes, whatever --steps says; 0 is one world.
+    /// Go on for so many minutes and ignore --steps; 0 is one world.
     #[arg(long)]
     minutes: Option<u32>,
-    /// Show the progress line even where nobody sits at a terminal.
+    /// Show the progress line even without a terminal.
     #[arg(long)]
     progress: bool,
     /// Break a rule on purpose (results of old fences are accepted), to see a violation found, shrunk and told.
@@ -226,8 +226,8 @@ pub struct Trace {
     pub steps: usize,
 }
 
-/// One small world around the in-memory coordinator, in the model's terms, as a module of this name. No checker looks: what is
-/// wrong with it is written down like the rest, and the model is to say so.
+/// One small world around the in-memory coordinator, in the model's terms, as a module of this name. No checker looks: faults
+/// are written down like the rest, and the model is to find them.
 pub fn traced(seed: u64, rule: Rule, name: &str) -> Trace {
     let config = Config::modelled(seed);
     let backend = Broken::new(coordinator(&config), rule);
@@ -280,7 +280,7 @@ pub fn shrink(
         Err(again) if again.property == broken.property => (*least, *broken) = (candidate, again),
         _ => {}
     };
-    // The vandal first, who comes last in the list: what needs none can be told as a story.
+    // The vandal first, which comes last in the list: a violation without it can be told as a story.
     for kind in config.kinds().into_iter().rev() {
         attempt(least.without(kind), &mut least, &mut broken);
     }
@@ -317,7 +317,7 @@ fn explain(args: &Args, config: &Config, violation: &Violation) {
 }
 
 /// The same violation with the shortest script that was found for it; as it was, if playing its script does not break the
-/// same property (then more than what was asked of the backend is needed for it).
+/// same property (then it needs more than the requests to the backend).
 pub fn shorten(violation: &Violation, mut play: impl FnMut(&[Deed]) -> Result<(), Violation>) -> Violation {
     let property = violation.property;
     let mut still = |script: &[Deed]| play(script).err().filter(|again| again.property == property);

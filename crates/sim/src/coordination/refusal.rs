@@ -45,7 +45,7 @@ pub enum Refusal {
     NotParked,
     /// The fence is not the expected one.
     FenceMoved,
-    /// Nobody holds the shard.
+    /// No worker holds the shard.
     NotLeased,
     /// The run has shards that are not finished.
     ShardsOpen,
@@ -66,7 +66,7 @@ pub(super) fn refused(error: impl Told) -> Answer {
     error.told()
 }
 
-/// What can be told as an answer.
+/// Results that can be told as an answer.
 pub(super) trait Told {
     fn told(self) -> Answer;
 }
@@ -109,7 +109,7 @@ impl From<SplitRefused> for Refusal {
     }
 }
 
-/// For each error: what its variants come to. What is not listed is the store's failure.
+/// The refusal for each variant of each error. A variant not listed is the store's failure.
 macro_rules! told {
     ($($error:ident { $($variant:pat => $refusal:expr),* $(,)? })*) => {$(
         impl Told for $error {

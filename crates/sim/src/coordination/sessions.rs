@@ -1,5 +1,5 @@
-//! Workers whose hold on a shard is a [`WorkerSession`]: the session code that ships, with its own idea of what an answer
-//! means, of when a hold is lost and of what an order asks for.
+//! Workers whose hold on a shard is a [`WorkerSession`]: the session code that ships, with its own judgement of answers,
+//! lost holds and orders.
 //!
 //! Such a worker is a coroutine that the world lets go on by one turn at a time. Its session talks to a [`Link`]: the backend,
 //! as one sees it over a network that loses requests and replies and repeats them later. A call is answered within its turn,
@@ -34,12 +34,12 @@ const ATTEMPTS_MAX: u32 = 6;
 /// How many turns pass between two attempts.
 const TURNS_BETWEEN: u32 = 8;
 
-/// What the world and one of its session workers tell each other.
+/// State shared by the world and one of its session workers.
 #[derive(Debug)]
 pub(super) struct Air {
     /// Time on the worker's clock.
     pub(super) now: LogicalTime,
-    /// What may go wrong.
+    /// Rates of faults.
     pub(super) rates: Rates,
     /// The worker's own chances.
     pub(super) dice: Dice,
@@ -331,7 +331,7 @@ impl<B: Backend> Shift<B> {
         None
     }
 
-    /// Nothing is left to be cut: finish what there is.
+    /// Nothing is left to be cut: finish the shard.
     async fn after_unanswered<'b>(&mut self, session: Session<'b, B>) -> Option<Session<'b, B>> {
         let lo = edge_number(session.spec().start());
         while self.next < edge_number(session.spec().end()) {
@@ -373,7 +373,7 @@ impl<B: Backend> Shift<B> {
     }
 }
 
-/// What a session worker does next.
+/// The next deed of a session worker.
 enum Deed {
     Park,
     Release,

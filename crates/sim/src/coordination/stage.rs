@@ -1,7 +1,7 @@
 //! The part of a world that is judged: the backend and the result store, with every checker looking on.
 //!
-//! Workers, operator and network decide what is asked of it and when. A [`Deed`] is one thing that was asked, so that a list
-//! of them can be played again without anybody who asks, and shortened.
+//! Workers, operator and network decide on requests and their times. A [`Deed`] is one request, so that a list of them can be
+//! played again without workers, and shortened.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -36,7 +36,7 @@ const SHOWN_CALLS: usize = 24;
 pub struct Violation {
     /// Which one.
     pub property: &'static str,
-    /// What was seen.
+    /// The observation.
     pub what: String,
     /// The last calls before it, oldest first.
     pub calls: Vec<String>,
@@ -53,24 +53,24 @@ pub enum Deed {
     Write(ResultWrite),
 }
 
-/// Who holds which shard of which run under which fence.
+/// A worker, its shard, the run's incarnation and the fence.
 type Hold = (WorkerId, ShardId, RunIncarnation, FenceEpoch);
 
 fn held(lease: &Lease) -> Hold {
     (lease.owner(), lease.shard(), lease.incarnation(), lease.fence())
 }
 
-/// What is particular about a backend's own world: a store that fails in its own ways, and time that it has to be told.
+/// The particular world of a backend: a store that fails in its own ways, and time that it has to be told.
 pub trait Weather<B>: std::fmt::Debug {
     /// Faults of the store may happen, or may not: not while the checkers read.
     fn set_faults(&mut self, may_happen: bool);
 
-    /// A call is over. True if the backend had to be started again and knows only what its store kept.
+    /// A call is over. True if the backend had to be started again from its store.
     fn restart_if_down(&mut self, _backend: &mut B) -> bool {
         false
     }
 
-    /// The shards whose holder the store vouches for; none if what the records say is all there is to know.
+    /// The shards whose holder the store vouches for; none if the records alone tell.
     fn vouched(&mut self) -> Option<Rc<BTreeSet<ShardId>>> {
         None
     }
@@ -85,7 +85,7 @@ pub trait Weather<B>: std::fmt::Debug {
         false
     }
 
-    /// A number that changes whenever something is stored, also by what arrives late or runs out between two calls.
+    /// A number that changes whenever something is stored, also by requests that arrive late and leases that run out between two calls.
     fn version(&self) -> u64 {
         0
     }
@@ -109,7 +109,7 @@ impl<B> Weather<B> for Indoors {
     fn pass(&mut self, _: u64) {}
 }
 
-/// The backend under test, and all who look at it.
+/// The backend under test, and its checkers.
 #[derive(Debug)]
 pub struct Stage<B> {
     config: Config,
@@ -196,7 +196,7 @@ impl<B: Backend> Stage<B> {
         answered
     }
 
-    /// The same, for a caller that wants the backend's own answer: `ask` gives that, and what it comes to.
+    /// The same, for a caller that wants the backend's own answer: `ask` gives that, and its plain form.
     pub fn perform_as<T>(
         &mut self,
         call: &Call,
@@ -237,7 +237,7 @@ impl<B: Backend> Stage<B> {
             Some(_) => self.mirror.read_after(&mut self.backend, call, &answer, everything),
             None => Vec::new(),
         };
-        // What this call wrote is read above; what the store does by itself from here on is not.
+        // Writes of this call are read above; later ones of the store itself are not.
         self.version = self.weather.version();
         let sight = Sight {
             config: &self.config,
@@ -263,7 +263,7 @@ impl<B: Backend> Stage<B> {
         }
     }
 
-    /// What a store was asked long ago it may do now: the records are read again before they are relied on.
+    /// A store may carry out old requests now: the records are read again before they are relied on.
     pub fn look_for_late_changes(&mut self) -> Result<(), Violation> {
         let version = self.weather.version();
         if std::mem::replace(&mut self.version, version) == version {
@@ -306,8 +306,8 @@ impl<B: Backend> Stage<B> {
         }
     }
 
-    /// Does all of it again. What is done with a lease that nobody was given this time, or to a shard that was not made, is
-    /// left out: nobody but a vandal would.
+    /// Does all of it again. Deeds with a lease that no worker was given this time, or on a shard that was not made, are
+    /// left out: only a vandal would do them.
     pub fn play(mut self, script: &[Deed]) -> Result<(), Violation> {
         let mut granted = BTreeSet::new();
         for deed in script {

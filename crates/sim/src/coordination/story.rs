@@ -1,9 +1,9 @@
-//! A broken property as a story of the conformance suite: commands, and what a right backend answers.
+//! A broken property as a story of the conformance suite: commands, and the answers of a right backend.
 //!
 //! The calls that led to it are played on the in-memory coordinator, whose answers are what the story expects. So the story
 //! passes there, and fails on the backend that was found out. (If the in-memory coordinator itself was, its wrong answers
-//! are what is written, and the first lines of the story say which property they break.) Results have no place in a story, nor
-//! has a forged lease: only what can be asked of a backend is told.
+//! are written, and the first lines of the story say which property they break.) Results have no place in a story, nor
+//! has a forged lease: only requests to a backend are told.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -73,7 +73,7 @@ fn commands(config: &Config, violation: &Violation) -> String {
     let mut names =
         Names { roots: config.roots, shards: BTreeMap::new(), spawned: BTreeMap::new(), leases: BTreeSet::new() };
     names.begin();
-    // The right answers tell which shards there are, and who was given which lease.
+    // The right answers tell the shards, and the leases of each worker.
     let mut stage = Stage::new(Vec::new(), config.clone(), coordinator(config), Sink::default());
     let mut last = None;
     for deed in &violation.script {
@@ -124,7 +124,7 @@ impl Names {
         }
     }
 
-    /// The call in the words of a story; none if it speaks of what is not there.
+    /// The call in the words of a story; none if it names a shard or lease that is not there.
     fn line(&self, call: &Call) -> Option<String> {
         let shard = match call.request.shard() {
             Some(shard) => self.shards.get(&shard)?.as_str(),

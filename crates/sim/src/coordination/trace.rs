@@ -1,7 +1,7 @@
-//! What happened in a world, in the terms of `specs/coordination/Trace.tla`, so that TLC can say whether each step of the code
+//! The steps of a world, in the terms of `specs/coordination/Trace.tla`, so that TLC can say whether each step of the code
 //! is a step of the model.
 //!
-//! Beside every step stands what was answered, and what could be seen of run and records after it. The result is a module
+//! Beside every step stand its answer and the visible part of run and records after it. The result is a module
 //! that extends `Trace.tla`: bounds, clocks and steps as definitions, nothing else.
 
 use std::collections::BTreeMap;
@@ -41,11 +41,11 @@ struct Belief {
 pub struct Recorder {
     config: Config,
     offsets: Vec<i64>,
-    /// Shards in the order of their birth: the model's ids.
+    /// Shards in the order of their creation: the model's ids.
     shards: Vec<ShardId>,
     /// Operations in the order they were sent: the model's op ids.
     ops: BTreeMap<OpId, usize>,
-    /// What each worker believes, as far as the steps so far tell.
+    /// Each worker's beliefs, as far as the steps so far tell.
     beliefs: Vec<Belief>,
     steps: Vec<String>,
 }
@@ -91,7 +91,7 @@ impl Recorder {
         }
     }
 
-    /// Those who hold nothing any more, whatever the reason, have forgotten.
+    /// Workers that hold nothing any more, for any reason, have forgotten.
     pub fn forget_what(&mut self, holds_nothing: impl Fn(usize) -> bool) {
         for worker in 0..self.beliefs.len() {
             if self.beliefs[worker].holds && holds_nothing(worker) {
@@ -118,7 +118,7 @@ impl Recorder {
             (Caller::Worker(worker), Some((kind, argument))) => {
                 self.beliefs[worker].waits_for = Some(op);
                 let worker = worker_name(worker);
-                // Whoever has done nothing yet names no key; the model has it name its first one.
+                // A worker without progress names no key; the model has it name its first one.
                 let argument = argument.map_or(-1, i32::from);
                 self.push(format!(
                     "do |-> \"send\", op |-> {number}, worker |-> {worker}, kind |-> \"{kind}\", argument |-> {argument}"
@@ -171,7 +171,7 @@ impl Recorder {
         }
     }
 
-    /// All records, in the order of birth: status, fence, owner, ticks left, first key, end, first key to do, the operations
+    /// All records, in the order of creation: status, fence, owner, ticks left, first key, end, first key to do, the operations
     /// that are remembered, parent.
     fn seen(&self, now: u64, records: &BTreeMap<ShardId, ShardRecord>) -> String {
         let told: Vec<String> =
@@ -256,7 +256,7 @@ const fn run_name(run: RunStatus) -> &'static str {
     }
 }
 
-/// What was answered, in the model's words.
+/// The answer, in the model's words.
 const fn fate(answer: &Answer) -> &'static str {
     match answer {
         Answer::Accepted { outcome: Outcome::Executed, .. } => "executed",
@@ -274,7 +274,7 @@ const fn truth(value: bool) -> &'static str {
     if value { "TRUE" } else { "FALSE" }
 }
 
-/// How the model calls it, and the key it is about; `None` for one that begins where the sender's shard begins.
+/// The model's name for it, and its key; `None` for a request that begins where the sender's shard begins.
 fn kind_and_argument(request: &Request) -> Option<(&'static str, Option<u16>)> {
     Some(match request {
         Request::Checkpoint { last, .. } => ("checkpoint", last.map(|last| last + 1)),

@@ -1,8 +1,8 @@
-//! Someone who asks for what is wrong, on purpose: forged leases, cursors that go back, splits that do not fit, ids that mean
-//! something else, other people's shards.
+//! A caller that sends wrong requests on purpose: forged leases, cursors that go back, splits that do not fit, reused ids, other
+//! workers' shards.
 //!
 //! A vandal looks at the records as they are and makes a request that is wrong in one way, otherwise well-made, and asks at
-//! once. So whoever does not check that one thing lets it in. What the answer must be is not said here: see
+//! once. So a backend that does not check that one thing lets it in. The right answer is not given here: see
 //! `due`, which judges all requests alike.
 
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ pub(super) struct Vandal {
 }
 
 impl Vandal {
-    /// The vandal of a world, with chances of its own: what others do does not depend on it.
+    /// The vandal of a world, with dice of its own: the deeds of others do not depend on it.
     pub(super) fn new(config: &Config) -> Self {
         let dice = Dice::new(config.seed ^ 0xbad0_bad0_bad0_bad0);
         Self {
@@ -87,8 +87,8 @@ impl Vandal {
         self.dice.happens(rate)
     }
 
-    /// A request that is wrong in the way that is named; none if there is nothing to be wrong about. Where a store `may_lose`
-    /// sight of a holder, nobody can tell beforehand that to grab its shard is wrong.
+    /// A request that is wrong in the named way; none if there is nothing to be wrong about. Where a store `may_lose`
+    /// sight of a holder, it is not known beforehand that to grab its shard is wrong.
     pub(super) fn ask(
         &mut self,
         now: u64,
@@ -190,7 +190,7 @@ impl Vandal {
             24 => {
                 let record = self.pick(records, |record| record.state.head.status == ShardStatus::Active)?;
                 let head = record.state.head;
-                // Nobody holds it, or not under that fence, or not any more.
+                // It has no holder, or not under that fence, or not any more.
                 let (at, fence) = match head.lease {
                     None => (now, head.fence),
                     Some(holder) if self.dice.below(2) == 0 => (holder.deadline, head.fence),
@@ -210,7 +210,7 @@ impl Vandal {
             28 => {
                 let record = self.pick(records, |record| record.state.head.lease.is_some() && !may_lose)?;
                 let holder = record.state.head.lease?;
-                // Somebody else, up to the last moment at which the holder must be allowed for.
+                // Another worker, up to the last moment of the skew allowance.
                 let thief = if holder.owner.get() == 1 { 1 } else { 0 };
                 let early = self.dice.below(self.skew_allowance + 1);
                 let last = LogicalTime::new(before(holder).get() + self.skew_allowance - early);
@@ -233,7 +233,7 @@ impl Vandal {
         Some((WAYS[way], Call { at, caller, request }))
     }
 
-    /// Wrong ways to treat a shard that is held: by its true lease unless that is what is wrong.
+    /// Wrong ways to treat a shard that is held: by its true lease, unless the lease is the fault.
     fn about_held(&mut self, way: usize, record: &ShardRecord) -> Option<(LogicalTime, Caller, Request)> {
         let (head, holder) = (record.state.head, record.state.head.lease?);
         let (true_lease, op) = (Forged::of(record).granted(), self.next_op());

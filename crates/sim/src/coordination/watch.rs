@@ -1,4 +1,4 @@
-//! What the checkers see: every call with the records before and after it, every result, and how it ended.
+//! The view of the checkers: every call with the records before and after it, every result, and how it ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,9 +20,9 @@ pub struct Sight<'w> {
     pub config: &'w Config,
     /// True time.
     pub now: u64,
-    /// What was asked.
+    /// The call.
     pub call: &'w Call,
-    /// What was answered.
+    /// The answer.
     pub answer: &'w Answer,
     /// The records that were looked at again, before and after; `None` before means that the shard is new.
     pub changes: &'w [Change],
@@ -42,8 +42,8 @@ pub struct Sight<'w> {
     pub vouched: Option<&'w BTreeSet<ShardId>>,
     /// The workers that had a live session in the run before the call and have one after it, where the backend knows sessions.
     pub present: Option<&'w BTreeSet<WorkerId>>,
-    /// Time passed in the store during the call. What it was asked earlier may have arrived meanwhile, so the records may have
-    /// been others when it was judged.
+    /// Time passed in the store during the call. Earlier requests may have arrived meanwhile, so the records may have
+    /// been others when the call was judged.
     pub waited: bool,
 }
 
@@ -114,12 +114,12 @@ pub trait Checker: std::fmt::Debug {
         Ok(())
     }
 
-    /// The records changed between two calls, by what a store was asked long ago.
+    /// The records changed between two calls, by late requests in a store.
     fn after_late(&mut self, _changes: &[Change], _vouched: Option<&BTreeSet<ShardId>>) -> Result<(), String> {
         Ok(())
     }
 
-    /// The backend was started again: what it keeps in memory only is gone.
+    /// The backend was started again: state in memory only is gone.
     fn after_restart(&mut self) {}
 
     /// After every result that the store accepted.
@@ -141,7 +141,7 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Reads the shards a call can have touched; all of them now and then, to notice what it should not have touched.
+    /// Reads the shards a call can have touched; all of them now and then, to notice changes outside its shards.
     pub fn read_after(
         &mut self,
         backend: &mut impl Backend,

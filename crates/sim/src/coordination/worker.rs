@@ -1,5 +1,5 @@
 //! A worker as a state machine with its own clock: claims, writes results, checkpoints, renews, answers orders; and, when
-//! the world is hostile to it, retries what it has not heard of, forgets, or goes on with a lease it has long lost.
+//! the world is hostile to it, retries requests without an answer, forgets, or goes on with a lease it has long lost.
 
 use std::ops::Range;
 
@@ -29,15 +29,15 @@ pub struct Worker {
     pub clock_offset: i64,
     /// It does nothing before this time.
     pub paused_until: u64,
-    /// What it believes to hold.
+    /// The lease it believes to hold.
     pub held: Option<Held>,
-    /// What it waits for.
+    /// The request it waits for.
     pub waiting: Option<Waiting>,
     /// It checkpoints after about so many keys.
     pub checkpoint_pace: u64,
     /// It does not look at its clock before it has asked for something: a zombie, if its lease is gone.
     pub oblivious: bool,
-    /// It stops for good after giving back what it holds, and starts anew.
+    /// It stops for good after giving back its shard, and starts anew.
     pub draining: bool,
     /// At how many keys it cuts a shard that it replaces, at most.
     cuts_max: u64,
@@ -60,14 +60,14 @@ pub struct Held {
     pub next: u16,
     /// Keys below this are checkpointed, as far as it knows.
     pub told: u16,
-    /// What it was asked to do.
+    /// Its orders.
     pub orders: Orders,
 }
 
 /// A request under way.
 #[derive(Clone, Debug)]
 pub struct Waiting {
-    /// What was asked; repeated as it is.
+    /// The request; repeated as it is.
     pub request: Request,
     /// Tells its answers from those to other requests.
     pub ticket: u64,
@@ -77,7 +77,7 @@ pub struct Waiting {
     pub attempts: u32,
 }
 
-/// What a worker does next.
+/// The next deed of a worker.
 #[derive(Debug)]
 pub enum Act {
     /// Nothing at the moment.
@@ -136,7 +136,7 @@ impl Worker {
                 return Act::Rest;
             }
             if waiting.attempts >= ATTEMPTS_MAX || matches!(waiting.request, Request::Claim) {
-                // An unheard claim may have left a lease that nobody knows of; it ends by itself.
+                // A claim without an answer may have left a lease that no worker knows of; it ends by itself.
                 self.forget();
                 return Act::Rest;
             }
@@ -222,7 +222,7 @@ impl Worker {
         Request::SplitReplace { lease: held.lease, plan, op }
     }
 
-    /// Makes of an answer what it means; answers to anything but the request it waits for are ignored.
+    /// Applies an answer; answers to anything but the request it waits for are ignored.
     pub fn hear(&mut self, ticket: u64, answer: &Answer) {
         let Some(waiting) = self.waiting.take_if(|waiting| waiting.ticket == ticket) else { return };
         match answer {

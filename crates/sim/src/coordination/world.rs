@@ -23,7 +23,7 @@ mod operator;
 
 use operator::Recreation;
 
-/// What a world came to.
+/// The outcome of a world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Steps taken, calm ones included.
@@ -56,7 +56,7 @@ pub struct World<B> {
     tickets: u64,
     ops: u64,
     workers: Vec<Worker>,
-    /// Of the first workers, those who work through a session.
+    /// Of the first workers, those that work through a session.
     sessions: Vec<SessionWorker>,
     lives: u64,
     vandal: Vandal,
@@ -127,7 +127,7 @@ impl<B: Backend + 'static> World<B> {
         self.run_to_end()
     }
 
-    /// Runs it, writing down what happens in the model's terms, whatever its checkers say.
+    /// Runs it and writes down its steps in the model's terms; checkers do not stop it.
     pub fn told(mut self) -> Recorder {
         assert!(self.config.as_modelled, "only a world that is shaped like the model's can be told in its terms");
         self.recorder = Some(Recorder::new(&self.config));
@@ -148,7 +148,7 @@ impl<B: Backend + 'static> World<B> {
         while self.steps < storm_steps + calm_steps_max && !self.is_settled() {
             self.step()?;
         }
-        // A little longer, so that what is still under way meets a settled run.
+        // A little longer, so that requests still under way meet a settled run.
         for _ in 0..self.config.afterwards {
             self.step()?;
         }
@@ -238,7 +238,7 @@ impl<B: Backend + 'static> World<B> {
         }
     }
 
-    /// A session worker does its next thing; what it repeats arrives later.
+    /// A session worker does its next deed; repeated requests arrive later.
     fn go_on(&mut self, number: usize) -> Result<(), Violation> {
         let (is_calm, rates) = (self.is_calm(), self.rates);
         let worker = &mut self.workers[number];
@@ -293,7 +293,7 @@ impl<B: Backend + 'static> World<B> {
         if is_session {
             return self.go_on(number);
         }
-        // Whoever crashed may hold something else before this step is over.
+        // A worker that crashed may hold another shard before this step is over.
         self.tell_workers_that_forgot();
         let worker = &mut self.workers[number];
         match worker.act(self.now, self.config.lease, &self.rates, &mut self.dice, &mut self.ops) {
@@ -319,7 +319,7 @@ impl<B: Backend + 'static> World<B> {
         }
     }
 
-    /// Someone asks for what is wrong, and is refused.
+    /// The vandal sends a wrong request, and is refused.
     fn do_wrong(&mut self) -> Result<(), Violation> {
         let mut stage = self.stage.borrow_mut();
         // It must be wrong when it arrives, so nothing may change on the way.

@@ -22,7 +22,7 @@ pub struct Bounds {
     pub lease_ticks: u64,
     /// A worker's clock is up to this many ticks ahead.
     pub skew_max: u64,
-    /// What a claimant grants a foreign deadline.
+    /// The allowance of a claimant for a foreign deadline.
     pub skew_tolerance: u64,
     /// Which operations are sent.
     pub kinds: BTreeSet<Kind>,
@@ -145,7 +145,7 @@ impl Bounds {
         })
     }
 
-    /// Whether it matters who has a session: where shards are reported as unreachable.
+    /// Whether sessions matter: where shards are reported as unreachable.
     pub fn knows_sessions(&self) -> bool {
         self.kinds.contains(&Kind::Unreachable)
     }

@@ -13,7 +13,7 @@ use std::collections::{HashSet, VecDeque};
 pub use bounds::{Bounds, BoundsError, Kind};
 pub use world::World;
 
-/// What an exploration found.
+/// The result of an exploration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Explored {
     /// States that differ in something the protocol can see.

@@ -1,7 +1,7 @@
 //! One state of a small world, and the steps that lead out of it.
 //!
-//! What the model writes as formulas is asked of the real decisions here; the rest (who believes what, which requests are
-//! under way, what the result store accepted) is the world around them, step for step as in the model.
+//! The real decisions stand here in place of the model's formulas; the rest (beliefs of workers, requests under way, results
+//! accepted) is the world around them, step for step as in the model.
 //!
 //! A world carries more than the protocol can see: absolute times, ownership history, counters. [`World::visible_state`]
 //! leaves those out, so that two worlds that behave alike count as one, as they do in the model.
@@ -44,13 +44,13 @@ const ROOT: ShardId = ShardId::new(1);
 /// Clocks start here, so that no time is the unassigned one.
 const EPOCH: u64 = 100;
 
-/// A state. Its op-logs have `LOG` entries: what sixteen hide for ever, one or two show in a few steps.
+/// A state. Its op-logs have `LOG` entries: one or two show in a few steps the faults that sixteen hide.
 #[derive(Clone, Debug)]
 pub struct World<const LOG: usize> {
     now: u64,
     run: RunRecord,
     shards: Vec<Shard<LOG>>,
-    /// Who has a session in the run; kept where shards are reported as unreachable.
+    /// Whether each worker has a session in the run; kept where shards are reported as unreachable.
     live: Vec<bool>,
     skew: Vec<u64>,
     requests: Vec<Request>,
@@ -82,7 +82,7 @@ struct Shard<const LOG: usize> {
     born: Option<(usize, usize)>,
 }
 
-/// Who wrote last, and under which fence; fence 0 for nobody yet.
+/// The last writer and its fence; fence 0 before the first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Writer {
     fence: u64,
@@ -128,7 +128,7 @@ struct Belief {
     waits_for: Option<usize>,
 }
 
-/// What became of a delivered request.
+/// The fate of a delivered request.
 enum Fate<const LOG: usize> {
     Executed(Box<World<LOG>>),
     Replayed,
@@ -325,7 +325,7 @@ impl<const LOG: usize> World<LOG> {
         }
     }
 
-    /// The settled run is retired and created again. Workers do not know, and what they sent may still arrive.
+    /// The settled run is retired and created again. Workers do not know, and their requests may still arrive.
     fn recreated(&self, bounds: &Bounds) -> Option<Self> {
         let next = self.run.incarnation.get() + 1;
         if self.is_run_active() || next > bounds.incarnation_max {
@@ -492,7 +492,7 @@ impl<const LOG: usize> World<LOG> {
         next.push(world);
     }
 
-    /// What a retry can rely on: the op-log while it remembers, and the children for ever.
+    /// Whether a retry is recognised: by the op-log while it remembers, and by the children for ever.
     fn remembers(&self, op: usize) -> bool {
         let place = self.requests[op].shard;
         let logged = |shard: &Shard<LOG>| shard.state.op_log.find(op_id(op)).is_some();

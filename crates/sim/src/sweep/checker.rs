@@ -1,4 +1,4 @@
-//! Holds a report against what was planted.
+//! Holds a report against the planted secrets.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::truth::{Planted, Truth, place_of};
 pub struct Violation {
     /// Its name.
     pub property: &'static str,
-    /// What was seen.
+    /// The observation.
     pub what: String,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn check(
 
 /// A complete receipt counts every planned item once, and nothing that no machine could see.
 fn receipt_is_the_plan(truth: &Truth, receipt: &Receipt) -> Result<(), Violation> {
-    // What is left out is not planned, and may be gone.
+    // Items left out are not planned, and may be gone.
     let is_planned = |planted: &&Planted| planted.is_planned && planted.item.kind == ItemKind::File;
     let planned = truth.items.values().filter(is_planned).count() as u64;
     let all = truth.items.len() as u64;

@@ -1,10 +1,10 @@
-//! What a world is like, drawn from its seed.
+//! The configuration of a world, drawn from its seed.
 
 use crate::coordination::dice::Dice;
 
 use super::disk::DiskFaults;
 
-/// What a world is like.
+/// The configuration of a world.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Its seed.
@@ -21,7 +21,7 @@ pub const KINDS: [&str; 13] = [
     "changes",
 ];
 
-/// What follows from a configuration.
+/// The rates that follow from a configuration.
 #[derive(Debug, Clone)]
 pub(super) struct Weather {
     pub(super) machines: u64,
@@ -70,7 +70,7 @@ impl Config {
         !self.without.iter().any(|without| without == kind)
     }
 
-    /// Draws the weather. What is switched off is drawn all the same, so that the rest stays as it is.
+    /// Draws the weather. Kinds switched off are drawn all the same, so that the rest stays as it is.
     pub(super) fn weather(&self) -> Weather {
         let mut dice = Dice::new(self.seed);
         let mut rate = |kind: &str, most: u32| {

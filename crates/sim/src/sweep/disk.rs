@@ -1,8 +1,8 @@
 //! A disk that machines share, and that keeps no more than file systems promise.
 //!
-//! What was appended and not synced is lost with its machine, from any byte on; a file's block that was allocated and never written
+//! Appended and unsynced bytes are lost with their machine, from any byte on; a file's block that was allocated and never written
 //! reads as zeros. A file that was cut may have its old end again. A name that was not synced may be gone or be the old one.
-//! A list may leave out a file that another machine has just made. What was synced stays.
+//! A list may leave out a file that another machine has just made. Synced data stays.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,7 @@ use crate::coordination::dice::Dice;
 /// A machine that has the disk mounted.
 pub type Machine = u32;
 
-/// How often what fails, in a million.
+/// Rates of faults, in a million.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DiskFaults {
     /// An append writes a part and fails.
@@ -52,7 +52,7 @@ struct Stored {
     bytes: Vec<u8>,
     /// So many bytes are durable.
     synced: usize,
-    /// What it was before it was cut, if that may come back.
+    /// Its content before it was cut, if that may come back.
     uncut: Option<Vec<u8>>,
     name: Name,
 }
@@ -62,7 +62,7 @@ enum Name {
     Durable,
     /// Not there after a power cut, perhaps.
     New,
-    /// The old name after a power cut, perhaps, and what was there before under the new one.
+    /// The old name may be back after a power cut, and the earlier file under the new one.
     Renamed {
         from: String,
         replaced: Option<Box<Stored>>,
@@ -126,7 +126,7 @@ impl Disk {
 }
 
 impl Stored {
-    /// What a power cut leaves of it.
+    /// Applies a power cut.
     fn tear(&mut self, dice: &mut Dice, zeros: u32) {
         if let Some(uncut) = self.uncut.take().filter(|_| dice.happens(300_000)) {
             self.bytes = uncut;
@@ -290,7 +290,7 @@ impl AppendFile for Appended {
     }
 }
 
-/// What a machine saw of a file when it opened it.
+/// A machine's view of a file when it opened it.
 #[derive(Debug)]
 struct Bytes(Vec<u8>);
 

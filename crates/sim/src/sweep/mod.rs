@@ -4,9 +4,9 @@
 //! Workers die between any two actions, alone or with their machine; they stop for longer than their lease lasts and then
 //! write on; they see targets that are empty, gone, flaky or different; owners are asked to split and to yield at any point;
 //! clocks differ; calls fail before or after they took effect; the disk tears, forgets and refuses ([`disk`]). When the
-//! faults stop, the report is held against what was planted ([`checker`]).
+//! faults stop, the report is held against the planted secrets ([`checker`]).
 //!
-//! Everything follows from one seed. Reading content is not simulated: a machine says at once what an item holds.
+//! Everything follows from one seed. Reading content is not simulated: a machine knows at once the content of an item.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ pub struct Args {
     /// Switch off one kind of trouble; can be repeated.
     #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(KINDS))]
     without: Vec<String>,
-    /// Go on for so many seconds, whatever --items says.
+    /// Go on for so many seconds and ignore --items.
     #[arg(long)]
     seconds: Option<u64>,
     /// Break a rule on purpose; see docs/MUTANTS.md.

@@ -1,4 +1,4 @@
-//! What a simulated machine sees of the targets.
+//! A simulated machine's view of the targets.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -51,7 +51,7 @@ impl View {
     }
 }
 
-/// What a machine sees, and what was read through it.
+/// A machine's view, and the items read through it.
 #[derive(Debug)]
 pub(super) struct Views {
     pub(super) of: RefCell<Vec<View>>,
@@ -90,7 +90,7 @@ impl Clock for SkewedClock {
     }
 }
 
-/// What a simulated machine reads.
+/// The content that a simulated machine reads.
 #[derive(Debug)]
 pub(super) struct SimSite {
     pub(super) truth: Rc<Truth>,

@@ -1,4 +1,4 @@
-//! What lies in the targets of a world, and which secrets were planted where.
+//! The items in the targets of a world, and their planted secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub struct Truth {
     pub(super) places: BTreeSet<PlantedPlace>,
 }
 
-/// An item, and what was planted in it.
+/// An item, and its planted secrets.
 #[derive(Debug)]
 pub(super) struct Planted {
     pub(super) item: Item,
@@ -93,7 +93,7 @@ pub(super) fn place_of(occurrence: &Occurrence) -> PlantedPlace {
     (occurrence.target, occurrence.path.clone(), occurrence.offset)
 }
 
-/// What the real detector says about a token in a file.
+/// The real detector's result for a token in a file.
 fn occurrence(target: u32, path: &[u8], line: u64, seed: u64, defect: Defect) -> Occurrence {
     static DETECTOR: OnceLock<Arc<std::sync::Mutex<Detector>>> = OnceLock::new();
     let detector = DETECTOR.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! A world: machines with workers, a disk that they share, a coordinator, and what goes wrong.
+//! A world: machines with workers, a disk that they share, a coordinator, and faults.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -49,7 +49,7 @@ const CALM_STEPS_MAX: u64 = 1_000_000;
 /// Actions between two looks of the operator.
 const OPERATOR_STEPS: u64 = 500;
 
-/// What a world did.
+/// Counters of a world.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Report {
     /// Actions of workers.
@@ -258,7 +258,7 @@ impl World {
         host.process = Some(Process { driver, wakes_at: self.now.get(), stops: false });
     }
 
-    // --- what goes wrong
+    // --- faults
 
     fn trouble(&mut self) {
         let index = self.dice.below(self.hosts.len() as u64) as usize;
@@ -312,7 +312,7 @@ impl World {
             View::Planned | View::Newer => [View::Empty, View::Absent, View::Flaky][self.dice.below(3) as usize],
             View::Older | View::Empty | View::Absent | View::Flaky => View::Planned,
         };
-        // A worker that sees a file system go and come back would count what it missed in between.
+        // A worker that sees a file system go and come back would count the items it missed in between.
         if was != View::Planned && self.hosts[index].process.is_some() {
             self.kill(index);
         }
@@ -403,7 +403,7 @@ impl World {
         }
     }
 
-    /// What a report says now, held against the truth. With stale lists it need not be whole.
+    /// Holds a report of now against the truth. With stale lists it need not be whole.
     fn conclude(&mut self, stale_for: u64) -> Result<(), Violation> {
         self.disk.set_stale_for(stale_for);
         let folder = self.disk.seen_by(SUBMITTER);

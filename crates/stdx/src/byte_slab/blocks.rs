@@ -12,7 +12,7 @@ pub(super) const NO_BLOCK: u32 = u32::MAX;
 
 /// [`INSIDE`], or [`FREE`] or [`TAKEN`] with the class in the low bits.
 pub(super) type BlockState = u8;
-/// What a unit's word grows by when a value goes.
+/// A unit's word grows by this when a value goes.
 pub(super) const ONE_GENERATION: u64 = 1 << 32;
 /// No block starts at this unit. Zero, so that making a slab touches no memory.
 pub(super) const INSIDE: BlockState = 0;

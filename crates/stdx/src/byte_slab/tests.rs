@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 
 impl ByteSlab {
-    /// Walks all blocks and lists and asserts what must hold between operations.
+    /// Walks all blocks and lists and asserts the invariants between operations.
     fn assert_consistent(&self) {
         if self.fresh {
             assert_eq!((self.len, self.occupied_bytes, self.free_classes), (0, 0, 0));

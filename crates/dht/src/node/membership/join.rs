@@ -95,11 +95,11 @@ impl Join {
         let Self { seeds, remembered, turns, .. } = self;
         let mut round = [None; ASKED_PER_ROUND];
         self.joined = false;
-        let nobody = seeds.is_empty() && remembered.is_empty() && lost.len() == 0;
-        if cx.now.mono_ms < self.next_ms || nobody {
+        let no_contact = seeds.is_empty() && remembered.is_empty() && lost.len() == 0;
+        if cx.now.mono_ms < self.next_ms || no_contact {
             return round;
         }
-        // Half of a round for those that were there last: it may have been we who were cut off.
+        // Half of a round for those that were there last: this node itself may have been cut off.
         let of_lost = lost.len().min(ASKED_PER_ROUND / 2);
         let others_max = ASKED_PER_ROUND - of_lost;
         // Remembered contacts first. From the second round on seeds have half of each: a node that was away for long remembers hundreds
@@ -167,9 +167,9 @@ impl Join {
         Some(bucket)
     }
 
-    /// Whether a seed that was tried is in the table now. It may be on the other side of a split where everybody else has been forgotten since;
+    /// Whether a seed that was tried is in the table now. It may be on the other side of a split where all others have been forgotten since;
     /// if it answers, there is more to be found. It is asked first: where its bucket is full it only waits for a place, and no other
-    /// contact here knows whom it knows.
+    /// contact here knows its contacts.
     pub(super) fn seed_is_back(&mut self, table: &RoutingTable) -> bool {
         let back = self.seed_tried.take_if(|seed| table.get(&seed.id()).is_some());
         self.ask_first = back.or(self.ask_first);

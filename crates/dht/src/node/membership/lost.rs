@@ -1,4 +1,4 @@
-//! Contacts that fell silent. The silence may have been the network's: a partition must be able to heal, and a node that forgets everybody on
+//! Contacts that fell silent. The silence may have been the network's: a partition must be able to heal, and a node that forgets all contacts on
 //! the other side never hears of them again.
 //!
 //! All lanes of a node remember the contacts that one of them lost: each has lookups that may ask them, and records to give on when they
@@ -33,7 +33,7 @@ const REGIVEN_AGAIN_MS: u64 = 10 * 60 * 1000;
 const LOST_LATELY_TRIES: u8 = 5;
 
 /// So many lost contacts that come back mean that it was the network that was silent: look around again, and try the other lost at once.
-/// The latter not twice within this time: contacts that come and go on purpose would have us ask those who are gone without end.
+/// The latter not twice within this time: contacts that come and go on purpose would have us ask absent ones without end.
 const REGAINED_TO_REJOIN: usize = 3;
 const HURRIED_AGAIN_MS: u64 = 10 * 60 * 1000;
 
@@ -62,18 +62,18 @@ impl Lost {
     }
 }
 
-/// What follows from lost contacts that came back.
+/// The consequences of lost contacts that came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Returned {
     /// A split has healed: records that were stored on one side of it are to be given to their holders of now.
     pub(crate) is_healed: bool,
     /// Enough came back to look for our neighbours again.
     pub(crate) look_around: bool,
-    /// One that came back and found its place taken. Lookups begin with members only, so it would not be asked whom it knows.
+    /// A contact that came back and found its place taken. Lookups begin with members only, so it would not be asked for its contacts.
     pub(crate) ask_first: Option<Contact>,
 }
 
-/// Contacts that fell silent, and what their return says.
+/// Contacts that fell silent, and conclusions from their return.
 #[derive(Debug, Default)]
 pub(crate) struct LostContacts {
     contacts: VecDeque<Lost>,
@@ -146,7 +146,7 @@ impl LostContacts {
         });
         returned.is_healed = healing.is_done(cx.now, before - contacts.len(), table.live_len());
         returned.look_around = may_look && healing.may_look(cx.now);
-        // It was the network that was silent: the others will be back as well. Our neighbours first, whom others will ask us for.
+        // It was the network that was silent: the others will be back as well. Our neighbours first: others will ask us for them.
         if returned.look_around && healing.may_hurry(cx.now) {
             contacts.make_contiguous().sort_unstable_by_key(|lost| cx.place.own.distance_to(&lost.id));
             for lost in contacts.iter_mut() {
@@ -179,13 +179,13 @@ impl LostContacts {
     }
 }
 
-/// Who came back, of those who were lost.
+/// Lost contacts that came back.
 #[derive(Debug, Default)]
 struct Healing {
-    /// So many since the last look around, and of those so many who had not come back shortly before.
+    /// So many since the last look around, and of those so many that had not come back shortly before.
     regained: usize,
     news: usize,
-    /// Those who came back lately and when, the newest in front, by the first bytes of their ids.
+    /// Contacts that came back lately and when, the newest in front, by the first bytes of their ids.
     back_lately: VecDeque<(u64, u64)>,
     /// So many since then.
     came_back: usize,
@@ -204,7 +204,7 @@ impl Healing {
         reserve_queue(&mut self.back_lately, BACK_LATELY_MAX);
     }
 
-    /// Takes those who came back, and says whether that is so much of the table that a split must have healed. Once for a split.
+    /// Counts contacts that came back, and says whether they are so much of the table that a split must have healed. Once for a split.
     fn is_done(&mut self, now: Now, came_back: usize, live: usize) -> bool {
         if now.mono_ms.saturating_sub(self.since_ms) >= HEALING_MS {
             (self.came_back, self.since_ms) = (0, now.mono_ms);
@@ -227,7 +227,7 @@ impl Healing {
         may
     }
 
-    /// Takes one who came back.
+    /// Notes a contact that came back.
     fn regain(&mut self, now: Now, id: &NodeId) {
         let is_over = |(_, at_ms): &mut (u64, u64)| now.mono_ms.saturating_sub(*at_ms) >= LOOK_QUIET_MS;
         while self.back_lately.pop_back_if(is_over).is_some() {}
@@ -328,15 +328,15 @@ mod tests {
         let mut nearest = away.to_vec();
         nearest.sort_by_key(|contact| lane.place.own.distance_to(&contact.id()));
         let addrs = |contacts: &[Contact]| contacts.iter().map(|contact| contact.addr).collect::<BTreeSet<_>>();
-        // Those who are back are asked who is near us.
+        // Contacts that are back are asked for nodes near us.
         let first = tried(&mut lane, 2000);
         assert_eq!(&first - &addrs(back), addrs(&nearest[..LOST_PER_TICK]));
         assert_eq!(tried(&mut lane, 3000), addrs(&nearest[LOST_PER_TICK..2 * LOST_PER_TICK]));
         assert_eq!(lane.router.peers.members_mut().lost.contacts.len(), away.len(), "and are tried again later");
     }
 
-    /// Somebody else than any [`contact`].
-    fn somebody(n: u16) -> Contact {
+    /// A peer other than any [`contact`].
+    fn stranger(n: u16) -> Contact {
         let [low, high] = n.to_le_bytes();
         let mut seed = [0x5a; 32];
         seed[..2].copy_from_slice(&[low, high]);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn three_who_come_and_go_do_not_have_those_asked_who_are_gone_more_than_twice_as_often() {
+    fn three_contacts_that_come_and_go_at_most_double_the_questions_to_absent_ones() {
         let asked = |come_and_go: bool| {
             let mut lane = lane();
             let gone = contact(200);
@@ -388,14 +388,14 @@ mod tests {
     #[test]
     fn of_too_many_lost_those_tried_most_go_first_and_then_the_farthest() {
         let mut lane = lane();
-        let all: Vec<Contact> = (0..LOST_MAX as u16).map(somebody).collect();
+        let all: Vec<Contact> = (0..LOST_MAX as u16).map(stranger).collect();
         for contact in &all {
             lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, *contact, contact.id()));
         }
         lane.act(after(LOST.min_ms), |lane, cx| lane.heal(cx));
         let (tried, rest) = all.split_at(LOST_PER_TICK);
         for n in 0..LOST_PER_TICK as u16 {
-            let new = somebody(1000 + n);
+            let new = stranger(1000 + n);
             lane.act(after(LOST.min_ms), |lane, cx| lane.peers.members_mut().remember_lost(cx, new, new.id()));
         }
         assert!(
@@ -404,7 +404,7 @@ mod tests {
         let mut waiting: Vec<Contact> =
             lane.router.peers.members_mut().lost.contacts.iter().map(|lost| lost.contact).collect();
         waiting = nearest_first(&lane, &waiting);
-        let new = somebody(2000);
+        let new = stranger(2000);
         lane.act(after(LOST.min_ms), |lane, cx| lane.peers.members_mut().remember_lost(cx, new, new.id()));
         let (farthest, others) = waiting.split_last().unwrap();
         assert!(!is_lost(&lane, farthest) && others.iter().all(|contact| is_lost(&lane, contact)));
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_lost_again_is_remembered_once_and_where_it_was_last() {
+    fn a_contact_lost_again_is_remembered_once_and_at_its_last_address() {
         let mut lane = lane();
         let before = contact(10);
         let moved = Contact { addr: Addr::v4([10, 0, 99, 1], 1), ..before };
@@ -442,7 +442,7 @@ mod tests {
     #[test]
     fn of_those_tried_in_vain_our_sixteen_nearest_are_tried_for_ever() {
         let mut lane = lane();
-        let all: Vec<Contact> = (0..40).map(somebody).collect();
+        let all: Vec<Contact> = (0..40).map(stranger).collect();
         for contact in &all {
             lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, *contact, contact.id()));
         }
@@ -474,7 +474,7 @@ mod tests {
     #[test]
     fn a_lane_tries_those_it_looks_after_and_only_remembers_the_others() {
         let mut lane = one_of_two();
-        let all: Vec<Contact> = (0..40).map(somebody).collect();
+        let all: Vec<Contact> = (0..40).map(stranger).collect();
         for contact in &all {
             lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, *contact, contact.id()));
         }
@@ -490,12 +490,12 @@ mod tests {
     }
 
     #[test]
-    fn what_another_lane_lost_is_dropped_or_asked_by_whose_it_is_unless_it_answered_since_or_moved() {
+    fn a_contact_that_another_lane_lost_is_dropped_or_asked_by_its_own_lane_unless_it_answered_since_or_moved() {
         // Whether it is dropped, remembered and asked: the last moment at which it is believed to be there, and the first at which it is not.
         let heard = |looked_after: bool, ms: u64, addr: Option<Addr>| {
             let mut lane = one_of_two();
             let known =
-                (0..).map(somebody).find(|contact| lane.place.looks_after(&contact.id()) == looked_after).unwrap();
+                (0..).map(stranger).find(|contact| lane.place.looks_after(&contact.id()) == looked_after).unwrap();
             lane.table_mut().answered(T.mono_ms, known.id(), known, Some(10));
             let said = Contact { addr: addr.unwrap_or(known.addr), ..known };
             let mut out = Sent::default();
@@ -540,7 +540,7 @@ mod tests {
     fn a_silent_member_that_gives_way_to_a_contact_of_another_lane_is_lost() {
         let mut lane = lane();
         let top = lane.place.own.as_bytes()[0] & 0x80;
-        let mut far = (0..).map(somebody).filter(|contact| contact.id().as_bytes()[0] & 0x80 != top);
+        let mut far = (0..).map(stranger).filter(|contact| contact.id().as_bytes()[0] & 0x80 != top);
         let members: Vec<Contact> = far.by_ref().take(lane.table().k()).collect();
         for contact in &members {
             lane.table_mut().answered(T.mono_ms, contact.id(), *contact, Some(10));
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_comes_back_and_finds_its_place_taken_is_asked_whom_it_knows() {
+    fn a_contact_that_comes_back_and_finds_its_place_taken_is_asked_for_its_contacts() {
         let mut lane = lane();
         let top = lane.place.own.as_bytes()[0] & 0x80;
         let mut far = (0..=255).map(contact).filter(|contact| contact.id().as_bytes()[0] & 0x80 != top);
@@ -577,13 +577,13 @@ mod tests {
     #[test]
     fn however_many_are_lost_those_tried_for_ever_are_not_forgotten() {
         let mut lane = lane();
-        let kept: Vec<Contact> = (0..LOST_KEPT as u16).map(somebody).collect();
+        let kept: Vec<Contact> = (0..LOST_KEPT as u16).map(stranger).collect();
         for contact in &kept {
             lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, *contact, contact.id()));
         }
         lane.router.peers.members_mut().lost.contacts.iter_mut().for_each(|lost| lost.tries = LOST_TRIES_MAX);
         for n in 0..300 {
-            let new = somebody(1000 + n);
+            let new = stranger(1000 + n);
             lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, new, new.id()));
         }
         assert_eq!(lane.router.peers.members_mut().lost.contacts.len(), LOST_MAX);
@@ -593,7 +593,7 @@ mod tests {
     #[test]
     fn of_more_tried_in_vain_than_are_tried_for_ever_the_farthest_are_forgotten_first() {
         let mut lane = lane();
-        let all: Vec<Contact> = (0..LOST_MAX as u16).map(somebody).collect();
+        let all: Vec<Contact> = (0..LOST_MAX as u16).map(stranger).collect();
         for contact in &all {
             lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, *contact, contact.id()));
         }
@@ -604,7 +604,7 @@ mod tests {
             lost.tries = LOST_TRIES_MAX;
         }
         for n in 0..3 {
-            let new = somebody(1000 + n);
+            let new = stranger(1000 + n);
             lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, new, new.id()));
         }
         let (kept, rest) = in_vain.split_at(LOST_KEPT);
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_who_come_and_go_have_us_look_around_at_once_and_then_ever_more_seldom() {
+    fn ten_contacts_that_come_and_go_cause_a_look_around_at_once_and_then_ever_more_seldom() {
         let mut lane = lane();
         let others: Vec<Contact> = (10..20).map(contact).collect();
         let mut looked = Vec::new();
@@ -638,10 +638,10 @@ mod tests {
         assert!((6..=12).contains(&looked.len()), "{looked:?}");
     }
 
-    /// When a lane looks around, in seconds, among those who come and go in each ten seconds; and when the network heals, if it does.
+    /// When a lane looks around, in seconds, among contacts that come and go in each ten seconds; and when the network heals, if it does.
     fn looks(seconds: u64, come_and_go: impl Fn(u64) -> Vec<Contact>, heals_at: Option<u64>) -> Vec<u64> {
         let (mut lane, mut looked) = (lane(), Vec::new());
-        let other_side: Vec<Contact> = (500..503).map(somebody).collect();
+        let other_side: Vec<Contact> = (500..503).map(stranger).collect();
         for second in 0..seconds {
             let now = after(second * 1000);
             for other in come_and_go(second / 10) {
@@ -685,8 +685,8 @@ mod tests {
 
     #[test]
     fn however_many_others_come_and_go_we_look_around_once_in_two_minutes_at_most() {
-        // Three who were never there before, every time.
-        let looked = looks(3600, |round| (0..3).map(|n| somebody((round * 3) as u16 + n)).collect(), None);
+        // Three new contacts every time.
+        let looked = looks(3600, |round| (0..3).map(|n| stranger((round * 3) as u16 + n)).collect(), None);
         let pauses = looked.windows(2).map(|pair| pair[1] - pair[0]);
         let seldom: Vec<u64> = pauses.skip_while(|pause| pause * 1000 < NEWS_PAUSE_MS).collect();
         assert!(seldom.len() > 20 && seldom.iter().all(|pause| pause * 1000 >= NEWS_PAUSE_MS), "{looked:?}");
@@ -694,29 +694,29 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_who_came_back_are_remembered_and_for_so_long() {
+    fn returned_contacts_are_remembered_up_to_a_number_and_for_a_time() {
         let mut healing = Healing::default();
         for n in 0..500 {
-            healing.regain(after(0), &somebody(n).id());
-            healing.regain(after(0), &somebody(n).id());
+            healing.regain(after(0), &stranger(n).id());
+            healing.regain(after(0), &stranger(n).id());
         }
         assert_eq!((healing.news, healing.back_lately.len()), (500, BACK_LATELY_MAX), "each is news once");
-        healing.regain(after(LOOK_QUIET_MS - 1), &somebody(499).id());
+        healing.regain(after(LOOK_QUIET_MS - 1), &stranger(499).id());
         assert_eq!(healing.news, 500);
-        healing.regain(after(2 * LOOK_QUIET_MS - 1), &somebody(499).id());
+        healing.regain(after(2 * LOOK_QUIET_MS - 1), &stranger(499).id());
         assert_eq!((healing.news, healing.back_lately.len()), (501, 1));
     }
 
-    /// Somebody in one block of public addresses.
+    /// A peer in one block of public addresses.
     fn neighbour(n: u16) -> Contact {
-        Contact { addr: Addr::v4([203, 0, 113, 1], n + 1), ..somebody(n) }
+        Contact { addr: Addr::v4([203, 0, 113, 1], n + 1), ..stranger(n) }
     }
 
     #[test]
-    fn one_block_of_addresses_has_a_share_of_the_memory_and_takes_nobody_elses() {
+    fn one_block_of_addresses_has_a_share_of_the_memory_and_takes_no_others() {
         let mut lane = lane();
         let share = lane.place.config.table.per_prefix_in_table;
-        let others: Vec<Contact> = (1000..1100).map(somebody).collect();
+        let others: Vec<Contact> = (1000..1100).map(stranger).collect();
         for contact in &others {
             lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, *contact, contact.id()));
         }
@@ -737,7 +737,7 @@ mod tests {
         assert_eq!(
             (of_block(&lane), lane.router.peers.members_mut().lost.contacts.len()),
             (share, before - 1),
-            "whoever moves there takes one of its places"
+            "a contact that moves there takes one of its places"
         );
     }
 
@@ -745,7 +745,7 @@ mod tests {
     fn a_private_network_is_remembered_whole() {
         let mut lane = lane();
         for n in 0..100 {
-            let contact = Contact { addr: Addr::v4([192, 168, 0, 1], n + 1), ..somebody(n) };
+            let contact = Contact { addr: Addr::v4([192, 168, 0, 1], n + 1), ..stranger(n) };
             lane.act(T, |lane, cx| lane.peers.members_mut().remember_lost(cx, contact, contact.id()));
         }
         assert_eq!(lane.router.peers.members_mut().lost.contacts.len(), 100);

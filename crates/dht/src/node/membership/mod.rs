@@ -1,7 +1,7 @@
 //! Membership: which nodes this lane knows, and how it finds and keeps its place among them.
 //!
 //! It owns the routing table, the contacts to join by, those that fell silent (`lost`), the estimate of the network's size
-//! (`network_size`) and the address at which others see this node (`seen_at`). It sends nothing: it says whom to ask.
+//! (`network_size`) and the address at which others see this node (`seen_at`). It sends nothing: it names the contacts to ask.
 
 mod join;
 mod lost;
@@ -36,7 +36,7 @@ const IN_TOUCH_MS: u64 = 5 * 60 * 1000;
 /// A peer that asks from elsewhere is asked where it is known, at most so often.
 pub(super) const STILL_THERE_MS: u64 = 1000;
 
-/// A contact that answered within this time is there, whatever another lane said before: what it said came late.
+/// A contact that answered within this time is there, even if another lane reports its silence: that report came late.
 const JUST_ANSWERED_MS: u64 = 2000;
 
 /// Configured seeds that a lookup falls back to.
@@ -53,9 +53,9 @@ const REMEMBERED_PER_LOOKUP: usize = 16;
 pub struct Health {
     /// Live peers in the table.
     pub live_peers: usize,
-    /// Someone answered us lately.
+    /// A peer answered us lately.
     pub answered_lately: bool,
-    /// Someone asked us lately; a client cannot expect that.
+    /// A peer asked us lately; a client cannot expect that.
     pub asked_lately: bool,
     /// Whether this lane has found its place in the network.
     pub joined: bool,
@@ -199,7 +199,7 @@ impl Membership {
         self.last_answer_ms = now.mono_ms;
     }
 
-    /// What a peer said it can do.
+    /// Notes the capabilities that a peer announced.
     pub(super) fn note_capabilities(&mut self, id: &NodeId, capabilities: u64) {
         if let Some(peer) = self.table.get_mut(id) {
             peer.capabilities = capabilities;
@@ -256,7 +256,7 @@ impl Membership {
         }
     }
 
-    /// A peer was silent at `addr`. That says something about it only if that is where it is known to be: anybody can name it at an address
+    /// A peer was silent at `addr`. That says something about it only if that is where it is known to be: any node can name it at an address
     /// where it is not.
     pub(super) fn silent(&mut self, cx: &mut Context<'_>, id: NodeId, addr: Addr) {
         let known = self.table.get(&id).map(|peer| (peer.contact, peer.is_live()));
@@ -312,8 +312,8 @@ impl Membership {
         self.table.get(id).is_some_and(|peer| peer.contact.addr == *addr)
     }
 
-    /// Whether this node may be made to send to an address by those who name it. Others do not have a public node ask around in the network that it
-    /// stands in: there a datagram may reach what nobody outside can.
+    /// Whether this node sends to an address that another node named. A public node does not send into its own private network at the
+    /// request of others: a datagram there may reach hosts that no outsider can.
     pub(super) fn may_be_named(&self, place: &Place, addr: &Addr) -> bool {
         let is_private = |addr: &Addr| addr.prefix().is_private();
         let is_inside = || self.public_addr(place).is_none_or(|own| is_private(&own));
@@ -388,7 +388,7 @@ impl Membership {
         None
     }
 
-    /// Gives a lookup that knows nobody alive some of the configured seeds, to be asked first.
+    /// Gives a lookup without live contacts some of the configured seeds, to be asked first.
     pub(super) fn offer_seeds(&self, cx: &mut Context<'_>, lookup: &mut Lookup, is_usable: impl Fn(&Contact) -> bool) {
         let seeds = self.join.seeds();
         let start = cx.rng.below(seeds.len() as u64) as usize;
@@ -409,7 +409,7 @@ impl Membership {
     }
 
     /// Gives a lookup that has found nothing the nearest contacts that fell silent lately, or that came back and found their places taken. The
-    /// silence may have been the network's, and they hold what was stored on their side. Says whether there are any.
+    /// silence may have been the network's, and they hold the records stored on their side. Says whether there are any.
     pub(super) fn offer_lost(&self, lookup: &mut Lookup, is_usable: impl Fn(&Contact) -> bool) -> bool {
         let target = ContentId::from_bytes(*lookup.target());
         let lost = self.lost.iter().filter(|lost| lost.is_fresh()).map(|lost| (lost.id, lost.contact));
@@ -438,7 +438,7 @@ impl Membership {
         nearest[0].is_some()
     }
 
-    /// Whether a contact is one that fell silent.
+    /// Whether a contact fell silent.
     pub(super) fn is_lost(&self, id: &NodeId) -> bool {
         self.lost.contains(id)
     }
@@ -507,7 +507,7 @@ impl Membership {
         self.join.take_first()
     }
 
-    /// The lookup for our own neighbours has ended; now the table is filled. One that was answered by nobody has found no place: it is
+    /// The lookup for our own neighbours has ended; now the table is filled. Without any answer it found no place: it is
     /// made again soon. Says whether we have joined.
     pub(super) fn looked_around(&mut self, place: &Place, is_answered: bool) -> bool {
         self.join.set_looking(false);
@@ -562,7 +562,7 @@ fn point_in_bucket(cx: &mut Context<'_>, bucket: u32) -> [u8; 32] {
 mod tests {
     use super::*;
 
-    /// What tests of other components look at.
+    /// Views for tests of other components.
     impl Membership {
         pub(crate) fn table_mut(&mut self) -> &mut RoutingTable {
             &mut self.table

@@ -1,7 +1,7 @@
 //! About how many nodes there are.
 //!
-//! The median of what recent lookups all over the space say, so that a crowd in one place does not fool us; without enough of them, what
-//! our own neighbourhood says.
+//! The median of estimates from recent lookups all over the space, so that a crowd in one place does not fool us; without enough of
+//! them, the estimate from our own neighbourhood.
 
 use core::cell::Cell;
 
@@ -21,7 +21,7 @@ const SAMPLE_MS_MAX: u64 = 120_000;
 /// Estimates of the network's size from lookups at points all over the space.
 #[derive(Debug, Default)]
 pub(super) struct NetworkSize {
-    /// When each was taken, and what it says.
+    /// When each was taken, and its estimate.
     samples: [(u64, f64); SAMPLES],
     taken: usize,
     estimate: Cell<Option<Estimate>>,

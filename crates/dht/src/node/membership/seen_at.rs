@@ -1,7 +1,7 @@
-//! Where others see this node: what most of those say who were asked last.
+//! The address at which others see this node, by the majority of the peers asked last.
 //!
-//! What is announced names that address where none was configured, and everybody who says it is a stranger. One word would be enough
-//! for any of them to send those who look for us elsewhere, or to somebody who never asked for it.
+//! Announcements name that address where none was configured, and every peer that reports it is a stranger. If one report were
+//! enough, any peer could send our askers elsewhere, or to a victim.
 
 use tessera_contracts::point::{NodeId, Point as _};
 
@@ -14,21 +14,21 @@ const SAYINGS_MAX: usize = 8;
 /// The word of another lane, which has asked others.
 const ANOTHER_LANE: u64 = u64::MAX;
 
-/// What was said, and what is believed.
+/// The reports, and the address believed.
 #[derive(Debug, Default)]
 pub(super) struct SeenAt {
-    /// Who said what, the newest first.
+    /// Reports by reporter, the newest first.
     sayings: [Option<(u64, Addr)>; SAYINGS_MAX],
     believed: Option<Addr>,
 }
 
 impl SeenAt {
-    /// Where most see us, if anybody said so.
+    /// The address reported most, if any was.
     pub(super) fn believed(&self) -> Option<Addr> {
         self.believed
     }
 
-    /// Somebody sees us at `addr`. Returns whether we believe another address than before.
+    /// A peer sees us at `addr`. Returns whether we believe another address than before.
     pub(super) fn say(&mut self, by: &Contact, id: &NodeId, addr: Addr) -> bool {
         let prefix = by.addr.prefix();
         self.note(if prefix.is_private() { id.prefix_u64() } else { prefix.0 }, addr);
@@ -42,7 +42,7 @@ impl SeenAt {
         changes
     }
 
-    /// Another lane of this node believes in `addr`. What was said otherwise is older.
+    /// Another lane of this node believes in `addr`. Reports of other addresses are older.
     pub(super) fn believe(&mut self, addr: Addr) {
         self.note(ANOTHER_LANE, addr);
         for saying in &mut self.sayings {
@@ -67,7 +67,7 @@ mod tests {
     const HERE: Addr = Addr::v4([192, 0, 2, 1], 1);
     const THERE: Addr = Addr::v4([198, 51, 100, 1], 1);
 
-    /// What is believed after each saying: who, of which network, says what.
+    /// The address believed after each report: reporter, its network, address.
     fn believed(sayings: &[(u8, [u8; 3], Addr)]) -> Vec<Addr> {
         let mut seen_at = SeenAt::default();
         let after = sayings.iter().map(|(n, [a, b, c], addr)| {
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(believed(&[(1, nets[1], HERE), (2, nets[2], THERE)]), [HERE, HERE]);
         let [one, two, three] = [(1, nets[1], HERE), (2, nets[2], THERE), (3, nets[3], THERE)];
         assert_eq!(believed(&[one, two, three]), [HERE, HERE, THERE]);
-        assert_eq!(believed(&[one, (1, nets[1], THERE)]), [HERE, THERE], "where nobody else has a say");
+        assert_eq!(believed(&[one, (1, nets[1], THERE)]), [HERE, THERE], "with one reporter");
     }
 
     #[test]
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_moved_knows_after_five_of_eight_have_said_so() {
+    fn a_node_that_moved_knows_after_five_of_eight_reports() {
         let old = (0..8).map(|n| (n, [7, 7, n], HERE));
         let new = (0..8).map(|n| (n, [7, 7, n], THERE));
         let all = believed(&old.chain(new).collect::<Vec<_>>());

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use tessera_contracts::point::ContentId;
 
-/// Ids, when each is due, and what is known of it.
+/// Ids, when each is due, and an entry for each.
 #[derive(Debug)]
 pub(super) struct Agenda<T> {
     entries: BTreeMap<ContentId, (u64, T)>,
@@ -36,7 +36,7 @@ impl<T> Agenda<T> {
         self.entries.range(low..=high).map(|(id, (due_ms, entry))| (id, *due_ms, entry))
     }
 
-    /// Sets what is known of `id` and its one time. Returns what was known before.
+    /// Sets the entry of `id` and its one time. Returns the entry before.
     pub(super) fn set(&mut self, id: &ContentId, due_ms: u64, entry: T) -> Option<T> {
         let before = self.entries.insert(*id, (due_ms, entry));
         if let Some((before_ms, _)) = &before {

@@ -70,7 +70,7 @@ impl KeptAlive {
         self.bytes - before + record.len() <= place.config.kept_alive_bytes_max
     }
 
-    /// Makes room for a record by dropping those whose time is over by the clock. False if there is still none.
+    /// Makes room for a record by dropping expired ones. False if there is still none.
     pub(super) fn make_room(&mut self, now: Now, place: &Place, id: &ContentId, record: &[u8]) -> bool {
         if !self.has_room(place, id, record) {
             let is_expired = |(_, record): &(&ContentId, &[u8])| times_of(now, record) == Err(RecordRefused::Expired);
@@ -139,7 +139,7 @@ pub(super) fn times_of(now: Now, record: &[u8]) -> Result<(), RecordRefused> {
     RecordView::read(record).map_err(|_| RecordRefused::Signature)?.check_times(now.unix_secs())
 }
 
-/// Half of what is left of a record's life, jittered; of one whose time has yet to come or is over, a little.
+/// Half of the rest of a record's life, jittered; a little while for a record that is not yet valid or has expired.
 fn again_ms(cx: &mut Context<'_>, record: &[u8]) -> u64 {
     let now_secs = cx.now.unix_secs();
     let wait_ms = RecordView::read(record).map_or(0, |view| match view.check_times(now_secs) {
@@ -168,7 +168,7 @@ mod tests {
     use tessera_contracts::prefix_map::{LaneIndex, Slot};
     use tessera_stdx::TokenBucket;
 
-    /// What tests of other components look at.
+    /// Views for tests of other components.
     impl KeptAlive {
         pub(crate) fn set_due(&mut self, id: &ContentId, due_ms: u64, record: &[u8]) {
             self.agenda.set(id, due_ms, Alive { record: record.to_vec(), since_ms: T.mono_ms });
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn lanes_share_the_paces_of_their_node_also_after_their_number_has_changed() {
-        // What may go at once, of held records and of announcements.
+        // The bursts allowed for held records and for announcements.
         let at_once = |lane: &mut LaneNode| {
             let taken = |pace: &mut TokenBucket| (0..).take_while(|_| pace.take(T.mono_ms, 1).is_ok()).count();
             (taken(&mut lane.router.republishing.given_on_pace), taken(lane.router.operations.announce_pace_mut()))
@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    /// Who has a log that takes nothing.
+    /// An outbox whose log takes nothing.
     struct Unlogging;
 
     impl Outbox for Unlogging {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_by_both_clocks_is_dropped_and_what_is_over_by_one_makes_way() {
+    fn a_record_expired_by_both_clocks_is_dropped_and_one_expired_by_one_makes_way() {
         let mut lane = lane();
         let draft = |salt: u8| MutableDraft {
             salt: [salt; 32],
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_kept_alive_is_served_to_others_while_there_are_fewer_than_its_holders() {
+    fn a_record_only_kept_alive_is_served_while_fewer_nodes_than_its_holders_are_known() {
         let mut lane = lane();
         let (id, record) = value(1);
         lane.router.republishing.alive_mut().set_due(&id, u64::MAX, &record);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_served_to_others_until_it_expires_though_nobody_has_taken_it_out_yet() {
+    fn an_expired_record_is_not_served_though_it_is_not_taken_out_yet() {
         let mut lane = lane();
         meet_all(&mut lane);
         let id = hold(&mut lane, 1);

@@ -1,9 +1,9 @@
-//! Republishing: ids that this node announces, records that it keeps alive, and held records that it gives to their holders of today.
+//! Republishing: ids that this node announces, records that it keeps alive, and held records that it gives to their current holders.
 //!
 //! Ids are announced in sweeps by region, so that ids near each other share one lookup. The nodes nearest to an id share its leading bits.
-//! One lookup that asks everybody within a region learns the holders of *every* id in that region, however many there are, so announcing a
+//! One lookup that asks all nodes within a region learns the holders of *every* id in that region, however many there are, so announcing a
 //! hundred thousand ids takes about as many lookups as the network has regions. Each holder is then told its ids, ten to a datagram, at a
-//! bounded pace. Announcements return at half their lifetime, each region at its own jittered time, and what was due survives a restart.
+//! bounded pace. Announcements return at half their lifetime, each region at its own jittered time, and due times survive a restart.
 //! `stems` has the other way.
 
 mod agenda;
@@ -40,10 +40,10 @@ pub(super) use stems::{NextStem, Refusers, STEMS_MAX, Stems};
 pub(super) const GIVEN_ON_MAX: usize = 1024;
 
 /// Held records given on in a second, all lanes together: after a split has healed many are due at once, and their holders have others to
-/// serve, who are just as busy.
+/// serve that are just as busy.
 const GIVEN_ON_PER_SEC: u32 = 20;
 
-/// What fell due while the node was away is spread over this time: others restart at the same time.
+/// Work that fell due while the node was away is spread over this time: others restart at the same time.
 const RESTART_MS: u64 = 60_000;
 
 /// An id that this node announces.
@@ -82,7 +82,7 @@ struct GivenOn {
     refusals: u8,
 }
 
-/// What a lane publishes again and again.
+/// A lane's periodic publications.
 #[derive(Debug)]
 pub(super) struct Republishing {
     announced: Agenda<Announced>,
@@ -184,7 +184,7 @@ impl Republishing {
         if !self.alive.make_room(cx.now, cx.place, id, record) {
             return Err(Answer::NoRoom);
         }
-        // First: what the log does not take must not replace what it has, and what a restart would bring back.
+        // First: a record that the log does not take must not replace the one that a restart would bring back.
         if !ledger.log(cx, log_kind::KEPT_ALIVE, id, record) {
             return Err(Answer::NotLogged);
         }
@@ -192,14 +192,14 @@ impl Republishing {
         Ok(())
     }
 
-    /// Notes held records that are due to be given on. What finds no room is due again later, here and at the other holders.
+    /// Notes held records that are due to be given on. A record that finds no room is due again later, here and at the other holders.
     pub(super) fn give_on(&mut self, id: &ContentId) {
         if self.given_on.len() < GIVEN_ON_MAX {
             self.given_on.push_back(GivenOn { id: *id, refusals: 0 });
         }
     }
 
-    /// The next held record to give to those who should hold it today, and how often it was refused: holders come and go while the
+    /// The next held record to give to its current holders, and how often it was refused: holders come and go while the
     /// owner may be away. No record's lifetime grows by it.
     pub(super) fn next_given_on(
         &mut self,
@@ -249,7 +249,7 @@ impl Republishing {
         let k = cx.place.config.lookup.k;
         let bits = peers.members().radius_of(cx, k * 2).leading_zeros().min(255);
         let (low, high) = region(first, bits);
-        // One that no stem took says nothing about those beside it: spread with it, they would show whose they are. Only where no node takes
+        // An id that no stem took says nothing about those beside it: spread with it, they would show their provider. Only where no node takes
         // stems at all are those that are due in the same case.
         let none_takes = self.announced.get(first).is_some_and(|announced| announced.stem);
         let is_spread = |due_ms: u64, stem: bool| !stem || none_takes && due_ms <= cx.now.mono_ms;
@@ -261,7 +261,7 @@ impl Republishing {
         }
         let provider = Contact { key: cx.place.own_key, addr };
         let signed: Vec<_> = ids.iter().map(|id| sign(cx, peers, id, provider)).collect();
-        // A lone id needs its own holders only; a region needs everybody in it, seen from its middle.
+        // A lone id needs its own holders only; a region needs all nodes in it, seen from its middle.
         let (target, radius) = match &ids[..] {
             [alone] => (*alone, peers.members().radius_of(cx, k)),
             _ => (ids[ids.len() / 2], low.distance_to(&high)),
@@ -326,7 +326,7 @@ impl Republishing {
         }
     }
 
-    /// A write has ended: what no holder took is due again soon, and what others have a newer version of is given up.
+    /// A write has ended: a record that no holder took is due again soon, and a record with a newer version elsewhere is given up.
     pub(super) fn on_write_ended(&mut self, cx: &mut Context<'_>, ledger: &mut Ledger, end: &mut WriteEnd) {
         if let Some(ids) = end.untaken.take().and_then(|announcing| announcing.into_ids_of(&cx.place.own_key)) {
             let again_ms = cx.now.mono_ms + cx.rng.jittered_ms(10 * cx.place.config.tick_ms);
@@ -368,7 +368,7 @@ impl Republishing {
         if self.announced.len() >= cx.place.config.published_max {
             return;
         }
-        // Nothing is due later than a lifetime from now, whatever the log says.
+        // Nothing is due later than a lifetime from now, even if the log says so.
         let wait_secs = due_secs.saturating_sub(cx.now.unix_secs()).min(u64::from(cx.place.config.provide_ttl_secs));
         let wait_ms = wait_secs * 1000 + cx.rng.below(RESTART_MS);
         // A restart, or another lane, is no reason to show whose it is.
@@ -401,7 +401,7 @@ impl Republishing {
         }) && self.alive.iter().all(|(id, record)| put(log_kind::KEPT_ALIVE, id, record))
     }
 
-    /// Drops what another lane has now.
+    /// Drops ids that another lane owns now.
     pub(super) fn drop_where(&mut self, is_gone: impl Fn(&ContentId) -> bool) {
         self.announced.retain(&is_gone);
         self.alive.drop_where(is_gone);
@@ -454,7 +454,7 @@ mod tests {
     use crate::store::records::Class;
     use crate::wire::message::Announcement;
 
-    /// Something that a lane has to do in the background, the n-th of its kind, due now.
+    /// Background work of a lane, the n-th of its kind, due now.
     type Work = fn(&mut LaneNode, u8);
 
     fn value(n: u8) -> (ContentId, Vec<u8>) {
@@ -524,7 +524,7 @@ mod tests {
         }
     }
 
-    /// A lane that knows everybody, and has something to do in the background.
+    /// A lane that knows all nodes, and has background work.
     fn busy_lane(config: NodeConfig, work: Work) -> LaneNode {
         let mut lane = lane_with(NodeConfig { public_addr: Some(Addr::v4([10, 0, 0, 1], 1)), ..config });
         for contact in (100..=255).map(contact) {

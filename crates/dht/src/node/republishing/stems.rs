@@ -1,9 +1,9 @@
 //! Announcing through a stem: an id is first handed along a few nodes, one id at a time, and the last one spreads it.
 //!
-//! The nodes that hold the announcement do not see where it came from. A stem that is not taken is spread by the node that has it; one
+//! The nodes that hold the announcement do not see where it came from. A stem that is not taken is spread by the node that has it; a stem
 //! that comes around to its provider is handed on again. Its provider offers it to one node after the other, eight at most, before
-//! it spreads it itself: a refusal of one would else be enough to have it show whose the announcement is. For the same reason it asks
-//! those that have not said yet whether they take stems, as most have not in its first minute, and waits a little for what they say.
+//! it spreads it itself: else one refusal would be enough to make it show that the announcement is its own. For the same reason it asks
+//! peers that have not said yet whether they take stems, as most have not in its first minute, and waits a little for their answers.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -30,7 +30,7 @@ pub(crate) const STEMS_MAX: usize = 256;
 const OWN_OFFERS_MAX: u8 = 8;
 
 /// How long an announcement of ours waits for a node that takes stems, and how many are asked at a time. It is not put off
-/// again before one was taken: else a node that never says what it can do would put off all of them for ever.
+/// again before one was taken: else a node that never announces its capabilities would put off all of them for ever.
 const TAKERS_AWAITED_MS: u64 = 15_000;
 const ASKED_AT_ONCE: usize = 8;
 
@@ -73,7 +73,7 @@ struct Stemmed {
     refusals: u8,
 }
 
-/// What became of a stem that was handed to a node.
+/// The fate of a stem that was handed to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Handed {
     Taken,
@@ -83,7 +83,7 @@ pub(crate) enum Handed {
 }
 
 impl Handed {
-    /// What an answer, or silence, means after so many attempts with the same node.
+    /// The fate shown by an answer, or silence, after so many attempts with the same node.
     pub(crate) fn of(answer: Option<&Message<'_>>, attempt: u8) -> Self {
         match answer {
             Some(Message::StemTaken) => Self::Taken,
@@ -127,8 +127,8 @@ impl Stems {
         self.takers_awaited_ms = None;
     }
 
-    /// Whether a node may yet turn out to take stems, if it is worth waiting for: those that have not said what they can do are asked, and a
-    /// node that has just joined has yet to meet most.
+    /// Whether a node may yet turn out to take stems, if it is worth waiting for: those that have not announced their capabilities are asked,
+    /// and a node that has just joined has yet to meet most.
     pub(super) fn awaits_takers(&mut self, cx: &mut Context<'_>, peers: &mut Peers) -> bool {
         let members = peers.members();
         if members.has_joined() && !members.table().iter_live().any(|peer| peer.capabilities == 0) {
@@ -191,8 +191,8 @@ impl Stems {
         if check_provider(&provider, &id, crypto, network, cx.now.unix_secs()).is_err() {
             return NextStem::Done;
         }
-        // One in four stops being a stem, so that the number of hops left says little about who started it. What was
-        // ours to begin with and came back around is not for us to spread.
+        // One in four stops being a stem, so that the number of hops left says little about its origin. Our own
+        // announcement that came back around is not for us to spread.
         let is_own = provider.provider.key == cx.place.own_key;
         if is_own && stemmed.refusals == OWN_OFFERS_MAX {
             return NextStem::Done;
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_its_provider_did_not_sign_is_neither_handed_on_nor_spread() {
+    fn an_announcement_without_its_providers_signature_is_neither_handed_on_nor_spread() {
         for hops_left in [0, 3] {
             let (mut lane, taker) = (lane(), contact(10));
             lane.table_mut().answered(T.mono_ms, taker.id(), taker, Some(10));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_holder_would_keep_is_not_taken() {
+    fn an_announcement_that_no_holder_would_keep_is_not_taken() {
         let mut lane = lane();
         let provider = Contact { addr: Addr::v4([224, 0, 0, 1], 1), ..contact(200) };
         let announcement = Announcement::over(provider, T.unix_secs(), 600, &[7; ANNOUNCED_BYTES]);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_provider_reads_back_from_its_log_goes_by_a_stem_again() {
+    fn an_announcement_read_back_from_its_providers_log_goes_by_a_stem_again() {
         for (stem_hops, lookups) in [(2, 0), (0, 1)] {
             let public_addr = Some(Addr::v4([10, 0, 0, 1], 1));
             let mut lane = lane_with(NodeConfig { stem_hops, public_addr, ..NodeConfig::default() });
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_says_whether_it_takes_stems_is_waited_for_once_and_not_for_long() {
+    fn a_peer_that_never_says_whether_it_takes_stems_is_waited_for_once_and_not_for_long() {
         let public_addr = Some(Addr::v4([10, 0, 0, 1], 1));
         let mut lane = lane_with(NodeConfig { stem_hops: 2, public_addr, ..NodeConfig::default() });
         lane.router.peers.members_mut().set_joined();
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(spread(&mut lane, 0), (ASKED_AT_ONCE, 0), "they are asked");
         assert_eq!(spread(&mut lane, TAKERS_AWAITED_MS - 1).1, 0);
         assert_eq!(spread(&mut lane, TAKERS_AWAITED_MS).1, 1);
-        // What comes later is not put off again, unless somebody has taken one meanwhile.
+        // A later announcement is not put off again, unless a node has taken one meanwhile.
         for (id, waits) in [([77; 32], false), ([177; 32], true)] {
             let id = ContentId::from_bytes(id);
             let before = lane.counters.lookups_for_sweeps;
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_around_is_not_spread_by_its_provider_though_nobody_takes_it() {
+    fn an_announcement_that_came_around_is_not_spread_by_its_provider_though_no_node_takes_it() {
         let (mut lane, own) = (lane(), Identity::from_seed(&[1; 32]));
         assert_eq!(lane.place.own_key, own.public_key());
         let (id, provider) = (ContentId::from_bytes([7; 32]), Contact { key: lane.place.own_key, ..contact(1) });
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stem_goes_to_who_knows_where_we_are_and_without_one_to_any_that_takes_stems() {
+    fn a_stem_goes_to_a_node_that_knows_our_address_or_else_to_any_that_takes_stems() {
         let mut lane = lane();
         let all: Vec<Contact> = (10..30).map(contact).collect();
         let (takers, others) = all.split_at(15);

@@ -1,11 +1,11 @@
-//! What waits for the log: acknowledgements to others, and our own commands.
+//! Acknowledgements and commands that wait for the log.
 //!
 //! A write is acknowledged when the log says that it is safe, not before: an acknowledgement is a promise that outlives a
-//! crash. Until then the answer waits in a bounded queue; one that has waited longer than any peer waits for an answer is
-//! dropped from it, and when the queue is full writes are refused as busy. Of an announcement only what this lane keeps
-//! itself is waited for: what it hands to other lanes is announced again at half its lifetime anyway.
+//! crash. Until then the answer waits in a bounded queue; an answer that has waited longer than any peer does is dropped
+//! from it, and when the queue is full writes are refused as busy. Of an announcement only the part that this lane keeps
+//! is waited for: the parts it hands to other lanes are announced again at half their lifetime anyway.
 //!
-//! Our own commands that change what a restart would find wait in the same way.
+//! Our own commands that change the durable state wait in the same way.
 
 use alloc::collections::VecDeque;
 
@@ -29,7 +29,7 @@ const UNLOGGED_MS_MAX: u64 = 10_000;
 /// Acknowledgements for which room is reserved at the start; a larger queue grows when it is needed.
 const PROMISES_RESERVED_MAX: usize = 64;
 
-/// What a write is answered with.
+/// The answer to a write.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Promised {
     Stored { id: ContentId, closer_max: u8 },
@@ -54,7 +54,7 @@ struct Unlogged {
     outcome: Outcome,
 }
 
-/// What waits for the log, in the log's order.
+/// Answers that wait for the log, in the log's order.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     promises: VecDeque<Promise>,
@@ -88,7 +88,7 @@ impl Ledger {
         self.promises.len() >= config.promises_max
     }
 
-    /// Logs what a restart must find. False if the log does not take it.
+    /// Logs a piece that a restart must find. False if the log does not take it.
     pub(crate) fn log(&mut self, cx: &mut Context<'_>, kind: u8, id: &ContentId, payload: &[u8]) -> bool {
         self.log_to(cx.out, kind, cx.place.slot_of(id), payload)
     }
@@ -101,7 +101,7 @@ impl Ledger {
         logged != Logged::Refused
     }
 
-    /// What was logged last, if it is not safe yet.
+    /// The last piece logged, if it is not safe yet.
     pub(super) fn last_logged(&self) -> Logged {
         match self.last_logged {
             Logged::At(number) if number <= self.durable => Logged::Safe,

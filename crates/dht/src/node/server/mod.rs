@@ -1,4 +1,4 @@
-//! Serving others: contacts, records and providers to those who ask, what they write, and what is asked on their behalf.
+//! Serving others: contacts, records and providers for askers, their writes, and relayed questions.
 
 mod ledger;
 
@@ -40,22 +40,22 @@ use ledger::Promised;
 /// Contacts that a page of providers leaves room for.
 const CONTACTS_BESIDE_PROVIDERS: usize = 4;
 
-/// After a split has healed, the newest records, which were stored on one side of it, are given to those who should hold them now: so many,
+/// After a split has healed, the newest records, which were stored on one side of it, are given to their current holders: so many,
 /// within this time.
 const REGIVEN_MAX: usize = 256;
 const REGIVEN_MS: u64 = 5000;
 
-/// What a lane does for others.
+/// A lane's service to others.
 #[derive(Debug)]
 pub(super) struct Server {
     records: RecordStore,
     providers: ProviderStore,
     ledger: Ledger,
-    /// For whom requests are being relayed.
+    /// Askers of the requests being relayed.
     relays: Vec<RelayedFor>,
 }
 
-/// For whom a request is being relayed.
+/// The asker of a request being relayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RelayedFor {
     asker: PublicKey,
@@ -118,7 +118,7 @@ impl Server {
                 self.acknowledge(cx, peers, asker, reply);
             }
             Message::CacheHint { token, record } => {
-                // Never answered, whatever becomes of it.
+                // Never answered.
                 let _ = self.keep_record(cx, peers, (asker, token), record, Class::Cached);
             }
             Message::Announce { token, announcement } => {
@@ -223,7 +223,7 @@ impl Server {
         }
     }
 
-    /// The log has made everything up to `number` as safe as it promises: those who waited for it are answered.
+    /// The log has made everything up to `number` as safe as it promises: waiting peers are answered.
     pub(super) fn on_durable(&mut self, cx: &mut Context<'_>, peers: &mut Peers, number: u64) {
         while let Some((to, reply)) = self.ledger.next_kept(number) {
             let asker = peers.asker(cx, &to);
@@ -245,7 +245,7 @@ impl Server {
         self.keep(cx, id, view, class, cx.place.own_key.into()).is_ok()
     }
 
-    /// Keeps a valid record, and logs it if it is to be held: what was not logged is not held, and a repeat must find it missing.
+    /// Keeps a valid record, and logs it if it is to be held: an unlogged record is not held, and a repeat must find it missing.
     fn keep(
         &mut self,
         cx: &mut Context<'_>,
@@ -287,9 +287,9 @@ impl Server {
         let check = |peers: &Peers| {
             view.check_under_own_id(peers.sealer().crypto(), peers.sealer().network(), cx.now.unix_secs())
         };
-        // A signature is the dearest check: what is old or known is told apart first.
+        // A signature is the dearest check: old and known versions are told apart first.
         match self.records.judge_sequence(&id, &view, class) {
-            // It may still be on its way to the disk: what was logged last is the latest it can be.
+            // It may still be on its way to the disk: the last logged piece is the latest it can be.
             Ok(Keeping::AlreadyHeld) => {
                 self.records.put_off(cx.now, &id, record, class, cx.rng);
                 return Ok((id, self.ledger.last_logged()));
@@ -418,8 +418,8 @@ impl Server {
             && (who.prefix.is_private() || by_prefix < share_of(*relay_prefix_share))
     }
 
-    /// Asks a node on behalf of another, which hides who asked. Only lookups are relayed, only so many at once, only for an address that is
-    /// proven, and a request to relay is a full datagram: a node that makes us send one sends one.
+    /// Asks a node on behalf of another, which hides the asker. Only lookups are relayed, only so many at once, only for an address that is
+    /// proven, and a request to relay is a full datagram: the asker sends as many bytes as we do.
     fn relay(
         &mut self,
         cx: &mut Context<'_>,
@@ -490,7 +490,7 @@ impl Server {
         peers.reply_to(cx, asker, &reply);
     }
 
-    /// Drops what has expired. `again` is told of held records that are due to be given to their holders of today.
+    /// Drops expired records. `again` is told of held records that are due to be given to their current holders.
     pub(super) fn expire(&mut self, cx: &mut Context<'_>, again: impl FnMut(&ContentId)) {
         self.records.expire(cx.now, cx.rng, again);
         self.providers.expire(cx.now);
@@ -540,7 +540,7 @@ impl Server {
             .all(|(id, provider, origin)| put(log_kind::PROVIDER, &id, &provider_entry(&id, provider, origin)))
     }
 
-    /// Drops what another lane has now.
+    /// Drops records of slots that another lane owns now.
     pub(super) fn drop_where(&mut self, is_gone: impl Fn(&ContentId) -> bool) {
         let records: alloc::vec::Vec<_> = self.records.iter().map(|(id, _)| id).filter(&is_gone).collect();
         let providers: alloc::vec::Vec<_> = self.providers.iter().map(|(id, ..)| id).filter(&is_gone).collect();
@@ -587,7 +587,7 @@ fn invalid_record(cx: &mut Context<'_>, peers: &mut Peers, asker: &Asker, refuse
     ErrorCode::Invalid
 }
 
-/// Under whose hand what an asker gives counts.
+/// The origin under which an asker's records count.
 fn origin_of(cx: &Context<'_>, asker: &Asker) -> Origin {
     if cx.place.config.defences.shares_by_origin { Origin::of(&asker.key, &asker.addr) } else { Origin::ANY }
 }
@@ -603,7 +603,7 @@ fn provider_entry(id: &ContentId, provider: &SignedProvider, origin: Origin) -> 
     entry
 }
 
-/// Reads such an entry. One that an older build logged does not say whose announcement it was: its provider's, then.
+/// Reads such an entry. An older build's entry does not name its origin: its provider, then.
 fn read_provider_entry(entry: &[u8]) -> Option<(ContentId, SignedProvider, Origin)> {
     let (id, rest) = entry.split_first_chunk::<32>()?;
     let (provider, rest) = rest.split_first_chunk::<PROVIDER_BYTES>()?;
@@ -617,7 +617,7 @@ fn read_provider_entry(entry: &[u8]) -> Option<(ContentId, SignedProvider, Origi
 mod tests {
     use super::*;
 
-    /// What tests of other components look at.
+    /// Views for tests of other components.
     impl Server {
         pub(crate) fn records_mut(&mut self) -> &mut RecordStore {
             &mut self.records

@@ -1,8 +1,8 @@
-//! What nodes say about themselves and about each other's requests: capabilities and error codes.
+//! Capabilities of nodes, and error codes for requests.
 
 use crate::wire::codec::{Malformed, Overflow, Reader, Writer};
 
-/// What the other side can do.
+/// Capabilities of the other side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
     /// The oldest wire version understood.

@@ -144,7 +144,7 @@ impl<'a> Announcement<'a> {
         })
     }
 
-    /// The ids, each with what its provider signed.
+    /// The ids, each with its provider's signature.
     pub fn providers(&self) -> impl Iterator<Item = (ContentId, SignedProvider)> + 'a {
         let Self { provider, issued_secs, ttl_secs, .. } = *self;
         self.ids()

@@ -323,7 +323,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is accepted says exactly the same when written again: one meaning, one form.
+        /// An accepted payload is written again as the same bytes: one meaning, one form.
         #[test]
         fn arbitrary_bytes_are_refused_or_canonical(mut bytes in prop::collection::vec(any::<u8>(), 0..1200), kind in 0..20_u8, exact: bool) {
             if let Some(first) = bytes.first_mut() { *first = kind; }

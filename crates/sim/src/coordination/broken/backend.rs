@@ -1,4 +1,4 @@
-//! The operations of a backend with one rule broken. What is not broken is passed on.
+//! The operations of a backend with one rule broken. The other operations are passed on.
 
 use tessera_contracts::Cursor;
 use tessera_contracts::CursorUpdate;

@@ -1,5 +1,5 @@
-//! A backend with one rule broken: it lets in what it should refuse, forgets what it should remember, or shows records that
-//! cannot be. A check that does not notice it is no check; `docs/MUTANTS.md` says who notices what.
+//! A backend with one rule broken: it accepts requests it should refuse, forgets operations it should remember, or shows impossible
+//! records. A check that does not notice it is no check; `docs/MUTANTS.md` names the check that catches each rule.
 
 use clap::ValueEnum;
 use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, RunId, ShardKey, TenantId, WorkerId};
@@ -19,7 +19,7 @@ mod backend;
 
 /// Which rule is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[expect(missing_docs, reason = "the names say what is broken")]
+#[expect(missing_docs, reason = "the names say which rule is broken")]
 pub enum Rule {
     None,
     SinkUnfenced,
@@ -200,7 +200,7 @@ impl<B: Backend> Broken<B> {
             .then(|| Cursor::new(Some(&next), None).expect("a key of two bytes makes a cursor"))
     }
 
-    /// What cannot be, shown now and then.
+    /// Shows an impossible record now and then.
     fn distort(&self, record: &mut ShardRecord) {
         let head = &mut record.state.head;
         // The first reads are true, so that there is something to differ from.

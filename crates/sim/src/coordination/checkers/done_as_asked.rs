@@ -1,5 +1,5 @@
-//! What takes effect does to the record what was asked, and no more: holder, fence, progress, orders, the count of fruitless
-//! acquisitions, the memory of the operation, and what children begin with.
+//! A request that takes effect changes the record as asked, and no more: holder, fence, progress, orders, the count of fruitless
+//! acquisitions, the memory of the operation, and the first state of children.
 
 use tessera_contracts::ids::{FenceEpoch, OpId, ShardId};
 use tessera_contracts::{Cursor, LogicalTime, ShardSpec};
@@ -58,7 +58,7 @@ fn is_forgotten(after: &ShardRecord, op: OpId) -> bool {
     after.state.op_log.find(op).is_none()
 }
 
-/// What is compared of a record.
+/// The compared fields of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Shown {
     status: ShardStatus,
@@ -74,12 +74,12 @@ impl Shown {
     fn of(record: &ShardRecord) -> Self {
         let Head { status, fence, lease, stalled_acquisitions: stalled, orders, .. } = record.state.head;
         let cursor = record.cursor.clone();
-        // What a settled shard was asked, and how often it was tried, is of no consequence.
+        // Orders to a settled shard and its tries are of no consequence.
         let (stalled, orders) = if status.is_terminal() { (0, StandingOrders::NONE) } else { (stalled, orders) };
         Self { status, fence, lease, stalled, orders, cursor, spec: record.spec.clone() }
     }
 
-    /// The same after what was asked.
+    /// The same after the request.
     fn after(mut self, sight: &Sight<'_>, before: &ShardRecord) -> Self {
         let until = LogicalTime::new(sight.call.at.get() + sight.config.lease);
         match &sight.call.request {

@@ -1,4 +1,4 @@
-//! Whoever holds the current fence writes no result outside its shard's range.
+//! The holder of the current fence writes no result outside its shard's range.
 
 use std::collections::BTreeMap;
 

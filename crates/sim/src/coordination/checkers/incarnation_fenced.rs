@@ -41,8 +41,8 @@ impl Checker for IncarnationFenced {
         if matches!(sight.answer, Answer::Accepted { .. } | Answer::Granted { .. } | Answer::Renewed(_)) {
             return Err(format!("{request}: incarnation {presented} is gone, and the answer was {}", sight.answer));
         }
-        // Of a holder that a store lost sight of it has lost the renewals, too; and what took a store its time may have met
-        // another's write.
+        // A store that lost sight of a holder has lost its renewals, too; and a slow call may have met another's
+        // write.
         let in_sight = |change: &&Change| sight.vouched.is_none_or(|vouched| vouched.contains(&change.after.key.shard));
         let is_changed = |change: &&Change| change.before.as_ref().is_some_and(|before| *before != change.after);
         match sight.changes.iter().filter(in_sight).find(is_changed).filter(|_| !sight.waited) {

@@ -23,7 +23,7 @@ impl Checker for ReplayAnswersAgree {
     fn after_call(&mut self, sight: &Sight<'_>) -> Result<(), String> {
         let Some(op) = sight.call.request.op() else { return Ok(()) };
         if sight.call.caller == Caller::Vandal || sight.call.caller == Caller::Stranger {
-            // Who takes an id of somebody else's is no retry.
+            // Another caller's use of the id is no retry.
             return Ok(());
         }
         match (sight.answer, self.first.get(&op)) {

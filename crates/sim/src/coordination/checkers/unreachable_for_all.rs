@@ -183,7 +183,7 @@ impl UnreachableForAll {
         Ok(())
     }
 
-    /// A claim that finds nothing parks what its worker has reported, if no other worker is left: they may have gone since.
+    /// A claim that finds nothing parks the shards its worker has reported, if no other worker is left: they may have gone since.
     fn check_vain_claim(&self, sight: &Sight<'_>) -> Result<(), String> {
         let is_vain = matches!((&sight.call.request, sight.answer), (Request::Claim, Answer::NoShard));
         // One claim parks a few shards and leaves the others to the next.

@@ -1,8 +1,8 @@
-//! What is wrong is refused, for the reason that comes first, and leaves no trace; what is not wrong is not refused.
+//! A wrong request is refused, for the reason that comes first, and leaves no trace; a right one is not refused.
 //!
-//! What an answer must be is said by [`Past::due`], in other words than those of the code that ships. A claim is judged by
-//! what it was granted: nobody is granted a shard that is not free, or told that there is none where one is. What took a store
-//! its time is not judged: nobody can tell which records it saw.
+//! [`Past::due`] gives the right answer, in other words than those of the code that ships. A claim is judged by its grant: no
+//! worker is granted a shard that is not free, or told that there is none where one is. A slow call of a store is not judged:
+//! the records it saw are unknown.
 
 use tessera_contracts::ids::LogicalTime;
 use tessera_coordination::error::{ExpiredBecause, LeaseRefused};
@@ -64,7 +64,7 @@ fn check_answer(sight: &Sight<'_>, due: Result<Due, Refusal>) -> Result<(), Stri
     if given == Ok(Due::Executed) {
         return Ok(());
     }
-    // Of a holder that a store lost sight of it has lost the renewals, too, whoever asked for what.
+    // A store that lost sight of a holder has lost its renewals, too, in every call.
     let in_sight = |change: &&Change| sight.vouched.is_none_or(|vouched| vouched.contains(&change.after.key.shard));
     let mut seen = sight.changes.iter().filter(in_sight);
     match seen.find(|change| change.before.as_ref() != Some(&change.after)) {
@@ -110,7 +110,7 @@ fn check_grant(sight: &Sight<'_>) -> Result<(), String> {
     match (sight.answer, wrong) {
         (Answer::Failed, _) => Ok(()),
         (Answer::Refused(given), Some(wrong)) if *given == wrong => Ok(()),
-        // Whoever claims without a name learns of it at once, or when there is something to be had.
+        // A claim without a worker's name is refused at once, or when there is a free shard.
         (Answer::NoShard, Some(Refusal::UnassignedWorker)) if !is_named => Ok(()),
         (Answer::Refused(Refusal::UnassignedWorker), Some(Refusal::RunSettled))
             if !is_named && call.caller.worker_id().is_unassigned() =>
@@ -152,7 +152,7 @@ fn is_reported(sight: &Sight<'_>, before: &ShardRecord) -> bool {
     before.unreachable.iter().any(|report| report.worker == sight.call.caller.worker_id())
 }
 
-/// Whether no worker holds the shard any more, by the caller's clock and with what it must allow others.
+/// Whether no worker holds the shard any more, by the caller's clock and with the skew allowance for others.
 fn has_no_holder(sight: &Sight<'_>, before: &ShardRecord) -> bool {
     let head = &before.state.head;
     let Some(holder) = head.lease else { return head.status == ShardStatus::Active };
@@ -166,13 +166,13 @@ fn is_used_up(sight: &Sight<'_>, before: &ShardRecord) -> bool {
     sight.config.retries > 0 && before.state.head.stalled_acquisitions >= sight.config.retries
 }
 
-/// A shard that could have been granted. Judged where a claim sees all there is: not where a store's faults may hide it, nor
-/// in a claim that parked what it tried.
+/// A shard that could have been granted. Judged where a claim sees all shards: not where a store's faults may hide them, nor
+/// in a claim that parked the shards it tried.
 fn free_but_denied<'s>(sight: &'s Sight<'_>) -> Option<&'s ShardRecord> {
     let named = sight.call.request.shard();
     let mut tried = sight.records.values().filter(|record| named.is_none_or(|shard| shard == record.key.shard));
     let parked = sight.changes.iter().any(|change| change.before.as_ref() != Some(&change.after));
-    // A claim lists what anybody could have: a former holder is not spared the allowance there.
+    // A claim lists shards that any worker could have: a former holder is not spared the allowance there.
     let waits = if named.is_none() { sight.config.skew_allowance } else { 0 };
     let is_long_free = |record: &ShardRecord| {
         let ended = |deadline: u64| sight.call.at.get() >= deadline + waits;

@@ -24,7 +24,7 @@ const REMEMBERED_UNPARKS: usize = 8;
 pub(super) struct Recreation {
     /// How many there were after the first.
     count: u64,
-    /// What was drawn for the next.
+    /// The incarnation drawn for the next.
     drawn: RunIncarnation,
 }
 
@@ -35,7 +35,7 @@ impl Default for Recreation {
 }
 
 impl<B: Backend + 'static> World<B> {
-    /// The operator looks at the run: revives what is parked, asks holders for something, ends what is finished.
+    /// The operator looks at the run: revives parked shards, gives holders orders, ends a finished run.
     pub(super) fn operate(&mut self) -> Result<(), Violation> {
         self.schedule(PACE, Happening::Operate);
         let run = self.stage.borrow_mut().run().map(|run| run.status);
@@ -101,7 +101,7 @@ impl<B: Backend + 'static> World<B> {
         self.rates.recreate > 0 && self.recreation.count < RECREATIONS_MAX
     }
 
-    /// The settled run is retired. Its workers do not know, and what they sent before may still arrive.
+    /// The settled run is retired. Its workers do not know, and their earlier requests may still arrive.
     fn retire(&mut self) -> Result<(), Violation> {
         // Incarnations come in no order.
         let drawn = (self.dice.below(1 << 32) << 8) | (self.recreation.count + 2);

@@ -1,4 +1,4 @@
-//! What must hold in every state and over every step; named as in the model.
+//! Properties of every state and of every step; named as in the model.
 
 use tessera_coordination::record::invariants;
 use tessera_coordination::record::status::ShardStatus;

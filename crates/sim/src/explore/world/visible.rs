@@ -1,4 +1,4 @@
-//! What makes two states the same.
+//! The identity of states.
 
 use super::{Belief, Request, World, Writer};
 use crate::explore::bounds::Bounds;
@@ -60,7 +60,7 @@ impl<const LOG: usize> World<LOG> {
             }
         }
         for Writer { fence, worker } in self.sink.iter().chain(&self.control) {
-            // Under fence 0 nobody has written yet, so that no worker is meant.
+            // Under fence 0 no worker has written yet.
             bytes.extend([*fence as u8, if *fence == 0 { 255 } else { named(*worker) }]);
         }
         bytes.extend(self.recorded.to_le_bytes());
@@ -68,7 +68,7 @@ impl<const LOG: usize> World<LOG> {
         bytes
     }
 
-    /// Whether the world is explored further; one that is not is checked, but neither counted nor left.
+    /// Whether the world is explored further; an unexplored one is checked, but neither counted nor left.
     pub fn is_explored(&self, bounds: &Bounds) -> bool {
         let leases: u64 = self.shards.iter().map(|shard| shard.fence() - 1).sum();
         bounds.leases_max.is_none_or(|most| leases <= most)
