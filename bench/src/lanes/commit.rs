@@ -119,7 +119,7 @@ impl Logger {
         if self.under_way == 0
             && let Some(task) = self.task.take()
         {
-            let _ = task.done.send(()); // Nobody waits any more once the figure is done.
+            let _ = task.done.send(()); // No thread waits any more once the figure is done.
         }
     }
 }
@@ -173,7 +173,7 @@ impl FileSide {
                     }
                     file.write_all(&group).and_then(|()| file.sync_data()).expect("the disk takes it");
                 }
-                let _ = task.done.send(()); // Nobody waits any more once the figure is done.
+                let _ = task.done.send(()); // No thread waits any more once the figure is done.
             }
         });
         let (to, durable) = sync_channel(1);

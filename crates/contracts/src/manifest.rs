@@ -216,7 +216,7 @@ pub enum ManifestError {
         index: usize,
         /// Its id.
         shard: ShardId,
-        /// What is wrong.
+        /// The defect.
         source: SpecError,
     },
     /// Two ranges with a key in common.
@@ -238,7 +238,7 @@ pub enum ManifestError {
         index: usize,
         /// Its id.
         shard: ShardId,
-        /// What is wrong.
+        /// The defect.
         source: CursorError,
     },
     /// A cursor that does not lie in its shard.
@@ -248,7 +248,7 @@ pub enum ManifestError {
         index: usize,
         /// Its id.
         shard: ShardId,
-        /// What is wrong.
+        /// The defect.
         source: CursorViolation,
     },
 }

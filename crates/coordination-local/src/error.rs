@@ -40,7 +40,7 @@ pub enum OpenError {
     Config {
         /// The file.
         path: PathBuf,
-        /// The limit that does not hold.
+        /// The reason.
         problem: String,
     },
 }

@@ -1,7 +1,7 @@
 //! The world as a lane sees it: the calls it makes.
 //!
-//! The world is a runtime with sockets and a write-ahead log, or a simulator; the lane cannot tell. No call blocks or
-//! is answered; a call that cannot be carried out is lost like a datagram.
+//! The world is a runtime with sockets and a write-ahead log, or a simulator; the lane cannot tell. No call
+//! blocks; one that cannot be carried out is lost like a datagram.
 //!
 //! This looks like the context that the lanes' runtime gives its handlers, and is not the same on purpose. That one is a
 //! thing of threads, sockets and clocks, which this crate must not be able to name; it knows envelopes, classes and map
