@@ -30,6 +30,7 @@ cargo xtask: the project's own commands
 USAGE
   cargo xtask check [--quick]            prove everything; changes nothing in the tree
   cargo xtask setup                      fetch what the tests need (etcd, Java, TLC) into the target folder
+  cargo xtask hygiene                    look for leftovers, dead links, drifted numbers and untrue coverage rows
   cargo xtask coverage                   count docs/SPEC_COVERAGE.md by status and list the open rows
   cargo xtask models [--large] [NAME..]  model-check specs/*/MC_*.cfg with TLC (NAME selects by substring), and traces
                                          of the simulator (`traces`)
@@ -46,6 +47,8 @@ ENVIRONMENT (each is found or fetched by itself when unset)
   TESSERA_ETCDCTL   path of etcdctl
   TESSERA_TLA_JAR   path of tla2tools.jar
 ";
+
+const VERBS: [&str; 7] = ["check", "setup", "hygiene", "coverage", "models", "fuzz", "help"];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -83,6 +86,10 @@ fn run(args: &[&str]) -> Result<bool, String> {
             no_arguments("setup", rest)?;
             report_one(&repo, "setup", setup::run)
         }
+        "hygiene" => {
+            no_arguments("hygiene", rest)?;
+            report_one(&repo, "hygiene", hygiene::run)
+        }
         "coverage" => {
             no_arguments("coverage", rest)?;
             coverage::print(&repo)
@@ -101,8 +108,9 @@ fn run(args: &[&str]) -> Result<bool, String> {
             report_one(&repo, "fuzz", |repo, progress| fuzz::run(repo, progress, &request))
         }
         other => Err(format!(
-            "there is no `cargo xtask {other}`{}\n  commands: check, setup, coverage, models, fuzz, help",
-            nearest(other, &["check", "setup", "coverage", "models", "fuzz", "help"])
+            "there is no `cargo xtask {other}`{}\n  commands: {}",
+            nearest(other, &VERBS),
+            VERBS.join(", ")
         )),
     }
 }
