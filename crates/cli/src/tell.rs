@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io::{self, Write as _};
 
+use tessera_scan::report::human::steers;
 pub(crate) use tessera_scan::report::human::{clean, count};
 use tessera_scan::report::redact::{Redactor, Shown};
 
@@ -30,7 +31,7 @@ pub(crate) fn shown(text: impl fmt::Display) -> Shown {
 
 /// Names in an error may be a stranger's: none of them is to steer the terminal. Words may have several lines.
 fn harmless(text: &str) -> String {
-    let is_harmful = |char: char| char.is_control() && char != '\n' && char != '\t';
+    let is_harmful = |char: char| steers(char) && char != '\n' && char != '\t';
     text.chars().map(|char| if is_harmful(char) { '\u{fffd}' } else { char }).collect()
 }
 
@@ -56,6 +57,7 @@ mod tests {
     #[test]
     fn words_have_lines_and_columns_but_do_not_steer_the_terminal() {
         assert_eq!(harmless("a\tb\nc"), "a\tb\nc");
+        assert_eq!(harmless("txt.\u{202e}exe"), "txt.\u{fffd}exe");
         assert_eq!(harmless("\x1b[2Jx\r\u{9b}"), "\u{fffd}[2Jx\u{fffd}\u{fffd}");
     }
 }

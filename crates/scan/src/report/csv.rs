@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use super::human::steers;
 use super::view::{CommitView, View};
 use crate::report::redact::Shown;
 
@@ -60,10 +61,13 @@ fn row(out: &mut dyn Write, fields: &[String; COLUMNS.len()]) -> io::Result<()> 
     write!(out, "\r\n")
 }
 
-/// As RFC 4180 has it. A field that a spreadsheet would run as a formula is made text by a quote mark before it.
+/// As RFC 4180 has it. A field that a spreadsheet would run as a formula is made text by a quote mark before it; characters that steer a
+/// terminal are replaced, because people look at such files there, too. Lines of a secret stay lines.
 fn quoted(field: &str) -> String {
+    let harmless = |char: char| if steers(char) && !matches!(char, '\n' | '\r' | '\t') { '\u{fffd}' } else { char };
+    let field: String = field.chars().map(harmless).collect();
     let is_formula = field.starts_with(['=', '+', '-', '@', '\t', '\r']);
-    let field = if is_formula { format!("'{field}") } else { field.to_owned() };
+    let field = if is_formula { format!("'{field}") } else { field };
     if is_formula || field.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", field.replace('"', "\"\""))
     } else {
@@ -90,5 +94,6 @@ mod tests {
         assert_eq!(quoted("plain"), "plain");
         assert_eq!(quoted("a,\"b\"\n"), "\"a,\"\"b\"\"\n\"");
         assert_eq!(quoted("=cmd()"), "\"'=cmd()\"");
+        assert_eq!(quoted("a\x1b[2J\u{202e}b"), "a\u{fffd}[2J\u{fffd}b");
     }
 }

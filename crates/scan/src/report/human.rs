@@ -34,16 +34,16 @@ fn write_finding(view: &View<'_>, finding: &FindingView<'_>, paint: &Paint, out:
         Severity::Medium => paint.yellow(word),
         Severity::Low => word.to_owned(),
     };
-    let (title, rule) = (paint.bold(&line(&finding.title())), paint.dim(&line(&finding.rule())));
-    writeln!(out, "{title} {rule}  {severity}, {}", finding.confidence())?;
+    writeln!(out, "{}", paint.bold(&line(&finding.title())))?;
+    writeln!(out, "  rule    {}  severity {severity}  confidence {}", line(&finding.rule()), finding.confidence())?;
     let id = finding.secret_id().to_string();
-    writeln!(out, "  secret  {}  {}", line(&finding.secret()), paint.dim(&id[..16]))?;
+    writeln!(out, "  secret  {}  id {}", line(&finding.secret()), paint.dim(&id[..16]))?;
     for place in finding.places().take(PLACES_SHOWN) {
-        writeln!(out, "  {}", place_line(view, &place, paint))?;
+        writeln!(out, "  place   {}", place_line(view, &place, paint))?;
     }
     if finding.places_len() > PLACES_SHOWN {
         let more = (finding.places_len() - PLACES_SHOWN) as u64;
-        writeln!(out, "  ... and {}", count(more, "more place"))?;
+        writeln!(out, "          ... and {}", count(more, "more place"))?;
     }
     writeln!(out)
 }
@@ -87,7 +87,8 @@ fn write_receipt(view: &View<'_>, paint: &Paint, out: &mut dyn Write) -> io::Res
     )?;
     write_plan(view, paint, out)?;
     for (reason, items) in &tally.skipped {
-        writeln!(out, "  skipped     {items:>8}  {reason}")?;
+        let flag = reason.included_by().map(|how| format!(" ({how})")).unwrap_or_default();
+        writeln!(out, "  skipped     {items:>8}  {reason}{flag}")?;
     }
     for (reason, items) in &tally.unreadable {
         writeln!(out, "  {}  {items:>8}  {reason}", paint.yellow("unreadable"))?;
@@ -176,7 +177,14 @@ fn clean_verdict(skipped: u64) -> String {
 
 /// What comes from outside must not reach a terminal as anything but text, and not as more than one line of it.
 pub fn clean(text: &str) -> String {
-    text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
+    text.chars().map(|char| if steers(char) { '\u{fffd}' } else { char }).collect()
+}
+
+/// Whether a terminal or an editor acts on the character instead of showing it: escapes, line separators, and marks that turn the
+/// direction of the text around them, so that a name reads as another one.
+pub fn steers(char: char) -> bool {
+    let turns = matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    char.is_control() || turns || matches!(char, '\u{2028}' | '\u{2029}')
 }
 
 /// So many of a thing, in words: one has no `s`.
@@ -286,6 +294,8 @@ mod tests {
     #[test]
     fn names_cannot_control_the_terminal() {
         assert_eq!(clean("a\x1b[31m\nb"), "a\u{fffd}[31m\u{fffd}b");
+        assert_eq!(clean("exe.\u{202e}gnp\u{2066}\u{2028}"), "exe.\u{fffd}gnp\u{fffd}\u{fffd}");
+        assert_eq!(clean("שלום 😀 e\u{301}"), "שלום 😀 e\u{301}", "letters of every script are shown");
         assert_eq!((bytes(999), bytes(1_500_000)), ("999 B".into(), "1.5 MB".into()));
     }
 }

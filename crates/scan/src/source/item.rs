@@ -118,6 +118,19 @@ reasons! {
     }
 }
 
+impl SkipReason {
+    /// What a user does to have such items read, where something does it.
+    pub const fn included_by(self) -> Option<&'static str> {
+        match self {
+            Self::Ignored => Some("--no-ignore reads them"),
+            Self::Binary => Some("--binary reads them"),
+            Self::TooLarge => Some("--max-file-size has the limit"),
+            Self::GitInternal => Some("--history reads its objects"),
+            Self::Symlink | Self::Special | Self::Excluded | Self::Allowlisted | Self::GitIndexUnknown => None,
+        }
+    }
+}
+
 reasons! {
     /// Why something could not be read. Numbers are stored; they keep their meaning.
     UnreadableReason {
