@@ -91,7 +91,8 @@ fn names_in(dir: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-fn is_known<B: RunManagement>(backend: &mut B, label: &RunLabel) -> Result<bool, ScanError> {
+/// Whether the coordinator knows this creation of the run.
+pub(crate) fn is_known<B: RunManagement>(backend: &mut B, label: &RunLabel) -> Result<bool, ScanError> {
     match backend.get_run(label.tenant, label.key.run) {
         Ok(record) => Ok(RunKey::new(record.run, record.incarnation) == label.key),
         Err(GetRunError::RunNotFound(_)) => Ok(false),

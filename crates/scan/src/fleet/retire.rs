@@ -14,8 +14,9 @@ use tessera_coordination::run::summary::RunSummary;
 
 use crate::clock::wall_clock;
 use crate::error::ScanError;
+use crate::fleet::collect::is_known;
 use crate::run::coordinator_name::CoordinatorName;
-use crate::run::folder::{FolderRefused, RunFolder, run_dir, runs_in};
+use crate::run::folder::{FolderRefused, RunFolder, remove_dir, run_dir, runs_in};
 use crate::run::label::{RunKey, RunLabel};
 
 /// How the names of markers end.
@@ -44,7 +45,7 @@ pub fn retire<B: RunManagement>(retiring: &Retiring, backend: &mut B) -> Result<
         .collect();
     let mut removals = Vec::new();
     for run in &ended {
-        removals.push(Removal::plan(retiring, run)?);
+        removals.extend(Removal::plan(retiring, run, backend)?);
     }
     for removal in &removals {
         removal.mark_and_remove()?;
@@ -108,7 +109,12 @@ struct Removal {
 }
 
 impl Removal {
-    fn plan(retiring: &Retiring, run: &RunSummary) -> Result<Self, ScanError> {
+    /// `None` if another retirement has forgotten the run meanwhile.
+    fn plan<B: RunManagement>(
+        retiring: &Retiring,
+        run: &RunSummary,
+        backend: &mut B,
+    ) -> Result<Option<Self>, ScanError> {
         let label = RunLabel {
             coordinator: retiring.coordinator.clone(),
             tenant: retiring.tenant,
@@ -119,15 +125,23 @@ impl Removal {
         let folder = match RunFolder::open(&retiring.findings, label.clone()) {
             Ok(folder) => Some(folder),
             Err(FolderRefused::Missing { .. }) if retiring.without_folder || is_marked(&dir, &label) => None,
+            Err(FolderRefused::Missing { .. }) if !is_known(backend, &label)? => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        Ok(Self { label, folder, dir })
+        Ok(Some(Self { label, folder, dir }))
     }
 
     fn mark_and_remove(&self) -> Result<(), ScanError> {
-        let Some(folder) = &self.folder else { return Ok(()) };
+        let Some(folder) = &self.folder else {
+            // A retirement that died in the middle of it may have left the folder aside.
+            return remove_dir(&self.dir.join(self.label.key.incarnation.to_string()));
+        };
         let stored = self.label.store_as(&self.dir, &marker_name(self.label.key));
-        stored.map_err(|source| FolderRefused::Unreadable { path: self.dir.clone(), source })?;
+        match stored {
+            // Another retirement has forgotten the run since its folder was found, and removed all there was.
+            Err(error) if error.is_missing() => return Ok(()),
+            stored => stored.map_err(|source| FolderRefused::Unreadable { path: self.dir.clone(), source })?,
+        }
         folder.remove()
     }
 }
@@ -218,9 +232,7 @@ mod tests {
         }
 
         fn retire_from(&mut self, findings: PathBuf, without_folder: bool) -> Result<Vec<RunKey>, ScanError> {
-            let coordinator = label(1).coordinator;
-            let retiring = Retiring { coordinator, tenant: tenant(), findings, ended_until: at(20), without_folder };
-            retire(&retiring, &mut self.backend)
+            retire(&retiring(findings, without_folder), &mut self.backend)
         }
 
         fn is_known(&mut self, run: u64) -> bool {
@@ -231,6 +243,11 @@ mod tests {
         fn has_folder(&self, run: u64) -> bool {
             RunFolder::open(self.root.path(), label(run)).is_ok()
         }
+    }
+
+    fn retiring(findings: PathBuf, without_folder: bool) -> Retiring {
+        let coordinator = label(1).coordinator;
+        Retiring { coordinator, tenant: tenant(), findings, ended_until: at(20), without_folder }
     }
 
     fn label(run: u64) -> RunLabel {
@@ -270,6 +287,80 @@ mod tests {
             assert_eq!(stage.root.path().read_dir().unwrap().count(), 1, "{case}: no marker and no empty folder");
         }
         assert!(deaths >= 10, "{deaths}: before and after each call");
+    }
+
+    /// A coordinator at which another retirement runs to its end inside a call of the first: before the call, or after it took
+    /// effect.
+    struct Raced {
+        memory: InMemoryCoordinator,
+        findings: PathBuf,
+        calls: usize,
+        at: Option<usize>,
+        takes_effect: bool,
+    }
+
+    impl Raced {
+        fn retire_elsewhere(&mut self) {
+            retire(&retiring(self.findings.clone(), false), &mut self.memory).unwrap();
+        }
+    }
+
+    impl Wrapper for Raced {
+        type Inner = InMemoryCoordinator;
+
+        fn pass<T, E: From<InfraError>>(
+            &mut self,
+            events: &mut dyn EventSink,
+            operation: impl FnOnce(&mut InMemoryCoordinator, &mut dyn EventSink) -> Result<T, E>,
+        ) -> Result<T, E> {
+            let is_raced = self.at == Some(self.calls);
+            self.calls += 1;
+            if is_raced && !self.takes_effect {
+                self.retire_elsewhere();
+            }
+            let answer = operation(&mut self.memory, events);
+            if is_raced && self.takes_effect {
+                self.retire_elsewhere();
+            }
+            answer
+        }
+    }
+
+    #[test]
+    fn two_retirements_at_once_both_succeed_and_leave_nothing_behind() {
+        let raced = |at, takes_effect| {
+            let Stage { root, backend: Mortal { memory, .. } } = Stage::new();
+            let findings = root.path().to_path_buf();
+            let mut raced = Raced { memory, findings: findings.clone(), calls: 0, at, takes_effect };
+            let case = format!("at call {at:?}, took effect: {takes_effect}");
+            retire(&retiring(findings, false), &mut raced).unwrap_or_else(|error| panic!("{case}: {error}"));
+            assert_eq!(root.path().read_dir().unwrap().count(), 1, "{case}: no marker and no empty folder");
+            let known = [1, 2, 3].map(|run| raced.memory.get_run(tenant(), RunId::new(run)).is_ok());
+            assert_eq!(known, [false, false, true], "{case}");
+            raced.calls
+        };
+        let calls = raced(None, false);
+        assert!(calls >= 3, "look, forget, look again: {calls}");
+        for at in 0..calls {
+            raced(Some(at), false);
+            raced(Some(at), true);
+        }
+    }
+
+    #[test]
+    fn a_folder_of_which_half_was_removed_is_removed_whole_before_its_run_is_forgotten() {
+        let mut stage = Stage::new();
+        let folder = RunFolder::open(stage.root.path(), label(1)).unwrap();
+        fs::create_dir(folder.findings()).unwrap();
+        // The first retirement moved the folder aside, removed its label, and died.
+        let dir = run_dir(stage.root.path(), RunId::new(1));
+        label(1).store_as(&dir, &marker_name(label(1).key)).unwrap();
+        let aside = folder.path().with_extension("gone");
+        fs::rename(folder.path(), &aside).unwrap();
+        fs::remove_file(aside.join("run")).unwrap();
+        assert_eq!(stage.retire().unwrap(), [label(1).key, label(2).key]);
+        assert!(!aside.exists(), "what was found goes with the run");
+        assert_eq!(stage.root.path().read_dir().unwrap().count(), 1, "no marker and no empty folder");
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Tests: submitters of one request that race, and that die at any step.
+//! Tests: submitters of one request that race, that die at any step, and that meet operators who tidy up.
 //!
 //! A submitter's steps are calls to the coordinator with work on the folder in between. Here it dies before or after any of
-//! its calls, and another submitter runs to its end inside any of them. Whatever happened, the next submitter gets a run that
-//! workers can do: an active run whose folder is there, labelled and with a job; and nothing is left but what `collect`
-//! removes.
+//! its calls, and another submitter, a collection or an operator that ends and retires the run runs to its end inside any of
+//! them. Whatever happened, the next submitter gets a run that workers can do: an active run whose folder is there, labelled
+//! and with a job; and nothing is left but what `collect` removes.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,12 @@ use tessera_coordination::run::status::RunStatus;
 use tessera_coordination::{InMemoryCoordinator, RunManagement};
 
 use super::follow::{READ_AGAIN_MAX, Submission, submit};
-use super::retire::{all_runs, key_of};
+use super::retire::{Retiring, all_runs, key_of, retire};
 use super::{Following, Patience, Patient};
+use crate::clock::wall_clock;
 use crate::error::ScanError;
 use crate::fleet::collect::{Collecting, collect};
+use crate::op_ids::OpIds;
 use crate::run::coordinator_name::CoordinatorName;
 use crate::run::folder::{RunFolder, incarnations_in, runs_in};
 use crate::run::job::Job;
@@ -40,6 +42,22 @@ enum Event {
     AnotherBefore,
     /// Another submitter runs to its end after the call took effect, before its answer.
     AnotherAfter,
+    /// A collection that takes every submitter for dead runs to its end before the call.
+    CollectedBefore,
+    /// Likewise, after the call took effect, before its answer.
+    CollectedAfter,
+    /// An operator calls off all runs and retires them before the call.
+    RetiredBefore,
+    /// Likewise, after the call took effect, before its answer.
+    RetiredAfter,
+}
+
+/// Who runs to its end inside a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rival {
+    Submitter,
+    Collector,
+    Retirer,
 }
 
 /// A coordinator that several submitters share.
@@ -48,7 +66,7 @@ struct Shared {
     memory: Rc<RefCell<InMemoryCoordinator>>,
     calls: Rc<RefCell<usize>>,
     event: Option<(usize, Event)>,
-    another: Rc<dyn Fn()>,
+    rival: Rc<dyn Fn(Rival)>,
 }
 
 impl Wrapper for Shared {
@@ -66,13 +84,17 @@ impl Wrapper for Shared {
             // Dead: it makes no further call.
             _ if self.event.is_some_and(|(at, event)| call > at && event.is_death()) => return Err(died().into()),
             Some(Event::DiesBefore) => return Err(died().into()),
-            Some(Event::AnotherBefore) => (self.another)(),
+            Some(Event::AnotherBefore) => (self.rival)(Rival::Submitter),
+            Some(Event::CollectedBefore) => (self.rival)(Rival::Collector),
+            Some(Event::RetiredBefore) => (self.rival)(Rival::Retirer),
             _ => {}
         }
         let answer = operation(&mut self.memory.borrow_mut(), events);
         match event {
             Some(Event::DiesAfter) => return Err(died().into()),
-            Some(Event::AnotherAfter) => (self.another)(),
+            Some(Event::AnotherAfter) => (self.rival)(Rival::Submitter),
+            Some(Event::CollectedAfter) => (self.rival)(Rival::Collector),
+            Some(Event::RetiredAfter) => (self.rival)(Rival::Retirer),
             _ => {}
         }
         answer
@@ -80,10 +102,24 @@ impl Wrapper for Shared {
 }
 
 impl Event {
-    const ALL: [Self; 4] = [Self::DiesBefore, Self::DiesAfter, Self::AnotherBefore, Self::AnotherAfter];
+    const ALL: [Self; 8] = [
+        Self::DiesBefore,
+        Self::DiesAfter,
+        Self::AnotherBefore,
+        Self::AnotherAfter,
+        Self::CollectedBefore,
+        Self::CollectedAfter,
+        Self::RetiredBefore,
+        Self::RetiredAfter,
+    ];
 
     fn is_death(self) -> bool {
         matches!(self, Self::DiesBefore | Self::DiesAfter)
+    }
+
+    /// Whether what the submitter was making may be taken from it, so that it fails.
+    fn is_tidying(self) -> bool {
+        matches!(self, Self::CollectedBefore | Self::CollectedAfter | Self::RetiredBefore | Self::RetiredAfter)
     }
 }
 
@@ -116,12 +152,16 @@ impl Stage {
         let (memory, findings) = (Rc::clone(&self.memory), self.following());
         let undisturbed = {
             let (paths, memory) = (paths.clone(), Rc::clone(&memory));
-            move || {
-                submitted(&paths, &findings, Shared::undisturbed(Rc::clone(&memory))).unwrap();
+            move |rival| match rival {
+                Rival::Submitter => {
+                    submitted(&paths, &findings, Shared::undisturbed(Rc::clone(&memory))).unwrap();
+                }
+                Rival::Collector => collected(&findings, &mut memory.borrow_mut()),
+                Rival::Retirer => retired(&findings, &mut memory.borrow_mut()),
             }
         };
         let calls = Rc::new(RefCell::new(0));
-        let shared = Shared { memory, calls: Rc::clone(&calls), event, another: Rc::new(undisturbed) };
+        let shared = Shared { memory, calls: Rc::clone(&calls), event, rival: Rc::new(undisturbed) };
         let result = submitted(&paths, &self.following(), shared);
         let made = *calls.borrow();
         (made, result)
@@ -141,10 +181,7 @@ impl Stage {
 
     /// Nothing is left but the folder of the run once leftovers are collected.
     fn is_tidy(&self, case: &str) {
-        let coordinator = self.following().coordinator;
-        let (findings, created_before) = (self.findings.path().to_path_buf(), LogicalTime::new(u64::MAX));
-        let collecting = Collecting { coordinator, tenant: tenant(), findings, created_before, dry_run: false };
-        collect(&collecting, &mut *self.memory.borrow_mut()).unwrap();
+        collected(&self.following(), &mut self.memory.borrow_mut());
         let known: Vec<RunKey> =
             all_runs(&mut *self.memory.borrow_mut(), tenant()).unwrap().iter().map(key_of).collect();
         for run in runs_in(self.findings.path()).unwrap() {
@@ -157,12 +194,40 @@ impl Stage {
 
 impl Shared {
     fn undisturbed(memory: Rc<RefCell<InMemoryCoordinator>>) -> Self {
-        Self { memory, calls: Rc::default(), event: None, another: Rc::new(|| {}) }
+        Self { memory, calls: Rc::default(), event: None, rival: Rc::new(|_| {}) }
     }
 }
 
 fn tenant() -> TenantId {
     TenantId::from_name(TENANT_DEFAULT)
+}
+
+/// Collects as if every submitter were dead.
+fn collected(following: &Following, memory: &mut InMemoryCoordinator) {
+    let collecting = Collecting {
+        coordinator: following.coordinator.clone(),
+        tenant: tenant(),
+        findings: following.findings.clone(),
+        created_before: LogicalTime::new(u64::MAX),
+        dry_run: false,
+    };
+    collect(&collecting, memory).unwrap();
+}
+
+/// Calls off every run and retires them all.
+fn retired(following: &Following, memory: &mut InMemoryCoordinator) {
+    for run in all_runs(memory, tenant()).unwrap() {
+        let cancelled = memory.cancel_run(wall_clock(), tenant(), run.run, OpIds::random().next_id());
+        assert!(cancelled.is_ok() || run.status.is_terminal(), "{cancelled:?}");
+    }
+    let retiring = Retiring {
+        coordinator: following.coordinator.clone(),
+        tenant: tenant(),
+        findings: following.findings.clone(),
+        ended_until: LogicalTime::new(u64::MAX),
+        without_folder: false,
+    };
+    retire(&retiring, memory).unwrap();
 }
 
 fn submitted(paths: &[PathBuf], following: &Following, shared: Shared) -> Result<RunKey, ScanError> {
@@ -195,18 +260,21 @@ fn wherever_a_submitter_dies_or_is_overtaken_the_next_gets_a_run_that_can_be_don
             cases += 1;
             match (event.is_death(), &first) {
                 (true, Err(_)) | (false, Ok(_)) => {}
+                (false, Err(_)) if event.is_tidying() => {}
                 _ => panic!("{case}: {first:?}"),
             }
             // The same command is given again, and finds the run or makes it.
             let again = stage.submit(None).1.unwrap_or_else(|error| panic!("{case}: {error}"));
-            if let Ok(first) = first {
+            if let Ok(first) = first
+                && !event.is_tidying()
+            {
                 assert_eq!(first, again, "{case}: both follow the same run");
             }
             stage.is_workable(&case);
             stage.is_tidy(&case);
         }
     }
-    assert!(cases >= 4 * calls, "{cases} cases");
+    assert!(cases >= Event::ALL.len() * calls, "{cases} cases");
 }
 
 #[test]
