@@ -9,9 +9,10 @@ pub(crate) fn command(words: &[&str], place: &[String]) -> String {
     format!("`{}`", quoted.join(" "))
 }
 
-/// A flag with a path.
+/// A flag with a path, from the root: a hint may be pasted in another directory, or on another machine.
 pub(crate) fn path_flag(flag: &str, path: Option<&Path>) -> Vec<String> {
-    path.map_or_else(Vec::new, |path| vec![flag.to_owned(), path.to_string_lossy().into_owned()])
+    let whole = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    path.map_or_else(Vec::new, |path| vec![flag.to_owned(), whole(path).to_string_lossy().into_owned()])
 }
 
 /// The address of a coordinator with `PASSWORD` in the place of the password.
@@ -58,6 +59,15 @@ mod tests {
         ] {
             assert_eq!(without_password(url), hint);
         }
+    }
+
+    #[test]
+    fn a_path_means_the_same_in_every_directory() {
+        let here = std::env::current_dir().unwrap();
+        let whole = here.join("my scans").to_str().unwrap().to_owned();
+        assert_eq!(path_flag("--findings", Some(Path::new("my scans"))), ["--findings", &whole]);
+        assert_eq!(path_flag("--findings", Some(Path::new("/mnt/scans"))), ["--findings", "/mnt/scans"]);
+        assert!(path_flag("--findings", None).is_empty());
     }
 
     #[test]

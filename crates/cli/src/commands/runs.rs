@@ -200,7 +200,7 @@ fn line_of(backend: &mut impl RunManagement, tenant: TenantId, run: RunId) -> Re
     let record = backend.get_run(tenant, run).map_err(failure)?;
     let progress = backend.get_run_progress(wall_clock(), tenant, run).map_err(failure)?;
     let targets = stored_targets(backend, tenant, run).map_err(|error| error.to_string())?;
-    let paths: Vec<String> = targets.iter().map(|target| clean(&target.path.display().to_string())).collect();
+    let paths: Vec<String> = targets.iter().map(|target| clean(shown(target.path.display()).as_str())).collect();
     let counts = progress.counts;
     let settled = counts.done + counts.split;
     let parked = if counts.parked > 0 { format!(", {} parked", counts.parked) } else { String::new() };

@@ -9,13 +9,14 @@ use super::truth::token::token;
 
 const FORMATS: [&str; 6] = ["human", "json", "jsonl", "sarif", "csv", "gitleaks"];
 
-/// A repository with secrets in a file, its name, the name of a folder, the subject and body of a commit, its author, and a tag.
+/// A repository with secrets in the name of its folder, in a file, its name, the name of a folder, the subject and body of a
+/// commit, its author, and a tag.
 fn repository(case: &mut Case) -> (std::path::PathBuf, Vec<(&'static str, String)>) {
-    let dir = case.folder("repository");
-    init(&dir, &[]);
-    let places = ["text", "file name", "folder name", "subject", "body", "author", "email", "tag"];
+    let places = ["target", "text", "file name", "folder name", "subject", "body", "author", "email", "tag"];
     let tokens: Vec<(&str, String)> = places.map(|place| (place, token(&mut case.random))).into();
     let secret = |place: &str| &tokens.iter().find(|(known, _)| *known == place).unwrap().1;
+    let dir = case.folder(&format!("repository-{}", secret("target")));
+    init(&dir, &[]);
     let text = format!("token: {}\n", secret("text"));
     for path in ["plain".to_owned(), format!("key-{}.env", secret("file name")), format!("{}/a", secret("folder name"))]
     {

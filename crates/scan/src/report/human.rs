@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use tessera_detect::Severity;
 
-use super::view::{FindingView, PlaceView, View};
+use super::view::{FindingView, NoteView, PlaceView, View};
 use crate::clock::calendar::utc;
 use crate::report::redact::Shown;
 use crate::run::ExitStatus;
@@ -48,13 +48,20 @@ fn write_finding(view: &View<'_>, finding: &FindingView<'_>, paint: &Paint, out:
     writeln!(out)
 }
 
+/// Where something lies that was not read: below its target if there are several, and the target if it is a file.
+fn note_path(view: &View<'_>, note: &NoteView) -> String {
+    let path = line(&note.path);
+    match &note.target {
+        Some(target) if path.is_empty() => line(target),
+        Some(target) if view.has_many_targets() => format!("{}/{path}", line(target)),
+        _ => path,
+    }
+}
+
 fn place_line(view: &View<'_>, place: &PlaceView<'_>, paint: &Paint) -> String {
     let mut path = line(&place.path());
-    if view.has_many_targets()
-        && place.has_path()
-        && let Some(target) = place.target()
-    {
-        path = format!("{}/{path}", line(&target));
+    if let Some(target) = place.target().filter(|_| view.has_many_targets()) {
+        path = if place.is_target() { line(&target) } else { format!("{}/{path}", line(&target)) };
     }
     let mut text = paint.cyan(&format!("{path}:{}:{}", place.start().line, place.start().column));
     if let Some(commit) = place.commit() {
@@ -94,7 +101,7 @@ fn write_receipt(view: &View<'_>, paint: &Paint, out: &mut dyn Write) -> io::Res
         writeln!(out, "  {}  {items:>8}  {reason}", paint.yellow("unreadable"))?;
     }
     for note in view.notes(NOTES_SHOWN) {
-        writeln!(out, "    {}: {}", line(&note.path), note.reason)?;
+        writeln!(out, "    {}: {}", note_path(view, &note), note.reason)?;
     }
     if view.notes_len() > NOTES_SHOWN {
         writeln!(out, "    ... (all in --format json)")?;

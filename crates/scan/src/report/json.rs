@@ -107,7 +107,10 @@ fn receipt_value(view: &View<'_>) -> Value {
     let (tally, shards, plan) = (view.tally(), view.shards(), view.plan());
     let skipped: Map<_, _> = tally.skipped.iter().map(|(why, &count)| (why.to_string(), count.into())).collect();
     let unreadable: Map<_, _> = tally.unreadable.iter().map(|(why, &count)| (why.to_string(), count.into())).collect();
-    let not_read = view.notes(100).map(|note| json!({"path": note.path.as_str(), "reason": note.reason.as_str()}));
+    let not_read = view.notes(100).map(|note| {
+        let target = note.target.map(|target| target.to_string());
+        json!({"target": target, "path": note.path.as_str(), "reason": note.reason.as_str()})
+    });
     json!({
         "complete": view.is_complete(),
         "enumerated": tally.enumerated(),

@@ -26,7 +26,12 @@ pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
     let notifications: Vec<Value> = view
         .notes(100)
         .map(|note| {
-            let text = format!("{} was not read: {}", note.path, note.reason);
+            let path = match &note.target {
+                Some(target) if note.path.as_str().is_empty() => target.to_string(),
+                Some(target) => format!("{} in {target}", note.path),
+                None => note.path.to_string(),
+            };
+            let text = format!("{path} was not read: {}", note.reason);
             json!({"level": "warning", "message": {"text": text}})
         })
         .collect();

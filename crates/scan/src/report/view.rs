@@ -50,6 +50,9 @@ pub(super) struct CommitView<'v> {
 
 /// Something that was not read.
 pub(super) struct NoteView {
+    /// The target it belongs to.
+    pub(super) target: Option<Shown>,
+    /// The path below the target; empty if it is the target itself.
     pub(super) path: Shown,
     pub(super) reason: UnreadableReason,
 }
@@ -149,7 +152,11 @@ impl<'r> View<'r> {
     /// The first of the things that were not read.
     pub(super) fn notes(&self, max: usize) -> impl Iterator<Item = NoteView> {
         let notes = self.written.report.receipt.notes.iter().take(max);
-        notes.map(|note| NoteView { path: self.redactor.show(&note.path), reason: note.reason })
+        notes.map(|note| NoteView {
+            target: self.target_numbered(note.target).map(|target| self.path_of_target(target)),
+            path: self.redactor.show(&note.path),
+            reason: note.reason,
+        })
     }
 
     pub(super) fn damage(&self) -> impl Iterator<Item = DamageView> {
@@ -164,7 +171,11 @@ impl<'r> View<'r> {
     }
 
     fn target_of(&self, location: &Location) -> Option<&Target> {
-        self.written.report.targets.iter().find(|target| target.number == location.occurrence.target)
+        self.target_numbered(location.occurrence.target)
+    }
+
+    fn target_numbered(&self, number: u32) -> Option<&Target> {
+        self.written.report.targets.iter().find(|target| target.number == number)
     }
 
     /// The rule of a finding, as the target it was first found in has it.
@@ -253,9 +264,9 @@ impl<'v> PlaceView<'v> {
         }
     }
 
-    /// Whether it has a path below the target.
-    pub(super) fn has_path(&self) -> bool {
-        !self.location.occurrence.path.is_empty()
+    /// Whether the target is the file it stands in.
+    pub(super) fn is_target(&self) -> bool {
+        self.location.occurrence.path.is_empty() && self.location.occurrence.blob.is_none()
     }
 
     pub(super) fn start(&self) -> Position {
