@@ -78,7 +78,7 @@ pub enum DropCause {
     Shed = 1,
     /// The producer exceeded its rate for the class.
     RateCapped = 2,
-    /// An older hint gave way to a newer one.
+    /// An older hint gave way to a newer one, or an older word of Control where no place was left for a newer.
     Superseded = 3,
     /// The time to live ran out.
     TtlExpired = 4,

@@ -115,7 +115,6 @@ impl Context {
                 TokenBucket::full(Rate { tokens: cap.per_second, ticks: MICROS_PER_SECOND }, cap.burst, now.0)
             })
         };
-        counters.map_version.set(u64::from(map.version().0));
         Self {
             now,
             lane,

@@ -105,9 +105,13 @@ impl<H: Handler> Lane<H> {
     ///
     /// A lane that is `restarted` may have died while it handed slots over. It cannot know which, so it hands over every slot
     /// that is not its own, most of them empty: their new owners then know that nothing more will come. Slots that were on their way to it when it
-    /// died are sent again, and it awaits them again.
-    pub(crate) fn recover<'r>(&mut self, records: impl IntoIterator<Item = Record<'r>>, restarted: bool) {
-        let mut foreign = [restarted; 256];
+    /// died are sent again, and it awaits them again. So are those that came to it by a map of which its predecessor had not heard.
+    ///
+    /// `former` is the map before the present one, for a lane that takes the place of another.
+    pub(crate) fn recover<'r>(&mut self, records: impl IntoIterator<Item = Record<'r>>, former: Option<&PrefixMap>) {
+        let version = self.cx.map.version();
+        let had_heard = self.cx.counters.map_version.get() == u64::from(version.0);
+        let mut foreign = [former.is_some(); 256];
         for record in records {
             let slot = self.handler.slot_of(&record);
             foreign[usize::from(slot.0)] = true;
@@ -118,11 +122,15 @@ impl<H: Handler> Lane<H> {
             let owner = self.cx.owner(slot);
             if owner != self.cx.lane {
                 self.handoffs.export(slot, owner);
-            } else if restarted && let Some(since) = self.cx.counters.arriving.get(slot) {
-                self.cx.arrivals[usize::from(slot.0)] = Arrival::Awaited(since);
+            } else if let Some(former) = former {
+                let has_moved = !had_heard && former.lane_of_slot(slot) != self.cx.lane;
+                let since = self.cx.counters.arriving.get(slot).or(has_moved.then_some(version));
+                self.cx.arrivals[usize::from(slot.0)] = since.map_or(Arrival::None, Arrival::Awaited);
             }
         }
         self.publish_handoffs();
+        // Not before: if this lane dies while it recovers, its successor has to know as well.
+        self.cx.counters.map_version.set(u64::from(version.0));
     }
 
     pub(crate) fn handler(&self) -> &H {

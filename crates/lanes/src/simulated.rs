@@ -7,6 +7,7 @@
 
 mod network;
 
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +53,10 @@ pub struct VirtualNode<H: Handler> {
     lanes: Vec<Option<VirtualLane<H>>>,
     /// Slots by lane; also what a real node's packet filter would know.
     map: Arc<PrefixMap>,
+    /// The map before it, for lanes that take the place of one that had not heard of the present one.
+    former: Arc<PrefixMap>,
+    /// Counters of lanes that are down. They outlive the lane, as in a real runtime.
+    down: BTreeMap<LaneIndex, Arc<LaneCounters>>,
     disk: FaultyDirectory,
     now: LaneTime,
     rng: ChaCha8Rng,
@@ -79,6 +84,24 @@ struct VirtualLane<H> {
     pressure: Arc<Pressure>,
     counters: Arc<LaneCounters>,
     stalled_until: LaneTime,
+    /// What a lane that takes no turns has yet to be told.
+    mail: VecDeque<Mail>,
+}
+
+impl<H: Handler> VirtualLane<H> {
+    /// Tells the lane at once, or with its next turn if it has none now.
+    fn tell(&mut self, now: LaneTime, mail: Mail) {
+        self.mail.push_back(mail);
+        self.read_mail(now);
+    }
+
+    fn read_mail(&mut self, now: LaneTime) {
+        while self.stalled_until <= now
+            && let Some(mail) = self.mail.pop_front()
+        {
+            self.lane.mail(now, mail);
+        }
+    }
 }
 
 impl<H: Handler> std::fmt::Debug for VirtualNode<H> {
@@ -100,8 +123,11 @@ impl<H: Handler> VirtualNode<H> {
         now: LaneTime,
         make: impl FnMut(LaneIndex) -> H + 'static,
     ) -> Result<Self, MapError> {
+        let map = Arc::new(PrefixMap::new(Selector::default(), config.lanes)?);
         let mut node = Self {
-            map: Arc::new(PrefixMap::new(Selector::default(), config.lanes)?),
+            former: map.clone(),
+            map,
+            down: BTreeMap::new(),
             rng: ChaCha8Rng::seed_from_u64(config.seed),
             make: Box::new(make),
             lanes: Vec::new(),
@@ -114,21 +140,21 @@ impl<H: Handler> VirtualNode<H> {
             config,
         };
         for lane in 0..node.config.lanes {
-            node.start_lane(LaneIndex(lane as u8), false);
+            node.start_lane(LaneIndex(lane as u8));
         }
         node.adopt_orphans();
         Ok(node)
     }
 
     /// Starts a lane, new or in place of a dead one, and links it with all others.
-    fn start_lane(&mut self, index: LaneIndex, restarted: bool) {
+    fn start_lane(&mut self, index: LaneIndex) {
         let place = usize::from(index.0);
         if self.lanes.len() <= place {
             self.lanes.resize_with(place + 1, || None);
         }
-        let counters =
-            self.lanes[place].as_ref().map_or_else(|| Arc::new(LaneCounters::default()), |old| old.counters.clone());
-        self.lanes[place] = None;
+        let before = self.down.remove(&index);
+        let former = before.is_some().then(|| self.former.clone());
+        let counters = before.unwrap_or_default();
         let (parker, pressure) = (Parker::without_socket(), Arc::new(Pressure::default()));
         let mut seed = [0; 32];
         self.rng.fill_bytes(&mut seed);
@@ -146,17 +172,15 @@ impl<H: Handler> VirtualNode<H> {
             recovered = Some(found);
         }
         let mut lane = Lane::new((self.make)(index), cx);
-        if let Some(found) = &recovered {
-            lane.recover(found.records(), restarted);
-        }
+        lane.recover(recovered.iter().flat_map(|found| found.records()), former.as_deref());
         let sizes = self.config.lane.rings;
         for other in self.lanes.iter_mut().flatten() {
             let there = other.lane.cx.lane;
             let (out, inlet) = link(index, there, &sizes, other.parker.clone(), other.pressure.clone());
             lane.mail(self.now, Mail::Link(Box::new(out)));
-            other.lane.mail(self.now, Mail::Inlet(Box::new(inlet)));
+            other.tell(self.now, Mail::Inlet(Box::new(inlet)));
             let (out, inlet) = link(there, index, &sizes, parker.clone(), pressure.clone());
-            other.lane.mail(self.now, Mail::Link(Box::new(out)));
+            other.tell(self.now, Mail::Link(Box::new(out)));
             lane.mail(self.now, Mail::Inlet(Box::new(inlet)));
         }
         let (out, inlet) = link(index, index, &sizes, parker.clone(), pressure.clone());
@@ -164,7 +188,8 @@ impl<H: Handler> VirtualNode<H> {
         lane.mail(self.now, Mail::Inlet(Box::new(inlet)));
         lane.start(self.now);
         let stalled_until = LaneTime(0);
-        self.lanes[place] = Some(VirtualLane { lane, writer, parker, pressure, counters, stalled_until });
+        let mail = VecDeque::new();
+        self.lanes[place] = Some(VirtualLane { lane, writer, parker, pressure, counters, stalled_until, mail });
     }
 
     /// Gives the records of lanes that no longer exist to lanes that do.
@@ -204,7 +229,8 @@ impl<H: Handler> VirtualNode<H> {
     /// The counters of a lane.
     #[must_use]
     pub fn counters(&self, lane: LaneIndex) -> Option<&LaneCounters> {
-        self.lanes.get(usize::from(lane.0))?.as_ref().map(|lane| &*lane.counters)
+        let runs = self.lanes.get(usize::from(lane.0)).and_then(Option::as_ref).map(|lane| &lane.counters);
+        runs.or_else(|| self.down.get(&lane)).map(|counters| &**counters)
     }
 
     /// The handler of a lane, to look into it.
@@ -271,6 +297,7 @@ impl<H: Handler> VirtualNode<H> {
         let mut busy = false;
         for at in order {
             let Some(lane) = &mut self.lanes[at] else { continue };
+            lane.read_mail(self.now);
             if lane.stalled_until <= self.now {
                 let before = lane.lane.work;
                 let found = lane.lane.turn(self.now);
@@ -336,13 +363,28 @@ impl<H: Handler> VirtualNode<H> {
 
     /// A lane panics: its state is gone, its log is not. It is started again at once, the others are told.
     pub fn crash_lane(&mut self, lane: LaneIndex) {
-        if let Some(Some(dying)) = self.lanes.get_mut(usize::from(lane.0))
-            && let Some(writer) = &mut dying.writer
-        {
+        self.kill_lane(lane);
+        self.restart_lane(lane);
+    }
+
+    /// A lane panics, or hangs and is given up, and the others are told. It is down until [`restart_lane`](Self::restart_lane).
+    pub fn kill_lane(&mut self, lane: LaneIndex) {
+        let Some(mut dying) = self.lanes.get_mut(usize::from(lane.0)).and_then(Option::take) else { return };
+        if let Some(writer) = &mut dying.writer {
             // What the lane queued is the writer's, and the writer lives.
             let _ = writer.turn(self.now).and_then(|_| writer.sync());
         }
-        self.start_lane(lane, true);
+        self.down.insert(lane, dying.counters);
+        for other in self.lanes.iter_mut().flatten() {
+            other.tell(self.now, Mail::Unlink(lane));
+        }
+    }
+
+    /// A lane that is down starts again, from its log.
+    pub fn restart_lane(&mut self, lane: LaneIndex) {
+        if self.down.contains_key(&lane) {
+            self.start_lane(lane);
+        }
     }
 
     /// A lane takes no turns until `until`; its messages and datagrams wait.
@@ -369,11 +411,12 @@ impl<H: Handler> VirtualNode<H> {
     }
 
     /// Changes the number of lanes. New lanes start at once; lanes that go hand over their slots first, as time passes.
+    /// As in a real runtime, none is to be down, and the last change to have come to its end.
     pub fn resize(&mut self, lanes: usize) -> Result<(), MapError> {
         let map = self.map.resized(lanes)?;
         for lane in 0..lanes {
             if self.lanes.get(lane).is_none_or(Option::is_none) {
-                self.start_lane(LaneIndex(lane as u8), false);
+                self.start_lane(LaneIndex(lane as u8));
             }
         }
         self.set_map(map);
@@ -393,9 +436,9 @@ impl<H: Handler> VirtualNode<H> {
     }
 
     fn set_map(&mut self, map: PrefixMap) {
-        self.map = Arc::new(map);
+        self.former = std::mem::replace(&mut self.map, Arc::new(map));
         for lane in self.lanes.iter_mut().flatten() {
-            lane.lane.mail(self.now, Mail::Map(self.map.clone()));
+            lane.tell(self.now, Mail::Map(self.map.clone()));
         }
     }
 
@@ -405,7 +448,7 @@ impl<H: Handler> VirtualNode<H> {
         let mut left = false;
         for at in keep..self.lanes.len() {
             let Some(lane) = &mut self.lanes[at] else { continue };
-            lane.lane.mail(self.now, Mail::Retire);
+            lane.tell(self.now, Mail::Retire);
             if !lane.lane.is_retired() {
                 left = true;
                 continue;
@@ -416,7 +459,7 @@ impl<H: Handler> VirtualNode<H> {
             }
             self.lanes[at] = None;
             for other in self.lanes.iter_mut().flatten() {
-                other.lane.mail(self.now, Mail::Unlink(LaneIndex(at as u8)));
+                other.tell(self.now, Mail::Unlink(LaneIndex(at as u8)));
             }
             if self.config.log.is_some() {
                 remove_lane(&self.disk, LaneIndex(at as u8)).expect("a virtual disk can be written");

@@ -259,6 +259,31 @@ fn a_hot_slot_is_lent_to_a_helper_and_comes_back() {
 }
 
 #[test]
+fn a_lane_given_up_before_it_heard_of_a_change_is_followed_by_one_that_awaits_its_new_slots() {
+    for seed in 0..20 {
+        let mut node = node(2, seed);
+        let mut client = Client::new(seed);
+        client.ask(&mut node, 300);
+        pass(&mut node, 20);
+        let slot = (0..=u8::MAX).map(Slot).find(|slot| node.map().lane_of_slot(*slot) == LaneIndex(0)).unwrap();
+        let under_way = |node: &VirtualNode<Ledger>| node.counters(LaneIndex(1)).unwrap().handoffs_pending.get();
+        node.stall_lane(LaneIndex(1), LaneTime(u64::MAX));
+        node.lend(slot, LaneIndex(1)).unwrap();
+        pass(&mut node, seed % 4);
+        assert_eq!(under_way(&node), 0, "it hangs and has not heard of it");
+        node.kill_lane(LaneIndex(1));
+        pass(&mut node, seed % 3);
+        node.restart_lane(LaneIndex(1));
+        let foreign = 256 - node.map().load(LaneIndex(1)) as u64;
+        // It hands over every slot that is not its own, since it cannot know which of them its predecessor still had.
+        assert_eq!(under_way(&node), foreign + 1, "seed {seed}: what is not found in the lent slot may still come");
+        pass(&mut node, 50);
+        assert_eq!(under_way(&node), 0, "seed {seed}: it came");
+        client.check(&node, &format!("seed {seed}"));
+    }
+}
+
+#[test]
 fn a_message_sent_by_an_old_map_is_forwarded_once_and_never_circles() {
     let mut node = node(4, 9);
     let mut client = Client::new(9);

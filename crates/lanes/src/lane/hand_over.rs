@@ -159,7 +159,7 @@ mod tests {
                 std::iter::from_fn(|| log.pop(&mut payload)).map(|(entry, _)| entry).collect::<Vec<_>>()
             };
             let logged = Record { kind: 1, slot: Slot(foreign.0 - moved_by), payload: &[7] };
-            first.recover([logged], false);
+            first.recover([logged], None);
             first.handoffs.exports[0].step = ExportStep::AwaitingAck;
             first.slot_left(foreign, LaneIndex(1));
             let released = Entry::Released { slot: foreign };
@@ -263,7 +263,8 @@ mod tests {
         for had_come in [false, true] {
             let ([mut first, mut second], _log) = two_lanes();
             let slot = (0..=u8::MAX).map(Slot).find(|slot| first.cx.owner(*slot) == LaneIndex(1)).unwrap();
-            let lent = Arc::new(first.cx.map.lent(slot, LaneIndex(0)).unwrap());
+            let former = first.cx.map.clone();
+            let lent = Arc::new(former.lent(slot, LaneIndex(0)).unwrap());
             first.adopt(lent.clone());
             second.adopt(lent);
             if had_come {
@@ -279,10 +280,33 @@ mod tests {
             fresh.cx.counters = Arc::new((*counters).clone());
             let mut died = second;
             died.mail(LaneTime(3), Mail::Unlink(LaneIndex(0)));
-            fresh.recover([], true);
+            fresh.recover([], Some(&former));
             assert!(!fresh.cx.is_settled(slot), "it may have been lost on its way: {had_come}");
             let others = (0..=u8::MAX).map(Slot).filter(|other| fresh.cx.owns(*other) && *other != slot);
             assert!(others.into_iter().all(|other| fresh.cx.is_settled(other)));
+        }
+    }
+
+    #[test]
+    fn a_lane_that_dies_before_it_hears_that_a_slot_is_its_own_has_a_successor_that_awaits_it() {
+        let ([mut first, _], _log) = two_lanes();
+        let former = first.cx.map.clone();
+        first.recover([], None);
+        let slot = (0..=u8::MAX).map(Slot).find(|slot| former.lane_of_slot(*slot) == LaneIndex(1)).unwrap();
+        let lent = Arc::new(former.lent(slot, LaneIndex(0)).unwrap());
+        // The first successor dies, too: while it recovers, and then when it has.
+        let mut counters = first.cx.counters.clone();
+        for dies_while_it_recovers in [true, false, false] {
+            let ([mut fresh, _], _log) = two_lanes();
+            fresh.cx.map = lent.clone();
+            fresh.cx.counters = Arc::new((*counters).clone());
+            if !dies_while_it_recovers {
+                fresh.recover([], Some(&former));
+                assert!(!fresh.cx.is_settled(slot), "its former owner has begun to send it");
+                let awaited = (0..=u8::MAX).map(Slot).filter(|slot| !fresh.cx.is_settled(*slot)).count();
+                assert_eq!(awaited, 1, "no lane sends the others");
+            }
+            counters = fresh.cx.counters.clone();
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! | class | ring has room | ring is full |
 //! | --- | --- | --- |
-//! | Control | push | keep it at the producer, where only older words of its kind can give way; raise the pressure flag until it is flushed: never dropped |
+//! | Control | push | keep it at the producer, where only older words of its kind can give way, and count as dropped; raise the pressure flag until it is flushed |
 //! | Coordination | push, unless a duplicate is in flight | drop the new one |
 //! | Hints | push | keep the newest of each prefix at the producer, the oldest give way; ask the consumer to skip its oldest |
 //!
@@ -33,7 +33,7 @@ const CONTROL_STAGED_MAX: u16 = 256;
 pub(crate) enum Sent {
     Enqueued,
     Coalesced,
-    /// Enqueued, and an older hint was dropped for it.
+    /// Enqueued, and an older hint or control message was dropped for it.
     Displaced,
     Dropped(DropCause),
 }
@@ -121,7 +121,11 @@ impl Link {
             None => Sent::Enqueued,
             Some(staged) => {
                 self.pressure.set(true);
-                if staged == Staged::Added { Sent::Enqueued } else { Sent::Coalesced }
+                match staged {
+                    Staged::Added => Sent::Enqueued,
+                    Staged::Replaced => Sent::Coalesced,
+                    Staged::Displaced => Sent::Displaced,
+                }
             }
         }
     }
@@ -363,7 +367,7 @@ mod tests {
             "a repeat says nothing new"
         );
         let other = message(Class::Control, 8, 1, 5000, b"");
-        assert_eq!(link.send(&other, b""), Sent::Coalesced, "another kind takes the place of the oldest word");
+        assert_eq!(link.send(&other, b""), Sent::Displaced, "another kind takes the place of the oldest word");
         let mut seen = Vec::new();
         while {
             let batch = drain(&mut inlet, Class::Control);

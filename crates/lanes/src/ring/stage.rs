@@ -11,7 +11,7 @@ pub(crate) enum Staged {
     Added,
     /// Took the place of an older duplicate.
     Replaced,
-    /// Added, and the oldest was dropped for it.
+    /// Added, and an older one was dropped for it.
     Displaced,
 }
 
@@ -79,7 +79,7 @@ impl Stage {
             .expect("a place per kind: if this kind has none, another has two");
         self.remove(outdated);
         let _ = self.put(envelope, payload, |_| false);
-        Staged::Replaced
+        Staged::Displaced
     }
 
     /// The oldest message.

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
-use tessera_contracts::prefix_map::{LaneIndex, MapVersion};
+use tessera_contracts::prefix_map::{LaneIndex, MapVersion, PrefixMap};
 
 use crate::context::Context;
 use crate::handler::Handler;
@@ -37,7 +37,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Everything a lane's thread needs.
 pub(super) struct LanePorts<C> {
     pub(super) lane: LaneIndex,
-    pub(super) restarted: bool,
+    /// The map before the present one, if it takes the place of a lane that is gone.
+    pub(super) former: Option<Arc<PrefixMap>>,
     /// It starts when it is told that it owns something, or leaves if it never will.
     pub(super) on_trial: bool,
     /// Where it may run if it has no core of its own. It may be started by a thread that serves other runtimes, too.
@@ -243,7 +244,7 @@ fn opened<H: Handler>(
     let own = own.iter().flat_map(|found| found.records()).inspect(|_| {
         ports.beat();
     });
-    lane.recover(own, ports.restarted);
+    lane.recover(own, ports.former.as_deref());
     // The links wait in the mail, so that the handler's first messages have receivers.
     let now = ports.beat();
     while let Ok(mail) = ports.mail.try_recv() {

@@ -105,6 +105,8 @@ struct Supervisor<H: Handler, F> {
     requests: TaskSender<Request>,
     inbox: Receiver<Request>,
     map: Arc<PrefixMap>,
+    /// The one before it. A lane that dies may not have heard of the last change, and none begins before all have.
+    former: Arc<PrefixMap>,
     sockets: Option<SocketGroup>,
     log: Option<(Directory, crate::wal::LogConfig, File)>,
     origin: Instant,

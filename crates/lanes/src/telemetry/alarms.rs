@@ -30,7 +30,7 @@ pub enum Alarm {
         /// Which lane.
         lane: LaneIndex,
     },
-    /// Control messages were dropped, which happens only when a lane dies with them in flight.
+    /// Control messages were dropped: a lane died with them in flight, or so many waited that older ones gave way to newer ones.
     ControlDropped {
         /// How many within the window.
         messages: u64,

@@ -138,7 +138,7 @@ where
     /// Tells all lanes, the outside and the kernel who owns what from now on.
     fn publish(&mut self, map: Arc<PrefixMap>) {
         self.config.lanes = map.lanes();
-        self.map = map;
+        self.former = std::mem::replace(&mut self.map, map);
         *self.shared.map.write().unwrap_or_else(PoisonError::into_inner) = self.map.clone();
         // Lanes first: a datagram steered by the new map must find a lane that knows it.
         for watched in self.lanes.values_mut() {

@@ -62,7 +62,7 @@ where
         let alone = self.config.lanes <= self.cores.len() && !shares;
         let ports = Box::new(LanePorts {
             lane: index,
-            restarted: start == Start::Again,
+            former: (start == Start::Again).then(|| self.former.clone()),
             on_trial: start == Start::OnTrial,
             home: self.home,
             core: (self.config.pin && !self.cores.is_empty()).then(|| self.cores[at % self.cores.len()]),

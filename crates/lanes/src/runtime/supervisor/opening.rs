@@ -79,6 +79,7 @@ where
         shared: shared.clone(),
         requests: requests.clone(),
         inbox,
+        former: map.clone(),
         map,
         sockets,
         log,
