@@ -2,7 +2,7 @@
 //!
 //! Records are stored in the form that all durable backends share ([`tessera_coordination::stored`]): versioned, bounded,
 //! a shard's often-written part apart from the seldom-written one, so that a checkpoint writes about a kilobyte, whatever
-//! the metadata. A shard that nobody has touched has no hot part at all. Here is what only a fleet's store holds: who owns
+//! the metadata. A shard that no worker has held has no hot part at all. Here is what only a fleet's store holds: who owns
 //! a shard, how many there are, which were born together, and which split is under way.
 
 mod family;

@@ -107,7 +107,7 @@ impl AsyncEtcdCoordinator<EtcdClient> {
 }
 
 impl<K: Kv + Clone> AsyncEtcdCoordinator<K> {
-    /// A coordinator over any store: the simulated one, or one of your own. Whoever builds it this way also runs its
+    /// A coordinator over any store: the simulated one, or one of your own. A caller that builds it this way also runs its
     /// heartbeats: call [`Self::heartbeat`] at least three times per session TTL.
     ///
     /// # Errors

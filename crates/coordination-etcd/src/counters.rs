@@ -1,7 +1,7 @@
 //! How many shards there are, kept in the transactions that make them.
 //!
 //! Counting keys costs the server time with every key there is, and a count that is read before the write is out of date
-//! by the time of the write. So each scope (all tenants, one tenant) has a counter, and whoever adds shards adds to it in
+//! by the time of the write. So each scope (all tenants, one tenant) has a counter, and an operation that adds shards adds to it in
 //! the same transaction. One counter key would make every two splits of a fleet collide; so a counter is a few *stripes*,
 //! its value their sum. A transaction writes one stripe of its choice; what it must prove is that the others have not grown
 //! too far meanwhile.

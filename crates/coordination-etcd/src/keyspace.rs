@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! {namespace}/v5/run/{tenant}/{run}                 the run's record: small, read often, written seldom
-//!                roots/{tenant}/{run}               the ids of its roots: large, read by whoever asks for them
+//!                roots/{tenant}/{run}               the ids of its roots: large, read only where they are asked for
 //!                cold/{tenant}/{run}/{shard}        range, metadata, children: written by splits only
 //!                hot/{tenant}/{run}/{shard}         status, fence, cursor, op-log: written by every operation
 //!                owner/{tenant}/{run}/{place}       who holds it; attached to the worker's etcd lease
 //!                standing/{tenant}/{run}/{worker}/{session}  the run is open and the session lives; attached to its etcd lease
 //!                present/{tenant}/{worker}/{session}         the session lives; attached to its etcd lease
 //!                abstains/{tenant}/{run}/{incarnation}/{worker}/{session}  it cannot serve the run; attached to its etcd lease
-//!                free/{tenant}/{run}/{place}        open, and nobody holds it
+//!                free/{tenant}/{run}/{place}        open and not held
 //!                reported/{tenant}/{run}/{place}    the same, and a worker could not reach it
-//!                held/{tenant}/{run}/{place}        open, and somebody held it when last written
+//!                held/{tenant}/{run}/{place}        open and held when last written
 //!                parked/{tenant}/{run}/{place}      halted
 //!                family/{tenant}/{run}/{place}      born together, and not all of them held yet; at the place of the first
 //!                hatching/{tenant}/{run}/{shard}    split, with children that have yet to be published
@@ -23,7 +23,7 @@
 //!                count/{of whom}/guard              how many whole blocks those stripes have filled
 //! ```
 //!
-//! An open shard is in `free`, in `reported`, in `held`, or, while nobody has touched it, in a family: so a run is finished when none of
+//! An open shard is in `free`, in `reported`, in `held`, or, until a worker first holds it, in a family: so a run is finished when none of
 //! those is left, but for families whose members have all been touched. A *place* is the shard's
 //! id behind a hash of it: the shards of a run lie evenly over 65,536 points, so a reader can take a narrow window of
 //! about as many as it wants, which is the only kind of range etcd serves cheaply. Ids are of fixed width, six bits a
@@ -98,11 +98,11 @@ store_path! {
 /// A run's index of shards by what can be done with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShardIndex {
-    /// Open, and nobody holds it.
+    /// Open and not held.
     Free,
     /// The same, and a worker reported that it cannot reach it.
     Reported,
-    /// Open, and somebody held it when last written.
+    /// Open and held when last written.
     Held,
     /// Halted.
     Parked,

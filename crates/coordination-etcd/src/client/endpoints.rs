@@ -2,7 +2,7 @@
 //!
 //! One connection carries everything a coordinator sends (more do not help a single etcd), so the client stays with one
 //! member until it fails, then moves on. A failed member is left alone for a while that doubles with each failure in a
-//! row; when all are resting, the one that rests least is asked, since refusing to try would help nobody.
+//! row; when all are resting, the one that rests least is asked, since refusing to try would not help.
 
 use core::time::Duration;
 

@@ -77,7 +77,7 @@ fn stopped(act: impl FnOnce()) -> String {
     *catch_unwind(AssertUnwindSafe(act)).expect_err("it went on").downcast::<String>().expect("words")
 }
 
-/// The store, the shard for whoever reads it next, and the holder's own work are as if nothing had been tried.
+/// The store, the shard for its next reader, and the holder's own work are as if nothing had been tried.
 fn assert_untouched(kv: &SimKv, stored: &[KeyValue], record: &ShardRecord, rule: &str) {
     assert_eq!(everything(kv), stored, "{rule}");
     assert_eq!(&coordinator(kv).get_shard(TENANT, KEY).expect("there"), record, "{rule}");

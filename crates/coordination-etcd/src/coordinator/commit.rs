@@ -22,9 +22,9 @@ const LARGE_OPS: usize = 12;
 pub(super) enum Guard {
     /// It is still attached to the etcd lease it was seen with: the holder's session stands.
     SessionStands,
-    /// It is exactly as it was seen, be it absent: nobody renewed or took it meanwhile.
+    /// It is exactly as it was seen, be it absent: no holder renewed or took it meanwhile.
     Untouched,
-    /// If somebody held the shard, their session stands: the operation is not the holder's, but about a holder.
+    /// If the shard was held, the holder's session stands: the operation is not the holder's, but about a holder.
     HolderAsSeen,
     /// Nothing: the operation is not the holder's.
     Nothing,
@@ -33,7 +33,7 @@ pub(super) enum Guard {
 /// What becomes of the owner key.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum OwnerWrite {
-    /// It stays, or goes if the record says that nobody holds the shard.
+    /// It stays, or goes if the record names no holder.
     AsRecorded,
     /// It is written anew, attached to this etcd lease.
     Put(OwnerPart, EtcdLeaseId),
@@ -43,7 +43,7 @@ pub(super) enum OwnerWrite {
 pub(super) enum Commit {
     /// Stored; this is the shard now. `extra` answers whatever reads were added.
     Won { shard: Box<StoredShard>, extra: Vec<OpResponse> },
-    /// Somebody wrote first; this is the shard as they left it, if it still exists.
+    /// Another coordinator wrote first; this is the shard as it left it, if it still exists.
     Lost(Option<Box<StoredShard>>),
     /// The answer was lost, and the record is not what was to be written; it may yet become it.
     Doubtful(Option<Box<StoredShard>>),
@@ -121,7 +121,7 @@ impl<'s> Transition<'s> {
         let reads_from = success.len();
         success.extend(self.reads);
         let failure = match self.guard {
-            // Whoever meant to take the shard and lost has mostly lost it for good, and looks again if not.
+            // A worker that meant to take the shard and lost has mostly lost it for good, and looks again if not.
             Guard::Untouched => Vec::new(),
             // All that is needed to decide again: the rest is remembered, and the next transaction proves it.
             Guard::SessionStands | Guard::HolderAsSeen | Guard::Nothing => vec![Op::get(paths.hot.clone())],
@@ -155,7 +155,7 @@ impl<K: Kv> Inner<K> {
                 if let Some(session) = by_standing
                     && fresh.as_ref().is_some_and(|fresh| fresh.hot_revision == before.hot_revision)
                 {
-                    // Nobody wrote, so it was the standing that was missed: another run may have had this one's name.
+                    // The record is unchanged, so it was the standing that was missed: another run may have had this one's name.
                     self.forget_standing(next.tenant, next.key.run, session);
                 }
                 self.remember(next, fresh.as_ref());

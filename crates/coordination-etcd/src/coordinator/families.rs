@@ -2,7 +2,7 @@
 //!
 //! An entry in the index of free shards for every child would be half of what a split writes. One key names them all
 //! instead. It is written with them and never changed: a child that was held once is in the other indexes from then on, and
-//! its hot part tells. Whoever reads a family of which nobody is left removes it.
+//! its hot part tells. A coordinator that reads a family of which no member is left removes it.
 
 use tessera_contracts::{RunId, ShardId, ShardKey, TenantId};
 use tessera_coordination::error::InfraError;
@@ -56,7 +56,7 @@ impl<K: Kv> Inner<K> {
         let (mut untouched, mut has_any) = (Vec::new(), vec![false; families.len()]);
         for some in members.chunks(self.config.txn_ops_max) {
             if untouched.len() >= wanted.members {
-                // Nobody looked at these.
+                // These were not looked at.
                 some.iter().for_each(|(family, _)| has_any[*family] = true);
                 continue;
             }

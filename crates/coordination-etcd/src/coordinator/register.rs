@@ -1,9 +1,9 @@
-//! Registration: a run's roots, all at once for whoever reads, however many they are.
+//! Registration: a run's roots, all at once for every reader, however many they are.
 //!
 //! A small one is one transaction. A large one is staged: the run's record first names the attempt, which counts its
 //! shards against the limits and removes what an earlier attempt left; then the shards are written, each transaction
 //! proving that the attempt is still the one; then one transaction makes the run active. Until then the run is
-//! initializing and its shards are nobody's to see. After a crash the registration is simply made again.
+//! initializing and no reader sees its shards. After a crash the registration is simply made again.
 
 use tessera_contracts::manifest::{InitialShardInput, validate_manifest};
 use tessera_contracts::{LogicalTime, OpId, RunId, ShardKey, TenantId};
@@ -135,7 +135,7 @@ impl<K: Kv> Inner<K> {
     }
 
     /// Names the attempt in the run's record, counts its shards, and removes what an earlier one left. Answers the
-    /// revision that proves it, or `None` if somebody else was first.
+    /// revision that proves it, or `None` if another coordinator was first.
     async fn announce(
         &self,
         operation: &'static str,

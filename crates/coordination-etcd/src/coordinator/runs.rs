@@ -44,7 +44,7 @@ impl<K: Kv> Inner<K> {
             if let Some(stored) = &stored
                 && let Some(removal) = stored.part.removal
             {
-                // Nobody sees that run any more; its id is free once the last of it is gone.
+                // No reader sees that run any more; its id is free once the last of it is gone.
                 self.finish_removal(operation, tenant, run, &stored.part, removal).await?;
                 continue;
             }

@@ -1,9 +1,9 @@
 //! Splits: the parent's change and its children, seen by readers together or not at all.
 //!
 //! What fits into one transaction goes into one. A larger split is staged: its children are written first, marked as
-//! staged, which nobody can see because their parent does not list them; then one transaction changes the parent; then the
+//! staged, which no reader sees because their parent does not list them; then one transaction changes the parent; then the
 //! children are entered into the index of free shards. A marker names the split from before the first child is written
-//! until the last is indexed, so whoever finds it after a crash can finish the split, if the parent was changed, or undo
+//! until the last is indexed, so a coordinator that finds it after a crash can finish the split, if the parent was changed, or undo
 //! it, once the parent has moved on without it.
 
 use std::sync::Arc;
@@ -158,7 +158,7 @@ impl<K: Kv> Inner<K> {
                 }
                 Commit::Lost(fresh) => {
                     let fresh = *fresh.ok_or(AccessRefused::ShardNotFound { key })?;
-                    // Not for the parent's sake: a child's name may be taken, and then trying again helps nobody.
+                    // Not for the parent's sake: a child's name may be taken, and then trying again does not help.
                     if fresh.hot_revision == stored.hot_revision {
                         self.names_are_free(operation, &fresh, &planned, deadline).await?;
                     }
@@ -218,13 +218,13 @@ impl<K: Kv> Inner<K> {
         }
         let commit = self.commit(operation, transition, deadline).await?;
         if let Commit::Won { .. } = &commit {
-            // The split has happened. If the rest fails now, whoever next looks for work finishes it.
+            // The split has happened. If the rest fails now, the next claim that looks for work finishes it.
             let _ = self.publish(operation, stored, &marker, deadline).await;
         }
         Ok(commit)
     }
 
-    /// What makes the children of a split known to whoever looks for work: an entry for a lone one, or else a family.
+    /// What makes the children of a split known to claims: an entry for a lone one, or else a family.
     fn announced(&self, tenant: TenantId, children: &[(ShardKey, ColdPart)]) -> Option<Op> {
         let (first, _) = children.first()?;
         if children.len() == 1 {
@@ -417,7 +417,7 @@ impl<K: Kv> Inner<K> {
         Ok(there)
     }
 
-    /// Enters the children of a published split into the index of free shards, those at least that nobody has touched,
+    /// Enters the children of a published split into the index of free shards, those at least that no worker has held,
     /// and removes the marker.
     async fn publish(
         &self,

@@ -74,7 +74,7 @@ pub(super) struct StoredShard {
     pub(super) paths: Arc<ShardPaths>,
     /// Shared with the view that is kept: a record is large, and most operations read it only.
     pub(super) record: Arc<ShardRecord>,
-    /// Zero while nobody has touched the shard.
+    /// Zero until a worker first holds the shard.
     pub(super) hot_revision: Revision,
     pub(super) owner: Option<StoredOwner>,
     pub(super) run: StoredRun,
@@ -95,7 +95,7 @@ impl StoredShard {
     }
 
     /// Whether a write that was sent when the record had the revision `unanswered`, and was not heard of since, may still
-    /// come to pass: nobody has written meanwhile, and what it asks of the owner key still holds.
+    /// come to pass: the record is unchanged, and what it asks of the owner key still holds.
     pub(super) fn may_yet_become(&self, unanswered: Option<Revision>, guard: Guard) -> bool {
         unanswered == Some(self.hot_revision) && (guard != Guard::SessionStands || self.owner.is_some())
     }
@@ -155,7 +155,7 @@ pub(super) fn assemble(
     Ok(Some(StoredShard { paths, record, hot_revision, owner, run, cold, cold_revision, fresh, pieced }))
 }
 
-/// The shard with the hot part that somebody has written since; `None` if nobody has, or if it does not go with the rest.
+/// The shard with the hot part that was written since; `None` if none was, or if it does not go with the rest.
 fn piece(operation: &'static str, before: &StoredShard, hot: &KeyValue) -> Result<Option<StoredShard>, InfraError> {
     let hot_revision = hot.mod_revision;
     if hot_revision == before.hot_revision {

@@ -174,7 +174,7 @@ impl<K: Kv> Inner<K> {
         self.read_tally(operation, tenant, taken, deadline).await
     }
 
-    /// The same, for an operation that has lost a race: it keeps its stripe, since each other one may be somebody's.
+    /// The same, for an operation that has lost a race: it keeps its stripe, since each other one may be taken.
     pub(super) async fn refreshed_tally(
         &self,
         operation: &'static str,
@@ -230,7 +230,7 @@ mod tests {
         for ended in [5, 2, 7, 0, 0, 3, 6, 1] {
             let freed = under_way.remove(ended).stripe;
             let next = StripeTaken::new(&stripes);
-            assert_eq!(next.stripe, freed, "the only one that nobody writes");
+            assert_eq!(next.stripe, freed, "the only one that is free");
             under_way.push(next);
         }
         drop(under_way);

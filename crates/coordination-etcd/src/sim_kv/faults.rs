@@ -18,7 +18,7 @@ pub enum Fault {
     LoseAnswer,
     /// The caller's deadline passes, and the request arrives this much later all the same.
     Late(Duration),
-    /// Somebody else wrote first: every compare fails, so the failure branches run.
+    /// Another client wrote first: every compare fails, so the failure branches run.
     CompareMiss,
     /// The etcd leases that the transaction names run out just before it arrives.
     LeaseLost,
