@@ -10,10 +10,10 @@ use std::sync::LazyLock;
 
 use flate2::{Compression, write::ZlibEncoder};
 use libfuzzer_sys::fuzz_target;
+use tessera_scan::plan::target::{ReadOptions, Target, TargetKind};
 use tessera_scan::source::git::list::{ObjectList, Scope};
 use tessera_scan::source::git::objects::ObjectsSource;
 use tessera_scan::source::git::reader::BlobRead;
-use tessera_scan::plan::target::{ReadOptions, Target, TargetKind};
 
 /// Largest blob that is asked for.
 const BLOB_BYTES_MAX: u64 = 1 << 16;

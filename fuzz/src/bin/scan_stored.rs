@@ -5,8 +5,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use tessera_scan::findings::record::{Record, Records};
-use tessera_scan::report::suppress::Suppressions;
 use tessera_scan::plan::target::Target;
+use tessera_scan::report::suppress::Suppressions;
 
 fuzz_target!(|bytes: &[u8]| {
     match Records::new(bytes) {
