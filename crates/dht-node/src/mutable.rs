@@ -243,6 +243,7 @@ pub(crate) async fn get(inner: &Arc<Inner>, key: MutableKey) -> Result<Mutable, 
             Ok(Mutable { key, value, sequence: mutable.sequence, replicas: 0, holders: 0, explain })
         }
         Answer::NoRecord => Err(NodeError::NotFound { id, explain: Box::new(explain) }),
+        Answer::Inconclusive => Err(NodeError::Inconclusive { id, explain: Box::new(explain) }),
         Answer::OnlyStale { seen, found } => Err(NodeError::OnlyStale { seen: *seen, found: *found }),
         _ => Err(unexpected(&outcome)),
     }

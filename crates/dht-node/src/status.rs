@@ -185,6 +185,7 @@ pub fn named(counters: &Counters) -> Vec<(&'static str, u64)> {
         ("request_timeouts", counters.request_timeouts),
         ("lookups_started", counters.lookups_started),
         ("lookups_refused", counters.lookups_refused),
+        ("lookups_around", counters.lookups_around),
         ("lookups_for_sweeps", counters.lookups_for_sweeps),
         ("announces_sent", counters.announces_sent),
         ("announces_refused", counters.announces_refused),

@@ -338,6 +338,7 @@ async fn get_record(inner: Arc<Inner>, id: ContentId, privacy: Privacy) -> Resul
             Ok((view.value.to_vec(), explain))
         }
         Answer::NoRecord => Err(NodeError::NotFound { id, explain: Box::new(explain) }),
+        Answer::Inconclusive => Err(NodeError::Inconclusive { id, explain: Box::new(explain) }),
         _ => Err(unexpected(&outcome)),
     }
 }

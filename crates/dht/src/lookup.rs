@@ -12,6 +12,7 @@
 mod candidate;
 mod config;
 mod frontier;
+mod namers;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -19,7 +20,7 @@ mod totals;
 
 use alloc::vec::Vec;
 
-use tessera_contracts::point::{Distance, NodeId};
+use tessera_contracts::point::{Distance, NodeId, Point as _};
 
 use crate::contact::Contact;
 use crate::retry::may_repeat;
@@ -71,6 +72,10 @@ pub struct Lookup {
     agreeing: usize,
     providers: Vec<SignedProvider>,
     cancelled: bool,
+    /// First bits of the ids that a former walk to the same target has asked: none is asked again.
+    tried: Vec<u64>,
+    /// The same of the last walk, until it is known whether there will be another.
+    asked_before: Vec<u64>,
 }
 
 impl Lookup {
@@ -97,6 +102,8 @@ impl Lookup {
             agreeing: 0,
             providers: Vec::with_capacity(PROVIDERS_FOUND_MAX),
             cancelled: false,
+            tried: Vec::with_capacity(FRONTIER_MAX),
+            asked_before: Vec::with_capacity(FRONTIER_MAX),
         }
     }
 
@@ -130,6 +137,39 @@ impl Lookup {
         self.agreeing = 0;
         self.providers.clear();
         self.cancelled = false;
+        self.tried.clear();
+    }
+
+    /// Remembers who was asked, for another walk to the same target.
+    pub fn remember_asked(&mut self) {
+        let asked = self.frontier.iter().filter(|candidate| candidate.asked_ms > 0 || candidate.attempts > 0);
+        self.asked_before.clear();
+        self.asked_before.extend(asked.map(|candidate| candidate.id.prefix_u64()));
+    }
+
+    /// Does not ask those again that were remembered.
+    pub fn leave_out_asked(&mut self) {
+        core::mem::swap(&mut self.tried, &mut self.asked_before);
+        self.asked_before.clear();
+    }
+
+    pub(crate) fn was_tried(&self, id: &NodeId) -> bool {
+        self.tried.contains(&id.prefix_u64())
+    }
+
+    /// Whether nothing that was found means that there is nothing: most of the `expected` nodes nearest to the target answered, as far as
+    /// is known who they are, and no crowd stands in front of others.
+    #[must_use]
+    pub fn is_conclusive(&self, finish: Finish, expected: usize) -> bool {
+        if finish == Finish::Alone {
+            return true; // A network of one.
+        }
+        let expected = expected.min(self.config.k).max(1);
+        let has_answered = |candidate: &&Candidate| candidate.standing == Standing::Answered;
+        let in_view = self.frontier.len().min(expected);
+        let nearest = self.frontier.iter().take(expected).filter(has_answered).count();
+        let answered = self.frontier.iter().filter(has_answered).count();
+        finish == Finish::Exhausted && nearest * 2 > in_view && answered * 2 >= expected && !self.is_crowded()
     }
 
     /// The point looked for.
@@ -266,9 +306,10 @@ impl Lookup {
         candidate.standing = Standing::Answered;
         candidate.token = Some(token);
         candidate.answered_ms = now_ms;
-        let (hops, path) = (candidate.hops.saturating_add(1), candidate.path);
+        let (hops, path, namers) = (candidate.hops.saturating_add(1), candidate.path, [candidate.via, candidate.also]);
         let quick = now_ms.saturating_sub(candidate.asked_ms) <= u64::from(candidate.srtt_ms).saturating_mul(2);
         self.ease(quick);
+        namers.into_iter().for_each(|namer| self.credit(namer));
         for (id, contact) in closer {
             self.insert(id, contact, hops, path, None, Some(*from));
         }
@@ -390,7 +431,11 @@ impl Lookup {
         candidate.asked_ms = now_ms;
         candidate.standing = if may_repeat(candidate.attempts) { Standing::Silent } else { Standing::Dead };
         self.is_all_asked = false;
+        let (namers, is_first) = ([candidate.via, candidate.also], candidate.attempts == 1);
         self.ask_elsewhere(at);
+        if is_first {
+            namers.into_iter().for_each(|namer| self.blame(namer));
+        }
     }
 
     /// `from` did not answer in time to the record that it was sent instead of a question. To keep one may take longer than to

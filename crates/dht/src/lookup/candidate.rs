@@ -3,6 +3,7 @@
 use tessera_contracts::point::{Distance, NodeId};
 
 use super::Lookup;
+use super::namers::Named;
 use crate::addr::Addr;
 use crate::contact::Contact;
 use crate::wire::message::{ErrorCode, Token};
@@ -54,6 +55,12 @@ pub struct Candidate {
     pub asked_ms: u64,
     /// When it answered or refused; zero for not yet.
     pub answered_ms: u64,
+    /// Another that named it; both answer for it.
+    pub(super) also: Option<NodeId>,
+    /// Its namers are not believed.
+    pub(super) doubted: bool,
+    /// What has become of those that it named.
+    pub(super) named: Named,
     /// Asked before others, however far it is.
     pub(super) first: bool,
     /// It was last sent the record, not a question; if it is fresh again, it did not answer in time.
@@ -73,7 +80,8 @@ pub struct Candidate {
 impl Candidate {
     /// Whether it answered, or still may: nothing speaks against it.
     pub(super) fn may_be_there(&self) -> bool {
-        matches!(self.standing, Standing::Fresh | Standing::Asked | Standing::Answered)
+        let is_doubted = self.doubted && self.standing == Standing::Fresh;
+        !is_doubted && matches!(self.standing, Standing::Fresh | Standing::Asked | Standing::Answered)
     }
 }
 
@@ -90,7 +98,8 @@ impl Lookup {
 
     /// Somebody names a node that is in view already. Anybody can name it at an address where it is not, to have it taken for gone: if it is
     /// silent where it was named first, it is asked where others say that it is.
-    pub(super) fn named_again(&mut self, at: usize, addr: Addr) {
+    pub(super) fn named_again(&mut self, at: usize, addr: Addr, via: Option<NodeId>) {
+        self.named_by(at, via);
         let candidate = &mut self.frontier[at];
         if candidate.contact.addr == addr {
             return;

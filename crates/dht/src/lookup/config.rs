@@ -15,10 +15,18 @@ pub struct LookupConfig {
     pub requests_max: u16,
     /// Candidates of one address prefix in the frontier.
     pub per_prefix_max: usize,
+    /// Candidates that come into view because one node named them.
+    pub per_namer_max: usize,
+    /// Of a full frontier, those that were silent make room first, and no hearsay displaces a holder that answered.
+    pub evict_silent_first: bool,
+    /// A node that named more silent contacts than live ones is not believed about the others.
+    pub doubt_namers: bool,
     /// Paths that share no node; one is ordinary Kademlia.
     pub paths: usize,
     /// Widen the end of a lookup to the radius in which K nodes are expected.
     pub widen: bool,
+    /// A lookup that ends inconclusively, and a write that meets a crowd, go on from a random point of the region.
+    pub retry_by_region: bool,
     /// Pause before a silent peer is asked once more.
     pub retry_cooldown_ms: u64,
     /// Peers that must agree on the highest sequence before a mutable lookup may end early.
@@ -34,8 +42,12 @@ impl Default for LookupConfig {
             budget_ms: 2000,
             requests_max: 128,
             per_prefix_max: 2,
+            per_namer_max: 8,
+            evict_silent_first: true,
+            doubt_namers: true,
             paths: 1,
             widen: true,
+            retry_by_region: true,
             retry_cooldown_ms: 100,
             sequence_quorum: 7,
         }

@@ -5,6 +5,7 @@
 
 use tessera_contracts::point::{ContentId, NodeId, Point as _};
 
+use super::namers::Named;
 use super::{Candidate, FRONTIER_MAX, Goal, Lookup, Standing};
 use crate::addr::AddrPrefix;
 use crate::contact::Contact;
@@ -58,7 +59,7 @@ impl Lookup {
     /// Someone crowds in: far more nodes within the radius than the network's size explains; or, in its innermost sixteenth to
     /// eighth, as many as make a quorum by themselves, where one or two are expected. The latter is what a reader beside the
     /// target sees, whose own table names little else than the crowd.
-    pub(super) fn is_crowded(&self) -> bool {
+    pub(crate) fn is_crowded(&self) -> bool {
         let inner = self.radius.leading_zeros() + 4;
         let within = |is_near: &dyn Fn(&Candidate) -> bool| self.frontier.iter().filter(|c| is_near(c)).count();
         within(&|candidate| candidate.distance <= self.radius) > self.config.k * 2
@@ -80,7 +81,7 @@ impl Lookup {
             if candidate.standing == Standing::Silent && now_ms < candidate.asked_ms + self.config.retry_cooldown_ms {
                 continue;
             }
-            if !may_ask(candidate) {
+            if self.has_to_wait(candidate) || !may_ask(candidate) {
                 continue;
             }
             match best {
@@ -145,7 +146,8 @@ impl Lookup {
                     return false;
                 }
                 rank += 1;
-                candidate.standing == Standing::Silent && rank <= share
+                let is_doubted = candidate.standing == Standing::Fresh && candidate.doubted;
+                (candidate.standing == Standing::Silent || is_doubted) && rank <= share
             })
         });
         first.chain(fresh(false)).chain(again).chain(silent).map(|(at, _)| at)
@@ -191,13 +193,14 @@ impl Lookup {
             Err(place) => place,
             // Seen already, on whichever path: paths stay disjoint.
             Ok(at) => {
-                self.named_again(at, contact.addr);
+                self.named_again(at, contact.addr, via);
                 return;
             }
         };
-        if place == FRONTIER_MAX {
+        if place == FRONTIER_MAX && !self.config.evict_silent_first || self.was_tried(&id) || !self.take_share(via) {
             return;
         }
+        let doubted = self.distrusts(via);
         // One prefix, few places: a nearer newcomer takes the place of the farthest of its own kind not yet asked.
         let prefix: AddrPrefix = contact.addr.prefix();
         let same = |candidate: &Candidate| candidate.contact.addr.prefix() == prefix;
@@ -210,12 +213,12 @@ impl Lookup {
                 _ => return,
             }
         } else if self.frontier.len() == FRONTIER_MAX {
-            // The farthest goes, unless an answer of it is still to come.
-            match self.frontier.iter().rposition(|candidate| candidate.standing != Standing::Asked) {
-                Some(at) if at >= place => {
+            match self.makes_room(place, via) {
+                Some(at) => {
                     self.frontier.remove(at);
+                    place -= usize::from(at < place);
                 }
-                _ => return,
+                None => return,
             }
         }
         place = place.min(self.frontier.len());
@@ -228,6 +231,9 @@ impl Lookup {
             path,
             token: None,
             had_result: false,
+            also: None,
+            doubted,
+            named: Named::default(),
             first: false,
             writes: false,
             srtt_ms: srtt_ms.map_or(DEFAULT_SRTT_MS, |ms| ms.min(u64::from(u16::MAX)) as u16),

@@ -573,3 +573,112 @@ proptest! {
         }
     }
 }
+
+/// The nearest of many nodes from `from` on, nearest first.
+fn nearest(from: u16, count: usize) -> Vec<(NodeId, Contact)> {
+    let mut near: Vec<_> = (from..from + 3000).map(node).collect();
+    near.sort_by_key(|(id, _)| id.distance_to(&ContentId::from_bytes(TARGET)));
+    near.truncate(count);
+    near
+}
+
+/// A lookup that has asked the first of `seeds`; it names `named`.
+fn told(config: LookupConfig, named: &[(NodeId, Contact)]) -> (Lookup, NodeId) {
+    let config = LookupConfig { alpha_min: 8, per_prefix_max: usize::MAX, ..config };
+    let mut lookup = started(config, Goal::Immutable, 0..3);
+    let namer = ask(&mut lookup, 0);
+    assert!(lookup.answered(1, &namer, [0; 16], named.iter().copied()));
+    (lookup, namer)
+}
+
+#[test]
+fn a_namer_brings_no_more_into_view_than_its_share() {
+    let named = nearest(1000, 16);
+    for per_namer_max in [3, 8] {
+        let (lookup, namer) = told(LookupConfig { per_namer_max, ..small() }, &named);
+        let taken = lookup.candidates().iter().filter(|candidate| candidate.via == Some(namer)).count();
+        assert_eq!(taken, per_namer_max);
+    }
+}
+
+#[test]
+fn a_namer_with_two_more_silent_contacts_than_live_ones_is_not_believed_about_the_others() {
+    let named = nearest(1000, 8);
+    for doubt_namers in [true, false] {
+        let (mut lookup, _) = told(LookupConfig { doubt_namers, ..small() }, &named);
+        let is_named = |id: &NodeId| named.iter().any(|(named, _)| named == id);
+        let silent = [(); 2].map(|()| {
+            let silent = ask(&mut lookup, 2);
+            assert!(is_named(&silent), "the nearest are those that were named, and one may be lost");
+            lookup.timed_out(3, &silent);
+            silent
+        });
+        let honest = ask(&mut lookup, 4);
+        assert_eq!(is_named(&honest), !doubt_namers);
+        if doubt_namers {
+            // Another namer that is believed names one of them as well.
+            let again = named.iter().find(|(id, _)| !silent.contains(id)).copied().unwrap();
+            lookup.answered(5, &honest, [0; 16], [again].into_iter());
+            assert_eq!(ask(&mut lookup, 6), again.0);
+        }
+    }
+}
+
+#[test]
+fn hearsay_displaces_no_holder_that_answered_and_those_that_were_silent_make_room_first() {
+    let config = LookupConfig { per_namer_max: usize::MAX, per_prefix_max: usize::MAX, k: 8, alpha_min: 8, ..small() };
+    for evict_silent_first in [true, false] {
+        let mut lookup = started(LookupConfig { evict_silent_first, ..config }, Goal::Nodes, 0..8);
+        let asked: Vec<_> = (0..8).filter_map(|_| lookup.next(0, |_| true)).map(|ask| ask.id).collect();
+        let (silent, live) = asked.split_at(2);
+        silent.iter().for_each(|id| lookup.timed_out(1, id));
+        let near = nearest(1000, 200);
+        for id in live {
+            lookup.answered(2, id, [0; 16], near.iter().copied());
+        }
+        let is_in_view = |id: &&NodeId| lookup.knows(id);
+        assert!(lookup.candidates().len() == FRONTIER_MAX);
+        let held = live.iter().filter(is_in_view).count();
+        assert_eq!(
+            (live.len(), held == live.len()),
+            (6, evict_silent_first),
+            "{held} of those that answered are in view"
+        );
+        assert_eq!(silent.iter().filter(is_in_view).count(), 0);
+    }
+}
+
+#[test]
+fn nothing_found_is_conclusive_only_if_most_of_the_expected_answered_and_no_crowd_is_in_front() {
+    let config = LookupConfig { k: 4, alpha_min: 8, alpha_max: 8, ..small() };
+    let conclusive = |answering: usize, expected: usize, finish: Finish| {
+        let mut lookup = started(config, Goal::Immutable, 0..4);
+        let asked: Vec<_> = (0..4).filter_map(|_| lookup.next(0, |_| true)).map(|ask| ask.id).collect();
+        for (n, id) in asked.iter().enumerate() {
+            if n < answering {
+                lookup.answered(1, id, [0; 16], core::iter::empty());
+            } else {
+                lookup.timed_out(1, id);
+            }
+        }
+        lookup.is_conclusive(finish, expected)
+    };
+    assert!(conclusive(3, 4, Finish::Exhausted));
+    assert!(!conclusive(2, 4, Finish::Exhausted), "half of them are not most");
+    assert!(!conclusive(4, 4, Finish::OutOfTime));
+    let mut alone = started(config, Goal::Immutable, 0..0);
+    assert_eq!(alone.finished(0), Some(Finish::Alone));
+    assert!(alone.is_conclusive(Finish::Alone, 0), "a network of one");
+    // As many as make a quorum, nearer than anybody is expected to be.
+    alone.start(0, LookupConfig { k: 20, ..config }, TARGET, Goal::Immutable, Distance::MAX);
+    for n in 0..20_u8 {
+        let (_, contact) = node(u16::from(n));
+        let mut id = TARGET;
+        id[31] ^= n + 1;
+        alone.offer(NodeId::from_bytes(id), Contact { addr: Addr::v4([10, n, 0, 1], 1), ..contact }, None);
+    }
+    while let Some(ask) = alone.next(0, |_| true) {
+        alone.answered(1, &ask.id, [0; 16], core::iter::empty());
+    }
+    assert!(!alone.is_conclusive(Finish::Exhausted, 20));
+}

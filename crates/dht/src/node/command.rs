@@ -132,21 +132,29 @@ pub struct Asked {
 /// How a write went.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Written {
-    /// Nodes that should hold it.
+    /// Nodes that should hold it: at least the K nearest, by the estimated size of the network.
     pub holders: u16,
     /// Nodes that said they do.
     pub acknowledged: u16,
     /// Nodes that refused, and why: each code at most once, with its number.
     pub refused: Vec<(ErrorCode, u16)>,
-    /// Nodes that did not answer.
+    /// Nodes that did not answer, or were not met.
     pub silent: u16,
+    /// How many have to say that they hold it for the write to count.
+    pub quorum: u16,
 }
 
 impl Written {
-    /// Whether a quorum holds it: more than half of those that should.
+    /// Whether a quorum holds it.
     #[must_use]
     pub fn has_quorum(&self) -> bool {
-        self.holders > 0 && self.acknowledged * 2 > self.holders
+        self.holders > 0 && self.acknowledged >= self.quorum.max(1)
+    }
+
+    /// The same, with its quorum: a share of those that should hold it, in per cent.
+    pub(crate) fn with_quorum(self, percent: u8) -> Self {
+        let quorum = (u32::from(self.holders) * u32::from(percent.clamp(1, 100))).div_ceil(100);
+        Self { quorum: quorum as u16, ..self }
     }
 
     pub(crate) fn refuse(&mut self, code: ErrorCode) {
@@ -166,6 +174,8 @@ pub enum Answer {
     Record(Vec<u8>),
     /// There is no such record, say the nodes that should hold it.
     NoRecord,
+    /// Nothing was found, but too few of the nodes that should hold it answered, or a crowd stood in front of them: there may be such a record.
+    Inconclusive,
     /// A mutable record was found, but this node has seen a newer one that it no longer has, and does not go back.
     OnlyStale {
         /// The sequence seen before.

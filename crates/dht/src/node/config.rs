@@ -64,6 +64,8 @@ pub struct NodeConfig {
     pub requests_per_peer_max: usize,
     /// Writes in flight of one operation.
     pub writes_in_flight_max: usize,
+    /// A put fails unless so many per cent of the nodes that should hold the record say that they do.
+    pub put_quorum_percent: u8,
     /// Announcement datagrams per second, all sweeps together.
     pub announces_per_sec: u32,
     /// A bucket without a lookup for this long is refreshed.
@@ -119,6 +121,7 @@ impl Default for NodeConfig {
             requests_max: 1024,
             requests_per_peer_max: 4,
             writes_in_flight_max: 24,
+            put_quorum_percent: 51,
             announces_per_sec: 1000,
             refresh_ms: 45 * 60 * 1000,
             ping_idle_ms: 60 * 1000,

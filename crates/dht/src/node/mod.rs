@@ -100,6 +100,8 @@ pub struct Counters {
     pub lookups_started: u64,
     pub lookups_for_sweeps: u64,
     pub lookups_refused: u64,
+    /// Lookups and writes that went around a crowd, or around silence.
+    pub lookups_around: u64,
     pub announces_sent: u64,
     /// Announcements that a holder refused, or did not answer even when asked again.
     pub announces_refused: u64,

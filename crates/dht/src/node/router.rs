@@ -87,7 +87,7 @@ impl Router {
                 }
                 Effect::LookupEnded { operation, finish } => {
                     let answer = match self.operations.task_of(operation) {
-                        Task::Get { mutable } => self.answer_get(cx, operation, mutable),
+                        Task::Get { mutable } => self.answer_get(cx, operation, mutable, finish),
                         _ => self.operations.answer(cx, operation),
                     };
                     self.complete(cx, operation, answer, finish);
@@ -464,7 +464,7 @@ impl Router {
     }
 
     /// The answer of a lookup for a record.
-    fn answer_get(&mut self, cx: &mut Context<'_>, operation: OperationId, mutable: bool) -> Answer {
+    fn answer_get(&mut self, cx: &mut Context<'_>, operation: OperationId, mutable: bool, finish: Finish) -> Answer {
         let (id, found) = self.operations.target_of(operation);
         let view = found.as_deref().and_then(|bytes| RecordView::read(bytes).ok());
         // After a start no record has been read yet, but records kept here were seen.
@@ -488,7 +488,15 @@ impl Router {
         if let Some(sequence) = found_sequence {
             self.operations.see_sequence(&id, sequence);
         }
-        found.map_or(Answer::NoRecord, Answer::Record)
+        match found {
+            Some(record) => Answer::Record(record),
+            None if finish == Finish::Cancelled
+                || self.operations.is_conclusive(cx, &self.peers, operation, finish) =>
+            {
+                Answer::NoRecord
+            }
+            None => Answer::Inconclusive,
+        }
     }
 
     fn put(

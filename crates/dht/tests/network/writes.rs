@@ -147,7 +147,7 @@ fn a_holders_answer_to_a_question_is_no_acknowledgement() {
     let lies: Puppet = Box::new(|_, reply| reply(Message::Stored { closer: Contacts::default() }));
     net.puppets.insert(2, lies);
     let written = put(&mut net, b"first");
-    assert_eq!((written.holders, written.acknowledged), (3, 3), "it was never sent the record");
+    assert_eq!((written.holders, written.acknowledged), (4, 3), "one of four was never sent the record");
 }
 
 /// How many contacts the answers to a write name.
@@ -208,9 +208,10 @@ fn a_write_that_runs_out_of_time_does_not_take_the_few_it_met_for_a_quorum() {
     net.run_quietly(PERIOD_SECS * 1000);
     let outcome = net.put(1, immutable_record(b"in haste", 3600).unwrap());
     let Answer::Written(written) = &outcome.answer else { panic!("{outcome:?}") };
-    assert_eq!((written.holders, written.has_quorum()), (11, false), "{written:?}");
+    // Those that answered name eight at most.
+    assert!((9..=11).contains(&written.holders) && !written.has_quorum(), "{written:?}");
     assert!((1..=4).contains(&written.acknowledged), "{written:?}");
-    assert_eq!(written.silent, 11 - written.acknowledged, "{written:?}");
+    assert_eq!(written.silent, written.holders - written.acknowledged, "{written:?}");
 }
 
 #[test]

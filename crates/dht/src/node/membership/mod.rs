@@ -126,9 +126,9 @@ impl Membership {
         self.size.at(now_ms, &self.table)
     }
 
-    /// A lookup has found so many nodes within a distance.
-    pub(super) fn sample_size(&mut self, now: Now, size: f64) {
-        self.size.sample(now.mono_ms, size);
+    /// What a lookup around a point says about the size of the network.
+    pub(super) fn sample_size(&mut self, now: Now, around: &[u8; 32], size: f64) {
+        self.size.sample(now.mono_ms, around, size);
     }
 
     /// The distance within which `count` nodes are expected around any point.

@@ -1,7 +1,7 @@
 //! About how many nodes there are.
 //!
-//! The median of estimates from recent lookups all over the space, so that a crowd in one place does not fool us; without enough of
-//! them, the estimate from our own neighbourhood.
+//! The median of estimates from recent lookups all over the space, one of each sixteenth of it, so that a crowd in one place does not
+//! fool us however often it is visited; without enough of them, the estimate from our own neighbourhood.
 
 use core::cell::Cell;
 
@@ -21,8 +21,8 @@ const SAMPLE_MS_MAX: u64 = 120_000;
 /// Estimates of the network's size from lookups at points all over the space.
 #[derive(Debug, Default)]
 pub(super) struct NetworkSize {
-    /// When each was taken, and its estimate.
-    samples: [(u64, f64); SAMPLES],
+    /// The newest of each sixteenth of the space: when it was taken, and its estimate.
+    samples: [Option<(u64, f64)>; SAMPLES],
     taken: usize,
     estimate: Cell<Option<Estimate>>,
 }
@@ -37,8 +37,8 @@ struct Estimate {
 }
 
 impl NetworkSize {
-    pub(super) fn sample(&mut self, now_ms: u64, size: f64) {
-        self.samples[self.taken % SAMPLES] = (now_ms, size);
+    pub(super) fn sample(&mut self, now_ms: u64, around: &[u8; 32], size: f64) {
+        self.samples[usize::from(around[0] >> 4)] = Some((now_ms, size));
         self.taken += 1;
     }
 
@@ -57,7 +57,7 @@ impl NetworkSize {
     fn median(&self, now_ms: u64) -> Option<f64> {
         let mut recent = [0.0; SAMPLES];
         let mut len = 0;
-        for (at_ms, sample) in &self.samples[..self.taken.min(SAMPLES)] {
+        for (at_ms, sample) in self.samples.iter().flatten() {
             if now_ms.saturating_sub(*at_ms) <= SAMPLE_MS_MAX {
                 recent[len] = *sample;
                 len += 1;
@@ -80,10 +80,12 @@ mod tests {
             (NetworkSize::default(), RoutingTable::new(NodeId::from_bytes([1; 32]), TableLimits::default()));
         let alone = table.network_size();
         for (n, sample) in [100.0, 5000.0].into_iter().enumerate() {
-            size.sample(n as u64, sample);
+            size.sample(n as u64, &[n as u8 * 16; 32], sample);
             assert_eq!(size.at(n as u64, &table), alone);
         }
-        size.sample(2, 300.0);
+        size.sample(2, &[16; 32], 4000.0);
+        assert_eq!(size.at(2, &table), alone, "two of one region are one");
+        size.sample(2, &[32; 32], 300.0);
         assert_eq!(size.at(2, &table), 300.0);
         assert_eq!(size.at(SAMPLE_MS_MAX + 1, &table), alone, "the first sample is too old, and two are too few");
     }

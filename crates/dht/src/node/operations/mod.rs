@@ -25,7 +25,7 @@ use super::requests::{Purpose, Request};
 use crate::abuse::Offence;
 use crate::contact::Contact;
 use crate::keyed_lru::KeyedLru;
-use crate::lookup::{Ask, Finish, Goal, LookupConfig, LookupTotals, Standing};
+use crate::lookup::{Ask, Finish, Goal, Lookup, LookupConfig, LookupTotals, Standing};
 use crate::record::check_provider_times;
 use crate::rng::LaneRng;
 use crate::routing::size_of_density;
@@ -208,12 +208,8 @@ impl Operations {
         let config = within(LookupConfig { alpha_min, ..config }, budget);
         let goal = if is_blind { Goal::Nodes } else { goal };
         operation.lookup.start(cx.now.mono_ms, config, walk, goal, radius);
-        let (table, point) = (peers.members().table(), ContentId::from_bytes(walk));
-        let is_usable = |contact: &Contact| !peers.is_quarantined(cx, &contact.key);
-        let closest = table.closest(&point, config.k.max(config.paths * 4), |peer| is_usable(&peer.contact));
-        for peer in table.peers_of(&closest) {
-            operation.lookup.offer(peer.id, peer.contact, peer.round_trip.srtt_ms());
-        }
+        let point = ContentId::from_bytes(walk);
+        offer_closest(cx, peers, &mut operation.lookup);
         if task == Task::Join
             && let Some(first) = peers.members_mut().take_first()
         {
@@ -437,8 +433,11 @@ impl Operations {
         let operation = &mut *self.slots[usize::from(id.at)];
         operation.cancel_requests(cx, peers);
         let is_cancelled = finish == Finish::Cancelled;
-        if operation.phase == Phase::Blind && !is_cancelled {
+        if matches!(operation.phase, Phase::Blind | Phase::Around) && !is_cancelled {
             return self.unblind(cx, peers, id);
+        }
+        if !is_cancelled && operation.goes_around(cx, peers, finish) {
+            return self.go_around(cx, peers, id);
         }
         let stats = operation.lookup.stats(cx.now.mono_ms);
         self.totals.record(finish, &stats);
@@ -446,7 +445,7 @@ impl Operations {
             // Everybody within the K-th answer's distance was asked: a fair sample of how dense the space is there.
             let mut answered = operation.lookup.candidates().iter().filter(|c| c.standing == Standing::Answered);
             if let Some(farthest) = answered.nth(k - 1) {
-                peers.members_mut().sample_size(cx.now, size_of_density(k, farthest.distance));
+                peers.members_mut().sample_size(cx.now, &operation.target, size_of_density(k, farthest.distance));
             }
         }
         match operation.task {
@@ -456,6 +455,9 @@ impl Operations {
                     operation.writes.unmet(operation.lookup.unheard() as u16);
                 }
                 operation.writes.take_holders(operation.task, &operation.lookup, k);
+                if operation.task == Task::Put {
+                    operation.writes.expect_holders(operation.holders_expected(cx, peers, finish) as u16);
+                }
                 self.pump_writes(cx, peers, id);
             }
             Task::Refresh => self.release(cx, peers, id),
@@ -467,28 +469,55 @@ impl Operations {
         }
     }
 
+    /// A walk to the target met a crowd, or silence where holders should be. What stands in front of them is nearer to the target than they are:
+    /// another walk goes to a random point of the region, and comes to the target from there.
+    fn go_around(&mut self, cx: &mut Context<'_>, peers: &mut Peers, id: OperationId) {
+        let operation = &mut *self.slots[usize::from(id.at)];
+        cx.counters.lookups_around += 1;
+        operation.keep_first_walk(cx);
+        operation.phase = Phase::Around;
+        let walk = blinded(cx, peers, &operation.target);
+        let radius = peers.members().radius_of(cx, cx.place.config.lookup.k);
+        operation.lookup.start(cx.now.mono_ms, cx.place.config.lookup, walk, Goal::Nodes, radius);
+        offer_closest(cx, peers, &mut operation.lookup);
+        self.drive(cx, peers, id);
+    }
+
     /// The region is known; now ask those in it for the id itself, among requests for other ids near it.
     fn unblind(&mut self, cx: &mut Context<'_>, peers: &mut Peers, id: OperationId) {
         let Self { slots, sequences, .. } = self;
         let operation = &mut *slots[usize::from(id.at)];
         let target = operation.target;
         // Nobody is written to: the holders' places are free to remember who was found.
-        operation.writes.clear();
+        if operation.first_walk.is_none() {
+            operation.writes.clear();
+        }
         operation.writes.take_found(&operation.lookup);
         let goal = match operation.task {
+            Task::Put => Goal::Nodes,
             Task::Get { mutable: true } => {
                 Goal::Mutable { sequence_min: sequences.peek(&target).copied().unwrap_or(0) }
             }
             _ => Goal::Immutable,
         };
         operation.phase = Phase::Walking;
-        let radius = peers.members().radius_of(cx, cx.place.config.lookup.k);
-        let config = within(cx.place.config.lookup, operation.budget);
+        // The crowd that a write went around counts in the estimate of who met it: the region is taken to be twice as wide.
+        let widths = if operation.task == Task::Put { 2 } else { 1 };
+        let radius = peers.members().radius_of(cx, cx.place.config.lookup.k * widths);
+        let is_private = operation.privacy == Privacy::Blind;
+        let config = within(operation.task.lookup_config(cx.place.config.lookup), operation.budget);
+        let spent = operation.lookup.stats(cx.now.mono_ms);
         operation.lookup.start(cx.now.mono_ms, config, target, goal, radius);
+        if let Some(before) = &mut operation.first_walk {
+            before.requests = before.requests.saturating_add(spent.requests);
+            before.elapsed_ms = before.elapsed_ms.saturating_add(spent.elapsed_ms);
+            operation.lookup.leave_out_asked();
+            offer_closest(cx, peers, &mut operation.lookup);
+        }
         for holder in operation.writes.found() {
             operation.lookup.offer(holder.id, holder.contact, None);
         }
-        for holder in operation.writes.found().iter().rev().take(NEIGHBOUR_PROBES) {
+        for holder in operation.writes.found().iter().rev().take(if is_private { NEIGHBOUR_PROBES } else { 0 }) {
             let decoy = blinded(cx, peers, &target);
             let message = Message::FindValue { id: ContentId::from_bytes(decoy), sequence_min: 0 };
             let (to, id, purpose) = (holder.contact, holder.id, Purpose::Verify);
@@ -572,12 +601,20 @@ impl Operations {
         (operation.content_id(), operation.lookup.record().map(<[u8]>::to_vec))
     }
 
+    /// Whether the lookup of an operation that found nothing says that there is nothing.
+    pub(super) fn is_conclusive(&mut self, cx: &Context<'_>, peers: &Peers, id: OperationId, finish: Finish) -> bool {
+        let operation = self.named(id);
+        operation.lookup.is_conclusive(finish, operation.holders_expected(cx, peers, finish))
+    }
+
     /// The answer to a lookup that no other component has a say in.
     pub(super) fn answer(&mut self, cx: &Context<'_>, id: OperationId) -> Answer {
         let operation = self.named(id);
         match operation.task {
             Task::FindProviders => Answer::Providers(operation.lookup.providers().to_vec()),
-            Task::Put | Task::Announce => Answer::Written(operation.writes.written.clone()),
+            Task::Put | Task::Announce => {
+                Answer::Written(operation.writes.written.clone().with_quorum(cx.place.config.put_quorum_percent))
+            }
             _ => {
                 let holders = operation.lookup.holders().take(cx.place.config.lookup.k);
                 Answer::Nodes(holders.map(|candidate| candidate.contact).collect())
@@ -590,7 +627,7 @@ impl Operations {
         let operation = self.named(id);
         let (id, is_put) = (operation.content_id(), operation.task == Task::Put);
         let writes = &mut operation.writes;
-        let written = core::mem::take(&mut writes.written);
+        let written = core::mem::take(&mut writes.written).with_quorum(cx.place.config.put_quorum_percent);
         if !is_put {
             cx.counters.announces_refused += written.refused.iter().map(|(_, count)| u64::from(*count)).sum::<u64>();
             cx.counters.announces_unanswered += u64::from(written.silent);
@@ -659,6 +696,7 @@ fn send_step(
 ) -> Option<u64> {
     let (mut target, mut scope) = (*operation.lookup.target(), Scope::WIDEST);
     if operation.task == Task::Put
+        && operation.phase == Phase::Walking
         && let Some(token) = tokens.of(cx.now.mono_ms, &ask.id, &ContentId::from_bytes(target))
     {
         return store_at_once(cx, peers, operation, ask, token);
@@ -744,6 +782,17 @@ fn send_write(cx: &mut Context<'_>, peers: &mut Peers, operation: &mut Operation
     operation.writes.sent(write, sent.is_some());
     if let Some(correlation) = sent {
         operation.sent(correlation);
+    }
+}
+
+/// Gives a lookup the nearest of the table.
+fn offer_closest(cx: &Context<'_>, peers: &Peers, lookup: &mut Lookup) {
+    let (table, point) = (peers.members().table(), ContentId::from_bytes(*lookup.target()));
+    let config = &cx.place.config.lookup;
+    let is_usable = |contact: &Contact| !peers.is_quarantined(cx, &contact.key);
+    let closest = table.closest(&point, config.k.max(config.paths * 4), |peer| is_usable(&peer.contact));
+    for peer in table.peers_of(&closest) {
+        lookup.offer(peer.id, peer.contact, peer.round_trip.srtt_ms());
     }
 }
 

@@ -9,7 +9,7 @@ use tessera_stdx::TimerHandle;
 use super::announcing::Announcing;
 use super::writes::Writes;
 use crate::contact::Contact;
-use crate::lookup::{Finish, Goal, Lookup, LookupConfig, Standing};
+use crate::lookup::{Candidate, Finish, Goal, Lookup, LookupConfig, Standing};
 use crate::node::command::{Answer, Asked, Budget, CommandId, Outcome, Privacy};
 use crate::node::context::Context;
 use crate::node::peers::Peers;
@@ -66,6 +66,8 @@ impl Task {
 pub(super) enum Phase {
     /// Looking for the region only, under a false target.
     Blind,
+    /// The same for a lookup that ended inconclusively, or for a write that met a crowd.
+    Around,
     Walking,
     Writing,
 }
@@ -122,6 +124,13 @@ struct Offered {
     answers_before: u16,
 }
 
+/// What a walk came to that was followed by another.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FirstWalk {
+    pub(super) requests: u16,
+    pub(super) elapsed_ms: u64,
+}
+
 /// Rounds in which a lookup is given contacts that fell silent lately: another follows only if one of the last was there.
 pub(super) const LOST_ROUNDS_MAX: u8 = 4;
 
@@ -142,6 +151,8 @@ pub(super) struct Operation {
     pub(super) lookup: Lookup,
     pub(super) writes: Writes,
     offered: Offered,
+    /// What a walk came to that was followed by another, by way of the region.
+    pub(super) first_walk: Option<FirstWalk>,
     /// When it is looked at again though nothing comes.
     wake: Option<(u64, TimerHandle)>,
     /// Correlation ids of what is in flight: few, and all that is left to clean up when the operation ends.
@@ -161,6 +172,7 @@ impl Operation {
             lookup: Lookup::new(),
             writes: Writes::new(),
             offered: Offered::default(),
+            first_walk: None,
             wake: None,
             in_flight: Vec::with_capacity(IN_FLIGHT_RESERVED),
         }
@@ -173,6 +185,7 @@ impl Operation {
         (self.privacy, self.budget) = (start.privacy, start.budget);
         self.phase = if start.privacy == Privacy::Blind { Phase::Blind } else { Phase::Walking };
         self.offered = Offered::default();
+        self.first_walk = None;
         self.writes.begin(start.record, start.refusals, start.announcing);
     }
 
@@ -180,6 +193,7 @@ impl Operation {
     pub(super) fn release(&mut self, cx: &mut Context<'_>) {
         self.task = Task::Idle;
         self.command = None;
+        self.first_walk = None;
         self.writes.release();
         if let Some((_, timer)) = self.wake.take() {
             cx.timers.wheel.cancel(timer);
@@ -248,7 +262,7 @@ impl Operation {
         let answers = self.lookup.stats(cx.now.mono_ms).answers;
         let Offered { lost_rounds, answers_before, .. } = &mut self.offered;
         let goes_on = *lost_rounds == 0 || *lost_rounds < LOST_ROUNDS_MAX && answers > *answers_before;
-        if !matches!(self.task, Task::Get { .. } | Task::FindProviders) || self.phase == Phase::Blind || !goes_on {
+        if !matches!(self.task, Task::Get { .. } | Task::FindProviders) || self.phase != Phase::Walking || !goes_on {
             return false;
         }
         (*lost_rounds, *answers_before) = (*lost_rounds + 1, answers);
@@ -276,7 +290,59 @@ impl Operation {
             asked_after_ms: candidate.asked_ms.saturating_sub(self.lookup.started_ms()),
             took_ms: (candidate.answered_ms > 0).then(|| candidate.answered_ms.saturating_sub(candidate.asked_ms)),
         });
-        Outcome { answer, finish: Some(finish), stats: self.lookup.stats(cx.now.mono_ms), asked: asked.collect() }
+        let mut stats = self.lookup.stats(cx.now.mono_ms);
+        if let Some(before) = &self.first_walk {
+            stats.requests = stats.requests.saturating_add(before.requests);
+            stats.elapsed_ms = stats.elapsed_ms.saturating_add(before.elapsed_ms);
+        }
+        Outcome { answer, finish: Some(finish), stats, asked: asked.collect() }
+    }
+
+    /// How many other nodes the target belongs to: K, or all of a smaller network. Of its own table, such a network has lost those that were
+    /// silent.
+    pub(super) fn holders_expected(&self, cx: &Context<'_>, peers: &Peers, finish: Finish) -> usize {
+        let k = cx.place.config.lookup.k;
+        let others = (peers.members().network_size(cx.timers.wheel.now()) + 0.5) as usize - 1;
+        if others >= k || finish != Finish::Exhausted {
+            return others.min(k);
+        }
+        let is_gone = |candidate: &&Candidate| {
+            candidate.via.is_none() && matches!(candidate.standing, Standing::Silent | Standing::Dead)
+        };
+        others.saturating_sub(self.lookup.candidates().iter().filter(is_gone).count())
+    }
+
+    /// Whether a walk that ended so is to be followed by another, by way of the region. Once, and not if its command has a budget of its own.
+    pub(super) fn goes_around(&self, cx: &Context<'_>, peers: &Peers, finish: Finish) -> bool {
+        let config = &cx.place.config.lookup;
+        let may = config.retry_by_region
+            && self.phase == Phase::Walking
+            && self.first_walk.is_none()
+            && self.privacy != Privacy::Blind
+            && self.budget == Budget::default()
+            // Where nobody answers, nobody knows a way around.
+            && self.lookup.stats(cx.now.mono_ms).answers > 0;
+        may && match self.task {
+            Task::Get { .. } => {
+                self.lookup.record().is_none()
+                    && !self.lookup.is_conclusive(finish, self.holders_expected(cx, peers, finish))
+            }
+            Task::Put => self.lookup.is_crowded(),
+            _ => false,
+        }
+    }
+
+    /// Goes around: keeps what the walk came to, and whom it need not ask again.
+    pub(super) fn keep_first_walk(&mut self, cx: &Context<'_>) {
+        let stats = self.lookup.stats(cx.now.mono_ms);
+        if self.task == Task::Put {
+            // It goes to those again to whom it belongs.
+            self.writes.clear();
+            self.writes.take_found(&self.lookup);
+        } else {
+            self.lookup.remember_asked();
+        }
+        self.first_walk = Some(FirstWalk { requests: stats.requests, elapsed_ms: stats.elapsed_ms });
     }
 }
 

@@ -138,6 +138,13 @@ impl Writes {
         self.written.silent += nodes;
     }
 
+    /// So many nodes should hold the record. Those that were not met are missing: to count only those that were would make a quorum of however few
+    /// an attacker lets a writer see.
+    pub(super) fn expect_holders(&mut self, expected: u16) {
+        let met = self.written.holders + self.holders.iter().filter(|holder| !holder.stands_in).count() as u16;
+        self.unmet(expected.saturating_sub(met));
+    }
+
     /// Takes the holders that a lookup found.
     pub(super) fn take_holders(&mut self, task: Task, lookup: &Lookup, k: usize) {
         // A node that thinks the region is larger than it may be gives a token for less: it is no use for the rest.
@@ -155,7 +162,8 @@ impl Writes {
 
     /// Remembers the nodes that a blind lookup found; none of them is written to.
     pub(super) fn take_found(&mut self, lookup: &Lookup) {
-        self.holders.extend(lookup.holders().map(Holder::of));
+        let room = FRONTIER_MAX - self.holders.len().min(FRONTIER_MAX);
+        self.holders.extend(lookup.holders().take(room).map(Holder::of));
     }
 
     pub(super) fn found(&self) -> &[Holder] {
