@@ -20,6 +20,14 @@ pub enum NodeError {
         /// Who was asked.
         explain: Box<Explain>,
     },
+    /// Nothing was found, but that does not mean that there is nothing: too few of the nodes that should know answered, or a crowd stood in
+    /// front of them. Ask again later, or by way of another node.
+    Inconclusive {
+        /// What was looked for.
+        id: ContentId,
+        /// Who was asked.
+        explain: Box<Explain>,
+    },
     /// The record was deleted by its owner.
     Deleted {
         /// What was looked for.
@@ -43,7 +51,7 @@ pub enum NodeError {
         /// What is wrong with it.
         why: String,
     },
-    /// Nobody took the record.
+    /// Fewer nodes than the quorum took the record. Those that did keep it until it expires; writing it again does no harm.
     NotStored {
         /// How it went.
         written: Written,
@@ -133,6 +141,14 @@ impl fmt::Display for NodeError {
                 let answered = count(u64::from(explain.stats.answers), "node");
                 write!(f, "{id} was not found: {answered} answered, and nobody has it")
             }
+            Self::Inconclusive { id, explain } => {
+                let answered = count(u64::from(explain.stats.answers), "node");
+                write!(
+                    f,
+                    "it is not known whether {id} exists: {answered} answered without it, but too few of those that should hold it. \
+                     Try again later, or by way of another node"
+                )
+            }
             Self::Deleted { id, sequence } => write!(f, "{id} was deleted by its owner (version {sequence})"),
             Self::OnlyStale { seen, found } => write!(
                 f,
@@ -144,7 +160,12 @@ impl fmt::Display for NodeError {
             }
             Self::NotStored { written, .. } => {
                 let (holders, were) = (u64::from(written.holders), if written.silent == 1 { "was" } else { "were" });
-                write!(f, "nobody took the record: of {} {} {were} silent", count(holders, "node"), written.silent)?;
+                match written.acknowledged {
+                    0 => f.write_str("nobody took the record")?,
+                    1 => write!(f, "1 node took the record, fewer than the quorum of {}", written.quorum)?,
+                    some => write!(f, "{some} nodes took the record, fewer than the quorum of {}", written.quorum)?,
+                }
+                write!(f, ": of {} {} {were} silent", count(holders, "node"), written.silent)?;
                 for (code, count) in &written.refused {
                     write!(f, ", {count} refused ({code:?})")?;
                 }

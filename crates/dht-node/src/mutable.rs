@@ -210,7 +210,7 @@ async fn write(inner: &Arc<Inner>, record: Vec<u8>, keep_alive: bool) -> Result<
     if keep_alive {
         inner.note_kept_alive(id, &record);
     }
-    if written.acknowledged == 0 && (written.holders > 0 || inner.client) {
+    if !written.has_quorum() && (written.holders > 0 || inner.client) {
         let why = NodeError::NotStored { written, explain: Box::new(explain) };
         return Err(why.of_record(id, keep_alive && !inner.client));
     }
@@ -243,6 +243,7 @@ pub(crate) async fn get(inner: &Arc<Inner>, key: MutableKey) -> Result<Mutable, 
             Ok(Mutable { key, value, sequence: mutable.sequence, replicas: 0, holders: 0, explain })
         }
         Answer::NoRecord => Err(NodeError::NotFound { id, explain: Box::new(explain) }),
+        Answer::Inconclusive => Err(NodeError::Inconclusive { id, explain: Box::new(explain) }),
         Answer::OnlyStale { seen, found } => Err(NodeError::OnlyStale { seen: *seen, found: *found }),
         _ => Err(unexpected(&outcome)),
     }

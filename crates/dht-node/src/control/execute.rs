@@ -24,7 +24,7 @@ use crate::values::{Get, Progress, Put};
 /// Why a request was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// For machines: `not_found`, `outdated`, `bad_request`, `failed`.
+    /// For machines: `not_found`, `inconclusive`, `no_quorum`, `outdated`, `bad_request`, `failed`.
     pub kind: String,
     /// For people.
     pub why: String,
@@ -64,8 +64,12 @@ impl From<NodeError> for Refused {
     fn from(error: NodeError) -> Self {
         let (kind, explain) = match error.cause() {
             NodeError::NotFound { explain, .. } => ("not_found", Some(drawn(explain))),
+            NodeError::Inconclusive { explain, .. } => ("inconclusive", Some(drawn(explain))),
             NodeError::Deleted { .. } | NodeError::NotHere { .. } => ("not_found", None),
             NodeError::Outdated { .. } => ("outdated", None),
+            NodeError::NotStored { written, explain } if written.acknowledged > 0 => {
+                ("no_quorum", Some(drawn(explain)))
+            }
             NodeError::NotStored { explain, .. } => ("failed", Some(drawn(explain))),
             _ => ("failed", None),
         };
