@@ -210,7 +210,7 @@ async fn write(inner: &Arc<Inner>, record: Vec<u8>, keep_alive: bool) -> Result<
     if keep_alive {
         inner.note_kept_alive(id, &record);
     }
-    if written.acknowledged == 0 && (written.holders > 0 || inner.client) {
+    if !written.has_quorum() && (written.holders > 0 || inner.client) {
         let why = NodeError::NotStored { written, explain: Box::new(explain) };
         return Err(why.of_record(id, keep_alive && !inner.client));
     }

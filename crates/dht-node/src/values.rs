@@ -264,11 +264,7 @@ async fn put_record(inner: Arc<Inner>, record: Vec<u8>, keep_alive: bool) -> Res
         let too_much = written.refused.iter().any(|(code, _)| is_too_much(*code));
         limited |= too_much;
         if tries >= TRIES_MAX || !(too_much || written.silent > 0 || written.holders == 0) {
-            return if written.acknowledged > 0 {
-                Ok(PutPart { written, explain, tries, limited })
-            } else {
-                Err(NodeError::NotStored { written, explain: Box::new(explain) })
-            };
+            return Err(NodeError::NotStored { written, explain: Box::new(explain) });
         }
         timer::after(Duration::from_millis(100 << tries)).await;
     }
@@ -301,7 +297,10 @@ pub(crate) async fn get(inner: &Arc<Inner>, id: ContentId, get: &Get) -> Result<
                 let mut limited = false;
                 // Its holder may have been busy with the parts before it.
                 for tries in 1..TRIES_MAX {
-                    let Err(NodeError::NotFound { explain, .. }) = &result else { break };
+                    let Err(NodeError::NotFound { explain, .. } | NodeError::Inconclusive { explain, .. }) = &result
+                    else {
+                        break;
+                    };
                     limited |= explain
                         .asked
                         .iter()

@@ -40,7 +40,7 @@ const AS_CLIENT: &str = ", or be a short-lived client of others with --bootstrap
   tessera dht get ID --explain                   the nodes asked, their answers, and when
   tessera dht get ID --bootstrap KEY@HOST:PORT   without a node of your own
 
-Exit codes: 0 done (`put` on a node that never met another too: it then says that this node alone keeps the value), 1 not found (no value, nothing to delete, no provider, no node, or no answer to a ping), 2 refused or failed.
+Exit codes: 0 done (`put` on a node that never met another too: it then says that this node alone keeps the value), 1 not found (no value, nothing to delete, no provider, no node, or no answer to a ping), 2 refused or failed, 3 inconclusive (nothing was found, but too few of the nodes that should know answered: there may be such a value; `kind` is `inconclusive` with --json), 4 stored by fewer nodes than the quorum (`kind` is `no_quorum`; `put-quorum-percent` in the node's configuration).
 No file says anything about these commands: which node they use is said by flags, or found by its socket.
 A running node has its socket in $TESSERA_RUNTIME_DIR [default: $XDG_RUNTIME_DIR/tessera, or tessera-UID in the folder for temporary files].")]
 pub(crate) struct Args {
@@ -194,7 +194,12 @@ pub(crate) fn run(args: &Args) -> ExitCode {
                     return ExitCode::from(2);
                 }
             }
-            if refused.kind == "not_found" { ExitCode::from(1) } else { ExitCode::from(2) }
+            ExitCode::from(match refused.kind.as_str() {
+                "not_found" => 1,
+                "inconclusive" => 3,
+                "no_quorum" => 4,
+                _ => 2,
+            })
         }
     }
 }

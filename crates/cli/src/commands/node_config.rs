@@ -61,6 +61,7 @@ pub(crate) struct Limits {
     requests_per_prefix_per_sec: Option<u32>,
     relays_max: Option<u32>,
     stem_hops: Option<u8>,
+    put_quorum_percent: Option<u8>,
 }
 
 impl Limits {
@@ -72,6 +73,9 @@ impl Limits {
         set(&mut config.abuse.per_prefix_per_sec, self.requests_per_prefix_per_sec);
         if let Some(relays_max) = self.relays_max {
             config.relays_max = relays_max as usize;
+        }
+        if let Some(percent) = self.put_quorum_percent {
+            config.put_quorum_percent = percent;
         }
         if let Some(hops) = self.stem_hops {
             config.stem_hops = hops;
@@ -165,6 +169,13 @@ fn parse(text: &str) -> Result<Settings, String> {
                     let limits = &mut settings.limits;
                     let at = |why: String| format!("line {line}: `{name}`: {why}");
                     let limit = match name {
+                        "put-quorum-percent" => {
+                            let percent = number(value).ok().and_then(|percent| u8::try_from(percent).ok());
+                            let percent = percent.filter(|percent| (1..=100).contains(percent));
+                            limits.put_quorum_percent =
+                                Some(percent.ok_or_else(|| at("expected a number from 1 to 100".to_owned()))?);
+                            continue;
+                        }
                         "stem-hops" => {
                             let hops = number(value).ok().and_then(|hops| u8::try_from(hops).ok());
                             limits.stem_hops =
@@ -253,7 +264,7 @@ mod tests {
         settings.limits.apply(&mut config);
         assert_eq!((config.records.bytes_max, config.records.bytes_per_giver_max), (1_000_000, 1000));
         assert_eq!((config.abuse.per_peer_per_sec, config.abuse.per_prefix_per_sec), (7, 8));
-        assert_eq!((config.relays_max, config.stem_hops), (0, 2));
+        assert_eq!((config.relays_max, config.stem_hops, config.put_quorum_percent), (0, 2, 75));
     }
 
     #[test]
@@ -261,6 +272,8 @@ mod tests {
         for (text, why) in [
             ("lanes = 2\nlisen = \"127.0.0.1:1\"", "line 2: there is no setting `lisen`"),
             ("[limits]\nrelay-max = 1", "line 2: there is no limit `relay-max`"),
+            ("[limits]\nput-quorum-percent = 101", "line 2: `put-quorum-percent`: expected a number from 1 to 100"),
+            ("[limits]\nput-quorum-percent = 0", "line 2: `put-quorum-percent`: expected a number from 1 to 100"),
             ("[limits]\nstem-hops = 256", "line 2: `stem-hops`: expected a number from 0 to 255"),
             ("lanes = \"two\"", "line 1: `lanes`: expected a number"),
             ("lanes = -1", "expected a number from 0"),

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
+pub(crate) mod made_up;
 pub(crate) mod stranger;
 
 use std::time::{Duration, Instant};

@@ -32,6 +32,8 @@ pub(crate) enum Scenario {
     Sybil,
     /// The same attack at two shares of hostile nodes and with three seeds.
     Sybils,
+    /// Uniform and targeted attackers that steer lookups: made-up contacts, late lies, silence.
+    Minority,
     /// One node is flooded with new identities, forgeries and replays.
     Flood,
     /// Windows wiped, strangers without end, forged good-byes, full stores, relays taken; with and without the defence against each.

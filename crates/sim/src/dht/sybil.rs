@@ -1,7 +1,8 @@
 //! Hostile nodes: they speak the protocol well enough to be believed, and lie in everything that matters.
 //!
 //! A Sybil answers pings, names only its accomplices as nearest to whatever is asked, acknowledges every write and keeps
-//! none, denies records it has seen, forges immutable ones, and serves old versions of mutable ones.
+//! none, denies records it has seen, forges immutable ones, and serves old versions of mutable ones. The ring decides what its members
+//! do: they may name made-up contacts instead, keep silent about values, or name honest nodes until a moment of the ring's choice.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -30,6 +31,22 @@ pub(crate) struct Ring {
     pub(crate) members: Vec<(NodeId, Contact)>,
     /// Old, validly signed versions of mutable records.
     pub(crate) stale: BTreeMap<ContentId, Vec<u8>>,
+    /// Ground keys at addresses where nothing listens.
+    pub(crate) made_up: Vec<(NodeId, Contact)>,
+    /// Honest nodes: whom members name that behave.
+    pub(crate) honest: Vec<(NodeId, Contact)>,
+    pub(crate) conduct: Conduct,
+}
+
+/// What the members of a ring do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Conduct {
+    /// They name honest nodes for now.
+    pub(crate) behaves: bool,
+    /// They name made-up contacts instead of each other, and deny what they are asked for instead of forging it.
+    pub(crate) names_made_up: bool,
+    /// They do not answer questions for values.
+    pub(crate) is_silent_about_values: bool,
 }
 
 pub(crate) struct Sybil {
@@ -61,6 +78,11 @@ impl Sybil {
             self.sealer.keep_cookie(now, &sender, cookie);
             return Vec::new();
         }
+        let conduct = self.ring.borrow().conduct;
+        let asks_for_value = matches!(envelope.message, Message::FindValue { .. } | Message::GetProviders { .. });
+        if conduct.is_silent_about_values && asks_for_value {
+            return Vec::new();
+        }
         let mut list = [0; CONTACTS_MAX * CONTACT_BYTES];
         let token = [7; 16];
         let forged;
@@ -76,13 +98,16 @@ impl Sybil {
                 let len = self.accomplices(id.as_bytes(), 8, &mut list);
                 let closer = Contacts::over(&list[..len.min(8 * CONTACT_BYTES)]);
                 stale = self.ring.borrow().stale.get(id).cloned();
-                match (&stale, self.rng.below(3)) {
-                    (Some(record), _) => Message::Value { token, record: Some(record), closer: Contacts::default() },
-                    (None, 0) => {
+                let forges = !conduct.names_made_up && !conduct.behaves;
+                match (&stale, if forges { self.rng.below(3) } else { 2 }) {
+                    (Some(record), _) if forges => {
+                        Message::Value { token, record: Some(record), closer: Contacts::default() }
+                    }
+                    (_, 0) => {
                         forged = immutable_record(b"a forgery", 1000).unwrap_or_default();
                         Message::Value { token, record: Some(&forged), closer: Contacts::default() }
                     }
-                    (None, 1) => return Vec::new(),
+                    (_, 1) => return Vec::new(),
                     _ => Message::Value { token, record: None, closer },
                 }
             }
@@ -134,7 +159,12 @@ impl Sybil {
     fn accomplices(&mut self, target: &[u8; 32], count: usize, list: &mut [u8]) -> usize {
         let target = ContentId::from_bytes(*target);
         let ring = self.ring.borrow();
-        let mut near: Vec<_> = ring.members.iter().collect();
+        let named = match ring.conduct {
+            Conduct { behaves: true, .. } => &ring.honest,
+            Conduct { names_made_up: true, .. } => &ring.made_up,
+            _ => &ring.members,
+        };
+        let mut near: Vec<_> = named.iter().collect();
         near.sort_by_key(|(id, _)| id.distance_to(&target));
         // The nearest, but not always the same ones: as many different faces as the ring has.
         let skip = self.rng.below(4) as usize;

@@ -4,6 +4,7 @@ pub(crate) mod admission;
 mod churn;
 mod flood;
 mod lanes;
+pub(crate) mod minority;
 mod odd;
 mod partition;
 mod restart;
@@ -52,6 +53,7 @@ pub(crate) fn run(scenario: Scenario, setup: &Setup) -> Findings {
         Scenario::Restart => restart::run(setup),
         Scenario::Sybil => sybil::run(setup),
         Scenario::Sybils => sybil::matrix(setup),
+        Scenario::Minority => minority::run(setup),
         Scenario::Flood => flood::run(setup),
         Scenario::Admission => admission::run(setup),
         Scenario::Lanes => lanes::run(setup),
@@ -100,6 +102,8 @@ pub(crate) struct Tally {
     pub(crate) requests: Vec<u64>,
     pub(crate) put_acknowledged: Vec<u64>,
     pub(crate) put_elapsed_ms: Vec<u64>,
+    /// Reads that were told that there is nothing.
+    pub(crate) not_found: usize,
     /// The first few that went wrong, in words.
     pub(crate) wrong: Vec<String>,
 }
@@ -295,6 +299,7 @@ impl Stage {
                             tally.right += 1;
                         }
                         answer => {
+                            tally.not_found += usize::from(matches!(answer, Answer::NoRecord));
                             if matches!(answer, Answer::NoRecord) && self.world.nodes[reader].is_alive() {
                                 let out_of_time = completed.outcome.finish == Some(Finish::OutOfTime);
                                 if out_of_time && self.world.partitioned {

@@ -258,7 +258,7 @@ fn attack(setup: &Setup, defended: bool) -> Attacked {
 }
 
 /// The honest nodes to which a record of `target` would go.
-fn nearest_honest(stage: &Stage, honest: usize, target: &ContentId) -> Vec<usize> {
+pub(super) fn nearest_honest(stage: &Stage, honest: usize, target: &ContentId) -> Vec<usize> {
     let mut near: Vec<usize> = (0..honest).collect();
     near.sort_by_key(|at| stage.world.nodes[*at].id.distance_to(target));
     near.truncate(DOORS_NEAR);
@@ -266,7 +266,7 @@ fn nearest_honest(stage: &Stage, honest: usize, target: &ContentId) -> Vec<usize
 }
 
 /// Every Sybil asks its honest victims something, to be noticed and put into their tables.
-fn knock(stage: &mut Stage, honest: usize, doors: &[Vec<usize>]) {
+pub(super) fn knock(stage: &mut Stage, honest: usize, doors: &[Vec<usize>]) {
     let now = stage.world.now();
     for at in honest..stage.world.nodes.len() {
         for victim in doors[at - honest].iter().copied() {

@@ -1,0 +1,42 @@
+//! A minority around a target that names made-up contacts, on real sockets: what is put there is held where it belongs, and found.
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+
+mod support;
+
+use support::made_up::MadeUp;
+use support::{builder, until};
+use tessera_dht_node::{ContentId, Node, Point as _};
+
+const NODES: usize = 60;
+const ATTACKERS: usize = 12;
+const READS: usize = 40;
+
+#[test]
+fn twelve_attackers_with_made_up_contacts_neither_keep_a_value_from_its_holders_nor_from_its_readers() {
+    let mut nodes: Vec<Node> = Vec::new();
+    for _ in 0..NODES {
+        let seeds: Vec<_> = nodes.iter().take(2).map(Node::address).collect();
+        nodes.push(builder().lanes(1).bootstrap(seeds).start().unwrap());
+    }
+    let contacts = |node: &Node| node.status().wait().unwrap().contacts();
+    // As many as a table has room for: of the farther half of the space, twenty.
+    until("they know each other", || nodes.iter().all(|node| contacts(node) >= NODES / 2));
+    let before: Vec<usize> = nodes.iter().map(contacts).collect();
+    let value = b"what they would have nobody read";
+    let target = ContentId::of_immutable(value);
+    let attackers = MadeUp::around(&target, &nodes, ATTACKERS);
+    let know_attackers = || nodes.iter().zip(&before).filter(|(node, before)| contacts(node) > **before).count();
+    until("nodes know attackers", || know_attackers() > NODES / 4);
+
+    let mut near: Vec<_> = nodes.iter().collect();
+    near.sort_by_key(|node| node.id().distance_to(&target));
+    let (near, far) = near.split_at(20);
+    let stored = far[0].put(value.to_vec()).wait().unwrap();
+    let holders = near.iter().filter(|node| node.status().wait().unwrap().held("records") > 0);
+    let holders = holders.count();
+    assert!(holders >= 18, "{holders} of the 20 nearest hold it: {stored:?}");
+
+    let found = (0..READS).filter(|n| far[1 + n % (far.len() - 1)].get(target).wait().is_ok()).count();
+    assert!(found * 100 >= READS * 95, "{found} of {READS} reads found it");
+    drop(attackers);
+}
