@@ -192,7 +192,10 @@ impl<K: Kv> Inner<K> {
                     key
                 }
                 Next::NothingElse { stored, found } => {
-                    return self.claim_what_is_left(now, claimant, &stored, found, events, deadline).await;
+                    match self.claim_what_is_left(now, claimant, &stored, found, events, deadline).await? {
+                        Some(granted) => return Ok(granted),
+                        None => continue,
+                    }
                 }
             };
             let Acquired { outcome, event } = self.acquire(now, tenant, key, worker).await;
@@ -237,7 +240,8 @@ impl<K: Kv> Inner<K> {
         })
     }
 
-    /// Nothing can be had but, perhaps, what some worker could not reach.
+    /// Nothing can be had but, perhaps, what some worker could not reach. `None`: the run's record was written since it was
+    /// read, so the run may be settled, gone or another one.
     async fn claim_what_is_left(
         &self,
         now: LogicalTime,
@@ -246,13 +250,14 @@ impl<K: Kv> Inner<K> {
         found: Found,
         events: &mut Vec<EventKind>,
         deadline: Moment,
-    ) -> Result<Granted, ClaimError> {
+    ) -> Result<Option<Granted>, ClaimError> {
         let length = span(stored.gate(self.lease_duration_default()).lease_duration);
         // Where this fails, the next claim makes up for it.
         let _ = self.make_present("claim_next_available", claimant.tenant, claimant.worker, length, deadline).await;
         match self.claim_reported(now, claimant, found.candidates, events, deadline).await? {
-            Reported::Granted(granted) => Ok(*granted),
-            Reported::None { held_back_until } => {
+            Reported::Granted(granted) => Ok(Some(*granted)),
+            Reported::None { run_revision, .. } if run_revision != stored.revision => Ok(None),
+            Reported::None { held_back_until, .. } => {
                 let earliest_deadline = sooner(found.earliest_deadline, held_back_until);
                 Err(ClaimError::NoneAvailable { earliest_deadline })
             }
@@ -307,7 +312,7 @@ impl<K: Kv> Inner<K> {
         self.sweep(operation, now, tenant, run, stored, free, deadline).await
     }
 
-    /// Up to so many shards that nobody holds, and that no claim of this coordinator is about to acquire: those of the index,
+    /// Up to so many shards that are not held, and that no claim of this coordinator is about to acquire: those of the index,
     /// then those of families.
     async fn free(
         &self,
@@ -350,7 +355,7 @@ impl<K: Kv> Inner<K> {
                 let (splits_under_way, revision) = (splits.count > 0, read.revision);
                 return Ok(Found { candidates, splits_under_way, run_revision, revision, earliest_deadline: None });
             };
-            // Nobody is left in these families but who is being taken. Where there are many of them, larger steps are
+            // No members are left in these families but those that are being taken. Where there are many of them, larger steps are
             // taken, so that a claim does not ask once for every few.
             among = behind(among, last);
             members = members.saturating_mul(2).min(MEMBERS_STEP_MAX.max(wanted));

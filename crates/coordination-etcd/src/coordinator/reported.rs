@@ -2,7 +2,7 @@
 //!
 //! They lie in an index of their own, so that a claim meets them only when nothing else is left. It then goes through a page of
 //! them, from where the last such claim ended: one that the claimant has not reported may be granted to it; one that it has
-//! reported is parked if nobody else is left who might reach it.
+//! reported is parked if no other worker is left that might reach it.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::present::{Asked, Creation, Present};
 use super::stored::{ShardPaths, StoredShard, assemble};
 use super::{Inner, failed, lock};
 use crate::keyspace::{ShardIndex, Window, shard_of};
-use crate::kv::{Keys, Kv, Moment, RangeRequest, Txn};
+use crate::kv::{Keys, Kv, Moment, Op, OpResponse, RangeRequest, Revision, Txn};
 
 const CLAIM: &str = "claim_next_available";
 
@@ -43,6 +43,8 @@ struct Page {
     /// Where the next one begins, if this is not the last.
     next: Option<Bytes>,
     from_the_start: bool,
+    /// When the run's record was last written by then.
+    run_revision: Revision,
 }
 
 /// What a look at the reported shards came to.
@@ -50,11 +52,22 @@ pub(super) enum Reported {
     /// One of them could be had.
     Granted(Box<Granted>),
     /// None, before this time at least.
+    None {
+        held_back_until: Option<LogicalTime>,
+        /// When the run's record was last written by then. If that is not when it was read before, the run may be settled or
+        /// gone, and that nothing could be had says nothing about it.
+        run_revision: Revision,
+    },
+}
+
+/// What a look at some of them came to.
+enum OneOf {
+    Granted(Box<Granted>),
     None { held_back_until: Option<LogicalTime> },
 }
 
 impl<K: Kv> Inner<K> {
-    /// Looks for a reported shard that the claimant may have, and parks those that nobody is left for. `passed_over` are
+    /// Looks for a reported shard that the claimant may have, and parks those that no worker is left for. `passed_over` are
     /// shards that are no longer held and that the claimant has reported.
     pub(super) async fn claim_reported(
         &self,
@@ -67,12 +80,18 @@ impl<K: Kv> Inner<K> {
         let Claimant { tenant, run, .. } = claimant;
         let first = lock(&self.claims).reported_from(tenant, run);
         let (mut from, mut shards, mut soonest) = (first.clone(), passed_over, None);
+        let mut run_revision = Revision(0);
         for _ in 0..PAGES_MAX {
             let page = self.reported_page(tenant, run, from.take(), deadline).await?;
             shards.extend(page.shards);
-            match self.claim_one_of(now, claimant, &shards, events, deadline).await? {
-                Reported::Granted(granted) => return Ok(Reported::Granted(granted)),
-                Reported::None { held_back_until } => soonest = soonest.into_iter().chain(held_back_until).min(),
+            run_revision = page.run_revision;
+            if !shards.is_empty() {
+                match self.claim_one_of(now, claimant, &shards, events, deadline).await? {
+                    OneOf::Granted(granted) => return Ok(Reported::Granted(granted)),
+                    OneOf::None { held_back_until } => soonest = soonest.into_iter().chain(held_back_until).min(),
+                }
+                let (stored, _) = self.find_run(CLAIM, tenant, run, deadline).await?;
+                run_revision = stored.map_or(Revision(0), |stored| stored.revision);
             }
             shards.clear();
             let all_seen = match (&first, &page.next) {
@@ -82,12 +101,12 @@ impl<K: Kv> Inner<K> {
             };
             lock(&self.claims).set_reported_from(tenant, run, page.next.clone());
             if all_seen {
-                return Ok(Reported::None { held_back_until: soonest });
+                return Ok(Reported::None { held_back_until: soonest, run_revision });
             }
             from = page.next;
         }
         // There is more to look at, at once.
-        Ok(Reported::None { held_back_until: Some(now) })
+        Ok(Reported::None { held_back_until: Some(now), run_revision })
     }
 
     /// The same for these shards.
@@ -98,7 +117,7 @@ impl<K: Kv> Inner<K> {
         shards: &[ShardId],
         events: &mut Vec<EventKind>,
         deadline: Moment,
-    ) -> Result<Reported, ClaimError> {
+    ) -> Result<OneOf, ClaimError> {
         let Claimant { tenant, run, worker } = claimant;
         let (mut soonest, mut left_to_others) = (None, Vec::new());
         for stored in self.read_shards(tenant, run, shards, deadline).await? {
@@ -107,7 +126,7 @@ impl<K: Kv> Inner<K> {
                 let Acquired { outcome, event } = self.acquire(now, tenant, view.key, worker).await;
                 events.extend(event);
                 match outcome {
-                    Ok(granted) => return Ok(Reported::Granted(Box::new(granted))),
+                    Ok(granted) => return Ok(OneOf::Granted(Box::new(granted))),
                     Err(error) => after_failed_acquire(run, error)?,
                 }
             } else if is_reported_by(view.unreachable, worker) {
@@ -123,7 +142,7 @@ impl<K: Kv> Inner<K> {
                 events.extend(self.park_if_nobody_is_left(now, stored, &present, deadline).await?);
             }
         }
-        Ok(Reported::None { held_back_until: soonest })
+        Ok(OneOf::None { held_back_until: soonest })
     }
 
     /// Those of these shards that the worker could claim.
@@ -154,13 +173,24 @@ impl<K: Kv> Inner<K> {
             (Some(start), Keys::Range { end, .. }) => Keys::Range { start, end: end.clone() },
             _ => all.clone(),
         };
-        let read = RangeRequest::of(keys).keys_only().limit(PAGE);
-        let page = self.kv.range(read, deadline).await.map_err(|error| failed(CLAIM, &error))?;
+        let record = RangeRequest::one(self.space.run(tenant, run)).keys_only();
+        let reads = [record, RangeRequest::of(keys).keys_only().limit(PAGE)];
+        let read = Txn::of(reads.map(Op::Range).into());
+        let read = self.kv.txn(read, deadline).await.map_err(|error| failed(CLAIM, &error))?;
+        let [OpResponse::Range(record), OpResponse::Range(page)] = &read.responses[..] else {
+            return Err(InfraError::corruption(CLAIM, "reported shards were not answered part by part"));
+        };
+        let run_revision = record.kvs.first().map_or(Revision(0), |kv| kv.mod_revision);
         let next = match page.kvs.last().filter(|_| page.more).map(|last| behind(all, last)) {
             Some(Keys::Range { start, .. }) => Some(start),
             Some(Keys::One(_)) | None => None,
         };
-        Ok(Page { shards: page.kvs.iter().filter_map(|kv| shard_of(&kv.key)).collect(), next, from_the_start })
+        Ok(Page {
+            shards: page.kvs.iter().filter_map(|kv| shard_of(&kv.key)).collect(),
+            next,
+            from_the_start,
+            run_revision,
+        })
     }
 
     async fn read_shards(

@@ -120,6 +120,7 @@ impl Run {
     fn check_indexes(&self) -> Result<(), String> {
         for (shard, cold) in self.published() {
             let expected = match (self.status(*shard), self.is_held(*shard)) {
+                (ShardStatus::Active, false) if self.is_reported(*shard) => Some(Heading::Reported),
                 (ShardStatus::Active, false) => Some(Heading::Free),
                 (ShardStatus::Active, true) => Some(Heading::Held),
                 (ShardStatus::Parked, _) => Some(Heading::Parked),

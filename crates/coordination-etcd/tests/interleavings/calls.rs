@@ -80,6 +80,11 @@ pub enum Call {
         shard: u64,
         op: u64,
     },
+    /// Releases it because it cannot be reached. What comes of that depends on the sessions that there are.
+    Report {
+        shard: u64,
+        op: u64,
+    },
     /// Releases several, the first with this op id, the next with the next.
     Drain {
         shards: &'static [u64],
@@ -137,9 +142,9 @@ pub enum Call {
 }
 
 impl Call {
-    /// Whether the in-memory coordinator can play it. It has no sessions.
+    /// Whether the in-memory coordinator can play it and answers alike. It has no sessions.
     pub const fn has_memory_form(self) -> bool {
-        !matches!(self, Self::EndSession { .. } | Self::ExpireSession { .. })
+        !matches!(self, Self::EndSession { .. } | Self::ExpireSession { .. } | Self::Report { .. })
     }
 
     /// Whether its steps may happen in any order.
@@ -189,6 +194,8 @@ operations! {
     COMPLETE = "complete": Call::Complete { shard: 1, op: 12 };
     PARK = "park": Call::Park { shard: 1, op: 13 };
     RELEASE = "release": Call::Release { shard: 1, op: 14 };
+    REPORT = "report": Call::Report { shard: 1, op: 16 };
+    CLAIM_OF_REPORTER = "claim-of-reporter": Call::Claim { worker: 1, at: SOON };
     DRAIN = "drain": Call::Drain { shards: &[1, 2], op: 15 };
     SPLIT_FEW = "split-few": Call::SplitReplace { shard: 1, children: FEW_CHILDREN, op: 17 };
     SPLIT_MANY = "split-many": Call::SplitReplace { shard: 1, children: MANY_CHILDREN, op: 18 };

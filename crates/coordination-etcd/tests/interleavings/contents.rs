@@ -73,7 +73,7 @@ impl Contents {
                 Heading::Cold => drop(run.colds.insert(shard, ColdPart::decode(value).map_err(|e| wrong(&e))?)),
                 Heading::Hot => drop(run.hots.insert(shard, HotPart::decode(value).map_err(|e| wrong(&e))?)),
                 Heading::Owner => drop(run.owners.insert(shard, OwnerPart::decode(value).map_err(|e| wrong(&e))?)),
-                Heading::Free | Heading::Held | Heading::Parked => {
+                Heading::Free | Heading::Held | Heading::Parked | Heading::Reported => {
                     run.indexes.entry(heading).or_default().insert(shard);
                 }
                 Heading::Family => run.families.push(FamilyPart::decode(value).map_err(|e| wrong(&e))?),
@@ -134,6 +134,11 @@ impl Run {
 
     pub fn is_held(&self, shard: ShardId) -> bool {
         self.hots.get(&shard).is_some_and(|hot| hot.head.lease.is_some())
+    }
+
+    /// Whether some worker said that it cannot reach it.
+    pub fn is_reported(&self, shard: ShardId) -> bool {
+        self.hots.get(&shard).is_some_and(|hot| !hot.unreachable.is_empty())
     }
 
     pub fn is_open(&self, shard: ShardId) -> bool {

@@ -22,6 +22,7 @@ pub enum Heading {
     Free,
     Held,
     Parked,
+    Reported,
     Family,
     Hatching,
     ActiveRun,
@@ -31,7 +32,7 @@ pub enum Heading {
     CountOf,
 }
 
-const HEADINGS: [(&str, Heading); 18] = [
+const HEADINGS: [(&str, Heading); 19] = [
     ("run", Heading::Run),
     ("roots", Heading::Roots),
     ("cold", Heading::Cold),
@@ -43,6 +44,7 @@ const HEADINGS: [(&str, Heading); 18] = [
     ("free", Heading::Free),
     ("held", Heading::Held),
     ("parked", Heading::Parked),
+    ("reported", Heading::Reported),
     ("family", Heading::Family),
     ("hatching", Heading::Hatching),
     ("active-run", Heading::ActiveRun),
@@ -77,6 +79,7 @@ pub fn run_of(heading: Heading, key: &[u8]) -> Option<RunId> {
         | Heading::Free
         | Heading::Held
         | Heading::Parked
+        | Heading::Reported
         | Heading::Family
         | Heading::Hatching => parent(key)?,
         // Its worker and its session are behind its run.

@@ -17,6 +17,7 @@ use tessera_coordination::record::park::Park;
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::record::snapshot::AcquireResultView;
 use tessera_coordination::record::status::ParkReason;
+use tessera_coordination::record::unreachable::Unreachable;
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::record::RunRecord;
 use tessera_coordination::run::status::RunStatus;
@@ -241,6 +242,11 @@ impl<B: AsyncCoordinationFacade> Side<B> {
                 let reason = ReleaseReason::Released;
                 told(&self.backend.release(SOON, TENANT, &lease, None, reason, OpId::new(op)).await)
             }
+            Call::Report { shard, op } => {
+                let lease = self.lease(shard);
+                let reason = ReleaseReason::Unreachable(Unreachable::because("no such mount"));
+                told(&self.backend.release(SOON, TENANT, &lease, None, reason, OpId::new(op)).await)
+            }
             Call::SplitReplace { shard, children, op } => {
                 let (lease, plan) = (self.lease(shard), replace_plan(shard, children));
                 told(&self.backend.split_replace(SOON, TENANT, &lease, &plan, OpId::new(op)).await)
@@ -433,9 +439,9 @@ pub fn run_text(run: &RunRecord) -> String {
 }
 
 pub fn shard_text(record: &ShardRecord) -> String {
-    let ShardRecord { key, incarnation, state, spec, cursor, spawned, park_detail, .. } = record;
+    let ShardRecord { key, incarnation, state, spec, cursor, spawned, park_detail, unreachable, .. } = record;
     let (start, end, at) = (spec.start(), spec.end(), cursor.last_key());
     format!(
-        "{key} of {incarnation}: {start:02x?} to {end:02x?} at {at:02x?} {state:?} spawned {spawned:?} {park_detail:?}"
+        "{key} of {incarnation}: {start:02x?} to {end:02x?} at {at:02x?} {state:?} spawned {spawned:?} {park_detail:?} reports {unreachable:?}"
     )
 }

@@ -14,11 +14,11 @@ use tessera_coordination_etcd::{AsyncEtcdCoordinator, EtcdConfig};
 
 use crate::calls::{
     ACQUIRE_CHILD, ACQUIRE_FIRST, ACQUIRE_FREE, ACQUIRE_LATE, CANCEL_RUN, CANDIDATES, CHECKPOINT, CLAIM, CLAIM_LATE,
-    COLLECT, COLLECT_AND_CREATE, COLLECT_AND_RECREATE, COMPLETE, COMPLETE_RUN, CREATE, CREATE_WITH_FEW,
-    CREATE_WITH_MANY, Call, EXPIRE_SESSION, EXPLAIN, FAIL_RUN, FEW, FEW_CHILDREN, FIRST_CALLER, GET_RUN, GET_SHARD,
-    LIST_RUNS, LIST_SHARDS, MANY, MANY_CHILDREN, NEIGHBOUR, NOW, OPERATIONS, ORDER_YIELD, Operation, PARK, PROGRESS,
-    REGISTER_FEW, REGISTER_MANY, RELEASE, RENEW_MANY, RETIRE, RETIRE_AND_RECREATE, SPLIT_FEW, SPLIT_MANY,
-    SPLIT_RESIDUAL, SPLIT_SECOND, START_OVER_FEW, START_OVER_MANY, TENANT, UNPARK, incarnation,
+    CLAIM_OF_REPORTER, COLLECT, COLLECT_AND_CREATE, COLLECT_AND_RECREATE, COMPLETE, COMPLETE_RUN, CREATE,
+    CREATE_WITH_FEW, CREATE_WITH_MANY, Call, EXPIRE_SESSION, EXPLAIN, FAIL_RUN, FEW, FEW_CHILDREN, FIRST_CALLER,
+    GET_RUN, GET_SHARD, LIST_RUNS, LIST_SHARDS, MANY, MANY_CHILDREN, NEIGHBOUR, NOW, OPERATIONS, ORDER_YIELD,
+    Operation, PARK, PROGRESS, REGISTER_FEW, REGISTER_MANY, RELEASE, RENEW_MANY, REPORT, RETIRE, RETIRE_AND_RECREATE,
+    SPLIT_FEW, SPLIT_MANY, SPLIT_RESIDUAL, SPLIT_SECOND, START_OVER_FEW, START_OVER_MANY, TENANT, UNPARK, incarnation,
 };
 use crate::keys::NAMESPACE;
 use crate::player::{Answer, Leases, Side};
@@ -260,6 +260,35 @@ pub const STARTS: &[Start] = &[
             EXPLAIN,
             CANDIDATES,
             GET_SHARD,
+        ],
+    },
+    Start {
+        name: "reported",
+        coordinators: COLD,
+        made: &[
+            CREATE_RUN,
+            REGISTER,
+            HOLD_FIRST,
+            HOLD_SECOND,
+            two(Call::Acquire { worker: 2, shard: 3, at: NOW }),
+            one(Call::Report { shard: 1, op: 16 }),
+        ],
+        operations: &[
+            REPORT,
+            CLAIM,
+            CLAIM_LATE,
+            CLAIM_OF_REPORTER,
+            ACQUIRE_FIRST,
+            EXPIRE_SESSION,
+            ORDER_YIELD,
+            COMPLETE_RUN,
+            CANCEL_RUN,
+            RETIRE,
+            RETIRE_AND_RECREATE,
+            PROGRESS,
+            CANDIDATES,
+            EXPLAIN,
+            LIST_SHARDS,
         ],
     },
     Start {

