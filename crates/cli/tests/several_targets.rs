@@ -8,8 +8,8 @@ use std::path::Path;
 use scan_support::{commit_all, git, scan, tessera, token, write};
 use serde_json::{Value, json};
 
-/// A repository in `dir` whose blob at `lost` is not there any more.
-fn damaged(dir: &Path) -> String {
+/// A repository in `dir` that lacks a blob, and the blob's id: nothing else is known of what cannot be read.
+fn damaged(dir: &Path) -> (String, String) {
     std::fs::create_dir_all(dir).unwrap();
     git(dir, &["init", "-q", "-b", "main"]);
     write(dir, "lost", format!("text of {}\n", dir.display()));
@@ -17,7 +17,7 @@ fn damaged(dir: &Path) -> String {
     let blob = git(dir, &["rev-parse", "HEAD:lost"]);
     let (folder, name) = blob.trim().split_at(2);
     std::fs::remove_file(dir.join(".git/objects").join(folder).join(name)).unwrap();
-    dir.to_str().unwrap().to_owned()
+    (dir.to_str().unwrap().to_owned(), blob.trim().to_owned())
 }
 
 fn printed(args: &[&str], format: &str) -> String {
@@ -30,23 +30,23 @@ fn printed(args: &[&str], format: &str) -> String {
 fn what_was_not_read_is_named_with_its_target() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
-    let targets = ["one", "two"].map(|name| damaged(&root.join(name)));
-    let args = ["--history", &targets[0], &targets[1]];
+    let lost = ["one", "two"].map(|name| damaged(&root.join(name)));
+    let args = ["--history", &lost[0].0, &lost[1].0];
 
     let report = scan(&root, &args).report;
     let told = |example: &Value| (example["target"].clone(), example["path"].clone());
     let mut examples: Vec<_> = report["receipt"]["unreadable_examples"].as_array().unwrap().iter().map(told).collect();
     examples.sort_by_key(|example| example.0.to_string());
-    assert_eq!(examples, targets.clone().map(|target| (json!(target), json!("lost"))), "{:#}", report["receipt"]);
+    assert_eq!(examples, lost.clone().map(|(target, blob)| (json!(target), json!(blob))), "{:#}", report["receipt"]);
 
     let human = printed(&args, "human");
     let sarif = printed(&args, "sarif");
-    for target in &targets {
-        assert!(human.contains(&format!("    {target}/lost: ")), "{human}");
-        assert!(sarif.contains(&format!("lost in {target} was not read")), "{sarif}");
+    for (target, blob) in &lost {
+        assert!(human.contains(&format!("    {target}/{blob}: ")), "{human}");
+        assert!(sarif.contains(&format!("{blob} in {target} was not read")), "{sarif}");
     }
     let alone = printed(&args[..2], "human");
-    assert!(alone.contains("    lost: "), "{alone}");
+    assert!(alone.contains(&format!("    {}: ", lost[0].1)), "{alone}");
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn a_repository_of_another_user_is_read_as_git_would_list_it() {
 
 #[test]
 fn variables_of_git_that_point_elsewhere_change_nothing() {
-    cases::run(25, |case| {
+    cases::run(12, |case| {
         let (root, other) = (case.folder("field"), case.folder("other"));
         tree::grow(&mut case.random, &root);
         repository(case, &root.join("certain"));

@@ -23,7 +23,7 @@ fn judge(ended: &Ended, truth: &Truth, processes: &[u32]) -> cases::Outcome {
 
 #[test]
 fn several_scans_of_one_target_at_the_same_time_report_the_same() {
-    cases::run(15, |case| {
+    cases::run(8, |case| {
         let root = case.folder("input");
         let is_history = case.random.percent(40);
         if is_history {

@@ -16,7 +16,7 @@ fn args<'a>(first: &[&'a str], filters: &Filters, target: &'a OsStr) -> Vec<&'a 
 
 #[test]
 fn filters_of_a_tree_take_the_paths_they_name() {
-    cases::run(40, |case| {
+    cases::run(15, |case| {
         let root = case.folder("field");
         tree::grow_ignoring(&mut case.random, &root);
         let filters = Filters::random(&mut case.random);
@@ -30,7 +30,7 @@ fn filters_of_a_tree_take_the_paths_they_name() {
 
 #[test]
 fn filters_of_a_history_judge_every_path_of_a_blob() {
-    cases::run(60, |case| {
+    cases::run(25, |case| {
         let repository = case.folder("repository");
         history::grow(&mut case.random, &repository, Size { odd_refs: false, ..Size::default() });
         let filters = Filters::random(&mut case.random);
@@ -41,7 +41,7 @@ fn filters_of_a_history_judge_every_path_of_a_blob() {
 
 #[test]
 fn filters_of_staged_changes_judge_every_path() {
-    cases::run(40, |case| {
+    cases::run(15, |case| {
         let repository = case.folder("repository");
         changes::grow(&mut case.random, &repository);
         let filters = Filters::random(&mut case.random);
@@ -64,7 +64,7 @@ fn path_rules_and_allowlists_judge_every_path_of_a_blob() {
             !folders[..folders.len() - 1].contains(&&b"src"[..])
         }),
     ];
-    cases::run(40, |case| {
+    cases::run(15, |case| {
         let (text, takes) = *case.random.pick(&kinds);
         let rules = case.dir().join("rules.toml");
         std::fs::write(&rules, format!("{RULE}{text}")).unwrap();

@@ -8,7 +8,7 @@ use super::truth::{git, oracle};
 
 #[test]
 fn a_history_is_listed_as_git_knows_it() {
-    cases::run(80, |case| {
+    cases::run(30, |case| {
         let repository = case.folder("repository");
         history::grow(&mut case.random, &repository, Size::default());
         let report = Tessera::of(case).scan(&["--no-resume".as_ref(), "--history".as_ref(), repository.as_os_str()])?;
@@ -18,7 +18,7 @@ fn a_history_is_listed_as_git_knows_it() {
 
 #[test]
 fn several_histories_are_listed_each_by_itself() {
-    cases::run(50, |case| {
+    cases::run(20, |case| {
         let first = case.folder("first");
         history::grow(&mut case.random, &first, Size::default());
         let mut targets = vec![first.clone()];

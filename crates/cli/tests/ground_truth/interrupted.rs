@@ -106,7 +106,7 @@ fn args<'a>(words: &[&'a str], target: &'a Path) -> Vec<&'a OsStr> {
 
 #[test]
 fn a_tree_that_changes_during_an_interruption_is_reported_as_it_is() {
-    cases::run(20, |case| {
+    cases::run(10, |case| {
         let root = case.folder("tree");
         let kind = *case.random.pick(&[Kind::Plain, Kind::Repository]);
         large::tree_of(&mut case.random, &root, kind);

@@ -29,7 +29,7 @@ fn compare_staged(report: &Report, truth: &Truth, counts: Staged) -> Outcome {
 
 #[test]
 fn staged_changes_are_read_at_their_paths() {
-    cases::run(80, |case| {
+    cases::run(30, |case| {
         let repository = case.folder("repository");
         changes::grow(&mut case.random, &repository);
         let report = Tessera::of(case).scan(&["--staged".as_ref(), repository.as_os_str()])?;
@@ -41,7 +41,7 @@ fn staged_changes_are_read_at_their_paths() {
 /// Several repositories in one command, each with its own index, also if the environment names another.
 #[test]
 fn an_index_of_another_repository_is_not_read() {
-    cases::run(30, |case| {
+    cases::run(12, |case| {
         let (one, two) = (case.folder("one"), case.folder("two"));
         changes::grow(&mut case.random, &one);
         changes::grow(&mut case.random, &two);
@@ -56,7 +56,7 @@ fn an_index_of_another_repository_is_not_read() {
 /// `git commit -a` and `git commit PATH` make an index of their own, and name it to the hook.
 #[test]
 fn a_hook_reads_the_index_that_the_commit_is_made_of() {
-    cases::run(20, |case| {
+    cases::run(10, |case| {
         let repository = case.folder("repository");
         git::init(&repository, &[]);
         for name in ["kept", "changed", "other"] {

@@ -43,7 +43,7 @@ fn scan(case: &Case, scope: &[&str], targets: &[PathBuf]) -> Result<super::truth
 
 #[test]
 fn an_ignore_file_silences_its_own_target_alone() {
-    cases::run(30, |case| {
+    cases::run(12, |case| {
         let (one, two) = twins(case);
         let in_history = case.random.percent(50);
         let commit = git_line(&one, &["rev-parse", "HEAD"]);
@@ -72,7 +72,7 @@ fn an_ignore_file_silences_its_own_target_alone() {
 
 #[test]
 fn a_secret_id_in_an_ignore_file_silences_its_own_target_alone() {
-    cases::run(15, |case| {
+    cases::run(8, |case| {
         let (one, two) = twins(case);
         let before = scan(case, &[], &[one.clone(), two.clone()])?;
         let (place, id) = before.places.iter().next().ok_or("there is a secret")?;
@@ -92,7 +92,7 @@ fn a_secret_id_in_an_ignore_file_silences_its_own_target_alone() {
 
 #[test]
 fn an_allowlist_applies_to_its_own_target_alone() {
-    cases::run(30, |case| {
+    cases::run(12, |case| {
         let (one, two) = twins(case);
         let in_history = case.random.percent(50);
         let text = format!("{RULE}[allowlist]\npaths = ['''^tests/''']\n");
@@ -109,7 +109,7 @@ fn an_allowlist_applies_to_its_own_target_alone() {
 
 #[test]
 fn rules_apply_to_their_own_target_alone() {
-    cases::run(15, |case| {
+    cases::run(8, |case| {
         let (one, two) = twins(case);
         // Rules that find nothing in one target leave the secrets of the other.
         std::fs::write(one.join(".gitleaks.toml"), "[[rules]]\nid = 'none'\nregex = '''never-there-[0-9]{9}'''\n")
@@ -121,7 +121,7 @@ fn rules_apply_to_their_own_target_alone() {
 
 #[test]
 fn targets_with_rules_of_their_own_are_scanned_together() {
-    cases::run(15, |case| {
+    cases::run(8, |case| {
         let (one, two) = twins(case);
         std::fs::write(one.join(".gitleaks.toml"), format!("{RULE}[allowlist]\npaths = ['''^tests/''']\n")).unwrap();
         std::fs::write(two.join(".gitleaks.toml"), format!("{RULE}[allowlist]\npaths = ['''^src/''']\n")).unwrap();
@@ -139,7 +139,7 @@ fn targets_with_rules_of_their_own_are_scanned_together() {
 /// A folder beside its own subfolder and a file in it: each target lists its own places.
 #[test]
 fn overlapping_targets_list_their_places_each() {
-    cases::run(20, |case| {
+    cases::run(10, |case| {
         let (one, _) = twins(case);
         let mut targets = vec![one.clone(), one.join("tests"), one.join("tests/deep/key.env"), one.join("doc")];
         case.random.shuffle(&mut targets);

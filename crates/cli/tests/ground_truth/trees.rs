@@ -32,7 +32,7 @@ fn is_ignored(path: &std::path::Path) -> bool {
 
 #[test]
 fn a_tree_is_read_as_git_and_the_file_system_list_it() {
-    cases::run(120, |case| {
+    cases::run(40, |case| {
         let root = case.folder("field");
         let field = tree::grow(&mut case.random, &root);
         let target = target(case, &field);
@@ -43,7 +43,7 @@ fn a_tree_is_read_as_git_and_the_file_system_list_it() {
 
 #[test]
 fn ignore_rules_mean_what_they_mean_to_git() {
-    cases::run(100, |case| {
+    cases::run(35, |case| {
         let root = case.folder("field");
         tree::grow_ignoring(&mut case.random, &root);
         let report = Tessera::of(case).scan(&["--no-resume".as_ref(), root.as_os_str()])?;
@@ -53,7 +53,7 @@ fn ignore_rules_mean_what_they_mean_to_git() {
 
 #[test]
 fn no_ignore_reads_every_file() {
-    cases::run(20, |case| {
+    cases::run(10, |case| {
         let root = case.folder("field");
         tree::grow(&mut case.random, &root);
         let report = Tessera::of(case).scan(&["--no-resume".as_ref(), "--no-ignore".as_ref(), root.as_os_str()])?;
