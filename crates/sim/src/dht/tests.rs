@@ -1,11 +1,8 @@
 //! The scenarios at small sizes, so that each is known to run to its end and to meet its aims.
 
-use tessera_dht::node::config::NodeConfig;
-
 use super::Scenario;
 use super::measure::Findings;
 use super::scenario::admission::{ATTACKS, fight};
-use super::scenario::minority::{DEFENCES, fight as fight_lookups};
 use super::scenario::{self, HOSTILE, Setup};
 
 fn run(scenario: Scenario, nodes: usize, real_crypto: bool) -> Findings {
@@ -81,21 +78,6 @@ fn sybils_fail_against_the_defences_and_succeed_without() {
 }
 
 /// Every defence of lookups holds against the attack that it is there for, and the attack succeeds where that defence is switched off.
-#[test]
-fn each_attack_on_lookups_fails_against_its_defence_and_succeeds_without() {
-    let setup = Setup { nodes: 150, seed: 11, real_crypto: false, loss: None, hostile: HOSTILE, quiet: true };
-    let mut wrong = Vec::new();
-    for defence in DEFENCES {
-        for (configure, holds) in [((|_: &mut _| {}) as fn(&mut NodeConfig), true), (defence.off, false)] {
-            let fought = fight_lookups(&setup, &defence.attack, configure);
-            if (defence.holds)(&fought) != holds {
-                wrong.push(format!("{}, held: {holds}: {}", defence.name, fought.says()));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong:#?}");
-}
-
 #[test]
 fn a_run_is_a_function_of_its_seed() {
     let figures = |seed| {
