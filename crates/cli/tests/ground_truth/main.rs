@@ -5,6 +5,7 @@
 //!
 //! - [`trees`]: files, with ignore rules and repositories in all positions
 //! - [`around_git`]: repositories that git lists only with difficulty
+//! - [`odd_repositories`]: repositories in unusual or damaged states
 //! - [`histories`]: every blob at every path, in one or several repositories
 //! - [`staged`]: the next commit
 //! - [`filters`]: `--include` and `--exclude`
@@ -26,6 +27,7 @@ mod displayed;
 mod filters;
 mod histories;
 mod interrupted;
+mod odd_repositories;
 mod poisoned;
 mod staged;
 mod targets;

@@ -29,7 +29,11 @@ pub struct Heads {
 impl Heads {
     /// The heads as they are now: read by ourselves if we can, else through git.
     pub fn of(repository: &Path) -> Result<Self, GitError> {
-        Self::by_ourselves(repository).map_or_else(|| Self::by_git(repository), Ok)
+        let mut heads = Self::by_ourselves(repository).map_or_else(|| Self::by_git(repository), Ok)?;
+        // A ref to an object that is not even here says nothing about another clone.
+        let is_there = presence_in(repository);
+        heads.kept.retain(|oid| is_there(oid));
+        Ok(heads)
     }
 
     fn by_ourselves(repository: &Path) -> Option<Self> {
@@ -43,9 +47,13 @@ impl Heads {
         let refs = git::output_of(repository, "for-each-ref", &["--format=%(objectname)"])?;
         // A branch without commits has no head yet.
         let head = git::output_of(repository, "rev-parse", &["--quiet", "--verify", "HEAD"]).unwrap_or_default();
-        let lines = |text: &[u8]| text.split(|&byte| byte == b'\n').filter_map(parse_oid).collect::<BTreeSet<_>>();
+        let worktrees = git::output_of(repository, "worktree", &["list", "--porcelain"])?;
+        let heads = worktrees.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"HEAD "));
+        let lines = [&refs, &head].into_iter().flat_map(|text| text.split(|&byte| byte == b'\n'));
+        let is_born = |oid: &Box<[u8]>| oid.iter().any(|&byte| byte != 0);
+        let tips = lines.chain(heads).filter_map(parse_oid).filter(is_born).collect();
         let cut = git::cut_commits(repository).into_iter().collect();
-        Ok(Self::new(&(&lines(&refs) | &lines(&head)), &cut, false))
+        Ok(Self::new(&tips, &cut, false))
     }
 
     fn new(tips: &BTreeSet<Box<[u8]>>, cut: &BTreeSet<Box<[u8]>>, is_broken: bool) -> Self {
@@ -62,17 +70,9 @@ impl Heads {
     }
 
     /// One of these that the repository at `path` does not have.
-    pub fn missing_in(&self, path: &Path) -> Result<Option<Box<[u8]>>, GitError> {
-        if let Ok(store) = Store::open(path) {
-            let is_there = |oid: &[u8]| Oid::new(oid).is_some_and(|oid| store.find(&oid).is_some());
-            return Ok(self.kept.iter().find(|oid| !is_there(oid)).cloned());
-        }
-        for oid in &self.kept {
-            if git::output_of(path, "cat-file", &["-e", &git::hex_oid(oid)]).is_err() {
-                return Ok(Some(oid.clone()));
-            }
-        }
-        Ok(None)
+    pub fn missing_in(&self, path: &Path) -> Option<Box<[u8]>> {
+        let is_there = presence_in(path);
+        self.kept.iter().find(|oid| !is_there(oid)).cloned()
     }
 
     pub(crate) fn write(&self, writer: &mut Writer) {
@@ -90,6 +90,15 @@ impl Heads {
             kept.push(reader.bytes()?.into());
         }
         Ok(Self { digest, kept })
+    }
+}
+
+/// Whether the repository at `path` has an object.
+fn presence_in(path: &Path) -> impl Fn(&[u8]) -> bool {
+    let store = Store::open(path).ok();
+    move |oid| match &store {
+        Some(store) => Oid::new(oid).is_some_and(|oid| store.find(&oid).is_some()),
+        None => git::output_of(path, "cat-file", &["-e", &git::hex_oid(oid)]).is_ok(),
     }
 }
 
@@ -149,14 +158,41 @@ mod tests {
         let tip = repository.commit("first", &[("a", "1")]);
         other.commit("other", &[("b", "1")]);
         let heads = Heads::of(repository.path()).unwrap();
-        assert_eq!(heads.missing_in(repository.path()).unwrap(), None);
-        assert_eq!(heads.missing_in(other.path()).unwrap(), parse_oid(tip.as_bytes()));
+        assert_eq!(heads.missing_in(repository.path()), None);
+        assert_eq!(heads.missing_in(other.path()), parse_oid(tip.as_bytes()));
         let place = tempfile::tempdir().unwrap();
         let clone = place.path().join("clone");
         repository.git(&["clone", "-q", repository.path().to_str().unwrap(), clone.to_str().unwrap()]);
-        assert_eq!(heads.missing_in(&clone).unwrap(), None);
+        assert_eq!(heads.missing_in(&clone), None);
         std::fs::create_dir(place.path().join("empty")).unwrap();
-        assert_eq!(heads.missing_in(&place.path().join("empty")).unwrap(), parse_oid(tip.as_bytes()));
+        assert_eq!(heads.missing_in(&place.path().join("empty")), parse_oid(tip.as_bytes()));
+    }
+
+    #[test]
+    fn a_ref_to_an_object_that_is_nowhere_speaks_against_no_clone() {
+        let repository = Repository::new();
+        repository.commit("first", &[("a", "1")]);
+        let whole = Heads::of(repository.path()).unwrap();
+        std::fs::write(repository.path().join(".git/refs/heads/lost"), "1".repeat(40)).unwrap();
+        let heads = Heads::of(repository.path()).unwrap();
+        assert_eq!((heads.missing_in(repository.path()), &heads.kept), (None, &whole.kept));
+        assert_ne!(heads, whole, "it is a head all the same");
+    }
+
+    #[test]
+    fn git_tells_the_heads_of_all_working_trees() {
+        for args in [&["--ref-format=files"][..], &["--ref-format=reftable"]] {
+            let repository = Repository::with_args(args);
+            let first = repository.commit("first", &[("a", "1")]);
+            let outside = tempfile::tempdir().unwrap();
+            let linked = outside.path().join("linked");
+            repository.git(&["worktree", "add", "-q", "--detach", linked.to_str().unwrap()]);
+            let before = Heads::of(repository.path()).unwrap();
+            repository.git(&["-C", linked.to_str().unwrap(), "commit", "-q", "--allow-empty", "-m", "detached"]);
+            let after = Heads::of(repository.path()).unwrap();
+            assert_eq!((before.kept.len(), after.kept.len()), (1, 2), "{args:?}");
+            assert!(after.kept.contains(&parse_oid(first.as_bytes()).unwrap()));
+        }
     }
 
     #[test]

@@ -182,6 +182,8 @@ impl Reader {
             Err(error) => return unreadable(&error),
         };
         let before = match file.metadata() {
+            // It was a file when its directory was listed: nothing was listed of what is in it now.
+            Ok(metadata) if metadata.is_dir() => return Outcome::Unreadable(UnreadableReason::Changed),
             Ok(metadata) if !metadata.is_file() => return Outcome::Skipped(SkipReason::Special),
             Ok(metadata) if options.size_max.is_some_and(|max| metadata.len() > max) => {
                 return Outcome::Skipped(SkipReason::TooLarge);
@@ -254,7 +256,10 @@ impl Reader {
 
 /// Says so if the file is not what it was, or not as long as what was read of it.
 fn changed_since(file: &File, before: &Metadata, read: u64) -> Option<Outcome> {
-    let stamp = |metadata: &Metadata| (metadata.len(), metadata.mtime(), metadata.mtime_nsec());
+    // A program can set `mtime` back, and cannot set `ctime`.
+    let times =
+        |metadata: &Metadata| (metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec());
+    let stamp = |metadata: &Metadata| (metadata.len(), times(metadata));
     match file.metadata() {
         Ok(after) if stamp(&after) == stamp(before) && read == before.len() => None,
         // Some file systems give no length (`/proc`): what was read to the end was read.
@@ -357,7 +362,7 @@ mod tests {
         assert_eq!(outcome("link"), Outcome::Skipped(SkipReason::Symlink));
         assert_eq!(outcome("pipe"), Outcome::Skipped(SkipReason::Special));
         assert_eq!(outcome("gone"), Outcome::Unreadable(UnreadableReason::Vanished));
-        assert_eq!(outcome("."), Outcome::Skipped(SkipReason::Special));
+        assert_eq!(outcome("."), Outcome::Unreadable(UnreadableReason::Changed));
         assert_eq!(outcome(&"n".repeat(300)), Outcome::Unreadable(UnreadableReason::PathTooLong));
     }
 
@@ -371,6 +376,28 @@ mod tests {
         let mut reader = reader();
         assert!(matches!(read(&mut reader, &dir.path().join("f"), &ReadOptions::default()), Outcome::Scanned { .. }));
         assert_eq!(reader.found.len(), 1);
+    }
+
+    /// As `rsync --inplace --times` does it.
+    #[test]
+    fn a_file_that_is_written_over_while_it_is_read_and_keeps_its_time_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let mut text = "x\n".repeat(BUFFER_BYTES).into_bytes();
+        std::fs::write(&path, &text).unwrap();
+        let modified = path.metadata().unwrap().modified().unwrap();
+        text[..42].copy_from_slice(format!("\n{}", &token(1)[9..50]).as_bytes());
+        let (mut reader, mut is_written) = (reader(), false);
+        let place = Place::of_item(0, b"log", None);
+        let outcome = reader.file(&path, &place, &ReadOptions::default(), &mut || {
+            if !std::mem::replace(&mut is_written, true) {
+                let mut file = OpenOptions::new().write(true).open(&path).unwrap();
+                file.write_all(&text).unwrap();
+                file.set_modified(modified).unwrap();
+            }
+            true
+        });
+        assert_eq!((outcome, reader.found.len()), (Outcome::Scanned { bytes: text.len() as u64 }, 1));
     }
 
     #[test]

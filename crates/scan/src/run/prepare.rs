@@ -202,7 +202,7 @@ fn new_sources(request: &ScanRequest, paths: &[PathBuf], folder: &RunFolder) -> 
             ScanScope::Files => TargetKind::Tree,
             ScanScope::History | ScanScope::Staged => {
                 let scope = if request.scope == ScanScope::History { Scope::History } else { Scope::Staged };
-                if !crate::source::git::is_repository(path) {
+                if !crate::source::git::is_repository(path)? {
                     return Err(ScanError::NotARepository(path.clone()));
                 }
                 // Before the list: a ref that moves in between makes the heads too old, which is noticed later.

@@ -32,6 +32,7 @@ use crate::plan::key::{self, SEPARATOR, TARGET_BYTES};
 use crate::plan::target::Target;
 use crate::source::barren::Barren;
 use crate::source::filter::{Filter, FilterError};
+use crate::source::git::store::layout::is_git_dir;
 use crate::source::identity::Stamp;
 use crate::source::ignored::{Above, Level, Verdict};
 use crate::source::item::{Item, ItemKind, SkipReason, UnreadableReason};
@@ -322,13 +323,17 @@ impl DirectoryPages {
         let is_dir = kind == NameKind::Dir;
         let skipped = |reason| ItemKind::Skipped { reason, count: 1 };
         let options = &self.source.target.options;
-        if frame.last == b".git" && !options.no_ignore {
+        if frame.last == b".git" && !options.no_ignore && self.is_in_repository() {
             let reason = match &frame.repository {
                 _ if frame.entered == Entered::ForRepositories => return Ok(None),
                 Some(repository) if !repository.is_known() => SkipReason::GitIndexUnknown,
                 _ => SkipReason::GitInternal,
             };
             return self.admitted(key, 0, skipped(reason)).map(Some);
+        }
+        let is_store = is_dir && frame.last == b"objects" && !options.no_ignore;
+        if is_store && frame.entered != Entered::ForRepositories && self.is_in_git_dir() {
+            return self.admitted(key, 0, skipped(SkipReason::GitInternal)).map(Some);
         }
         if !self.source.filter.takes(&path, is_dir) {
             return match frame.entered {
@@ -341,15 +346,22 @@ impl DirectoryPages {
         match kind {
             NameKind::Dir => self.enter(key, below, is_ignored, is_tracked),
             _ if is_ignored && !is_tracked => self.admitted(key, 0, skipped(SkipReason::Ignored)).map(Some),
-            NameKind::Symlink => self.admitted(key, 0, skipped(SkipReason::Symlink)).map(Some),
-            NameKind::Special => self.admitted(key, 0, skipped(SkipReason::Special)).map(Some),
-            NameKind::File => {
+            // What it was when its directory was listed may be long ago.
+            NameKind::File | NameKind::Symlink | NameKind::Special => {
                 let asked_at = SystemTime::now();
                 match std::fs::symlink_metadata(self.source.path_below(&key[TARGET_BYTES..])) {
-                    Ok(metadata) if options.size_max.is_some_and(|max| metadata.len() > max) => {
+                    Ok(metadata) if metadata.is_dir() => self.visit(NameKind::Dir, below),
+                    Ok(metadata) if metadata.is_file() && options.size_max.is_some_and(|max| metadata.len() > max) => {
                         self.admitted(key, 0, skipped(SkipReason::TooLarge)).map(Some)
                     }
                     Ok(metadata) => self.file(key, &metadata, asked_at).map(Some),
+                    // What would not have been read is not missed.
+                    Err(_) if kind == NameKind::Symlink => {
+                        self.admitted(key, 0, skipped(SkipReason::Symlink)).map(Some)
+                    }
+                    Err(_) if kind == NameKind::Special => {
+                        self.admitted(key, 0, skipped(SkipReason::Special)).map(Some)
+                    }
                     Err(error) => {
                         let reason = unreadable_reason(error.kind());
                         self.admitted(key, 0, ItemKind::Unreadable { reason, count: 1 }).map(Some)
@@ -411,6 +423,17 @@ impl DirectoryPages {
                 }
             }
         }
+    }
+
+    /// Whether the innermost directory lies in a repository, whose own folder is called `.git`. Elsewhere that is a name like others.
+    fn is_in_repository(&self) -> bool {
+        self.stack.iter().any(|frame| frame.repository.is_some()) || self.source.above.is_in_repository()
+    }
+
+    /// Whether the innermost directory is a repository without a working tree, as mirrors are: its objects are compressed, and a search
+    /// of them as files would find nothing.
+    fn is_in_git_dir(&self) -> bool {
+        is_git_dir(&self.source.path_below(&self.key[TARGET_BYTES..])).unwrap_or(false)
     }
 
     /// What the rules of the repository around `path` say, or those of the directories around it if it is in none.
@@ -607,6 +630,79 @@ mod tests {
             ("pipe", skipped(SkipReason::Special)),
         ];
         assert_eq!(items, expected.map(|(path, kind)| (path.to_owned(), kind)).into());
+    }
+
+    #[test]
+    fn what_took_the_place_of_a_name_that_was_listed_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        for path in ["a", "b", "e"] {
+            write(root, path, "x");
+        }
+        for path in ["c", "d"] {
+            symlink("a", root.join(path)).unwrap();
+        }
+        let source = source(root, ReadOptions::default());
+        let mut pages = source.open(&whole()).unwrap();
+        let mut items = pages.next_page(PageLimits { items_max: 1, bytes_max: 40 }).unwrap().items;
+        for path in ["b", "c", "d", "e"] {
+            std::fs::remove_file(root.join(path)).unwrap();
+        }
+        write(root, "b/inside", "x");
+        write(root, "c", "x");
+        items.extend(pages.next_page(PageLimits::default()).unwrap().items);
+        let vanished = ItemKind::Unreadable { reason: UnreadableReason::Vanished, count: 1 };
+        let expected = [
+            ("a", ItemKind::File),
+            ("b/inside", ItemKind::File),
+            ("c", ItemKind::File),
+            ("d", skipped(SkipReason::Symlink)),
+            ("e", vanished),
+        ];
+        assert_eq!(seen(&items), expected.map(|(path, kind)| (path.to_owned(), kind)).into());
+    }
+
+    #[test]
+    fn a_folder_of_that_name_is_read_where_there_is_no_repository() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), "plain/.git/config", "x");
+        write(dir.path(), "file/.git", "x");
+        write(dir.path(), "real/.git/HEAD", "ref: refs/heads/main\n");
+        write(dir.path(), "real/.git/config", "");
+        write(dir.path(), "real/plain/.git/config", "");
+        let expected = [
+            ("file/.git", ItemKind::File),
+            ("plain/.git/config", ItemKind::File),
+            ("real/.git", skipped(SkipReason::GitInternal)),
+            ("real/plain/.git", skipped(SkipReason::GitInternal)),
+        ];
+        let items = read(&source(dir.path(), ReadOptions::default()), &whole(), 3);
+        assert_eq!(seen(&items), expected.map(|(path, kind)| (path.to_owned(), kind)).into());
+    }
+
+    #[test]
+    fn the_objects_of_a_mirror_are_git_s_own_and_its_settings_are_files() {
+        let dir = tempfile::tempdir().unwrap();
+        for path in ["mirror.git/HEAD", "mirror.git/refs/heads/main", "mirror.git/objects/12/34", "mirror.git/config"] {
+            write(dir.path(), path, "x");
+        }
+        write(dir.path(), "other/objects/12/34", "x");
+        let expected = [
+            ("mirror.git/HEAD", ItemKind::File),
+            ("mirror.git/config", ItemKind::File),
+            ("mirror.git/objects", skipped(SkipReason::GitInternal)),
+            ("mirror.git/refs/heads/main", ItemKind::File),
+            ("other/objects/12/34", ItemKind::File),
+        ];
+        let (all, root) = (ReadOptions::default(), dir.path());
+        assert_eq!(
+            seen(&read(&source(root, all), &whole(), 3)),
+            expected.map(|(path, kind)| (path.into(), kind)).into()
+        );
+        let mirror = seen(&read(&source(&root.join("mirror.git"), ReadOptions::default()), &whole(), 3));
+        assert_eq!(mirror["objects"], skipped(SkipReason::GitInternal), "also if the mirror is the target");
+        let no_ignore = ReadOptions { no_ignore: true, ..ReadOptions::default() };
+        assert_eq!(read(&source(root, no_ignore), &whole(), 3).len(), 5);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! A file is known by its inode, size and times. Changing its content moves `ctime`, which no program can set; so a file
 //! whose stamp is the same has the same content, with one exception that git also knows: a file that changes twice within
 //! one tick of the file system's clock keeps its stamp. A stamp is *racy* if the file was not older than that tick when it
-//! was looked at, and then proves nothing.
+//! was looked at, and then proves nothing. (A second exception remains: a program that has a file mapped into its memory changes a page
+//! that is already dirty without moving `ctime`, until the system has written that page back.)
 //!
 //! The device is left out: it differs between machines that mount the same tree. Stamps are taken before the file is
 //! opened. A change in between makes the stamp too old, which costs another reading and hides nothing.

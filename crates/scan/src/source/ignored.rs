@@ -131,6 +131,11 @@ impl Above {
         self.repositories.iter().any(|(repository, way)| repository.tracks(&joined(way, path), is_dir))
     }
 
+    /// Whether the target lies in a repository.
+    pub fn is_in_repository(&self) -> bool {
+        !self.repositories.is_empty()
+    }
+
     /// Whether the target lies in a repository of which it is not known what it tracks.
     pub fn is_unknown(&self) -> bool {
         self.repositories.first().is_some_and(|(repository, _)| !repository.is_known())

@@ -11,7 +11,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use crate::source::git::store::layout::{common_dir_of, named_git_dir, oid_len_of};
+use crate::source::git::store::layout::{common_dir_of, ignores_case, named_git_dir, oid_len_of};
 use crate::source::git::store::plain_file;
 use crate::source::ignored::Level;
 use crate::source::tracked::Tracked;
@@ -61,7 +61,11 @@ impl Repository {
             _ => {}
         }
         let Ok(common_dir) = common_dir_of(&git_dir) else { return unknown };
-        let tracked = oid_len_of(&common_dir).ok().and_then(|oid_len| Tracked::read(&git_dir, oid_len).ok());
+        let settings = oid_len_of(&common_dir).and_then(|oid_len| Ok((oid_len, ignores_case(&common_dir)?))).ok();
+        let tracked = settings.and_then(|(oid_len, ignores_case)| {
+            let tracked = Tracked::read(&git_dir, oid_len).ok()?;
+            Some(if ignores_case { tracked.in_any_case() } else { tracked })
+        });
         Some(Self { tracked, exclude: Level::of_file(&common_dir.join("info/exclude")) })
     }
 

@@ -33,6 +33,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use super::places::{BOUNDS, PATH_BYTES_MAX};
 use super::store::Store;
+use super::store::layout::LayoutError;
 use super::store::oid::Oid;
 use super::{GitError, by_git, staged};
 
@@ -406,6 +407,7 @@ fn write(listed: &Listed, dir: &Path) -> std::io::Result<[u8; 16]> {
 fn history(repository: &Path) -> Result<Listed, GitError> {
     match Store::open(repository).and_then(|store| super::store::history::listed(&store, BOUNDS)) {
         Ok(listed) => Ok(listed),
+        Err(error @ LayoutError::Damaged { .. }) => Err(GitError::Damaged(error.to_string())),
         Err(error) => by_git::history(repository, BOUNDS)
             .map_err(|by_git| GitError::Neither { reason: error.to_string(), by_git: Box::new(by_git) }),
     }

@@ -18,6 +18,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use store::layout::{Layout, LayoutError};
+
 /// Git cannot do what is asked.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
@@ -32,6 +34,9 @@ pub enum GitError {
         /// Why git cannot.
         by_git: Box<GitError>,
     },
+    /// There is one, and it cannot be used.
+    #[error("{0}")]
+    Damaged(String),
     /// Git ended before it was done.
     #[error("git {command} in {} failed ({status}): {message}", path.display())]
     Failed {
@@ -194,12 +199,17 @@ pub(crate) fn cut_commits(repository: &Path) -> Vec<Box<[u8]>> {
 }
 
 /// Whether `path` is a repository or lies in one.
-pub fn is_repository(path: &Path) -> bool {
-    if store::layout::Layout::discover(path).is_ok() {
-        return true;
+///
+/// # Errors
+/// There is one, and it is damaged. Git is not asked then: it would take the repository around it.
+pub fn is_repository(path: &Path) -> Result<bool, GitError> {
+    match Layout::discover(path) {
+        Ok(_) => return Ok(true),
+        Err(error @ LayoutError::Damaged { .. }) => return Err(GitError::Damaged(error.to_string())),
+        Err(_) => {}
     }
     let answer = git(path, &["rev-parse", "--git-dir"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    answer.is_ok_and(|status| status.success())
+    Ok(answer.is_ok_and(|status| status.success()))
 }
 
 /// Reads hex digits of an object id: 20 or 32 bytes.

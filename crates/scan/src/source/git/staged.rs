@@ -26,7 +26,16 @@ pub(super) fn listed(repository: &Path) -> Result<Listed, GitError> {
 
 /// As [`listed`], with this index or the repository's own.
 fn listed_in(repository: &Path, index: Option<&Path>) -> Result<Listed, GitError> {
-    let args = ["--cached", "--raw", "-z", "--no-abbrev", "--no-renames", "--no-ext-diff", "--diff-filter=AMTU"];
+    let args = [
+        "--cached",
+        "--raw",
+        "-z",
+        "--no-abbrev",
+        "--no-renames",
+        "--no-relative",
+        "--no-ext-diff",
+        "--diff-filter=AMTU",
+    ];
     let mut running = Running::start_with(repository, "diff", &args, |command| {
         if let Some(index) = index {
             command.env(INDEX, index);

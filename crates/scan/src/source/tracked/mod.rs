@@ -7,6 +7,7 @@
 mod bitmap;
 mod index_file;
 
+use std::borrow::Cow;
 use std::io;
 use std::path::Path;
 
@@ -25,6 +26,8 @@ pub struct Tracked {
     paths: Vec<(u32, u32)>,
     /// Whether some paths stand for all files of a directory (a sparse index); those end in a slash.
     has_whole_dirs: bool,
+    /// Whether letters are alike in upper and lower case; then paths are kept in lower case.
+    ignores_case: bool,
 }
 
 /// Why an index cannot be read.
@@ -57,16 +60,32 @@ impl Tracked {
         Ok(tracked)
     }
 
+    /// The same paths where letters are alike in upper and lower case (`core.ignoreCase`): git goes on tracking a file of which
+    /// only the case of the name changed.
+    #[must_use]
+    pub fn in_any_case(mut self) -> Self {
+        self.bytes.make_ascii_lowercase();
+        self.ignores_case = true;
+        self.sort();
+        self
+    }
+
     /// Whether this file is tracked.
     pub fn has_file(&self, path: &[u8]) -> bool {
+        let path = &*self.folded(path);
         self.has(path) || self.is_in_whole_dir(path)
     }
 
     /// Whether a tracked file lies below this directory.
     pub fn has_below(&self, dir: &[u8]) -> bool {
+        let dir = &*self.folded(dir);
         let prefix = [dir, b"/"].concat();
         let at = self.paths.partition_point(|&path| self.resolve(path) < prefix.as_slice());
         self.paths.get(at).is_some_and(|&path| self.resolve(path).starts_with(&prefix)) || self.is_in_whole_dir(dir)
+    }
+
+    fn folded<'p>(&self, path: &'p [u8]) -> Cow<'p, [u8]> {
+        if self.ignores_case { path.to_ascii_lowercase().into() } else { path.into() }
     }
 
     fn has(&self, path: &[u8]) -> bool {
@@ -182,6 +201,17 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
         assert!(tracked(&repository).is_err(), "a pipe is not waited for");
+    }
+
+    #[test]
+    fn letters_are_alike_where_the_repository_says_so() {
+        let repository = Repository::new();
+        repository.commit("first", &[("Conf/A.env", "1"), ("b", "2")]);
+        let exact = tracked(&repository).unwrap();
+        assert!(exact.has_file(b"Conf/A.env") && !exact.has_file(b"conf/a.ENV") && !exact.has_below(b"conf"));
+        let alike = exact.in_any_case();
+        assert!(alike.has_file(b"Conf/A.env") && alike.has_file(b"conf/a.ENV") && alike.has_below(b"CONF"));
+        assert!(alike.has_file(b"B") && !alike.has_file(b"c") && !alike.has_below(b"b"));
     }
 
     /// An index with two entries, of which the second shares its beginning with the first, above a shared index.

@@ -66,13 +66,12 @@ pub fn judge_tree(root: &Path, seen: io::Result<RootSeen>, planned: u64) -> Resu
 fn repository(path: &Path, heads: Option<&Heads>) -> Result<(), SourceError> {
     let failed = |error: io::Error| unreachable(class_of(&error), format!("cannot read {}: {error}", path.display()));
     std::fs::metadata(path).map_err(failed)?;
-    if !git::is_repository(path) {
+    let is_one = git::is_repository(path);
+    if !is_one.map_err(|error| unreachable(SourceErrorClass::NotFound, error.to_string()))? {
         let said = format!("there is no git repository at {} here", path.display());
         return Err(unreachable(SourceErrorClass::NotFound, said));
     }
-    let missing = heads.map(|heads| heads.missing_in(path)).transpose();
-    let missing = missing.map_err(|error| SourceError::new(SourceErrorClass::Transient, error.to_string()))?;
-    match missing.flatten() {
+    match heads.and_then(|heads| heads.missing_in(path)) {
         None => Ok(()),
         Some(oid) => {
             let said = format!("the repository at {} does not have {} here", path.display(), hex_oid(&oid));

@@ -38,6 +38,9 @@ pub(crate) enum LayoutError {
     NoRepository(PathBuf),
     #[error("the repository {} uses {what}, which only git reads", path.display())]
     Unsupported { path: PathBuf, what: String },
+    /// Git passes it over and takes the repository around it, which is another one.
+    #[error("{} is no repository that can be read: {what}", path.display())]
+    Damaged { path: PathBuf, what: String },
     #[error("cannot read {}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
 }
@@ -60,19 +63,11 @@ impl Layout {
     pub(crate) fn discover(path: &Path) -> Result<Self, LayoutError> {
         let start = path.canonicalize().map_err(io_at(path))?;
         for dir in start.ancestors() {
-            let dot_git = dir.join(".git");
-            if is_git_dir(&dot_git) {
-                return Self::at(dot_git);
-            }
-            if is_git_dir(dir) {
-                return Self::at(dir.to_path_buf());
-            }
-            // A linked working tree or a submodule: a file says where the folder is.
-            if dot_git.is_file()
-                && let Some(text) = read_if_there(&dot_git)?
-                && let Some(git_dir) = named_git_dir(dir, &text)
-            {
+            if let Some(git_dir) = git_dir_in(dir)? {
                 return Self::at(git_dir);
+            }
+            if is_git_dir(dir).unwrap_or(false) {
+                return Self::at(dir.to_path_buf());
             }
         }
         Err(LayoutError::NoRepository(path.to_path_buf()))
@@ -82,7 +77,7 @@ impl Layout {
         let common_dir = common_dir_of(&git_dir)?;
         let config = read_if_there(&common_dir.join("config"))?.unwrap_or_default();
         let mut oid_len = 20;
-        for (name, value) in extensions(&config) {
+        for (name, value) in settings(&config, "extensions") {
             let is_unknown = match (&name[..], &value[..]) {
                 ("objectformat", "sha1") | ("refstorage", "files") => false,
                 ("objectformat", "sha256") => {
@@ -129,11 +124,17 @@ impl Layout {
     /// What all refs and heads point at.
     pub(crate) fn tips(&self) -> Tips {
         let mut roots = vec![self.git_dir.clone()];
-        let worktrees = self.common_dir.join("worktrees");
-        if let Ok(entries) = std::fs::read_dir(&worktrees) {
-            roots.extend(entries.flatten().map(|entry| entry.path()));
-        }
-        Tips::of(&self.common_dir, &roots)
+        let linked = std::fs::read_dir(self.common_dir.join("worktrees"));
+        let linked = linked.and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>());
+        let is_hidden = match linked {
+            Ok(linked) => {
+                roots.extend(linked);
+                false
+            }
+            Err(error) => !is_absent(&error),
+        };
+        let tips = Tips::of(&self.common_dir, &roots);
+        Tips { is_broken: tips.is_broken || is_hidden, ..tips }
     }
 
     /// Commits whose parents were left out when this repository was cloned.
@@ -159,7 +160,7 @@ pub(crate) fn common_dir_of(git_dir: &Path) -> Result<PathBuf, LayoutError> {
 /// Bytes of an object's name in the repository with this shared folder.
 pub(crate) fn oid_len_of(common_dir: &Path) -> Result<usize, LayoutError> {
     let config = read_if_there(&common_dir.join("config"))?.unwrap_or_default();
-    let format = extensions(&config).into_iter().rfind(|(name, _)| name == "objectformat");
+    let format = settings(&config, "extensions").into_iter().rfind(|(name, _)| name == "objectformat");
     match format.as_ref().map(|(_, value)| value.as_str()) {
         None | Some("sha1") => Ok(20),
         Some("sha256") => Ok(32),
@@ -169,19 +170,84 @@ pub(crate) fn oid_len_of(common_dir: &Path) -> Result<usize, LayoutError> {
     }
 }
 
-fn is_git_dir(path: &Path) -> bool {
-    path.join("HEAD").exists() && path.join("objects").is_dir() && path.join("refs").is_dir()
+/// The folder of the repository whose working tree has this root, if it is one.
+fn git_dir_in(dir: &Path) -> Result<Option<PathBuf>, LayoutError> {
+    let dot_git = dir.join(".git");
+    let damaged = |what: String| LayoutError::Damaged { path: dot_git.clone(), what };
+    let is_there = is_entry(&dot_git).map_err(|error| damaged(error.to_string()))?;
+    if !is_there {
+        return Ok(None);
+    }
+    let metadata = std::fs::metadata(&dot_git).map_err(|error| damaged(error.to_string()))?;
+    if metadata.is_file() {
+        // A linked working tree or a submodule: a file says where the folder is.
+        let text = read_if_there(&dot_git)?.unwrap_or_default();
+        let named = named_git_dir(dir, &text).ok_or_else(|| damaged("the file names no folder of git".into()))?;
+        return match is_entry(&named.join("HEAD")) {
+            Ok(true) => Ok(Some(named)),
+            Ok(false) => Err(damaged(format!("it names {}, which has no `HEAD`", named.display()))),
+            Err(error) => Err(damaged(format!("it names {}: {error}", named.display()))),
+        };
+    }
+    if is_git_dir(&dot_git).map_err(|error| damaged(error.to_string()))? {
+        return Ok(Some(dot_git));
+    }
+    // A folder that only bears the name has nothing of a repository in it.
+    match REMAINS.iter().find(|name| dot_git.join(name).symlink_metadata().is_ok()) {
+        Some(name) => Err(damaged(format!("it has {name:?}, and not all of `HEAD`, `objects` and `refs`"))),
+        None => Ok(None),
+    }
 }
 
-/// Names and values in the section `extensions`, in lower case.
-fn extensions(config: &[u8]) -> Vec<(String, String)> {
+/// What tells the folder of a damaged repository from one that only bears the name.
+const REMAINS: [&str; 4] = ["HEAD", "objects", "refs", "packed-refs"];
+
+/// Whether git takes a folder for one of its own. In old repositories `HEAD` is a link, and leads nowhere if refs are packed.
+pub(crate) fn is_git_dir(path: &Path) -> io::Result<bool> {
+    let is_folder = |name: &str| match std::fs::metadata(path.join(name)) {
+        Ok(metadata) => Ok(metadata.is_dir()),
+        Err(error) if is_absent(&error) => Ok(false),
+        Err(error) => Err(error),
+    };
+    Ok(is_entry(&path.join("HEAD"))? && is_folder("objects")? && is_folder("refs")?)
+}
+
+fn is_entry(path: &Path) -> io::Result<bool> {
+    match std::fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if is_absent(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Whether names that differ in the case of their letters alone are the same file to the repository with this shared folder: where
+/// it was made, they are the same file on disk.
+pub(crate) fn ignores_case(common_dir: &Path) -> Result<bool, LayoutError> {
+    let config = read_if_there(&common_dir.join("config"))?.unwrap_or_default();
+    let setting = settings(&config, "core").into_iter().rfind(|(name, _)| name == "ignorecase");
+    Ok(setting.is_some_and(|(_, value)| !matches!(&value[..], "false" | "no" | "off" | "0")))
+}
+
+/// Names and values in a section, in lower case.
+fn settings(config: &[u8], section: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut is_inside = false;
     for line in String::from_utf8_lossy(config).lines().map(str::trim) {
-        if let Some(section) = line.strip_prefix('[') {
-            is_inside = section.trim_end_matches(']').trim().eq_ignore_ascii_case("extensions");
-        } else if is_inside && let Some((name, value)) = line.split_once('=') {
+        let line = match line.strip_prefix('[').and_then(|line| line.split_once(']')) {
+            // A setting may stand behind the name of its section.
+            Some((name, rest)) => {
+                is_inside = name.trim().eq_ignore_ascii_case(section);
+                rest.trim()
+            }
+            None => line,
+        };
+        if is_inside && !line.is_empty() {
             let plain = |text: &str| text.trim().trim_matches('"').to_ascii_lowercase();
+            let (name, value) = line.split_once('=').unwrap_or((line, ""));
             found.push((plain(name), plain(value)));
         }
     }
@@ -230,6 +296,61 @@ mod tests {
         assert!(matches!(Layout::discover(outside.path()), Err(LayoutError::NoRepository(_))));
     }
 
+    /// Git would go on to the repository around it, and nothing would be said of this one.
+    #[test]
+    fn a_damaged_repository_is_never_taken_for_the_one_around_it() {
+        let outer = Repository::new();
+        let inner = outer.path().join("inner");
+        let dot_git = inner.join(".git");
+        let discovered = || Layout::discover(&inner.join("sub")).map(|layout| layout.git_dir);
+        let outer_git = outer.path().canonicalize().unwrap().join(".git");
+        std::fs::create_dir_all(inner.join("sub")).unwrap();
+        std::fs::create_dir(&dot_git).unwrap();
+        assert_eq!(discovered().unwrap(), outer_git, "a folder that only bears the name");
+        outer.git(&["init", "-q", "-b", "main", "inner"]);
+        assert!(discovered().unwrap().ends_with("inner/.git"));
+        std::fs::remove_file(dot_git.join("HEAD")).unwrap();
+        assert!(matches!(discovered(), Err(LayoutError::Damaged { .. })), "without HEAD");
+        std::os::unix::fs::symlink("refs/heads/packed", dot_git.join("HEAD")).unwrap();
+        assert!(discovered().unwrap().ends_with("inner/.git"), "HEAD is a link that leads nowhere");
+        std::fs::remove_dir_all(&dot_git).unwrap();
+        std::os::unix::fs::symlink(".git", &dot_git).unwrap();
+        assert!(matches!(discovered(), Err(LayoutError::Damaged { .. })), "it cannot be looked into");
+        std::fs::remove_file(&dot_git).unwrap();
+        for text in ["", "gitdir: /no/such/place\n"] {
+            std::fs::write(&dot_git, text).unwrap();
+            assert!(matches!(discovered(), Err(LayoutError::Damaged { .. })), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_setting_that_makes_letters_alike_is_read_as_git_reads_it() {
+        let repository = Repository::new();
+        let config = repository.path().join(".git/config");
+        for (text, expected) in [
+            ("", false),
+            ("[core]\n\tignoreCase = true\n", true),
+            ("[core]\n\tignorecase\n", true),
+            ("[Core] ignorecase = 1\n", true),
+            ("[core]\n\tignorecase = true\n\tignorecase = off\n", false),
+            ("[x]\n\tignorecase = true\n", false),
+        ] {
+            std::fs::write(&config, text).unwrap();
+            let git = repository.git(&["config", "--bool", "--default", "false", "core.ignorecase"]) == "true";
+            assert_eq!((ignores_case(&repository.path().join(".git")).unwrap(), git), (expected, expected), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn working_trees_that_cannot_be_listed_break_the_tips() {
+        let repository = Repository::new();
+        repository.commit("first", &[("a", "1")]);
+        let linked = repository.path().join(".git/worktrees");
+        assert!(!Layout::discover(repository.path()).unwrap().tips().is_broken);
+        std::os::unix::fs::symlink("worktrees", linked).unwrap();
+        assert!(Layout::discover(repository.path()).unwrap().tips().is_broken);
+    }
+
     #[test]
     fn a_folder_that_borrows_from_itself_in_many_spellings_is_read_once() {
         let repository = Repository::new();
@@ -244,7 +365,9 @@ mod tests {
     #[test]
     fn what_only_git_can_read_is_refused() {
         let config = b"[core]\n\tbare = true\n[Extensions]\n\trefStorage = reftable\n[x]\nrefstorage = files\n";
-        assert_eq!(extensions(config), [("refstorage".to_owned(), "reftable".to_owned())]);
+        let reftable = [("refstorage".to_owned(), "reftable".to_owned())];
+        assert_eq!(settings(config, "extensions"), reftable);
+        assert_eq!(settings(b"[extensions] refStorage = reftable\n[core]\n", "extensions"), reftable);
         let repository = Repository::new();
         std::fs::write(repository.path().join(".git/config"), config).unwrap();
         let error = Layout::discover(repository.path()).unwrap_err();

@@ -1,13 +1,17 @@
 //! What the refs of a repository point at.
 //!
 //! A ref that cannot be read hides a part of the history. A crash leaves empty files, a disk leaves rubbish: nothing of this
-//! is passed over, it makes the tips *broken*, and whoever walks from them knows that there is more.
+//! is passed over, it makes the tips *broken*, and a walk from them knows that there is more.
+//!
+//! A symbolic ref may name a ref outside of `refs`, such as `ORIG_HEAD`, to which nothing else leads. Git looks for it in the
+//! working tree at hand; here it counts in every working tree that has it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::oid::Oid;
 use super::plain_file;
@@ -42,6 +46,8 @@ impl Tips {
             refs.root(root);
             oids.extend(std::mem::take(&mut refs.found).into_values());
         }
+        refs.outside(common_dir, worktrees);
+        oids.extend(std::mem::take(&mut refs.found).into_values());
         let mut seen = HashSet::new();
         oids.retain(|oid| seen.insert(*oid));
         Self { oids, is_broken: refs.is_broken }
@@ -53,6 +59,8 @@ struct Refs {
     found: BTreeMap<Vec<u8>, Oid>,
     /// Folders that were listed, by device and number: links may lead back to them.
     listed: HashSet<(u64, u64)>,
+    /// What symbolic refs name outside of `refs`.
+    outside: BTreeSet<Vec<u8>>,
     is_broken: bool,
 }
 
@@ -114,13 +122,41 @@ impl Refs {
     fn single(&mut self, path: &Path, name: Vec<u8>) {
         match plain_file::read(path, REF_BYTES_MAX) {
             Ok(None) => {}
-            // Names another one, which is in the list itself, or is yet to be born.
-            Ok(Some(text)) if text.starts_with(b"ref:") => drop(self.found.remove(&name)),
+            Ok(Some(text)) if text.starts_with(b"ref:") => {
+                self.found.remove(&name);
+                self.names(text[b"ref:".len()..].trim_ascii());
+            }
             Ok(Some(text)) => match Oid::from_hex(text.split(u8::is_ascii_whitespace).next().unwrap_or_default()) {
                 Some(oid) => drop(self.found.insert(name, oid)),
                 None => self.is_broken = true,
             },
             Err(_) => self.is_broken = true,
+        }
+    }
+
+    /// A symbolic ref names another one.
+    fn names(&mut self, named: &[u8]) {
+        let path = Path::new(OsStr::from_bytes(named));
+        if named.is_empty() || !path.components().all(|part| matches!(part, Component::Normal(_))) {
+            self.is_broken = true;
+        } else if !named.starts_with(b"refs/") {
+            // One below `refs` is in the list itself, or is yet to be born.
+            self.outside.insert(named.to_vec());
+        }
+    }
+
+    /// Refs outside of `refs` that others name, wherever they are.
+    fn outside(&mut self, common_dir: &Path, worktrees: &[PathBuf]) {
+        let mut met = HashSet::new();
+        while let Some(named) = self.outside.pop_first() {
+            if !met.insert(named.clone()) {
+                continue;
+            }
+            let of_main = named.strip_prefix(b"main-worktree/").unwrap_or(&named);
+            let roots = worktrees.iter().map(|root| (root.as_path(), &named[..]));
+            for (number, (root, name)) in std::iter::once((common_dir, of_main)).chain(roots).enumerate() {
+                self.single(&root.join(OsStr::from_bytes(name)), [&number.to_be_bytes(), name].concat());
+            }
         }
     }
 }
@@ -158,6 +194,32 @@ mod tests {
             rustix::fs::mkfifoat(rustix::fs::CWD, dir.join("refs/heads/pipe"), rustix::fs::Mode::RWXU).unwrap();
         };
         assert_eq!(tips(make_pipe), (1, true));
+    }
+
+    #[test]
+    fn a_ref_that_is_named_outside_of_refs_is_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, linked) = (dir.path().join("main"), dir.path().join("main/worktrees/linked"));
+        std::fs::create_dir_all(root.join("refs/heads")).unwrap();
+        std::fs::create_dir_all(&linked).unwrap();
+        let tips = |symbolic: &str| {
+            std::fs::write(root.join("refs/heads/symbolic"), format!("ref: {symbolic}\n")).unwrap();
+            let tips = Tips::of(&root, std::slice::from_ref(&linked));
+            (tips.oids.len(), tips.is_broken)
+        };
+        assert_eq!(tips("ORIG_HEAD"), (0, false), "yet to be born");
+        std::fs::write(root.join("ORIG_HEAD"), format!("{OID}\n")).unwrap();
+        assert_eq!(tips("ORIG_HEAD"), (1, false));
+        assert_eq!(tips("main-worktree/ORIG_HEAD"), (1, false));
+        std::fs::write(linked.join("KEPT_HEAD"), format!("{}\tremark\n", OID.replace('1', "2"))).unwrap();
+        assert_eq!((tips("KEPT_HEAD"), tips("worktrees/linked/KEPT_HEAD")), ((1, false), (1, false)));
+        std::fs::write(linked.join("ORIG_HEAD"), "ref: KEPT_HEAD\n").unwrap();
+        assert_eq!(tips("ORIG_HEAD"), (2, false), "one in each working tree");
+        std::fs::write(root.join("ORIG_HEAD"), "ref: ORIG_HEAD\n").unwrap();
+        assert_eq!(tips("ORIG_HEAD"), (1, false), "around in a circle");
+        for broken in ["", "../outside", "/etc/passwd", "refs/../../x"] {
+            assert_eq!(tips(broken), (0, true), "{broken:?}");
+        }
     }
 
     #[test]
