@@ -13,9 +13,9 @@ use std::path::Path;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::list::{Entry, Listed, Presence, Scope};
-use super::places::{Bounds, Placed, Places, Stands};
 use super::store::layout::Layout;
 use super::store::oid::Oid;
+use super::store::places::{Bounds, Placed, Places, Stands};
 use super::{GitError, Running, parse_oid, quoted};
 use crate::op_ids::random_u64;
 

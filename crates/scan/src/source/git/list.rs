@@ -31,12 +31,12 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-use super::places::{BOUNDS, PATH_BYTES_MAX};
 use super::store::Store;
 use super::store::oid::Oid;
+use super::store::places::{BOUNDS, PATH_BYTES_MAX};
 use super::{GitError, by_git, staged};
 
-pub use super::places::Placed;
+pub use super::store::places::Placed;
 
 const MAGIC: &[u8; 8] = b"TSRLIST3";
 const HEADER_BYTES: u64 = 40;
@@ -404,7 +404,7 @@ fn write(listed: &Listed, dir: &Path) -> std::io::Result<[u8; 16]> {
 
 /// Lists a history: by ourselves if we can read the repository, else through git.
 fn history(repository: &Path) -> Result<Listed, GitError> {
-    match Store::open(repository).and_then(|store| super::store::history::listed(&store, BOUNDS)) {
+    match Store::open(repository).and_then(|store| super::history::listed(&store, BOUNDS)) {
         Ok(listed) => Ok(listed),
         Err(error) => by_git::history(repository, BOUNDS)
             .map_err(|by_git| GitError::Neither { reason: error.to_string(), by_git: Box::new(by_git) }),

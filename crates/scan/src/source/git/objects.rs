@@ -11,9 +11,8 @@ use tessera_contracts::source_family::{
 use super::cat_file::CatFile;
 use super::hex_oid;
 use super::list::{Entry, ObjectList, Placed, Presence};
-use super::reader::BlobReader;
+use super::reader::{BlobReader, StoreReader};
 use super::store::Store;
-use super::store::blobs::StoreReader;
 use crate::plan::key;
 use crate::plan::target::Target;
 use crate::source::filter::{Filter, FilterError};

@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 
+use super::oid::Oid;
 use super::pack::{Held, PackReader};
 use super::{At, Kind, Store};
-use crate::source::git::store::oid::Oid;
 
 /// Types of packed objects that were met; `None` if there is no end to the deltas, or it cannot be read.
 #[derive(Debug, Default)]

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::ZlibDecoder;
 
-use super::oid::Oid;
+use super::oid::{Oid, hex_oid};
 use super::pack::PIECE_BYTES;
 use super::{Kind, OBJECT_BYTES_MAX, ObjectError, plain_file};
-use crate::source::git::hex_oid;
 
 /// Longest head: a type, a size and a zero.
 const HEAD_BYTES_MAX: u64 = 32;

@@ -2,7 +2,7 @@
 //!
 //! A host may have no git, and where there is one, this is several times as fast for whole histories: blobs come in the
 //! order of their deltas, so each is made from the one before it, inflated once, copied through no pipe, and with the knowledge
-//! of what it has in common with that one (see [`crate::read::edited`]).
+//! of what it has in common with that one.
 //!
 //! | file | what |
 //! | --- | --- |
@@ -11,7 +11,7 @@
 //! | `index`, `pack`, `delta`, `loose` | how objects are stored |
 //! | `kinds` | of which type an object is |
 //! | `cache`, `commit` | any object by name, for walks over commits and trees; what a commit says |
-//! | `walk` | which blobs refs lead to, and by which commit each came in |
+//! | `walk`, `places` | which blobs refs lead to, at which paths, and by which commit each came in |
 //! | `order` | the order in which blobs are cheap to read |
 //! | `history` | both, as a list |
 //! | `blobs` | the contents of blobs in that order |
@@ -33,6 +33,7 @@ mod loose;
 pub(crate) mod oid;
 mod order;
 mod pack;
+pub mod places;
 pub(crate) mod plain_file;
 mod refs;
 pub(crate) mod walk;

@@ -8,14 +8,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::store::oid::Oid;
+use super::oid::Oid;
 
 /// Longest path kept; a blob with a longer one stands at a path that is not listed.
-pub(super) const PATH_BYTES_MAX: usize = 4_096;
+pub(crate) const PATH_BYTES_MAX: usize = 4_096;
 /// The number of no commit, and the end of a chain.
 const NONE: u32 = u32::MAX;
 
-pub(super) type Table<V> = HashMap<Oid, V, foldhash::fast::RandomState>;
+type Table<V> = HashMap<Oid, V, foldhash::fast::RandomState>;
 
 /// How many places are kept.
 #[derive(Debug, Clone, Copy)]
