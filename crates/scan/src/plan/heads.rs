@@ -9,11 +9,11 @@ use std::path::Path;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::source::git::store::Store;
-use crate::source::git::store::layout::Layout;
-use crate::source::git::store::oid::Oid;
 use crate::source::git::{self, GitError, parse_oid};
 use crate::wire::{Malformed, Reader, Writer};
+use tessera_git_objects::Store;
+use tessera_git_objects::layout::Layout;
+use tessera_git_objects::oid::Oid;
 
 /// Most heads that are kept of a repository, evenly spaced; the digest is of all.
 const KEPT_MAX: usize = 256;
@@ -64,7 +64,7 @@ impl Heads {
     /// One of these that the repository at `path` does not have.
     pub fn missing_in(&self, path: &Path) -> Result<Option<Box<[u8]>>, GitError> {
         if let Ok(store) = Store::open(path) {
-            let is_there = |oid: &[u8]| Oid::new(oid).is_some_and(|oid| store.find(&oid).is_some());
+            let is_there = |oid: &[u8]| Oid::new(oid).is_some_and(|oid| store.has(&oid));
             return Ok(self.kept.iter().find(|oid| !is_there(oid)).cloned());
         }
         for oid in &self.kept {
@@ -96,7 +96,7 @@ impl Heads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Repository;
+    use test_support::Repository;
 
     #[test]
     fn heads_differ_when_refs_move_and_not_when_objects_do() {

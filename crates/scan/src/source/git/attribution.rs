@@ -8,15 +8,15 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 
 use super::list::{BlobPath, Introduced, ObjectList};
-use super::store::Kind;
-use super::store::Store;
-use super::store::cache::ObjectCache;
-use super::store::commit::Said;
-use super::store::oid::Oid;
 use super::{GitError, Running, hex_oid, parse_oid};
 use crate::clock::calendar::iso_8601;
 use crate::findings::occurrence::Occurrence;
 use crate::plan::target::{Target, TargetKind};
+use tessera_git_objects::Kind;
+use tessera_git_objects::Store;
+use tessera_git_objects::cache::ObjectCache;
+use tessera_git_objects::commit::Said;
+use tessera_git_objects::oid::Oid;
 
 /// How a blob came to a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,7 +156,7 @@ fn said_by_git(repository: &Path, commits: &BTreeSet<Box<[u8]>>) -> Result<BTree
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Repository;
+    use test_support::Repository;
 
     #[test]
     fn commits_say_the_same_whoever_reads_them() {

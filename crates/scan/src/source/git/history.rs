@@ -1,11 +1,11 @@
 //! Which blobs a history holds, as we read it ourselves.
 
 use super::list::{Entry, Listed, Presence, Scope};
-use super::store::Store;
-use super::store::history::History;
-use super::store::layout::LayoutError;
-use super::store::places::Bounds;
 use crate::op_ids::random_u64;
+use tessera_git_objects::Store;
+use tessera_git_objects::history::History;
+use tessera_git_objects::layout::LayoutError;
+use tessera_git_objects::places::Bounds;
 
 /// Every blob that refs lead to. If the walk breaks, every blob there is, and an entry for the broken walk.
 pub(super) fn listed(store: &Store, bounds: Bounds) -> Result<Listed, LayoutError> {
@@ -34,9 +34,9 @@ mod tests {
     use crate::source::git::by_git;
     use crate::source::git::cat_file::CatFile;
     use crate::source::git::reader::{BlobRead, BlobReader, StoreReader};
-    use crate::source::git::store::oid::Oid;
-    use crate::source::git::store::places::BOUNDS;
-    use crate::testing::Repository;
+    use tessera_git_objects::oid::Oid;
+    use tessera_git_objects::places::BOUNDS;
+    use test_support::Repository;
 
     /// Versions of files, branches, a merge, tags of commits, trees and blobs, a link and a submodule.
     fn repository() -> Repository {

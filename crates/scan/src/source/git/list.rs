@@ -31,12 +31,12 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-use super::store::Store;
-use super::store::oid::Oid;
-use super::store::places::{BOUNDS, PATH_BYTES_MAX};
 use super::{GitError, by_git, staged};
+use tessera_git_objects::Store;
+use tessera_git_objects::oid::Oid;
+use tessera_git_objects::places::{BOUNDS, PATH_BYTES_MAX};
 
-pub use super::store::places::Placed;
+pub use tessera_git_objects::places::Placed;
 
 const MAGIC: &[u8; 8] = b"TSRLIST3";
 const HEADER_BYTES: u64 = 40;

@@ -9,7 +9,6 @@ pub mod objects;
 mod quoted;
 pub mod reader;
 mod staged;
-pub mod store;
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -18,7 +17,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-pub(crate) use store::oid::{hex_oid, parse_oid};
+pub(crate) use tessera_git_objects::oid::{hex_oid, parse_oid};
 
 /// Git cannot do what is asked.
 #[derive(Debug, thiserror::Error)]
@@ -197,7 +196,7 @@ pub(crate) fn cut_commits(repository: &Path) -> Vec<Box<[u8]>> {
 
 /// Whether `path` is a repository or lies in one.
 pub fn is_repository(path: &Path) -> bool {
-    if store::layout::Layout::discover(path).is_ok() {
+    if tessera_git_objects::layout::Layout::discover(path).is_ok() {
         return true;
     }
     let answer = git(path, &["rev-parse", "--git-dir"]).stdout(Stdio::null()).stderr(Stdio::null()).status();

@@ -1,11 +1,11 @@
 //! The contents of blobs, by whichever reader.
 
 use super::GitError;
-use super::store::blobs;
-use super::store::delta::Copied;
 use crate::read::edited::Quiet;
+use tessera_git_objects::blobs;
+use tessera_git_objects::delta::Copied;
 
-pub use super::store::blobs::BlobRead;
+pub use tessera_git_objects::blobs::BlobRead;
 
 const READING: &str = "reading an object";
 

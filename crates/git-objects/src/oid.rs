@@ -7,14 +7,14 @@ const LEN_MAX: usize = 32;
 
 /// The name of an object, by value: millions of them are kept in tables.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Oid {
+pub struct Oid {
     bytes: [u8; LEN_MAX],
     len: u8,
 }
 
 impl Oid {
     /// The name with these bytes, if names are that long.
-    pub(crate) fn new(bytes: &[u8]) -> Option<Self> {
+    pub fn new(bytes: &[u8]) -> Option<Self> {
         if !matches!(bytes.len(), 20 | LEN_MAX) {
             return None;
         }
@@ -24,11 +24,12 @@ impl Oid {
     }
 
     /// Reads hex digits.
-    pub(crate) fn from_hex(hex: &[u8]) -> Option<Self> {
+    pub fn from_hex(hex: &[u8]) -> Option<Self> {
         Self::new(&parse_oid(hex)?)
     }
 
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 }
@@ -49,7 +50,7 @@ impl std::fmt::Debug for Oid {
 }
 
 /// Reads hex digits of an object id: 20 or 32 bytes.
-pub(crate) fn parse_oid(hex: &[u8]) -> Option<Box<[u8]>> {
+pub fn parse_oid(hex: &[u8]) -> Option<Box<[u8]>> {
     if hex.len() != 40 && hex.len() != 64 {
         return None;
     }
@@ -58,7 +59,7 @@ pub(crate) fn parse_oid(hex: &[u8]) -> Option<Box<[u8]>> {
 }
 
 /// Hex digits of an object id.
-pub(crate) fn hex_oid(oid: &[u8]) -> String {
+pub fn hex_oid(oid: &[u8]) -> String {
     use std::fmt::Write;
     oid.iter().fold(String::with_capacity(oid.len() * 2), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

@@ -5,11 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::delta::Copied;
-use super::kinds::Kinds;
-use super::oid::Oid;
-use super::pack::{Held, PackReader};
-use super::{At, CHAIN_MAX, Kind, NO_END, OBJECT_BYTES_MAX, ObjectError, Store, TOO_MUCH, WORK_BYTES_MAX, apply};
+use crate::delta::Copied;
+use crate::kinds::Kinds;
+use crate::oid::Oid;
+use crate::pack::{Held, PackReader};
+use crate::{At, CHAIN_MAX, Kind, NO_END, OBJECT_BYTES_MAX, ObjectError, Store, TOO_MUCH, WORK_BYTES_MAX, apply};
 
 /// Bytes of bases that are kept. A chain is most often fifty blobs long; of longer or larger ones the beginnings are made again.
 const KEPT_BYTES_MAX: usize = 12 << 20;
@@ -41,7 +41,7 @@ struct Link<N> {
 
 /// Reads blobs out of a store. `N` is what the caller notes of a blob, and meets again at those that are made from it.
 #[derive(Debug)]
-pub(crate) struct StoreReader<N> {
+pub struct StoreReader<N> {
     path: PathBuf,
     store: Arc<Store>,
     reader: PackReader,
@@ -65,7 +65,7 @@ pub(crate) struct StoreReader<N> {
 
 impl<N> StoreReader<N> {
     /// A reader of this store, which was opened at `path`.
-    pub(crate) fn new(path: &Path, store: Arc<Store>) -> Self {
+    pub fn new(path: &Path, store: Arc<Store>) -> Self {
         Self {
             path: path.to_path_buf(),
             store,
@@ -83,12 +83,12 @@ impl<N> StoreReader<N> {
     }
 
     /// Asks for blobs, to be read in this order.
-    pub(crate) fn request<'o>(&mut self, oids: impl Iterator<Item = &'o [u8]>) {
+    pub fn request<'o>(&mut self, oids: impl Iterator<Item = &'o [u8]>) {
         self.asked.extend(oids.map(Oid::new));
     }
 
     /// Reads the next one, as long as it is at most `bytes_max` bytes long. An error is one that passes.
-    pub(crate) fn next(&mut self, bytes_max: u64) -> io::Result<BlobRead> {
+    pub fn next(&mut self, bytes_max: u64) -> io::Result<BlobRead> {
         let Some(oid) = self.asked.pop_front().flatten() else { return Ok(BlobRead::Corrupt) };
         let read = self.read(&oid, bytes_max);
         if let Err(ObjectError::Corrupt(_)) = read {
@@ -100,7 +100,7 @@ impl<N> StoreReader<N> {
 
     /// Reads a blob that is too large to be held, and offers it to `sink` in pieces of some hundred kilobytes until it wants
     /// no more. Not every one can be read so: then it is too large.
-    pub(crate) fn pieces(&mut self, oid: &[u8], sink: &mut dyn FnMut(&[u8]) -> bool) -> io::Result<BlobRead> {
+    pub fn pieces(&mut self, oid: &[u8], sink: &mut dyn FnMut(&[u8]) -> bool) -> io::Result<BlobRead> {
         outcome(match Oid::new(oid) {
             Some(oid) => self.whole_in_pieces(&oid, sink),
             None => Err(ObjectError::Missing),
@@ -108,7 +108,7 @@ impl<N> StoreReader<N> {
     }
 
     /// The content of the last one, if it was read.
-    pub(crate) fn content(&self) -> &[u8] {
+    pub fn content(&self) -> &[u8] {
         match (&self.loose, self.chain.last()) {
             (Some(content), _) => content,
             (None, Some(link)) => &link.content,
@@ -117,7 +117,7 @@ impl<N> StoreReader<N> {
     }
 
     /// What was noted of the blob from which the last one is made, and the stretches that come from it, in order.
-    pub(crate) fn kin(&self) -> Option<(&N, &[Copied])> {
+    pub fn kin(&self) -> Option<(&N, &[Copied])> {
         if self.loose.is_some() || self.copied.is_empty() {
             return None;
         }
@@ -126,14 +126,14 @@ impl<N> StoreReader<N> {
     }
 
     /// Notes something of the last one, for those that are made from it.
-    pub(crate) fn note(&mut self, note: N) {
+    pub fn note(&mut self, note: N) {
         if let (None, Some(link)) = (&self.loose, self.chain.last_mut()) {
             link.note = Some(note);
         }
     }
 
     /// Forgets what was asked for and not read.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.asked.clear();
     }
 

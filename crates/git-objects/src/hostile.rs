@@ -7,15 +7,15 @@ use std::sync::Arc;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 
-use super::blobs::{BlobRead, StoreReader};
-use super::cache::ObjectCache;
-use super::history::History;
-use super::kinds::Kinds;
-use super::oid::Oid;
-use super::pack::PackReader;
-use super::places::{BOUNDS, Bounds};
-use super::{At, CHAIN_MAX, Store, WORK_BYTES_MAX};
-use crate::testing::Repository;
+use crate::blobs::{BlobRead, StoreReader};
+use crate::cache::ObjectCache;
+use crate::history::History;
+use crate::kinds::Kinds;
+use crate::oid::Oid;
+use crate::pack::PackReader;
+use crate::places::{BOUNDS, Bounds};
+use crate::{At, CHAIN_MAX, Store, WORK_BYTES_MAX};
+use test_support::Repository;
 
 type Name = [u8; 20];
 
@@ -116,14 +116,14 @@ fn trees_that_contain_themselves_are_walked_up_to_a_bound_and_never_called_whole
         entry("100644", "d", name(4)),
     ]
     .concat();
-    let commit = format!("tree {}\n\n", super::oid::hex_oid(&name(2)));
+    let commit = format!("tree {}\n\n", crate::oid::hex_oid(&name(2)));
     pack.entry(name(1), 1, commit.len() as u64, &[], commit.as_bytes());
     pack.entry(name(2), 2, tree.len() as u64, &[], &tree);
     pack.entry(name(3), 3, 3, &[], b"one");
     pack.entry(name(4), 3, 3, &[], b"two");
     let (repository, _) = pack.into_repository();
     let refs = repository.path().join(".git/refs/heads/main");
-    std::fs::write(refs, super::oid::hex_oid(&name(1))).unwrap();
+    std::fs::write(refs, crate::oid::hex_oid(&name(1))).unwrap();
     let store = Store::open(repository.path()).unwrap();
     let history = History::of(&store, Bounds { paths_per_blob: 5_000, ..BOUNDS }, 1).unwrap();
     let stands: Vec<_> = history.blobs().filter(|blob| blob.is_present).map(|blob| blob.stands).collect();

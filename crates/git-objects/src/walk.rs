@@ -13,11 +13,11 @@ use std::rc::Rc;
 
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use super::cache::ObjectCache;
-use super::layout::LayoutError;
-use super::oid::Oid;
-use super::places::{Bounds, Places};
-use super::{Kind, ObjectError, Store};
+use crate::cache::ObjectCache;
+use crate::layout::LayoutError;
+use crate::oid::Oid;
+use crate::places::{Bounds, Places};
+use crate::{Kind, ObjectError, Store};
 
 /// Deepest nesting of directories; deeper ones are made to harm.
 const DEPTH_MAX: usize = 2_048;

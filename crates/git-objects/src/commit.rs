@@ -2,18 +2,20 @@
 
 /// Who wrote a commit, when, and what about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Said {
-    pub(crate) author: String,
-    pub(crate) email: String,
+pub struct Said {
+    /// Its author's name.
+    pub author: String,
+    /// The author's address.
+    pub email: String,
     /// Seconds since 1970, and the author's time zone as it is written: `-0330` is three and a half hours.
-    pub(crate) when: Option<(i64, i64)>,
+    pub when: Option<(i64, i64)>,
     /// The first paragraph of the message, on one line.
-    pub(crate) subject: String,
+    pub subject: String,
 }
 
 impl Said {
     /// Reads a commit. What it does not say is empty.
-    pub(crate) fn by(content: &[u8]) -> Self {
+    pub fn by(content: &[u8]) -> Self {
         let end = memchr::memmem::find(content, b"\n\n").unwrap_or(content.len());
         let (head, message) = (&content[..end], content.get(end + 2..).unwrap_or_default());
         let field = |name: &[u8]| {

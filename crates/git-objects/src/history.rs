@@ -1,17 +1,17 @@
 //! Which blobs a history holds, in the order in which they are cheap to read.
 
-use super::kinds::Kinds;
-use super::layout::LayoutError;
-use super::oid::Oid;
-use super::order::{Ordered, by_delta};
-use super::pack::PackReader;
-use super::places::{Bounds, Stands};
-use super::walk::{Walked, walk};
-use super::{Kind, Store};
+use crate::kinds::Kinds;
+use crate::layout::LayoutError;
+use crate::oid::Oid;
+use crate::order::{Ordered, by_delta};
+use crate::pack::PackReader;
+use crate::places::{Bounds, Stands};
+use crate::walk::{Walked, walk};
+use crate::{Kind, Store};
 
 /// Every blob that refs lead to; if the walk breaks, every blob there is.
 #[derive(Debug)]
-pub(crate) struct History {
+pub struct History {
     walked: Walked,
     oids: Vec<Oid>,
     order: Vec<Ordered>,
@@ -19,20 +19,20 @@ pub(crate) struct History {
 
 /// One blob of a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Listed {
+pub struct Listed {
     /// Its name.
-    pub(crate) oid: Oid,
+    pub oid: Oid,
     /// How long it is, as far as that can be told without reading it.
-    pub(crate) size: u64,
+    pub size: u64,
     /// Whether the repository has it.
-    pub(crate) is_present: bool,
+    pub is_present: bool,
     /// Where it stands.
-    pub(crate) stands: Stands,
+    pub stands: Stands,
 }
 
 impl History {
     /// Walks from all refs. `seed` is a number that the repository's author cannot know.
-    pub(crate) fn of(store: &Store, bounds: Bounds, seed: u64) -> Result<Self, LayoutError> {
+    pub fn of(store: &Store, bounds: Bounds, seed: u64) -> Result<Self, LayoutError> {
         let walked = walk(store, bounds, seed)?;
         let mut oids: Vec<Oid> = walked.blobs.blobs().collect();
         if walked.is_broken {
@@ -43,7 +43,7 @@ impl History {
     }
 
     /// Its blobs, each once, in the order in which they are cheap to read.
-    pub(crate) fn blobs(&self) -> impl ExactSizeIterator<Item = Listed> + '_ {
+    pub fn blobs(&self) -> impl ExactSizeIterator<Item = Listed> + '_ {
         self.order.iter().map(|one| {
             let oid = self.oids[one.blob];
             let mut stands = self.walked.blobs.of(&oid);
@@ -53,22 +53,22 @@ impl History {
     }
 
     /// Objects that are referred to and not there.
-    pub(crate) fn missing(&self) -> &[Oid] {
+    pub fn missing(&self) -> &[Oid] {
         &self.walked.missing
     }
 
     /// Commits whose parents were left out when the repository was cloned.
-    pub(crate) fn cut(&self) -> &[Oid] {
+    pub fn cut(&self) -> &[Oid] {
         &self.walked.cut
     }
 
     /// Whether something could not be read, so that there may be blobs that refs lead to and that were not met.
-    pub(crate) fn is_broken(&self) -> bool {
+    pub fn is_broken(&self) -> bool {
         self.walked.is_broken
     }
 
     /// Commits, parents before children: places name them by number.
-    pub(crate) fn into_commits(self) -> Vec<Oid> {
+    pub fn into_commits(self) -> Vec<Oid> {
         self.walked.commits
     }
 }
