@@ -36,8 +36,6 @@ pub mod report;
 pub mod run;
 pub mod source;
 pub mod sweep;
-#[cfg(test)]
-mod testing;
 mod wire;
 
 pub use run::Scan;

@@ -23,6 +23,7 @@ const LAYERS: &[(&str, Layer)] = &[
     ("detect", Layer::Pure),
     ("coordination-etcd", Layer::Shell),
     ("coordination-local", Layer::Shell),
+    ("git-objects", Layer::Shell),
     ("lanes", Layer::Shell),
     ("dht-node", Layer::Shell),
     ("scan", Layer::Shell),

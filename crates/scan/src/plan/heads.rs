@@ -9,11 +9,11 @@ use std::path::Path;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::source::git::store::Store;
-use crate::source::git::store::layout::Layout;
-use crate::source::git::store::oid::Oid;
 use crate::source::git::{self, GitError, parse_oid};
 use crate::wire::{Malformed, Reader, Writer};
+use tessera_git_objects::Store;
+use tessera_git_objects::layout::Layout;
+use tessera_git_objects::oid::Oid;
 
 /// Most heads that are kept of a repository, evenly spaced; the digest is of all.
 const KEPT_MAX: usize = 256;
@@ -50,8 +50,7 @@ impl Heads {
         let worktrees = git::output_of(repository, "worktree", &["list", "--porcelain"])?;
         let heads = worktrees.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"HEAD "));
         let lines = [&refs, &head].into_iter().flat_map(|text| text.split(|&byte| byte == b'\n'));
-        let is_born = |oid: &Box<[u8]>| oid.iter().any(|&byte| byte != 0);
-        let tips = lines.chain(heads).filter_map(parse_oid).filter(is_born).collect();
+        let tips = lines.chain(heads).filter_map(parse_oid).filter(|oid| oid.iter().any(|&byte| byte != 0)).collect();
         let cut = git::cut_commits(repository).into_iter().collect();
         Ok(Self::new(&tips, &cut, false))
     }
@@ -97,7 +96,7 @@ impl Heads {
 fn presence_in(path: &Path) -> impl Fn(&[u8]) -> bool {
     let store = Store::open(path).ok();
     move |oid| match &store {
-        Some(store) => Oid::new(oid).is_some_and(|oid| store.find(&oid).is_some()),
+        Some(store) => Oid::new(oid).is_some_and(|oid| store.has(&oid)),
         None => git::output_of(path, "cat-file", &["-e", &git::hex_oid(oid)]).is_ok(),
     }
 }
@@ -105,7 +104,7 @@ fn presence_in(path: &Path) -> impl Fn(&[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Repository;
+    use test_support::Repository;
 
     #[test]
     fn heads_differ_when_refs_move_and_not_when_objects_do() {

@@ -112,7 +112,7 @@ mod tests {
     use crate::read::detectors::Detectors;
     use crate::read::rules::Rules;
     use crate::source::git::objects::reader_of;
-    use crate::testing::Repository;
+    use test_support::Repository;
 
     const RULES: &str = r#"
         [[rules]]

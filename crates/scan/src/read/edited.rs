@@ -20,7 +20,7 @@ use tessera_detect::probe::Probed;
 use tessera_detect::{Detector, PathClass, Source};
 
 use crate::read::reach::Reaches;
-use crate::source::git::store::delta::Copied;
+use tessera_git_objects::delta::Copied;
 
 /// Rules that match farther than this over line breaks are wide.
 const REACH_MAX: usize = 256;

@@ -90,7 +90,7 @@ mod tests {
     use crate::read::detectors::Detectors;
     use crate::read::rules::Rules;
     use crate::source::git::objects::reader_of;
-    use crate::testing::Repository;
+    use test_support::Repository;
 
     #[test]
     fn a_large_blob_is_searched_to_its_end_whoever_reads_it() {

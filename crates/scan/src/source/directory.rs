@@ -32,12 +32,13 @@ use crate::plan::key::{self, SEPARATOR, TARGET_BYTES};
 use crate::plan::target::Target;
 use crate::source::barren::Barren;
 use crate::source::filter::{Filter, FilterError};
-use crate::source::git::store::layout::is_git_dir;
+
 use crate::source::identity::Stamp;
 use crate::source::ignored::{Above, Level, Verdict};
 use crate::source::item::{Item, ItemKind, SkipReason, UnreadableReason};
 use crate::source::names::{NAMES_MAX, NameKind, Names};
 use crate::source::repository::{Recent, Repository};
+use tessera_git_objects::layout::is_git_dir;
 
 /// A directory tree or a single file. Walks over it share it, and may outlive this handle.
 #[derive(Debug, Clone)]

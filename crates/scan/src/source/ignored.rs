@@ -15,9 +15,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::source::git::store::plain_file;
 use crate::source::pattern::Pattern;
 use crate::source::repository::{Recent, Repository};
+use tessera_git_objects::plain_file;
 
 /// Longest ignore file that is obeyed.
 pub const IGNORE_FILE_BYTES_MAX: u64 = 1 << 20;
@@ -149,7 +149,6 @@ fn joined(way: &[u8], path: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing;
 
     #[test]
     fn the_last_matching_line_wins_and_directories_can_be_meant_alone() {
@@ -166,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_subdirectory_is_scanned_as_it_would_be_from_the_root() {
-        let repository = testing::Repository::new();
+        let repository = test_support::Repository::new();
         let root = repository.path();
         std::fs::create_dir_all(root.join("a/b")).unwrap();
         std::fs::write(root.join(".git/info/exclude"), "excluded\n").unwrap();

@@ -11,10 +11,10 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use crate::source::git::store::layout::{common_dir_of, ignores_case, named_git_dir, oid_len_of};
-use crate::source::git::store::plain_file;
 use crate::source::ignored::Level;
 use crate::source::tracked::Tracked;
+use tessera_git_objects::layout::{common_dir_of, ignores_case, named_git_dir, oid_len_of};
+use tessera_git_objects::plain_file;
 
 /// Longest `.git` file.
 const GIT_FILE_BYTES_MAX: u64 = 64 << 10;
@@ -106,7 +106,6 @@ impl Recent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing;
 
     #[test]
     fn a_folder_that_only_bears_the_name_makes_no_repository() {
@@ -132,7 +131,7 @@ mod tests {
 
     #[test]
     fn an_index_that_cannot_be_read_makes_nothing_known() {
-        let repository = testing::Repository::new();
+        let repository = test_support::Repository::new();
         repository.commit("first", &[("a", "1")]);
         assert!(Repository::at(repository.path()).unwrap().tracks(b"a", false));
         std::fs::write(repository.path().join(".git/index"), "what").unwrap();
@@ -142,7 +141,7 @@ mod tests {
 
     #[test]
     fn the_least_recent_repository_is_forgotten_and_met_anew() {
-        let places: Vec<_> = (0..=RECENT_MAX).map(|_| testing::Repository::new()).collect();
+        let places: Vec<_> = (0..=RECENT_MAX).map(|_| test_support::Repository::new()).collect();
         let recent = Recent::default();
         let met: Vec<_> = places.iter().map(|place| recent.at(place.path()).unwrap()).collect();
         assert!(Arc::ptr_eq(&met[RECENT_MAX], &recent.at(places[RECENT_MAX].path()).unwrap()));

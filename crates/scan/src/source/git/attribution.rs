@@ -8,14 +8,15 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 
 use super::list::{BlobPath, Introduced, ObjectList};
-use super::store::Kind;
-use super::store::Store;
-use super::store::cache::ObjectCache;
-use super::store::commit::Said;
-use super::store::oid::Oid;
 use super::{GitError, Running, hex_oid, parse_oid};
+use crate::clock::calendar::iso_8601;
 use crate::findings::occurrence::Occurrence;
 use crate::plan::target::{Target, TargetKind};
+use tessera_git_objects::Kind;
+use tessera_git_objects::Store;
+use tessera_git_objects::cache::ObjectCache;
+use tessera_git_objects::commit::Said;
+use tessera_git_objects::oid::Oid;
 
 /// How a blob came to a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +71,22 @@ impl Introductions {
     }
 }
 
+/// What a commit says of itself, as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Authored {
+    author: String,
+    email: String,
+    date: String,
+    subject: String,
+}
+
+impl From<Said> for Authored {
+    fn from(Said { author, email, when, subject }: Said) -> Self {
+        let date = when.map(|(seconds, zone)| iso_8601(seconds, zone)).unwrap_or_default();
+        Self { author, email, date, subject }
+    }
+}
+
 /// Adds what commits say to what is known of places.
 fn attributed(
     repository: &Path,
@@ -81,21 +98,21 @@ fn attributed(
         Err(_) => said_by_git(repository, &commits)?,
     };
     let attribution = |Introduced { commit, order }: Introduced| {
-        let Said { author, email, date, subject } = said.get(&commit)?.clone();
+        let Authored { author, email, date, subject } = said.get(&commit)?.clone();
         Some(Attribution { commit: hex_oid(&commit), author, email, date, subject, order })
     };
     Ok(introduced.into_iter().filter_map(|(place, introduced)| Some((place, attribution(introduced)?))).collect())
 }
 
 /// What commits say, as far as they can be read.
-fn said_by_commits(store: &Store, commits: &BTreeSet<Box<[u8]>>) -> BTreeMap<Box<[u8]>, Said> {
+fn said_by_commits(store: &Store, commits: &BTreeSet<Box<[u8]>>) -> BTreeMap<Box<[u8]>, Authored> {
     let mut objects = ObjectCache::new(store);
     let mut said = BTreeMap::new();
     for commit in commits {
         if let Some(oid) = Oid::new(commit)
             && let Ok((Kind::Commit, content)) = objects.read(&oid)
         {
-            said.insert(commit.clone(), Said::by(&content));
+            said.insert(commit.clone(), Said::by(&content).into());
         }
     }
     said
@@ -104,7 +121,7 @@ fn said_by_commits(store: &Store, commits: &BTreeSet<Box<[u8]>>) -> BTreeMap<Box
 const SEPARATOR: u8 = 0x1f;
 
 /// What commits say, for repositories that only git can read.
-fn said_by_git(repository: &Path, commits: &BTreeSet<Box<[u8]>>) -> Result<BTreeMap<Box<[u8]>, Said>, GitError> {
+fn said_by_git(repository: &Path, commits: &BTreeSet<Box<[u8]>>) -> Result<BTreeMap<Box<[u8]>, Authored>, GitError> {
     let mut said = BTreeMap::new();
     if commits.is_empty() {
         return Ok(said);
@@ -129,7 +146,7 @@ fn said_by_git(repository: &Path, commits: &BTreeSet<Box<[u8]>>) -> Result<BTree
         let mut fields = entry.split(|&byte| byte == SEPARATOR);
         let Some(commit) = fields.next().and_then(parse_oid) else { continue };
         let mut text = || String::from_utf8_lossy(fields.next().unwrap_or_default()).into_owned();
-        said.insert(commit, Said { author: text(), email: text(), date: text(), subject: text() });
+        said.insert(commit, Authored { author: text(), email: text(), date: text(), subject: text() });
     }
     // A history that breaks leaves places without a commit; what is known is still worth showing.
     let _ = running.finish();
@@ -139,7 +156,7 @@ fn said_by_git(repository: &Path, commits: &BTreeSet<Box<[u8]>>) -> Result<BTree
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Repository;
+    use test_support::Repository;
 
     #[test]
     fn commits_say_the_same_whoever_reads_them() {
@@ -158,7 +175,7 @@ mod tests {
         for (commit, said) in ours {
             // Git writes the zone of universal time in another way.
             let date = gits[&commit].date.replace("+00:00", "Z");
-            assert_eq!(said, Said { date, ..gits[&commit].clone() });
+            assert_eq!(said, Authored { date, ..gits[&commit].clone() });
         }
         let (second, subject) = (parse_oid(commits[1].as_bytes()).unwrap(), "second line");
         assert_eq!((&gits[&second].subject[..], &gits[&second].email[..]), (subject, "ada@example.org"));

@@ -13,11 +13,11 @@ use std::path::Path;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::list::{Entry, Listed, Presence, Scope};
-use super::places::{Bounds, Placed, Places, Stands};
-use super::store::layout::Layout;
-use super::store::oid::Oid;
 use super::{GitError, Running, parse_oid, quoted};
 use crate::op_ids::random_u64;
+use tessera_git_objects::layout::Layout;
+use tessera_git_objects::oid::Oid;
+use tessera_git_objects::places::{Bounds, Placed, Places, Stands};
 
 /// Blobs the walk met, with a path each; and what it could not find.
 #[derive(Debug, Default)]

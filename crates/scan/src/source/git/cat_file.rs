@@ -186,7 +186,7 @@ impl Drop for Process {
 mod tests {
     use super::*;
     use crate::source::git::parse_oid;
-    use crate::testing::Repository;
+    use test_support::Repository;
 
     #[test]
     fn blobs_come_in_order_and_missing_ones_are_named() {

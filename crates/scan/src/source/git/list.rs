@@ -31,13 +31,13 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-use super::places::{BOUNDS, PATH_BYTES_MAX};
-use super::store::Store;
-use super::store::layout::LayoutError;
-use super::store::oid::Oid;
 use super::{GitError, by_git, staged};
+use tessera_git_objects::Store;
+use tessera_git_objects::layout::LayoutError;
+use tessera_git_objects::oid::Oid;
+use tessera_git_objects::places::{BOUNDS, PATH_BYTES_MAX};
 
-pub use super::places::Placed;
+pub use tessera_git_objects::places::Placed;
 
 const MAGIC: &[u8; 8] = b"TSRLIST3";
 const HEADER_BYTES: u64 = 40;
@@ -405,7 +405,7 @@ fn write(listed: &Listed, dir: &Path) -> std::io::Result<[u8; 16]> {
 
 /// Lists a history: by ourselves if we can read the repository, else through git.
 fn history(repository: &Path) -> Result<Listed, GitError> {
-    match Store::open(repository).and_then(|store| super::store::history::listed(&store, BOUNDS)) {
+    match Store::open(repository).and_then(|store| super::history::listed(&store, BOUNDS)) {
         Ok(listed) => Ok(listed),
         Err(error @ LayoutError::Damaged { .. }) => Err(GitError::Damaged(error.to_string())),
         Err(error) => by_git::history(repository, BOUNDS)

@@ -3,13 +3,12 @@
 pub mod attribution;
 mod by_git;
 pub mod cat_file;
+mod history;
 pub mod list;
 pub mod objects;
-pub mod places;
 mod quoted;
 pub mod reader;
 mod staged;
-pub mod store;
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -18,7 +17,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use store::layout::{Layout, LayoutError};
+use tessera_git_objects::layout::{Layout, LayoutError};
+pub(crate) use tessera_git_objects::oid::{hex_oid, parse_oid};
 
 /// Git cannot do what is asked.
 #[derive(Debug, thiserror::Error)]
@@ -212,34 +212,9 @@ pub fn is_repository(path: &Path) -> Result<bool, GitError> {
     Ok(answer.is_ok_and(|status| status.success()))
 }
 
-/// Reads hex digits of an object id: 20 or 32 bytes.
-pub(crate) fn parse_oid(hex: &[u8]) -> Option<Box<[u8]>> {
-    if hex.len() != 40 && hex.len() != 64 {
-        return None;
-    }
-    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-    hex.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
-}
-
-/// Hex digits of an object id.
-pub fn hex_oid(oid: &[u8]) -> String {
-    use std::fmt::Write;
-    oid.iter().fold(String::with_capacity(oid.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn object_ids_have_forty_or_sixty_four_digits() {
-        assert_eq!(parse_oid(&[b'a'; 40]), Some(vec![0xaa; 20].into()));
-        assert_eq!(parse_oid(&[b'0'; 64]).map(|oid| hex_oid(&oid)), Some("0".repeat(64)));
-        assert_eq!((parse_oid(&[b'a'; 39]), parse_oid(&[b'g'; 40])), (None, None));
-    }
 
     #[test]
     fn a_command_that_fails_says_where_and_why() {

@@ -11,13 +11,12 @@ use tessera_contracts::source_family::{
 use super::cat_file::CatFile;
 use super::hex_oid;
 use super::list::{Entry, ObjectList, Placed, Presence};
-use super::reader::BlobReader;
-use super::store::Store;
-use super::store::blobs::StoreReader;
+use super::reader::{BlobReader, StoreReader};
 use crate::plan::key;
 use crate::plan::target::Target;
 use crate::source::filter::{Filter, FilterError};
 use crate::source::item::{Item, ItemKind, SkipReason, UnreadableReason};
+use tessera_git_objects::Store;
 
 /// Entries read of the list at a time.
 const ENTRIES_MAX: usize = 512;

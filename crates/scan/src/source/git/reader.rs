@@ -1,8 +1,13 @@
 //! The contents of blobs, by whichever reader.
 
 use super::GitError;
-use super::store::delta::Copied;
 use crate::read::edited::Quiet;
+use tessera_git_objects::blobs;
+use tessera_git_objects::delta::Copied;
+
+pub use tessera_git_objects::blobs::BlobRead;
+
+const READING: &str = "reading an object";
 
 /// Reads blobs in the order in which they were asked for.
 pub trait BlobReader: std::fmt::Debug + Send {
@@ -38,17 +43,36 @@ pub struct Kin<'r> {
     pub copied: &'r [Copied],
 }
 
-/// What became of a blob.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BlobRead {
-    /// It was read.
-    Read,
-    /// It is larger than asked for, or made from something that is too large for memory; so many bytes.
-    TooLarge(u64),
-    /// The operating system refuses.
-    Denied,
-    /// The repository does not have it.
-    Missing,
-    /// It cannot be read.
-    Corrupt,
+/// Our own reader, which remembers what searches say.
+pub(super) type StoreReader = blobs::StoreReader<Vec<Quiet>>;
+
+impl BlobReader for StoreReader {
+    fn request(&mut self, oids: &mut dyn Iterator<Item = &[u8]>) -> Result<(), GitError> {
+        self.request(oids);
+        Ok(())
+    }
+
+    fn next(&mut self, bytes_max: u64) -> Result<BlobRead, GitError> {
+        self.next(bytes_max).map_err(GitError::io(READING))
+    }
+
+    fn pieces(&mut self, oid: &[u8], sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<BlobRead, GitError> {
+        self.pieces(oid, sink).map_err(GitError::io(READING))
+    }
+
+    fn content(&self) -> &[u8] {
+        self.content()
+    }
+
+    fn kin(&self) -> Option<Kin<'_>> {
+        self.kin().map(|(base, copied)| Kin { base, copied })
+    }
+
+    fn remember(&mut self, quiet: Vec<Quiet>) {
+        self.note(quiet);
+    }
+
+    fn reset(&mut self) {
+        self.reset();
+    }
 }

@@ -128,7 +128,7 @@ fn answer(mut command: Command) -> Option<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Repository;
+    use test_support::Repository;
 
     fn told(listed: &Listed) -> Vec<(Presence, Vec<String>)> {
         let path = |place: &Placed| String::from_utf8_lossy(&place.path).into_owned();

@@ -12,8 +12,8 @@ use std::io;
 use std::path::Path;
 
 use crate::source::git::hex_oid;
-use crate::source::git::store::plain_file;
 use index_file::{Entry, IndexFile};
+use tessera_git_objects::plain_file;
 
 /// Largest index that is read, and most bytes of paths in it: enough for some four million files.
 const INDEX_BYTES_MAX: usize = 512 << 20;
@@ -132,7 +132,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::Repository;
+    use test_support::Repository;
 
     fn tracked(repository: &Repository) -> Result<Tracked, IndexError> {
         Tracked::read(&repository.path().join(".git"), 20)

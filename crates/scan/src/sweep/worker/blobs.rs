@@ -6,8 +6,8 @@ use crate::source::Source;
 use crate::source::git::GitError;
 use crate::source::git::objects::ObjectsSource;
 use crate::source::git::reader::{BlobRead, BlobReader};
-use crate::source::git::store::OBJECT_BYTES_MAX;
 use crate::source::item::{Item, ItemKind};
+use tessera_git_objects::OBJECT_BYTES_MAX;
 
 /// Readers of repositories, one for each target met.
 #[derive(Debug, Default)]

@@ -100,7 +100,7 @@ mod tests {
     use crate::plan::target::ReadOptions;
     use crate::source::Source;
     use crate::source::git::list::{ObjectList, Scope};
-    use crate::testing::Repository;
+    use test_support::Repository;
 
     fn target(path: &Path, kind: TargetKind) -> Target {
         Target { number: 0, path: path.to_path_buf(), kind, rules: 0, options: ReadOptions::default() }

@@ -19,8 +19,8 @@ use tessera_contracts::limits::MAX_KEY_SIZE;
 
 use crate::findings::record::frame;
 use crate::op_ids::random_u64;
-use crate::source::git::store::plain_file;
 use crate::wire::{Malformed, Reader, Writer};
+use tessera_git_objects::plain_file;
 
 /// The first bytes of a note.
 const MAGIC: &[u8; 8] = b"TSRNOTE1";

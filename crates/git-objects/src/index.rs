@@ -4,15 +4,15 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::oid::Oid;
-use super::plain_file;
+use crate::oid::Oid;
+use crate::plain_file;
 
 const MAGIC: &[u8; 8] = b"\xfftOc\0\0\0\x02";
 const FANOUT_AT: u64 = 8;
 const NAMES_AT: u64 = FANOUT_AT + 256 * 4;
 
 /// An index of version 2, in memory: 24 bytes an object, or 36.
-pub(super) struct PackIndex {
+pub(crate) struct PackIndex {
     fanout: Vec<u32>,
     names: Vec<u8>,
     offsets: Vec<u8>,
@@ -23,7 +23,7 @@ pub(super) struct PackIndex {
 
 impl PackIndex {
     /// Reads an index file.
-    pub(super) fn open(path: &Path, oid_len: usize) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, oid_len: usize) -> io::Result<Self> {
         let damaged = |what| io::Error::new(io::ErrorKind::InvalidData, what);
         let file = plain_file::open(path)?;
         let file_len = file.metadata()?.len();
@@ -57,17 +57,17 @@ impl PackIndex {
     }
 
     /// Number of objects.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.fanout[255] as usize
     }
 
     /// The name of the object with this number.
-    pub(super) fn oid(&self, number: usize) -> Oid {
+    pub(crate) fn oid(&self, number: usize) -> Oid {
         Oid::new(&self.names[number * self.oid_len..][..self.oid_len]).expect("names are as long as names are")
     }
 
     /// Where the object with this number begins in the pack; `None` if the index makes no sense there.
-    pub(super) fn offset(&self, number: usize) -> Option<u64> {
+    pub(crate) fn offset(&self, number: usize) -> Option<u64> {
         let word = u32::from_be_bytes(self.offsets[number * 4..][..4].try_into().expect("four bytes"));
         if word >> 31 == 0 {
             return Some(u64::from(word));
@@ -77,7 +77,7 @@ impl PackIndex {
     }
 
     /// Where the object begins in the pack, if it is in it.
-    pub(super) fn find(&self, oid: &Oid) -> Option<u64> {
+    pub(crate) fn find(&self, oid: &Oid) -> Option<u64> {
         let name = oid.as_bytes();
         if name.len() != self.oid_len {
             return None;

@@ -5,17 +5,17 @@
 
 use std::collections::HashMap;
 
-use super::pack::{Held, PackReader};
-use super::{At, Kind, Store};
-use crate::source::git::store::oid::Oid;
+use crate::oid::Oid;
+use crate::pack::{Held, PackReader};
+use crate::{At, Kind, Store};
 
 /// Types of packed objects that were met; `None` if there is no end to the deltas, or it cannot be read.
 #[derive(Debug, Default)]
-pub(super) struct Kinds(HashMap<(usize, u64), Option<Kind>>);
+pub(crate) struct Kinds(HashMap<(usize, u64), Option<Kind>>);
 
 impl Kinds {
     /// The type of an object; `None` if it cannot be told.
-    pub(super) fn of(&mut self, store: &Store, reader: &mut PackReader, oid: &Oid, at: At) -> Option<Kind> {
+    pub(crate) fn of(&mut self, store: &Store, reader: &mut PackReader, oid: &Oid, at: At) -> Option<Kind> {
         match at {
             At::Loose(dir) => store.loose(dir, oid).ok().map(|loose| loose.kind),
             At::Pack(pack, offset) => self.packed(store, reader, pack, offset),
@@ -23,7 +23,7 @@ impl Kinds {
     }
 
     /// The type of the object at this place of a pack; `None` if it cannot be told.
-    pub(super) fn packed(&mut self, store: &Store, reader: &mut PackReader, pack: usize, offset: u64) -> Option<Kind> {
+    pub(crate) fn packed(&mut self, store: &Store, reader: &mut PackReader, pack: usize, offset: u64) -> Option<Kind> {
         let (mut at, mut met) = (offset, Vec::new());
         let kind = loop {
             if let Some(&known) = self.0.get(&(pack, at)) {
@@ -44,7 +44,7 @@ impl Kinds {
     }
 
     /// Whether it was found that the deltas from here on lead nowhere.
-    pub(super) fn leads_nowhere(&self, pack: usize, offset: u64) -> bool {
+    pub(crate) fn leads_nowhere(&self, pack: usize, offset: u64) -> bool {
         self.0.get(&(pack, offset)) == Some(&None)
     }
 }

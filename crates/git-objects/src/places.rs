@@ -8,30 +8,30 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::store::oid::Oid;
+use crate::oid::Oid;
 
 /// Longest path kept; a blob with a longer one stands at a path that is not listed.
-pub(super) const PATH_BYTES_MAX: usize = 4_096;
+pub const PATH_BYTES_MAX: usize = 4_096;
 /// The number of no commit, and the end of a chain.
 const NONE: u32 = u32::MAX;
 
-pub(super) type Table<V> = HashMap<Oid, V, foldhash::fast::RandomState>;
+type Table<V> = HashMap<Oid, V, foldhash::fast::RandomState>;
 
 /// How many places are kept.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
+pub struct Bounds {
     /// Most paths of one blob.
-    pub(crate) paths_per_blob: u32,
+    pub paths_per_blob: u32,
     /// Most paths beyond the first, of all blobs together.
-    pub(crate) further_places: u32,
+    pub further_places: u32,
     /// Most bytes of the paths of these.
-    pub(crate) further_path_bytes: usize,
+    pub further_path_bytes: usize,
     /// Most bytes of trees that are read again because they stand at another path too.
-    pub(crate) further_tree_bytes: u64,
+    pub further_tree_bytes: u64,
 }
 
 /// Far beyond what histories have that people made.
-pub(crate) const BOUNDS: Bounds = Bounds {
+pub const BOUNDS: Bounds = Bounds {
     paths_per_blob: 1 << 16,
     further_places: 4 << 20,
     further_path_bytes: 256 << 20,
@@ -49,15 +49,16 @@ pub struct Placed {
 
 /// Where one blob stands.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Stands {
-    pub(crate) places: Vec<Placed>,
+pub struct Stands {
+    /// Its places, in the order in which they were met.
+    pub places: Vec<Placed>,
     /// Whether it stands at more paths than these.
-    pub(crate) has_more: bool,
+    pub has_more: bool,
 }
 
 /// Where blobs stand.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub struct Places {
     bounds: Bounds,
     paths: Vec<Arc<[u8]>>,
     numbers: HashMap<Arc<[u8]>, u32, foldhash::fast::RandomState>,
@@ -84,13 +85,14 @@ struct Chain {
 }
 
 impl Places {
-    pub(crate) fn new(bounds: Bounds) -> Self {
+    /// No blobs yet.
+    pub fn new(bounds: Bounds) -> Self {
         let (paths, numbers, links, blobs) = Default::default();
         Self { bounds, paths, numbers, links, blobs, further: 0, further_path_bytes: 0 }
     }
 
     /// Adds a place, which was not added before.
-    pub(crate) fn add(&mut self, oid: Oid, path: &[u8], commit: Option<u32>) {
+    pub fn add(&mut self, oid: Oid, path: &[u8], commit: Option<u32>) {
         let is_cut = path.len() > PATH_BYTES_MAX;
         // Names can be long and folders deep: all of a path, for each blob, would be more than the repository is.
         let path = &path[..path.len().min(PATH_BYTES_MAX)];
@@ -116,7 +118,7 @@ impl Places {
     }
 
     /// A blob stands at a path that is not listed.
-    pub(crate) fn add_unlisted(&mut self, oid: &Oid) {
+    pub fn add_unlisted(&mut self, oid: &Oid) {
         if let Some(chain) = self.blobs.get_mut(oid) {
             chain.has_more = true;
         }
@@ -133,12 +135,12 @@ impl Places {
     }
 
     /// Whether a blob is known.
-    pub(crate) fn contains(&self, oid: &Oid) -> bool {
+    pub fn contains(&self, oid: &Oid) -> bool {
         self.blobs.contains_key(oid)
     }
 
     /// Whether only blobs that are not known yet get a place.
-    pub(crate) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.further >= self.bounds.further_places || self.further_path_bytes >= self.bounds.further_path_bytes
     }
 
@@ -148,7 +150,7 @@ impl Places {
     }
 
     /// Where a blob stands, in the order in which places were added.
-    pub(crate) fn of(&self, oid: &Oid) -> Stands {
+    pub fn of(&self, oid: &Oid) -> Stands {
         let Some(chain) = self.blobs.get(oid) else { return Stands::default() };
         let mut places = Vec::with_capacity(chain.len as usize);
         let mut at = chain.first;

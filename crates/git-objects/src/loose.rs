@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::ZlibDecoder;
 
-use super::oid::Oid;
-use super::pack::PIECE_BYTES;
-use super::{Kind, OBJECT_BYTES_MAX, ObjectError, plain_file};
-use crate::source::git::hex_oid;
+use crate::oid::{Oid, hex_oid};
+use crate::pack::PIECE_BYTES;
+use crate::{Kind, OBJECT_BYTES_MAX, ObjectError, plain_file};
 
 /// Longest head: a type, a size and a zero.
 const HEAD_BYTES_MAX: u64 = 32;
@@ -21,19 +20,19 @@ fn path_in(dir: &Path, oid: &Oid) -> PathBuf {
 }
 
 /// Whether the object lies in this folder of objects.
-pub(super) fn is_in(dir: &Path, oid: &Oid) -> bool {
+pub(crate) fn is_in(dir: &Path, oid: &Oid) -> bool {
     path_in(dir, oid).exists()
 }
 
 /// An object whose head was read.
-pub(super) struct Loose {
-    pub(super) kind: Kind,
-    pub(super) size: u64,
+pub(crate) struct Loose {
+    pub(crate) kind: Kind,
+    pub(crate) size: u64,
     content: ZlibDecoder<io::BufReader<File>>,
 }
 
 /// Opens the object, if it lies in this folder of objects.
-pub(super) fn open(dir: &Path, oid: &Oid) -> Result<Option<Loose>, ObjectError> {
+pub(crate) fn open(dir: &Path, oid: &Oid) -> Result<Option<Loose>, ObjectError> {
     const HEAD: ObjectError = ObjectError::Corrupt("the head of an object makes no sense");
     let file = match plain_file::open(&path_in(dir, oid)) {
         Ok(file) => file,
@@ -66,7 +65,7 @@ pub(super) fn open(dir: &Path, oid: &Oid) -> Result<Option<Loose>, ObjectError> 
 
 impl Loose {
     /// Reads the content into `out`.
-    pub(super) fn read(self, out: &mut Vec<u8>) -> Result<(), ObjectError> {
+    pub(crate) fn read(self, out: &mut Vec<u8>) -> Result<(), ObjectError> {
         if self.size > OBJECT_BYTES_MAX {
             return Err(ObjectError::TooLarge(self.size));
         }
@@ -86,7 +85,7 @@ impl Loose {
 
 impl Loose {
     /// Offers the content to `sink` in pieces, until it wants no more.
-    pub(super) fn pieces(mut self, sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), ObjectError> {
+    pub(crate) fn pieces(mut self, sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), ObjectError> {
         let (mut piece, mut rest) = (vec![0; PIECE_BYTES], self.size);
         while rest > 0 {
             let len = rest.min(PIECE_BYTES as u64) as usize;
@@ -105,7 +104,7 @@ impl Loose {
 }
 
 /// Names of all objects in this folder of objects, in order.
-pub(super) fn all(dir: &Path, oid_len: usize) -> io::Result<Vec<Oid>> {
+pub(crate) fn all(dir: &Path, oid_len: usize) -> io::Result<Vec<Oid>> {
     let mut all = Vec::new();
     for first in 0..=255_u8 {
         let prefix = hex_oid(&[first]);

@@ -1,34 +1,47 @@
 //! The contents of blobs, read along their deltas.
 
 use std::collections::VecDeque;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::delta::Copied;
-use super::kinds::Kinds;
-use super::oid::Oid;
-use super::pack::{Held, PackReader};
-use super::{At, CHAIN_MAX, Kind, NO_END, OBJECT_BYTES_MAX, ObjectError, Store, TOO_MUCH, WORK_BYTES_MAX, apply};
-use crate::read::edited::Quiet;
-use crate::source::git::GitError;
-use crate::source::git::reader::{BlobRead, BlobReader, Kin};
+use crate::delta::Copied;
+use crate::kinds::Kinds;
+use crate::oid::Oid;
+use crate::pack::{Held, PackReader};
+use crate::{At, CHAIN_MAX, Kind, NO_END, OBJECT_BYTES_MAX, ObjectError, Store, TOO_MUCH, WORK_BYTES_MAX, apply};
 
 /// Bytes of bases that are kept. A chain is most often fifty blobs long; of longer or larger ones the beginnings are made again.
 const KEPT_BYTES_MAX: usize = 12 << 20;
 
+/// What became of a blob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlobRead {
+    /// It was read.
+    Read,
+    /// It is larger than asked for, or made from something that is too large for memory; so many bytes.
+    TooLarge(u64),
+    /// The operating system refuses.
+    Denied,
+    /// The repository does not have it.
+    Missing,
+    /// It cannot be read.
+    Corrupt,
+}
+
 /// An object of the chain that leads to the last blob.
 #[derive(Debug)]
-struct Link {
+struct Link<N> {
     offset: u64,
     kind: Kind,
     content: Vec<u8>,
-    /// What a search of it said, if there was one.
-    searched: Option<Vec<Quiet>>,
+    /// What the caller found out about it.
+    note: Option<N>,
 }
 
-/// Reads blobs out of a store.
+/// Reads blobs out of a store. `N` is what the caller notes of a blob, and meets again at those that are made from it.
 #[derive(Debug)]
-pub(crate) struct StoreReader {
+pub struct StoreReader<N> {
     path: PathBuf,
     store: Arc<Store>,
     reader: PackReader,
@@ -37,7 +50,7 @@ pub(crate) struct StoreReader {
     /// The pack that `chain` is of.
     pack: usize,
     /// Bases of the last blob, each a delta of the one before it, and the blob itself.
-    chain: Vec<Link>,
+    chain: Vec<Link<N>>,
     chain_bytes: usize,
     /// What the last blob has in common with the link before it.
     copied: Vec<Copied>,
@@ -50,9 +63,9 @@ pub(crate) struct StoreReader {
     spare: Vec<Vec<u8>>,
 }
 
-impl StoreReader {
+impl<N> StoreReader<N> {
     /// A reader of this store, which was opened at `path`.
-    pub(crate) fn new(path: &Path, store: Arc<Store>) -> Self {
+    pub fn new(path: &Path, store: Arc<Store>) -> Self {
         Self {
             path: path.to_path_buf(),
             store,
@@ -67,6 +80,61 @@ impl StoreReader {
             kinds: Kinds::default(),
             spare: Vec::new(),
         }
+    }
+
+    /// Asks for blobs, to be read in this order.
+    pub fn request<'o>(&mut self, oids: impl Iterator<Item = &'o [u8]>) {
+        self.asked.extend(oids.map(Oid::new));
+    }
+
+    /// Reads the next one, as long as it is at most `bytes_max` bytes long. An error is one that passes.
+    pub fn next(&mut self, bytes_max: u64) -> io::Result<BlobRead> {
+        let Some(oid) = self.asked.pop_front().flatten() else { return Ok(BlobRead::Corrupt) };
+        let read = self.read(&oid, bytes_max);
+        if let Err(ObjectError::Corrupt(_)) = read {
+            // What was put together before it broke is of no further use.
+            self.cut_chain(0);
+        }
+        outcome(read)
+    }
+
+    /// Reads a blob that is too large to be held, and offers it to `sink` in pieces of some hundred kilobytes until it wants
+    /// no more. Not every one can be read so: then it is too large.
+    pub fn pieces(&mut self, oid: &[u8], sink: &mut dyn FnMut(&[u8]) -> bool) -> io::Result<BlobRead> {
+        outcome(match Oid::new(oid) {
+            Some(oid) => self.whole_in_pieces(&oid, sink),
+            None => Err(ObjectError::Missing),
+        })
+    }
+
+    /// The content of the last one, if it was read.
+    pub fn content(&self) -> &[u8] {
+        match (&self.loose, self.chain.last()) {
+            (Some(content), _) => content,
+            (None, Some(link)) => &link.content,
+            (None, None) => &[],
+        }
+    }
+
+    /// What was noted of the blob from which the last one is made, and the stretches that come from it, in order.
+    pub fn kin(&self) -> Option<(&N, &[Copied])> {
+        if self.loose.is_some() || self.copied.is_empty() {
+            return None;
+        }
+        let base = self.chain.len().checked_sub(2).map(|base| &self.chain[base])?;
+        base.note.as_ref().map(|note| (note, &self.copied[..]))
+    }
+
+    /// Notes something of the last one, for those that are made from it.
+    pub fn note(&mut self, note: N) {
+        if let (None, Some(link)) = (&self.loose, self.chain.last_mut()) {
+            link.note = Some(note);
+        }
+    }
+
+    /// Forgets what was asked for and not read.
+    pub fn reset(&mut self) {
+        self.asked.clear();
     }
 
     fn read(&mut self, oid: &Oid, bytes_max: u64) -> Result<(), ObjectError> {
@@ -160,7 +228,7 @@ impl StoreReader {
             if work > WORK_BYTES_MAX {
                 return Err(TOO_MUCH);
             }
-            self.push(Link { offset, kind, content, searched: None });
+            self.push(Link { offset, kind, content, note: None });
         }
         match self.chain.last() {
             Some(link) if link.content.len() as u64 > bytes_max => {
@@ -192,7 +260,7 @@ impl StoreReader {
         }
     }
 
-    fn push(&mut self, link: Link) {
+    fn push(&mut self, link: Link<N>) {
         self.chain_bytes += link.content.len();
         self.chain.push(link);
         // The last two stay: the blob, and the one it is made from.
@@ -228,73 +296,17 @@ impl StoreReader {
     }
 }
 
-/// An error of the operating system: of this object, or one that passes.
-fn object_failed(source: std::io::Error) -> Result<BlobRead, GitError> {
-    match source.kind() {
-        std::io::ErrorKind::PermissionDenied => Ok(BlobRead::Denied),
-        std::io::ErrorKind::InvalidData => Ok(BlobRead::Corrupt),
-        _ => Err(GitError::Io { what: "reading an object", source }),
-    }
-}
-
-impl BlobReader for StoreReader {
-    fn request(&mut self, oids: &mut dyn Iterator<Item = &[u8]>) -> Result<(), GitError> {
-        self.asked.extend(oids.map(Oid::new));
-        Ok(())
-    }
-
-    fn next(&mut self, bytes_max: u64) -> Result<BlobRead, GitError> {
-        let Some(oid) = self.asked.pop_front().flatten() else { return Ok(BlobRead::Corrupt) };
-        match self.read(&oid, bytes_max) {
-            Ok(()) => Ok(BlobRead::Read),
-            Err(ObjectError::Missing) => Ok(BlobRead::Missing),
-            Err(ObjectError::TooLarge(size)) => Ok(BlobRead::TooLarge(size)),
-            Err(ObjectError::Corrupt(_)) => {
-                // What was put together before it broke is of no further use.
-                self.cut_chain(0);
-                Ok(BlobRead::Corrupt)
-            }
-            Err(ObjectError::Io(source)) => object_failed(source),
-        }
-    }
-
-    fn pieces(&mut self, oid: &[u8], sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<BlobRead, GitError> {
-        let read = match Oid::new(oid) {
-            Some(oid) => self.whole_in_pieces(&oid, sink),
-            None => Err(ObjectError::Missing),
-        };
-        match read {
-            Ok(()) => Ok(BlobRead::Read),
-            Err(ObjectError::Missing) => Ok(BlobRead::Missing),
-            Err(ObjectError::TooLarge(size)) => Ok(BlobRead::TooLarge(size)),
-            Err(ObjectError::Corrupt(_)) => Ok(BlobRead::Corrupt),
-            Err(ObjectError::Io(source)) => object_failed(source),
-        }
-    }
-
-    fn content(&self) -> &[u8] {
-        match (&self.loose, self.chain.last()) {
-            (Some(content), _) => content,
-            (None, Some(link)) => &link.content,
-            (None, None) => &[],
-        }
-    }
-
-    fn kin(&self) -> Option<Kin<'_>> {
-        if self.loose.is_some() || self.copied.is_empty() {
-            return None;
-        }
-        let base = self.chain.len().checked_sub(2).map(|base| &self.chain[base])?;
-        base.searched.as_ref().map(|base| Kin { base, copied: &self.copied })
-    }
-
-    fn remember(&mut self, quiet: Vec<Quiet>) {
-        if let (None, Some(link)) = (&self.loose, self.chain.last_mut()) {
-            link.searched = Some(quiet);
-        }
-    }
-
-    fn reset(&mut self) {
-        self.asked.clear();
+/// What became of a blob; an error of the operating system is of this object, or one that passes.
+fn outcome(read: Result<(), ObjectError>) -> io::Result<BlobRead> {
+    match read {
+        Ok(()) => Ok(BlobRead::Read),
+        Err(ObjectError::Missing) => Ok(BlobRead::Missing),
+        Err(ObjectError::TooLarge(size)) => Ok(BlobRead::TooLarge(size)),
+        Err(ObjectError::Corrupt(_)) => Ok(BlobRead::Corrupt),
+        Err(ObjectError::Io(source)) => match source.kind() {
+            io::ErrorKind::PermissionDenied => Ok(BlobRead::Denied),
+            io::ErrorKind::InvalidData => Ok(BlobRead::Corrupt),
+            _ => Err(source),
+        },
     }
 }

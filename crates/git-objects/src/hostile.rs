@@ -7,16 +7,15 @@ use std::sync::Arc;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 
-use super::blobs::StoreReader;
-use super::cache::ObjectCache;
-use super::kinds::Kinds;
-use super::oid::Oid;
-use super::pack::PackReader;
-use super::{At, CHAIN_MAX, Store, WORK_BYTES_MAX};
-use crate::source::git::list::Presence;
-use crate::source::git::places::{BOUNDS, Bounds};
-use crate::source::git::reader::{BlobRead, BlobReader};
-use crate::testing::Repository;
+use crate::blobs::{BlobRead, StoreReader};
+use crate::cache::ObjectCache;
+use crate::history::History;
+use crate::kinds::Kinds;
+use crate::oid::Oid;
+use crate::pack::PackReader;
+use crate::places::{BOUNDS, Bounds};
+use crate::{At, CHAIN_MAX, Store, WORK_BYTES_MAX};
+use test_support::Repository;
 
 type Name = [u8; 20];
 
@@ -99,9 +98,9 @@ fn a_ring_of_deltas_is_walked_once_and_all_on_it_are_corrupt() {
     let (number, tail) = place(&store, &name(ring));
     assert_eq!(kinds.packed(&store, &mut reader, number, tail), None);
     assert!((0..=ring).all(|i| kinds.leads_nowhere(number, place(&store, &name(i)).1)));
-    let mut reader = StoreReader::new(repository.path(), Arc::new(store));
+    let mut reader = StoreReader::<()>::new(repository.path(), Arc::new(store));
     let asked: Vec<Name> = (0..=ring).map(name).collect();
-    reader.request(&mut asked.iter().map(|name| &name[..])).unwrap();
+    reader.request(asked.iter().map(|name| &name[..]));
     assert!(asked.iter().all(|_| reader.next(1 << 20).unwrap() == BlobRead::Corrupt));
 }
 
@@ -117,20 +116,20 @@ fn trees_that_contain_themselves_are_walked_up_to_a_bound_and_never_called_whole
         entry("100644", "d", name(4)),
     ]
     .concat();
-    let commit = format!("tree {}\n\n", crate::source::git::hex_oid(&name(2)));
+    let commit = format!("tree {}\n\n", crate::oid::hex_oid(&name(2)));
     pack.entry(name(1), 1, commit.len() as u64, &[], commit.as_bytes());
     pack.entry(name(2), 2, tree.len() as u64, &[], &tree);
     pack.entry(name(3), 3, 3, &[], b"one");
     pack.entry(name(4), 3, 3, &[], b"two");
     let (repository, _) = pack.into_repository();
     let refs = repository.path().join(".git/refs/heads/main");
-    std::fs::write(refs, crate::source::git::hex_oid(&name(1))).unwrap();
+    std::fs::write(refs, crate::oid::hex_oid(&name(1))).unwrap();
     let store = Store::open(repository.path()).unwrap();
-    let listed = super::history::listed(&store, Bounds { paths_per_blob: 5_000, ..BOUNDS }).unwrap();
-    let blobs: Vec<_> = listed.entries.iter().filter(|entry| entry.presence == Presence::Present).collect();
-    assert_eq!(blobs.len(), 2);
-    assert!(blobs.iter().all(|entry| entry.has_more && entry.places.len() <= 5_000), "{}", blobs[0].places.len());
-    assert!(listed.entries.iter().any(|entry| entry.presence == Presence::WalkBroken));
+    let history = History::of(&store, Bounds { paths_per_blob: 5_000, ..BOUNDS }, 1).unwrap();
+    let stands: Vec<_> = history.blobs().filter(|blob| blob.is_present).map(|blob| blob.stands).collect();
+    assert_eq!(stands.len(), 2);
+    assert!(stands.iter().all(|stands| stands.has_more && stands.places.len() <= 5_000), "{}", stands[0].places.len());
+    assert!(history.is_broken());
 }
 
 #[test]
@@ -164,9 +163,9 @@ fn a_small_blob_made_from_one_that_is_too_large_is_not_called_skipped_or_clean()
     pack.entry(name(2), 7, large.len() as u64, &name(1), &large);
     pack.entry(name(3), 7, 7, &name(2), &[0x80, 0x80, 0x80, 50, 3, 0x90, 3]);
     let (repository, store) = pack.into_repository();
-    let mut reader = StoreReader::new(repository.path(), Arc::new(store));
+    let mut reader = StoreReader::<()>::new(repository.path(), Arc::new(store));
     for number in [2, 3] {
-        reader.request(&mut std::iter::once(&name(number)[..])).unwrap();
+        reader.request(std::iter::once(&name(number)[..]));
         assert_eq!(reader.next(64 << 20).unwrap(), BlobRead::TooLarge(100 << 20));
         assert!(matches!(reader.pieces(&name(number), &mut |_| true).unwrap(), BlobRead::TooLarge(_)));
     }
@@ -200,8 +199,8 @@ fn what_is_put_together_on_the_way_to_an_object_has_a_bound() {
     let (repository, store) = pack.into_repository();
     let walked = ObjectCache::new(&store).read(&Oid::new(&name(last)).unwrap()).unwrap_err();
     assert_eq!(walked.to_string(), "it takes too much to put it together");
-    let mut reader = StoreReader::new(repository.path(), Arc::new(store));
-    reader.request(&mut [&name(last)[..], &name(20)[..]].into_iter()).unwrap();
+    let mut reader = StoreReader::<()>::new(repository.path(), Arc::new(store));
+    reader.request([&name(last)[..], &name(20)[..]].into_iter());
     assert_eq!(reader.next(64 << 20).unwrap(), BlobRead::Corrupt);
     assert_eq!(reader.next(64 << 20).unwrap(), BlobRead::Read);
 }

@@ -2,7 +2,7 @@
 //!
 //! A host may have no git, and where there is one, this is several times as fast for whole histories: blobs come in the
 //! order of their deltas, so each is made from the one before it, inflated once, copied through no pipe, and with the knowledge
-//! of what it has in common with that one (see [`crate::read::edited`]).
+//! of what it has in common with that one.
 //!
 //! | file | what |
 //! | --- | --- |
@@ -11,7 +11,7 @@
 //! | `index`, `pack`, `delta`, `loose` | how objects are stored |
 //! | `kinds` | of which type an object is |
 //! | `cache`, `commit` | any object by name, for walks over commits and trees; what a commit says |
-//! | `walk` | which blobs refs lead to, and by which commit each came in |
+//! | `walk`, `places` | which blobs refs lead to, at which paths, and by which commit each came in |
 //! | `order` | the order in which blobs are cheap to read |
 //! | `history` | both, as a list |
 //! | `blobs` | the contents of blobs in that order |
@@ -19,23 +19,26 @@
 //! Nothing here is written, and nothing a repository's settings say is run. What is damaged is an error for that object
 //! alone. As in git, an object's checksum is that of its compression; names are not computed again.
 
-pub(crate) mod blobs;
-pub(crate) mod cache;
-pub(crate) mod commit;
+#![forbid(unsafe_code)]
+
+pub mod blobs;
+pub mod cache;
+pub mod commit;
 pub mod delta;
-pub(crate) mod history;
+pub mod history;
 #[cfg(test)]
 mod hostile;
 mod index;
 mod kinds;
-pub(crate) mod layout;
+pub mod layout;
 mod loose;
-pub(crate) mod oid;
+pub mod oid;
 mod order;
 mod pack;
-pub(crate) mod plain_file;
-mod refs;
-pub(crate) mod walk;
+pub mod places;
+pub mod plain_file;
+pub mod refs;
+mod walk;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -48,7 +51,7 @@ use pack::{Entry, Held, Pack, PackReader};
 
 /// Largest object that is held in memory, be it only to make a smaller one from it. Larger blobs that are stored whole are
 /// read in pieces.
-pub(crate) const OBJECT_BYTES_MAX: u64 = 64 << 20;
+pub const OBJECT_BYTES_MAX: u64 = 64 << 20;
 /// Longest chain of deltas; git makes none beyond 4,095.
 const CHAIN_MAX: usize = 10_000;
 /// Most bytes that are put together on the way to one object; fifty changes to the largest one fit in. (Tests reach it.)
@@ -59,30 +62,39 @@ const TOO_MUCH: ObjectError = ObjectError::Corrupt("it takes too much to put it 
 
 /// Types of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// A commit.
     Commit,
+    /// A folder.
     Tree,
+    /// The content of a file.
     Blob,
+    /// A tag with a message.
     Tag,
 }
 
 /// Why an object cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ObjectError {
+pub enum ObjectError {
+    /// There is no such object.
     #[error("the repository does not have it")]
     Missing,
+    /// It is damaged.
     #[error("{0}")]
     Corrupt(&'static str),
+    /// It is longer than allowed; so many bytes.
     #[error("it is {0} bytes long")]
     TooLarge(u64),
+    /// A file cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 /// The objects of a repository. Immutable, so that all workers share one.
 #[derive(Debug)]
-pub(crate) struct Store {
-    pub(crate) layout: Layout,
+pub struct Store {
+    /// Where the repository keeps what.
+    pub layout: Layout,
     object_dirs: Vec<PathBuf>,
     packs: Vec<Pack>,
 }
@@ -98,7 +110,7 @@ pub(crate) enum At {
 
 impl Store {
     /// Opens the repository that `path` is or lies in.
-    pub(crate) fn open(path: &Path) -> Result<Self, LayoutError> {
+    pub fn open(path: &Path) -> Result<Self, LayoutError> {
         let layout = Layout::discover(path)?;
         let object_dirs = layout.object_dirs()?;
         let mut packs = Vec::new();
@@ -110,9 +122,14 @@ impl Store {
     }
 
     /// Whether packs have come or gone since this was opened.
-    pub(crate) fn is_stale(&self) -> bool {
+    pub fn is_stale(&self) -> bool {
         let known: BTreeSet<PathBuf> = self.packs.iter().map(|pack| pack.path().with_extension("idx")).collect();
         indexes(&self.object_dirs) != known
+    }
+
+    /// Whether it has an object.
+    pub fn has(&self, oid: &Oid) -> bool {
+        self.find(oid).is_some()
     }
 
     /// Finds an object.

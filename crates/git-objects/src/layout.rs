@@ -9,9 +9,9 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::oid::Oid;
-use super::plain_file;
-use super::refs::Tips;
+use crate::oid::Oid;
+use crate::plain_file;
+use crate::refs::Tips;
 
 /// Deepest nesting of borrowed object folders, as in git.
 const ALTERNATES_DEPTH_MAX: u32 = 5;
@@ -22,27 +22,45 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Folders of a repository.
 #[derive(Debug, Clone)]
-pub(crate) struct Layout {
+pub struct Layout {
     /// What belongs to this working tree: its `HEAD`.
     git_dir: PathBuf,
     /// What all working trees share: refs and objects.
     common_dir: PathBuf,
     /// Bytes of an object's name.
-    pub(crate) oid_len: usize,
+    pub oid_len: usize,
 }
 
 /// Why a repository cannot be read here.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LayoutError {
+pub enum LayoutError {
+    /// No repository is there.
     #[error("there is no repository at {} nor above it", .0.display())]
     NoRepository(PathBuf),
+    /// It is stored in a way that only git knows.
     #[error("the repository {} uses {what}, which only git reads", path.display())]
-    Unsupported { path: PathBuf, what: String },
+    Unsupported {
+        /// Where.
+        path: PathBuf,
+        /// The way.
+        what: String,
+    },
     /// Git passes it over and takes the repository around it, which is another one.
     #[error("{} is no repository that can be read: {what}", path.display())]
-    Damaged { path: PathBuf, what: String },
+    Damaged {
+        /// Where.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A file of it cannot be read.
     #[error("cannot read {}: {source}", path.display())]
-    Io { path: PathBuf, source: io::Error },
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
 }
 
 fn io_at(path: &Path) -> impl FnOnce(io::Error) -> LayoutError + '_ {
@@ -60,7 +78,7 @@ fn path_of(bytes: &[u8]) -> &Path {
 
 impl Layout {
     /// The repository that `path` is or lies in.
-    pub(crate) fn discover(path: &Path) -> Result<Self, LayoutError> {
+    pub fn discover(path: &Path) -> Result<Self, LayoutError> {
         let start = path.canonicalize().map_err(io_at(path))?;
         for dir in start.ancestors() {
             if let Some(git_dir) = git_dir_in(dir)? {
@@ -122,7 +140,7 @@ impl Layout {
     }
 
     /// What all refs and heads point at.
-    pub(crate) fn tips(&self) -> Tips {
+    pub fn tips(&self) -> Tips {
         let mut roots = vec![self.git_dir.clone()];
         let linked = std::fs::read_dir(self.common_dir.join("worktrees"));
         let linked = linked.and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>());
@@ -138,19 +156,19 @@ impl Layout {
     }
 
     /// Commits whose parents were left out when this repository was cloned.
-    pub(crate) fn shallow(&self) -> Result<HashSet<Oid>, LayoutError> {
+    pub fn shallow(&self) -> Result<HashSet<Oid>, LayoutError> {
         let text = read_if_there(&self.common_dir.join("shallow"))?.unwrap_or_default();
         Ok(text.split(|&byte| byte == b'\n').filter_map(Oid::from_hex).collect())
     }
 }
 
 /// The folder that a `.git` file in `dir` names; `None` if the text names none.
-pub(crate) fn named_git_dir(dir: &Path, text: &[u8]) -> Option<PathBuf> {
+pub fn named_git_dir(dir: &Path, text: &[u8]) -> Option<PathBuf> {
     text.strip_prefix(b"gitdir: ").map(|named| dir.join(path_of(named)))
 }
 
 /// The folder that all working trees of the repository with this folder share.
-pub(crate) fn common_dir_of(git_dir: &Path) -> Result<PathBuf, LayoutError> {
+pub fn common_dir_of(git_dir: &Path) -> Result<PathBuf, LayoutError> {
     Ok(match read_if_there(&git_dir.join("commondir"))? {
         Some(named) => git_dir.join(path_of(&named)),
         None => git_dir.to_path_buf(),
@@ -158,7 +176,7 @@ pub(crate) fn common_dir_of(git_dir: &Path) -> Result<PathBuf, LayoutError> {
 }
 
 /// Bytes of an object's name in the repository with this shared folder.
-pub(crate) fn oid_len_of(common_dir: &Path) -> Result<usize, LayoutError> {
+pub fn oid_len_of(common_dir: &Path) -> Result<usize, LayoutError> {
     let config = read_if_there(&common_dir.join("config"))?.unwrap_or_default();
     let format = settings(&config, "extensions").into_iter().rfind(|(name, _)| name == "objectformat");
     match format.as_ref().map(|(_, value)| value.as_str()) {
@@ -203,7 +221,7 @@ fn git_dir_in(dir: &Path) -> Result<Option<PathBuf>, LayoutError> {
 const REMAINS: [&str; 4] = ["HEAD", "objects", "refs", "packed-refs"];
 
 /// Whether git takes a folder for one of its own. In old repositories `HEAD` is a link, and leads nowhere if refs are packed.
-pub(crate) fn is_git_dir(path: &Path) -> io::Result<bool> {
+pub fn is_git_dir(path: &Path) -> io::Result<bool> {
     let is_folder = |name: &str| match std::fs::metadata(path.join(name)) {
         Ok(metadata) => Ok(metadata.is_dir()),
         Err(error) if is_absent(&error) => Ok(false),
@@ -226,7 +244,7 @@ fn is_absent(error: &io::Error) -> bool {
 
 /// Whether names that differ in the case of their letters alone are the same file to the repository with this shared folder: where
 /// it was made, they are the same file on disk.
-pub(crate) fn ignores_case(common_dir: &Path) -> Result<bool, LayoutError> {
+pub fn ignores_case(common_dir: &Path) -> Result<bool, LayoutError> {
     let config = read_if_there(&common_dir.join("config"))?.unwrap_or_default();
     let setting = settings(&config, "core").into_iter().rfind(|(name, _)| name == "ignorecase");
     Ok(setting.is_some_and(|(_, value)| !matches!(&value[..], "false" | "no" | "off" | "0")))
@@ -257,7 +275,7 @@ fn settings(config: &[u8], section: &str) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Repository;
+    use test_support::Repository;
 
     fn tips(path: &Path) -> Vec<Oid> {
         let mut tips = Layout::discover(path).unwrap().tips();

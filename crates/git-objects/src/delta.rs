@@ -13,10 +13,10 @@ pub struct Copied {
 
 /// The delta contradicts itself or its base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Nonsense;
+pub(crate) struct Nonsense;
 
 /// How long the base and the result of a delta are, and where its instructions begin.
-pub(super) fn sizes(delta: &[u8]) -> Result<(u64, u64, usize), Nonsense> {
+pub(crate) fn sizes(delta: &[u8]) -> Result<(u64, u64, usize), Nonsense> {
     let mut at = 0;
     let mut size = || -> Result<u64, Nonsense> {
         let mut value = 0_u64;
@@ -36,7 +36,7 @@ pub(super) fn sizes(delta: &[u8]) -> Result<(u64, u64, usize), Nonsense> {
 
 /// Applies `delta` to `base`. `result` becomes the object, `copied` what it has from the base, in the object's order.
 /// Whoever calls has looked at the [`sizes`] and finds them bearable.
-pub(super) fn apply(base: &[u8], delta: &[u8], result: &mut Vec<u8>, copied: &mut Vec<Copied>) -> Result<(), Nonsense> {
+pub(crate) fn apply(base: &[u8], delta: &[u8], result: &mut Vec<u8>, copied: &mut Vec<Copied>) -> Result<(), Nonsense> {
     let (base_len, len, at) = sizes(delta)?;
     let len = usize::try_from(len).map_err(|_| Nonsense)?;
     if base_len != base.len() as u64 {

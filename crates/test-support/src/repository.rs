@@ -1,37 +1,41 @@
-//! Made-up repositories for tests.
+//! Git repositories made up for one test.
+#![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
 use std::path::Path;
 use std::process::Command;
 
-use crate::source::git::{hex_oid, parse_oid};
-
 /// A repository that is gone at the end of the test.
-pub(crate) struct Repository(tempfile::TempDir);
+#[derive(Debug)]
+pub struct Repository(tempfile::TempDir);
 
 impl Repository {
-    pub(crate) fn new() -> Self {
+    /// An empty one.
+    #[allow(clippy::new_without_default, reason = "it makes a folder and runs git")]
+    pub fn new() -> Self {
         Self::with_args(&[])
     }
 
     /// Made by `git init` with these arguments.
-    pub(crate) fn with_args(args: &[&str]) -> Self {
+    pub fn with_args(args: &[&str]) -> Self {
         let repository = Self(tempfile::tempdir().unwrap());
         repository.git(&[&["init", "-q", "-b", "main"], args].concat());
         repository
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Its working tree.
+    pub fn path(&self) -> &Path {
         self.0.path()
     }
 
-    pub(crate) fn git(&self, args: &[&str]) -> String {
+    /// Runs git in it, and returns its answer.
+    pub fn git(&self, args: &[&str]) -> String {
         let output = self.command(args).output().unwrap();
         assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
     /// For commands that end badly on purpose, such as a merge with a conflict.
-    pub(crate) fn try_git(&self, args: &[&str]) {
+    pub fn try_git(&self, args: &[&str]) {
         self.command(args).output().unwrap();
     }
 
@@ -47,7 +51,7 @@ impl Repository {
     }
 
     /// Stores a tree of these lines, as `git ls-tree` would print them.
-    pub(crate) fn made_tree(&self, lines: &str) -> String {
+    pub fn made_tree(&self, lines: &str) -> String {
         let mut command = self.command(&["mktree"]);
         let mut child =
             command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
@@ -56,15 +60,15 @@ impl Repository {
     }
 
     /// Stores a blob; it is part of no commit.
-    pub(crate) fn blob(&self, content: &[u8]) -> Box<[u8]> {
+    pub fn blob(&self, content: &[u8]) -> Box<[u8]> {
         let path = self.path().join(".git/blob-to-hash");
         std::fs::write(&path, content).unwrap();
         let oid = self.git(&["hash-object", "-w", "--no-filters", path.to_str().unwrap()]);
-        parse_oid(oid.as_bytes()).unwrap()
+        (0..oid.len() / 2).map(|at| u8::from_str_radix(&oid[2 * at..2 * at + 2], 16).expect("git prints hex")).collect()
     }
 
     /// Writes files and commits everything; returns the commit's id.
-    pub(crate) fn commit(&self, message: &str, files: &[(&str, &str)]) -> String {
+    pub fn commit(&self, message: &str, files: &[(&str, &str)]) -> String {
         for (path, text) in files {
             let path = self.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -76,12 +80,12 @@ impl Repository {
     }
 
     fn loose(&self, oid: &[u8]) -> std::path::PathBuf {
-        let hex = hex_oid(oid);
+        let hex: String = oid.iter().map(|byte| format!("{byte:02x}")).collect();
         self.path().join(format!(".git/objects/{}/{}", &hex[..2], &hex[2..]))
     }
 
     /// Spoils a loose object near its end, so that its header can still be read.
-    pub(crate) fn corrupt(&self, oid: &[u8]) {
+    pub fn corrupt(&self, oid: &[u8]) {
         let path = self.loose(oid);
         let mut bytes = std::fs::read(&path).unwrap();
         let len = bytes.len();

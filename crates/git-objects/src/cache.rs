@@ -5,11 +5,11 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::delta::Copied;
-use super::kinds::Kinds;
-use super::oid::Oid;
-use super::pack::{Held, PackReader};
-use super::{At, CHAIN_MAX, Kind, NO_END, OBJECT_BYTES_MAX, ObjectError, Store, TOO_MUCH, WORK_BYTES_MAX, apply};
+use crate::delta::Copied;
+use crate::kinds::Kinds;
+use crate::oid::Oid;
+use crate::pack::{Held, PackReader};
+use crate::{At, CHAIN_MAX, Kind, NO_END, OBJECT_BYTES_MAX, ObjectError, Store, TOO_MUCH, WORK_BYTES_MAX, apply};
 
 /// Bytes kept, at most twice: what was not used while so many came in is forgotten.
 const GENERATION_BYTES: usize = 12 << 20;
@@ -18,7 +18,7 @@ type Objects = HashMap<(usize, u64), (Kind, Rc<Vec<u8>>), foldhash::fast::Random
 
 /// Reads objects and remembers trees, since the next one is most often a delta to one of them.
 #[derive(Debug)]
-pub(crate) struct ObjectCache<'s> {
+pub struct ObjectCache<'s> {
     store: &'s Store,
     reader: PackReader,
     young: Objects,
@@ -30,13 +30,14 @@ pub(crate) struct ObjectCache<'s> {
 }
 
 impl<'s> ObjectCache<'s> {
-    pub(crate) fn new(store: &'s Store) -> Self {
+    /// A reader of this store.
+    pub fn new(store: &'s Store) -> Self {
         let (young, old, delta, copied, kinds) = Default::default();
         Self { store, reader: PackReader::new(), young, old, young_bytes: 0, delta, copied, kinds }
     }
 
     /// Reads an object.
-    pub(crate) fn read(&mut self, oid: &Oid) -> Result<(Kind, Rc<Vec<u8>>), ObjectError> {
+    pub fn read(&mut self, oid: &Oid) -> Result<(Kind, Rc<Vec<u8>>), ObjectError> {
         match self.store.find(oid).ok_or(ObjectError::Missing)? {
             At::Pack(pack, offset) => self.packed(pack, offset),
             At::Loose(dir) => {
@@ -113,7 +114,7 @@ impl<'s> ObjectCache<'s> {
     }
     /// Whether what lies there is remembered.
     #[cfg(test)]
-    pub(super) fn knows(&self, at: (usize, u64)) -> bool {
+    pub(crate) fn knows(&self, at: (usize, u64)) -> bool {
         self.young.contains_key(&at) || self.old.contains_key(&at)
     }
 }

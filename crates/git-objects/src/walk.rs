@@ -13,12 +13,11 @@ use std::rc::Rc;
 
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use super::cache::ObjectCache;
-use super::layout::LayoutError;
-use super::oid::Oid;
-use super::{Kind, ObjectError, Store};
-use crate::op_ids::random_u64;
-use crate::source::git::places::{Bounds, Places};
+use crate::cache::ObjectCache;
+use crate::layout::LayoutError;
+use crate::oid::Oid;
+use crate::places::{Bounds, Places};
+use crate::{Kind, ObjectError, Store};
 
 /// Deepest nesting of directories; deeper ones are made to harm.
 const DEPTH_MAX: usize = 2_048;
@@ -50,10 +49,10 @@ pub(crate) struct Walked {
     pub(crate) hides_places: bool,
 }
 
-/// Walks from all refs.
-pub(crate) fn walk(store: &Store, bounds: Bounds) -> Result<Walked, LayoutError> {
+/// Walks from all refs. `seed` is a number that the repository's author cannot know.
+pub(crate) fn walk(store: &Store, bounds: Bounds, seed: u64) -> Result<Walked, LayoutError> {
     let tips = store.layout.tips();
-    let mut walk = Walk::new(store, bounds, tips.is_broken);
+    let mut walk = Walk::new(store, bounds, tips.is_broken, seed);
     let shallow = store.layout.shallow()?;
     let mut commits = Commits::default();
     let (mut loose_trees, mut loose_blobs) = (Vec::new(), Vec::new());
@@ -114,11 +113,11 @@ struct Open {
 const ROOT: u128 = 0;
 
 impl<'s> Walk<'s> {
-    fn new(store: &'s Store, bounds: Bounds, is_broken: bool) -> Self {
+    fn new(store: &'s Store, bounds: Bounds, is_broken: bool, seed: u64) -> Self {
         let (commits, missing, cut) = Default::default();
         let walked = Walked { commits, blobs: Places::new(bounds), missing, cut, is_broken, hides_places: is_broken };
         let (trees, unlisted, met) = Default::default();
-        let (objects, seed) = (ObjectCache::new(store), random_u64());
+        let objects = ObjectCache::new(store);
         Self { objects, walked, bounds, trees, again_bytes: 0, unlisted, met, seed }
     }
 

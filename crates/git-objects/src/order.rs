@@ -3,9 +3,9 @@
 //! Deltas form trees, and this is their depth-first order. Reading along it, the base of a blob is the blob before it or one of
 //! the few that lead there, so that each is inflated once and little is kept. Trees come in the order of their packs.
 
-use super::oid::Oid;
-use super::pack::PackReader;
-use super::{At, ObjectError, Store};
+use crate::oid::Oid;
+use crate::pack::PackReader;
+use crate::{At, ObjectError, Store};
 
 /// Where a listed blob is.
 #[derive(Debug, Clone, Copy)]

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use flate2::{Decompress, FlushDecompress, Status};
 
-use super::index::PackIndex;
-use super::oid::Oid;
-use super::{Kind, ObjectError, plain_file};
+use crate::index::PackIndex;
+use crate::oid::Oid;
+use crate::{Kind, ObjectError, plain_file};
 
 /// Bytes read of a pack at a time.
 const WINDOW_BYTES: usize = 16 << 10;
@@ -20,19 +20,19 @@ const SLACK_BYTES: usize = 320;
 /// Room that is made at a time, so that an object that lies about its length takes no more memory than it fills.
 const ROOM_BYTES: usize = 256 << 10;
 /// Bytes of a large object that are offered at a time.
-pub(super) const PIECE_BYTES: usize = 256 << 10;
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
 
 /// A pack and its index.
 #[derive(Debug)]
-pub(super) struct Pack {
+pub(crate) struct Pack {
     file: File,
     path: PathBuf,
-    pub(super) index: PackIndex,
+    pub(crate) index: PackIndex,
 }
 
 impl Pack {
     /// Opens the pack with this index.
-    pub(super) fn open(index: &Path, oid_len: usize) -> io::Result<Self> {
+    pub(crate) fn open(index: &Path, oid_len: usize) -> io::Result<Self> {
         let path = index.with_extension("pack");
         let file = plain_file::open(&path)?;
         let mut head = [0; 8];
@@ -43,14 +43,14 @@ impl Pack {
         Ok(Self { index: PackIndex::open(index, oid_len)?, file, path })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 }
 
 /// How an entry holds its object.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Held {
+pub(crate) enum Held {
     Whole(Kind),
     /// As a delta to the entry at this offset of the same pack.
     DeltaTo(u64),
@@ -60,16 +60,16 @@ pub(super) enum Held {
 
 /// The head of an entry.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
-    pub(super) held: Held,
+pub(crate) struct Entry {
+    pub(crate) held: Held,
     /// Length of what is compressed: the object, or the delta.
-    pub(super) size: u64,
+    pub(crate) size: u64,
     /// Where that begins.
-    pub(super) data_at: u64,
+    pub(crate) data_at: u64,
 }
 
 /// Reads entries; the working memory of one thread.
-pub(super) struct PackReader {
+pub(crate) struct PackReader {
     inflate: Decompress,
     window: Vec<u8>,
     /// Which pack the window shows, and from where.
@@ -83,7 +83,7 @@ impl std::fmt::Debug for PackReader {
 }
 
 impl PackReader {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { inflate: Decompress::new(true), window: Vec::new(), shows: None }
     }
 
@@ -113,7 +113,7 @@ impl PackReader {
     }
 
     /// Reads the head of the entry at `at`.
-    pub(super) fn entry(&mut self, number: usize, pack: &Pack, at: u64, oid_len: usize) -> Result<Entry, ObjectError> {
+    pub(crate) fn entry(&mut self, number: usize, pack: &Pack, at: u64, oid_len: usize) -> Result<Entry, ObjectError> {
         const SHORT: ObjectError = ObjectError::Corrupt("an entry of a pack is cut off");
         let bytes = self.window(number, pack, at, HEAD_BYTES)?;
         let mut rest = bytes.iter();
@@ -161,7 +161,7 @@ impl PackReader {
     }
 
     /// Inflates what begins at `at` into `out`; it is `size` bytes long, which the caller finds bearable.
-    pub(super) fn inflate(
+    pub(crate) fn inflate(
         &mut self,
         number: usize,
         pack: &Pack,
@@ -174,7 +174,7 @@ impl PackReader {
     }
 
     /// Offers what begins at `at`, and is `size` bytes long, to `sink` in pieces, until it wants no more.
-    pub(super) fn pieces(
+    pub(crate) fn pieces(
         &mut self,
         number: usize,
         pack: &Pack,
@@ -212,7 +212,7 @@ impl PackReader {
     }
 
     /// Inflates the first bytes of what begins at `at`: at most `len_max`.
-    pub(super) fn inflate_head(
+    pub(crate) fn inflate_head(
         &mut self,
         number: usize,
         pack: &Pack,

@@ -11,7 +11,7 @@ use std::path::Path;
 use rustix::fs::OFlags;
 
 /// Opens a regular file, at once.
-pub(super) fn open(path: &Path) -> io::Result<File> {
+pub(crate) fn open(path: &Path) -> io::Result<File> {
     open_with(path, OFlags::empty())
 }
 
@@ -26,12 +26,12 @@ fn open_with(path: &Path, more: OFlags) -> io::Result<File> {
 }
 
 /// What lies in a file; `None` if there is none.
-pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
+pub fn read(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
     read_opened(open(path), bytes_max)
 }
 
 /// What lies in a file; `None` if there is none. A symbolic link is an error, whatever it points to.
-pub(crate) fn read_no_link(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
+pub fn read_no_link(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
     read_opened(open_with(path, OFlags::NOFOLLOW), bytes_max)
 }
 

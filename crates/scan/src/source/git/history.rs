@@ -1,49 +1,28 @@
-//! Which blobs a history holds, in the order in which they are cheap to read.
+//! Which blobs a history holds, as we read it ourselves.
 
-use super::kinds::Kinds;
-use super::layout::LayoutError;
-use super::oid::Oid;
-use super::order::by_delta;
-use super::pack::PackReader;
-use super::walk::{Walked, walk};
-use super::{Kind, Store};
-use crate::source::git::list::{Entry, Listed, Presence, Scope};
-use crate::source::git::places::Bounds;
+use super::list::{Entry, Listed, Presence, Scope};
+use crate::op_ids::random_u64;
+use tessera_git_objects::Store;
+use tessera_git_objects::history::History;
+use tessera_git_objects::layout::LayoutError;
+use tessera_git_objects::places::Bounds;
 
 /// Every blob that refs lead to. If the walk breaks, every blob there is, and an entry for the broken walk.
-pub(in crate::source::git) fn listed(store: &Store, bounds: Bounds) -> Result<Listed, LayoutError> {
-    let walked = walk(store, bounds)?;
-    let mut blobs: Vec<Oid> = walked.blobs.blobs().collect();
-    if walked.is_broken {
-        blobs.extend(unmet(store, &walked)?);
-    }
+pub(super) fn listed(store: &Store, bounds: Bounds) -> Result<Listed, LayoutError> {
+    let history = History::of(store, bounds, random_u64())?;
+    let blobs = history.blobs();
     let mut entries = Vec::with_capacity(blobs.len());
-    for one in by_delta(store, &blobs) {
-        let (oid, presence) = (&blobs[one.blob], if one.is_present { Presence::Present } else { Presence::Missing });
-        let stands = walked.blobs.of(oid);
-        let (oid, size) = (oid.as_bytes().into(), one.size);
-        let has_more = stands.has_more || walked.hides_places;
-        entries.push(Entry { oid, size, presence, places: stands.places, has_more });
+    for blob in blobs {
+        let presence = if blob.is_present { Presence::Present } else { Presence::Missing };
+        let (oid, size, stands) = (blob.oid.as_bytes().into(), blob.size, blob.stands);
+        entries.push(Entry { oid, size, presence, places: stands.places, has_more: stands.has_more });
     }
-    entries.extend(walked.missing.iter().map(|oid| Entry::new(oid.as_bytes().into(), Presence::Missing)));
-    entries.extend(walked.cut.iter().map(|oid| Entry::new(oid.as_bytes().into(), Presence::Cut)));
-    if walked.is_broken {
+    entries.extend(history.missing().iter().map(|oid| Entry::new(oid.as_bytes().into(), Presence::Missing)));
+    entries.extend(history.cut().iter().map(|oid| Entry::new(oid.as_bytes().into(), Presence::Cut)));
+    if history.is_broken() {
         entries.push(Entry::new(Box::default(), Presence::WalkBroken));
     }
-    Ok(Listed { scope: Scope::History, entries, commits: walked.commits })
-}
-
-/// Blobs of the repository that the walk did not meet.
-fn unmet(store: &Store, walked: &Walked) -> Result<Vec<Oid>, LayoutError> {
-    let all = store.all().map_err(|source| LayoutError::Io { path: "objects".into(), source })?;
-    let mut reader = PackReader::new();
-    let mut kinds = Kinds::default();
-    let mut is_blob = |oid: &Oid| {
-        let kind = store.find(oid).and_then(|at| kinds.of(store, &mut reader, oid, at));
-        // What cannot even be told is listed, so that it is counted.
-        !matches!(kind, Some(Kind::Commit | Kind::Tree | Kind::Tag))
-    };
-    Ok(all.into_iter().filter(|oid| !walked.blobs.contains(oid) && is_blob(oid)).collect())
+    Ok(Listed { scope: Scope::History, entries, commits: history.into_commits() })
 }
 
 #[cfg(test)]
@@ -54,10 +33,10 @@ mod tests {
     use super::*;
     use crate::source::git::by_git;
     use crate::source::git::cat_file::CatFile;
-    use crate::source::git::places::BOUNDS;
-    use crate::source::git::reader::{BlobRead, BlobReader};
-    use crate::source::git::store::blobs::StoreReader;
-    use crate::testing::Repository;
+    use crate::source::git::reader::{BlobRead, BlobReader, StoreReader};
+    use tessera_git_objects::oid::Oid;
+    use tessera_git_objects::places::BOUNDS;
+    use test_support::Repository;
 
     /// Versions of files, branches, a merge, tags of commits, trees and blobs, a link and a submodule.
     fn repository() -> Repository {

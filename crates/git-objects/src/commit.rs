@@ -1,21 +1,21 @@
 //! What a commit says about itself.
 
-use crate::clock::calendar::iso_8601;
-
 /// Who wrote a commit, when, and what about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Said {
-    pub(crate) author: String,
-    pub(crate) email: String,
-    /// In ISO 8601, with the author's time zone.
-    pub(crate) date: String,
+pub struct Said {
+    /// Its author's name.
+    pub author: String,
+    /// The author's address.
+    pub email: String,
+    /// Seconds since 1970, and the author's time zone as it is written: `-0330` is three and a half hours.
+    pub when: Option<(i64, i64)>,
     /// The first paragraph of the message, on one line.
-    pub(crate) subject: String,
+    pub subject: String,
 }
 
 impl Said {
     /// Reads a commit. What it does not say is empty.
-    pub(crate) fn by(content: &[u8]) -> Self {
+    pub fn by(content: &[u8]) -> Self {
         let end = memchr::memmem::find(content, b"\n\n").unwrap_or(content.len());
         let (head, message) = (&content[..end], content.get(end + 2..).unwrap_or_default());
         let field = |name: &[u8]| {
@@ -40,7 +40,7 @@ impl Said {
         Self {
             author: text(author[..open].trim_ascii()),
             email: text(author.get(open + 1..close).unwrap_or_default()),
-            date: seconds.map(|seconds| iso_8601(seconds, zone)).unwrap_or_default(),
+            when: seconds.map(|seconds| (seconds, zone)),
             subject: text(&subject.join(&b' ')),
         }
     }
@@ -60,7 +60,7 @@ mod tests {
                        encoding ISO-8859-1\n\n\nOne\ntwo\n\nMore.\n";
         let said = Said::by(commit);
         assert_eq!((&said.author[..], &said.email[..]), ("J\u{f6}rg", "j@example.org"));
-        assert_eq!((&said.date[..], &said.subject[..]), ("2000-02-28T20:30:00-03:30", "One two"));
+        assert_eq!((said.when, &said.subject[..]), (Some((951_782_400, -330)), "One two"));
         assert_eq!(Said::by(b"").subject, "");
     }
 }

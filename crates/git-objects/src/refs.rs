@@ -13,8 +13,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-use super::oid::Oid;
-use super::plain_file;
+use crate::oid::Oid;
+use crate::plain_file;
 
 /// Longest file of a single ref: a name of an object, or of another ref.
 const REF_BYTES_MAX: u64 = 8 << 10;
@@ -23,16 +23,16 @@ const PACKED_BYTES_MAX: u64 = 512 << 20;
 
 /// Where walks begin.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tips {
+pub struct Tips {
     /// What refs and heads point at, each once, in the order of their names.
-    pub(crate) oids: Vec<Oid>,
+    pub oids: Vec<Oid>,
     /// Whether there are refs that cannot be read.
-    pub(crate) is_broken: bool,
+    pub is_broken: bool,
 }
 
 impl Tips {
     /// Of the refs that all working trees share, and of those that `worktrees` have for themselves.
-    pub(super) fn of(common_dir: &Path, worktrees: &[PathBuf]) -> Self {
+    pub(crate) fn of(common_dir: &Path, worktrees: &[PathBuf]) -> Self {
         let mut refs = Refs::default();
         match plain_file::read(&common_dir.join("packed-refs"), PACKED_BYTES_MAX) {
             Ok(packed) => refs.packed(&packed.unwrap_or_default()),
