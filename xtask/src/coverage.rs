@@ -139,8 +139,13 @@ fn check(repo: &Repo, rows: &[Row]) -> Vec<String> {
     problems
 }
 
+/// Whether there is a function of that name that the test runner calls: a helper shows nothing.
 fn has_test(source: &str, name: &str) -> bool {
-    source.contains(&format!("fn {name}("))
+    let Some(at) = source.find(&format!("fn {name}(")) else { return false };
+    // Between the end of the item before it and its own line.
+    let begins = source[..at].rfind('\n').unwrap_or(0);
+    let above = source[..begins].split('\n').rev().take_while(|line| !line.is_empty() && line.trim() != "}");
+    above.into_iter().any(|line| line.trim_end().ends_with("test]"))
 }
 
 fn has_word(source: &str, name: &str) -> bool {
@@ -168,6 +173,12 @@ mod tests {
         assert_eq!(problems, Vec::<String>::new());
         assert_eq!(rows[0].code, ["a.rs::Item", "b.rs"]);
         assert_eq!(rows[0].status, Status::Yes);
+    }
+
+    #[test]
+    fn a_function_that_no_runner_calls_is_no_test() {
+        let source = "#[test]\n#[cfg(unix)]\nfn real() {}\n\n#[tokio::test]\nasync fn waits() {}\n\nfn helper() {}\n";
+        assert_eq!(["real", "waits", "helper", "none"].map(|name| has_test(source, name)), [true, true, false, false]);
     }
 
     #[test]

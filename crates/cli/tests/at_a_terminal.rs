@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use node_support::{Place, ends_within, run, run_within, succeeded, until};
+use node_support::{PATIENCE, Place, ends_within, run, run_within, succeeded, until};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
@@ -146,7 +146,7 @@ fn a_view_of_a_node_that_hangs_can_be_left_at_once() {
             false => kill_process(Pid::from_child(&top), Signal::INT).unwrap(),
         }
         // Before the node is given up, which is an error.
-        assert_eq!(ends_within(&mut top, Duration::from_secs(60)), Some(0), "by key: {by_key}");
+        assert_eq!(ends_within(&mut top, PATIENCE), Some(0), "by key: {by_key}");
         until("the first screen is back", || terminal.shown().ends_with("\x1b[?25h\x1b[?1049l"));
         assert!(!terminal.reads_keys());
         node.signal(Signal::CONT);
@@ -174,7 +174,7 @@ fn a_view_that_is_suspended_leaves_the_terminal_to_the_shell_and_comes_back() {
     });
     assert!(terminal.reads_keys());
     terminal.press("q");
-    assert_eq!(ends_within(&mut top, Duration::from_secs(60)), Some(0));
+    assert_eq!(ends_within(&mut top, PATIENCE), Some(0));
 }
 
 #[test]
@@ -193,11 +193,11 @@ fn a_view_that_is_read_by_a_program_ends_by_a_signal_between_two_looks() {
             status.lines().find_map(|line| line.strip_prefix("SigCgt:")).is_some_and(catches)
         });
         kill_process(Pid::from_child(&top), Signal::INT).unwrap();
-        assert_eq!(ends_within(&mut top, Duration::from_secs(60)), Some(0), "{args:?}");
+        assert_eq!(ends_within(&mut top, PATIENCE), Some(0), "{args:?}");
     }
     for refused in ["nan", "inf", "-1", "0"] {
         let top = place.tessera(&["node", "top", "--every", refused, "--socket", &node.socket()]);
-        let (code, error) = run_within(top, Duration::from_secs(60));
+        let (code, error) = run_within(top, PATIENCE);
         assert_eq!(code, Some(2), "{refused}: {error}");
         assert!(error.contains("expected a number of seconds"), "{refused}: {error}");
     }

@@ -5,9 +5,8 @@
 mod node_support;
 
 use std::fs;
-use std::time::Duration;
 
-use node_support::{Place, Process, run, run_within, succeeded, until};
+use node_support::{PATIENCE, Place, Process, run, run_within, succeeded, until};
 use rustix::process::Signal;
 
 #[test]
@@ -158,7 +157,7 @@ fn exit_codes_tell_not_found_from_failed() {
     assert!(error.contains("--bootstrap") && error.contains(place.path("run").to_str().unwrap()), "{error}");
     // Commands that steer a node are none that a short-lived client could have.
     for steers in [&["node", "top", "--once"][..], &["node", "set-lanes", "2"], &["node", "merge-back"]] {
-        let (code, error) = run_within(place.tessera(steers), Duration::from_secs(60));
+        let (code, error) = run_within(place.tessera(steers), PATIENCE);
         assert!(code == Some(2) && error.contains("no node runs here"), "{steers:?}: {error}");
         assert!(!error.contains("--bootstrap"), "{steers:?} has no such flag: {error}");
     }
@@ -298,7 +297,7 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
             node.env("TESSERA_NODE_LISTEN", "somewhere");
             node
         },
-        Duration::from_secs(60),
+        PATIENCE,
     );
     assert!(code == Some(2) && said.contains("somewhere") && said.contains("--listen"), "{code:?} {said}");
     assert!(said.contains("it stands in the environment, as TESSERA_NODE_LISTEN"), "{said}");
@@ -497,7 +496,7 @@ fn a_malformed_argument_is_refused_with_the_form_that_is_expected() {
         (["--public-addr", "0.0.0.0:4242"], "nothing can be sent to 0.0.0.0:4242"),
         (["--public-addr", "203.0.113.7:0"], "nothing can be sent to 203.0.113.7:0"),
     ] {
-        let (code, error) = run_within(place.tessera(&[&["node"], &args[..]].concat()), Duration::from_secs(60));
+        let (code, error) = run_within(place.tessera(&[&["node"], &args[..]].concat()), PATIENCE);
         assert!(code == Some(2) && error.contains(words), "{args:?}: {error}");
     }
     for (args, words) in [
@@ -505,7 +504,7 @@ fn a_malformed_argument_is_refused_with_the_form_that_is_expected() {
         (["get", "--privacy", "some"], "possible values: none, blind, relay"),
     ] {
         let id = "cd".repeat(32);
-        let (code, error) = run_within(place.tessera(&[&["dht"], &args[..], &[&id]].concat()), Duration::from_secs(60));
+        let (code, error) = run_within(place.tessera(&[&["dht"], &args[..], &[&id]].concat()), PATIENCE);
         assert!(code == Some(2) && error.contains(words), "{args:?}: {error}");
     }
     let node = place.node(&["--lanes", "1"]);

@@ -8,7 +8,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use node_support::{Place, run, succeeded, until};
+use node_support::{PATIENCE, Place, run, succeeded, until};
 use rustix::process::Signal;
 
 #[test]
@@ -64,7 +64,7 @@ fn a_lane_that_hangs_does_not_keep_a_node_from_ending() {
     // The node asks its lanes how they are once a second: by now it waits for this one, which hangs for longer than any test does.
     std::thread::sleep(Duration::from_millis(1500));
     let log = node.log.clone();
-    assert_eq!(node.ends_within(Duration::from_secs(60), Signal::TERM), Some(0));
+    assert_eq!(node.ends_within(PATIENCE, Signal::TERM), Some(0));
     assert!(std::fs::read_to_string(&log).unwrap().contains("stopping"));
 }
 

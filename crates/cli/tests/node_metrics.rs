@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use node_support::{Place, Process, run_within, until};
+use node_support::{PATIENCE, Place, Process, run_within, until};
 use rustix::process::Signal;
 
 fn address(node: &Process) -> String {
@@ -20,7 +20,7 @@ fn address(node: &Process) -> String {
 /// Sends these bytes and reads the answer, for as long as any test waits.
 fn asked(addr: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(addr).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -102,10 +102,10 @@ fn slow_clients_delay_neither_others_nor_the_end_and_are_given_up() {
     scrape();
     given_up(many);
     let mut silent = TcpStream::connect(&addr).unwrap();
-    silent.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    silent.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(silent.read(&mut [0; 1]).unwrap_or(0), 0);
     let slow: Vec<_> = (0..12).map(|_| drip(&addr)).collect();
-    assert_eq!(node.ends_within(Duration::from_secs(60), Signal::TERM), Some(0));
+    assert_eq!(node.ends_within(PATIENCE, Signal::TERM), Some(0));
     given_up(slow);
 }
 
@@ -114,8 +114,7 @@ fn a_port_that_is_taken_is_told_with_a_way_out() {
     let place = Place::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap().to_string();
-    let (code, error) =
-        run_within(place.tessera(&["node", "--lanes", "1", "--metrics", &addr]), Duration::from_secs(60));
+    let (code, error) = run_within(place.tessera(&["node", "--lanes", "1", "--metrics", &addr]), PATIENCE);
     assert_eq!(code, Some(2), "{error}");
     assert!(error.contains(&addr) && error.contains("choose another address with --metrics"), "{error}");
     assert_eq!(error.matches("--metrics").count(), 1, "it is told once: {error}");

@@ -7,7 +7,7 @@ mod node_support;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use node_support::{Place, Process, exists, run, run_within, succeeded, until};
+use node_support::{PATIENCE, Place, Process, exists, run, run_within, succeeded, until};
 use rustix::process::Signal;
 use test_support::skipped;
 
@@ -89,7 +89,7 @@ fn a_folder_of_sockets_that_cannot_be_used_is_told_with_a_way_out() {
     ] {
         let mut node = place.tessera(&["node", "--lanes", "1"]);
         node.env("TESSERA_RUNTIME_DIR", folder);
-        let (code, error) = run_within(node, std::time::Duration::from_secs(60));
+        let (code, error) = run_within(node, PATIENCE);
         assert_eq!(code, Some(2), "{error}");
         assert!(error.contains(advice), "{error}");
     }
@@ -106,7 +106,7 @@ fn a_folder_of_sockets_that_belongs_to_another_user_is_refused() {
 }
 
 fn refuses_its_folder_of_sockets(place: &Place, why: &str) {
-    let (code, error) = run_within(place.tessera(&["node", "--lanes", "1"]), std::time::Duration::from_secs(60));
+    let (code, error) = run_within(place.tessera(&["node", "--lanes", "1"]), PATIENCE);
     assert_eq!(code, Some(2), "{error}");
     assert!(error.contains(why) && error.contains("TESSERA_RUNTIME_DIR"), "{error}");
 }
@@ -174,7 +174,7 @@ fn a_data_folder_that_is_read_only_is_refused_in_words() {
     );
     let mut alone = std::process::Command::new("unshare");
     alone.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]);
-    let (code, said) = run_within(alone, std::time::Duration::from_secs(30));
+    let (code, said) = run_within(alone, PATIENCE);
     if matches!(code, Some(1 | 77 | 127)) {
         return skipped(&format!("it needs a disk that it may mount for itself: {said}"));
     }

@@ -7,14 +7,10 @@ mod node_support;
 use std::io::Write as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
-use std::time::Duration;
 
-use node_support::{Place, run_within};
+use node_support::{PATIENCE, Place, run_within};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Signal;
-
-/// Several times as long as a caller should wait.
-const FOR_EVER: Duration = Duration::from_secs(90);
 
 /// Every one of these ends by itself and says which node does not answer.
 fn all_report_silence(commands: Vec<Command>, socket: &str) {
@@ -22,7 +18,7 @@ fn all_report_silence(commands: Vec<Command>, socket: &str) {
         for command in commands {
             scope.spawn(move || {
                 let asked = format!("{command:?}");
-                let (code, error) = run_within(command, FOR_EVER);
+                let (code, error) = run_within(command, PATIENCE);
                 assert_eq!(code, Some(2), "{asked}: {error}");
                 assert!(error.contains(&format!("the node at {socket} does not answer")), "{asked}: {error}");
                 assert!(error.contains("start it again"), "it says what to do: {error}");
@@ -76,6 +72,6 @@ fn connections_without_a_request_do_not_keep_others_out() {
         caller.write_all(&[9]).unwrap();
     }
     let status = place.tessera(&["dht", "status", "--socket", &node.socket()]);
-    let (code, error) = run_within(status, FOR_EVER);
+    let (code, error) = run_within(status, PATIENCE);
     assert_eq!(code, Some(0), "{error}");
 }

@@ -21,7 +21,7 @@ fn end_of(mut command: Command) -> Output {
     let child = command.spawn().unwrap();
     let (id, (ended, watched)) = (child.id().to_string(), std::sync::mpsc::channel::<()>());
     let watch = std::thread::spawn(move || {
-        if watched.recv_timeout(Duration::from_secs(60)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+        if watched.recv_timeout(Duration::from_secs(600)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
             Command::new("kill").args(["-KILL", &id]).status().unwrap();
         }
     });

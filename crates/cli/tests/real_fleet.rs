@@ -21,6 +21,8 @@ struct Stage {
     url: String,
 }
 
+/// How long to wait for what must come: only a broken program takes as long, however slow and busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(600);
 const FILES: u64 = 1_500;
 const SECRETS: usize = 30;
 
@@ -81,7 +83,7 @@ impl Stage {
             files.filter(|file| file.metadata().is_ok_and(|metadata| metadata.len() > 200)).count()
         };
         while writers() < count {
-            assert!(started.elapsed() < Duration::from_secs(60), "{} of {count} wrote after a minute", writers());
+            assert!(started.elapsed() < PATIENCE, "{} of {count} wrote", writers());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -119,7 +121,7 @@ fn signal(child: &Child, name: &str) {
 fn end_of(child: Child) -> Output {
     let (id, (ended, watched)) = (child.id().to_string(), std::sync::mpsc::channel::<()>());
     let watch = std::thread::spawn(move || {
-        if watched.recv_timeout(Duration::from_secs(100)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+        if watched.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
             Command::new("kill").args(["-KILL", &id]).status().unwrap();
         }
     });
@@ -329,7 +331,7 @@ fn until<T>(mut answer: impl FnMut() -> Option<T>) -> T {
         if let Some(answer) = answer() {
             return answer;
         }
-        assert!(started.elapsed() < Duration::from_secs(60), "no answer after a minute");
+        assert!(started.elapsed() < PATIENCE, "no answer");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -105,7 +105,7 @@ fn a_flood_of_new_identities_costs_a_bounded_share_and_friends_are_still_served(
     let strict = |builder: tessera_dht_node::NodeBuilder| builder.lanes(1).address_diversity(true);
     let node = strict(builder()).start().unwrap();
     let friend = strict(builder()).bootstrap([node.address()]).start().unwrap();
-    friend.joined(Duration::from_secs(30)).wait().unwrap();
+    friend.joined(Duration::from_secs(600)).wait().unwrap();
     let flood: Vec<Vec<u8>> = (0..1500_u32)
         .map(|n| {
             let mut seed = [9; 32];
@@ -130,7 +130,7 @@ fn bootstrap_nodes_that_never_answer_do_not_keep_a_node_from_joining_by_another(
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let dead = PeerAddr::new(Stranger::new([4; 32], "tessera").key().0, silent.local_addr().unwrap());
     let node = builder().lanes(1).bootstrap([dead, friend.address()]).start().unwrap();
-    node.joined(Duration::from_secs(30)).wait().unwrap();
+    node.joined(Duration::from_secs(600)).wait().unwrap();
     assert_eq!(node.ping(dead).wait().unwrap(), None);
     let stored = node.put(b"despite the silent one".to_vec()).wait().unwrap();
     assert_eq!(stored.replicas, 1);
@@ -164,7 +164,7 @@ fn a_damaged_log_costs_what_was_damaged_and_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let others = network(3, 1);
     let node = builder().lanes(1).data_dir(dir.path()).bootstrap([others[0].address()]).start().unwrap();
-    node.joined(Duration::from_secs(30)).wait().unwrap();
+    node.joined(Duration::from_secs(600)).wait().unwrap();
     until("all know it", || others.iter().all(|other| other.peers().wait().unwrap().len() == 3));
     let ids: Vec<ContentId> =
         (0..50).map(|n| others[n % 3].put(format!("kept {n}").into_bytes()).wait().unwrap().id).collect();

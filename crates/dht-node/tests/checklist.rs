@@ -149,7 +149,7 @@ fn lanes_that_die_in_traffic_come_back_and_the_others_serve() {
     let others = network(3, 1);
     let node =
         builder().lanes(3).data_dir(dir.path()).test_hooks(true).bootstrap([others[0].address()]).start().unwrap();
-    node.joined(Duration::from_secs(30)).wait().unwrap();
+    node.joined(Duration::from_secs(600)).wait().unwrap();
     until("all know it", || others.iter().all(|other| other.peers().wait().unwrap().len() == 3));
     let before: Vec<ContentId> =
         (0..30).map(|n| others[0].put(format!("before {n}").into_bytes()).wait().unwrap().id).collect();

@@ -23,7 +23,7 @@ fn published_values_are_given_to_a_dead_lanes_successor_and_withdrawn_ones_are_n
     let others = network(2, 1);
     let seeds = others.iter().map(Node::address);
     let node = builder().lanes(2).test_hooks(true).bootstrap(seeds).start().unwrap();
-    node.joined(std::time::Duration::from_secs(30)).wait().unwrap();
+    node.joined(std::time::Duration::from_secs(600)).wait().unwrap();
     let films: Vec<ContentId> = (0..20_u8).map(|n| ContentId::of_immutable(&[n])).collect();
     node.announce(films.clone()).wait().unwrap();
     node.unannounce(films[15..].to_vec()).wait().unwrap();

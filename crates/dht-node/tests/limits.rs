@@ -16,7 +16,7 @@ use tessera_dht_node::{Node, NodeBuilder, NodeError};
 fn pair(set: impl FnOnce(NodeBuilder) -> NodeBuilder) -> (Node, Node) {
     let holder = set(builder().lanes(1)).start().unwrap();
     let user = builder().lanes(1).bootstrap([holder.address()]).start().unwrap();
-    user.joined(Duration::from_secs(30)).wait().unwrap();
+    user.joined(Duration::from_secs(600)).wait().unwrap();
     until("they know each other", || holder.status().wait().unwrap().contacts() == 1);
     (holder, user)
 }

@@ -40,7 +40,7 @@ fn a_record_that_found_no_room_to_be_held_is_given_to_a_node_that_joins_and_asks
     let stored = first.put(large.clone()).wait().unwrap();
     assert!(first.get(stored.id).wait().unwrap().bytes == large);
     let second = builder().lanes(1).bootstrap([first.address()]).start().unwrap();
-    second.joined(Duration::from_secs(30)).wait().unwrap();
+    second.joined(Duration::from_secs(600)).wait().unwrap();
     assert!(second.get(stored.id).wait().unwrap().bytes == large);
 }
 
@@ -88,7 +88,7 @@ fn storing_in_vain_is_undone_but_for_what_was_stored_before() {
     let before = kept_alive(&node);
     let full = builder().lanes(1).configure(|config| config.records.bytes_max = 0);
     let full = full.bootstrap([node.address()]).start().unwrap();
-    full.joined(Duration::from_secs(30)).wait().unwrap();
+    full.joined(Duration::from_secs(600)).wait().unwrap();
     support::until("it is known", || node.status().wait().unwrap().contacts() == 1);
     for again in [kept.clone(), value(20_000, 11)] {
         let refused = node.put(again).wait().unwrap_err();

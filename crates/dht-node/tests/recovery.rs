@@ -29,7 +29,7 @@ fn a_node_that_restarts_has_its_identity_records_providers_and_contacts_with_any
     let dir = tempfile::tempdir().unwrap();
     let others = network(3, 1);
     let node = at(dir.path(), 2, None, Some(&others[0]));
-    node.joined(Duration::from_secs(30)).wait().unwrap();
+    node.joined(Duration::from_secs(600)).wait().unwrap();
     let (id, listen) = (node.id(), node.listen_addr());
     until("all know it", || others.iter().all(|other| other.peers().wait().unwrap().len() == 3));
     let values: Vec<ContentId> =
@@ -79,7 +79,7 @@ fn a_lane_that_panics_is_restarted_alone_and_loses_nothing_it_had_acknowledged()
     let dir = tempfile::tempdir().unwrap();
     let others = network(3, 1);
     let node = at(dir.path(), 3, None, Some(&others[0]));
-    node.joined(Duration::from_secs(30)).wait().unwrap();
+    node.joined(Duration::from_secs(600)).wait().unwrap();
     until("all know it", || others.iter().all(|other| other.peers().wait().unwrap().len() == 3));
     let values: Vec<ContentId> =
         (0..40).map(|n| others[n % 3].put(format!("kept {n}").into_bytes()).wait().unwrap().id).collect();
@@ -113,7 +113,7 @@ fn lanes_change_from_one_to_four_to_three_under_load_without_a_lost_record() {
     let dir = tempfile::tempdir().unwrap();
     let others = network(4, 1);
     let node = at(dir.path(), 1, None, Some(&others[0]));
-    node.joined(Duration::from_secs(30)).wait().unwrap();
+    node.joined(Duration::from_secs(600)).wait().unwrap();
     until("all know it", || others.iter().all(|other| other.peers().wait().unwrap().len() == 4));
     let stop = Arc::new(AtomicBool::new(false));
     let (lookups, failed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -194,11 +194,11 @@ fn a_mutable_value_survives_the_restart_of_its_owner() {
     let dir = tempfile::tempdir().unwrap();
     let others = network(3, 1);
     let node = at(dir.path(), 2, None, Some(&others[0]));
-    node.joined(Duration::from_secs(30)).wait().unwrap();
+    node.joined(Duration::from_secs(600)).wait().unwrap();
     let first = node.put_mutable(b"one".to_vec(), PutMutable::named("motd")).wait().unwrap();
     node.shutdown();
     let node = at(dir.path(), 1, None, Some(&others[0]));
-    node.joined(Duration::from_secs(30)).wait().unwrap();
+    node.joined(Duration::from_secs(600)).wait().unwrap();
     let second = node.put_mutable(b"two".to_vec(), PutMutable::named("motd")).wait().unwrap();
     assert_eq!((second.key, second.sequence), (first.key, first.sequence + 1));
 }
@@ -212,7 +212,7 @@ fn a_log_is_replaced_by_a_snapshot_from_which_a_restart_has_everything() {
         builder.bootstrap(seeds.map(Node::address)).start().unwrap()
     };
     let node = start(Some(&others[0]));
-    node.joined(Duration::from_secs(30)).wait().unwrap();
+    node.joined(Duration::from_secs(600)).wait().unwrap();
     until("all know it", || others.iter().all(|other| other.peers().wait().unwrap().len() == 2));
     let kept: Vec<ContentId> =
         (0..40).map(|n| others[n % 2].put(format!("kept {n}").into_bytes()).wait().unwrap().id).collect();

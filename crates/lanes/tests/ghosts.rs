@@ -14,7 +14,7 @@ use tessera_lanes::runtime::{RestartPolicy, Runtime, RuntimeConfig};
 use tessera_lanes::{Class, Context, Enqueue, Envelope, Handler, Kind};
 
 /// So long a test waits for something that must happen; it does not measure.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// State shared by the ghost and the test.
 #[derive(Default)]

@@ -16,7 +16,7 @@ use tessera_lanes::wal::{Importance, LogConfig};
 use tessera_lanes::{Context, Handler};
 
 /// So long a test waits for something that must happen; it does not measure.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Where lane 1 gets stuck, and for how long: until the test opens it.
 #[derive(Default)]

@@ -11,7 +11,7 @@ use tessera_lanes::runtime::{Runtime, RuntimeConfig};
 use tessera_lanes::{Context, Handler};
 
 /// So long a test waits for something that must happen; it does not measure.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 /// Long, so that the buffers stand out.
 const DATAGRAM_BYTES: usize = 60_000;
 

@@ -20,7 +20,7 @@ use tessera_lanes::{Context, Handler};
 use test_support::skipped;
 
 /// So long a test waits for something that must happen; it does not measure.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 const FOREVER: Duration = Duration::from_secs(3600);
 
 struct TempDir(PathBuf);

@@ -10,7 +10,7 @@ use tessera_lanes::runtime::{RestartPolicy, Runtime, RuntimeConfig};
 use tessera_lanes::{Context, Handler};
 
 /// So long a test waits for something that must happen; it does not measure.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Answers, panics, or waits until it is told to go on.
 struct Told;

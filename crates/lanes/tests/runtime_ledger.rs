@@ -18,7 +18,7 @@ use tessera_lanes::runtime::{ChangeRefused, CommandRefused, RestartPolicy, Runti
 use tessera_lanes::wal::{Durability, LogConfig};
 
 /// So long a test waits for something that must happen; it does not measure.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 struct TempDir(PathBuf);
 

@@ -13,7 +13,7 @@ use tessera_lanes::telemetry::trace_file::{TRACE_FILE, TRACE_FILE_OLD, TraceFile
 use tessera_lanes::{Class, Context, Envelope, Handler, Kind};
 
 /// So long a test waits for something that must happen; it does not measure.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Echoes datagrams; says on which cores it may run; sends hints to the other lane.
 struct Simple;

@@ -12,7 +12,7 @@ use super::truth::command::{Ended, Running, Tessera, program};
 use super::truth::report::Report;
 
 /// How long a condition may take to come true. Far more than a busy machine needs.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Where a fleet meets.
 #[derive(Debug, Clone)]

@@ -67,12 +67,10 @@ fn the_hint_to_start_a_worker_is_a_complete_command() {
         let root = case.folder("tree");
         large::tree(&mut case.random, &root);
         let fleet = Fleet::new(case, &etcd);
-        let follower = fleet.submit(&[], &[&root]);
-        until("the run is active", || statuses(&fleet).contains("active").then_some(()));
-        // The hint is given after three seconds without a worker.
-        std::thread::sleep(std::time::Duration::from_secs(6));
+        let mut follower = fleet.submit(&[], &[&root]);
+        let said = follower.says("tessera worker");
         follower.signal("-INT");
-        let said = follower.end().stderr;
+        follower.end();
         let commands = quoted_commands(&said);
         let start = commands
             .iter()

@@ -144,7 +144,7 @@ fn until_present(fleet: &Fleet, sessions: i64) {
     let presences = Keys::with_prefix(format!("{namespace}/{LAYOUT}/present/"));
     until("the workers are known", || {
         let read = RangeRequest::of(presences.clone()).count_only();
-        let found = executor.block_on(client.range(read, client.now().after(Duration::from_secs(10))));
+        let found = executor.block_on(client.range(read, client.now().after(Duration::from_secs(60))));
         found.is_ok_and(|found| found.count >= sessions).then_some(())
     });
 }

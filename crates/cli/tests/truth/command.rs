@@ -1,7 +1,7 @@
 //! The real `tessera` program, in an environment that the user's settings do not reach.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -12,7 +12,7 @@ use super::git::forget_git;
 use super::report::Report;
 
 /// How long a command may take before it counts as hanging. Far more than a busy machine needs.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// How a command ended.
 #[derive(Debug)]
@@ -133,6 +133,16 @@ pub(crate) struct Running {
 impl Running {
     pub(crate) fn of(child: Child, line: String) -> Self {
         Self { child, line }
+    }
+
+    /// What it says until a line has these words. It may say more, which is read and not told.
+    pub(crate) fn says(&mut self, words: &str) -> String {
+        let (mut stderr, mut said) = (BufReader::new(self.child.stderr.take().unwrap()), String::new());
+        while !said.contains(words) {
+            assert!(stderr.read_line(&mut said).unwrap() > 0, "it ended and had not said {words:?}: {said}");
+        }
+        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+        said
     }
 
     pub(crate) fn signal(&self, name: &str) {

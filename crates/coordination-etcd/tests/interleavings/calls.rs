@@ -119,7 +119,21 @@ pub enum Call {
     Retire,
     /// Collects runs that never got their shards.
     Collect,
+    /// Names the runs that a collection would remove.
+    ListStale,
     Heartbeat,
+    /// Makes the worker known to all workers of the tenant.
+    Join {
+        worker: u64,
+    },
+    /// The worker says that it cannot serve the run that the start made.
+    Abstain {
+        worker: u64,
+    },
+    /// It takes that back.
+    TakePart {
+        worker: u64,
+    },
     /// The coordinator ends the worker's session.
     EndSession {
         worker: u64,
@@ -133,6 +147,7 @@ pub enum Call {
         shard: u64,
     },
     ListRuns,
+    ListActiveRuns,
     ListShards,
     Progress,
     Candidates,
@@ -144,7 +159,15 @@ pub enum Call {
 impl Call {
     /// Whether the in-memory coordinator can play it and answers alike. It has no sessions.
     pub const fn has_memory_form(self) -> bool {
-        !matches!(self, Self::EndSession { .. } | Self::ExpireSession { .. } | Self::Report { .. })
+        !matches!(
+            self,
+            Self::EndSession { .. }
+                | Self::ExpireSession { .. }
+                | Self::Report { .. }
+                | Self::Join { .. }
+                | Self::Abstain { .. }
+                | Self::TakePart { .. }
+        )
     }
 
     /// Whether its steps may happen in any order.
@@ -153,10 +176,12 @@ impl Call {
     }
 
     /// How many atomic steps it promises to be made of. Others may come between these, by contract: `create_run_with_shards`
-    /// creates, looks and registers; `renew_many` and `drain` answer for each shard by itself.
-    pub const fn steps(self) -> usize {
+    /// creates, looks and registers; `renew_many` and `drain` answer for each shard by itself; a claim makes its worker known,
+    /// parks what no live worker reaches, and grants or refuses, of which memory knows the last alone.
+    pub const fn steps(self, in_memory: bool) -> usize {
         match self {
             Self::CreateWithShards { .. } => 3,
+            Self::Claim { .. } if !in_memory => 3,
             Self::Renew { shards, .. } | Self::Drain { shards, .. } => shards.len(),
             _ => 1,
         }
@@ -195,6 +220,7 @@ operations! {
     PARK = "park": Call::Park { shard: 1, op: 13 };
     RELEASE = "release": Call::Release { shard: 1, op: 14 };
     REPORT = "report": Call::Report { shard: 1, op: 16 };
+    REPORT_SECOND = "report-second": Call::Report { shard: 2, op: 21 };
     CLAIM_OF_REPORTER = "claim-of-reporter": Call::Claim { worker: 1, at: SOON };
     DRAIN = "drain": Call::Drain { shards: &[1, 2], op: 15 };
     SPLIT_FEW = "split-few": Call::SplitReplace { shard: 1, children: FEW_CHILDREN, op: 17 };
@@ -209,15 +235,20 @@ operations! {
     CANCEL_RUN = "cancel-run": Call::Settle { settlement: Settlement::Cancel, op: 33 };
     RETIRE = "retire": Call::Retire;
     COLLECT = "collect": Call::Collect;
+    LIST_STALE = "list-stale": Call::ListStale;
     RETIRE_AND_RECREATE = "retire-and-recreate": Call::Retire, Call::Create, Call::Register { roots: FEW, op: 1 };
     COLLECT_AND_RECREATE = "collect-and-recreate": Call::Collect, Call::Create, Call::Register { roots: FEW, op: 1 };
     COLLECT_AND_CREATE = "collect-and-create": Call::Collect, Call::Create;
     HEARTBEAT = "heartbeat": Call::Heartbeat;
+    JOIN = "join": Call::Join { worker: 4 };
+    ABSTAIN = "abstain": Call::Join { worker: 4 }, Call::Abstain { worker: 4 };
+    TAKE_PART = "take-part": Call::Join { worker: 4 }, Call::Abstain { worker: 4 }, Call::TakePart { worker: 4 };
     END_SESSION = "end-session": Call::EndSession { worker: 1 };
     EXPIRE_SESSION = "expire-session": Call::ExpireSession { worker: 1 };
     GET_RUN = "get-run": Call::GetRun;
     GET_SHARD = "get-shard": Call::GetShard { shard: 1 };
     LIST_RUNS = "list-runs": Call::ListRuns;
+    LIST_ACTIVE_RUNS = "list-active-runs": Call::ListActiveRuns;
     LIST_SHARDS = "list-shards": Call::ListShards;
     PROGRESS = "progress": Call::Progress;
     CANDIDATES = "candidates": Call::Candidates;

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -121,8 +122,15 @@ impl Schedule {
     /// Runs it and checks what came of it.
     ///
     /// # Errors
-    /// What is wrong with that.
+    /// What is wrong with that. A coordinator that panics or asks without end is.
     pub fn check(&self, store: &MadeStore, judge: &mut Judge<'_>) -> Result<(), String> {
+        catch_unwind(AssertUnwindSafe(|| self.try_check(store, judge))).unwrap_or_else(|panic| {
+            let words = panic.downcast_ref::<String>().map(String::as_str);
+            Err(format!("panicked: {}", words.or_else(|| panic.downcast_ref().copied()).unwrap_or("without words")))
+        })
+    }
+
+    fn try_check(&self, store: &MadeStore, judge: &mut Judge<'_>) -> Result<(), String> {
         let World { kv, one, two } = self.world(store);
         let mut desks = vec![one, two];
         for _ in desks.len()..self.operations.len() {

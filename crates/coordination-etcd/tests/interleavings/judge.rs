@@ -2,8 +2,8 @@
 //!
 //! A call takes effect at one moment between its beginning and its end; one that is made of several steps by contract takes
 //! effect at one moment for each. Every order of steps that respects this is played on the in-memory coordinator, from the same
-//! start, until one gives the same answers and leaves the same records. Calls that end a session have no form in memory:
-//! schedules with one of those are judged by coordinators on etcd that were started anew for every call.
+//! start, until one gives the same answers and leaves the same records. Calls about sessions have no form in memory: schedules
+//! with one of those are judged by coordinators on etcd, one for each caller, that were started anew.
 //!
 //! Which shard a claim is granted is the coordinator's choice, so the reference is told which it was.
 
@@ -70,9 +70,9 @@ impl<'s> Judge<'s> {
     /// # Errors
     /// If none does: what each of them would have answered and left instead.
     pub fn explain(&mut self, history: &[Span], shards: Vec<ShardId>, left: &[String]) -> Result<(), String> {
-        let in_memory = history.iter().all(|span| span.call.has_memory_form());
+        let in_memory = self.start.has_memory_form() && history.iter().all(|span| span.call.has_memory_form());
         let mut differences = Vec::new();
-        for order in orders(history) {
+        for order in orders(history, in_memory) {
             for claimed in claims(history, &shards) {
                 let calls = history.iter().zip(&claimed).map(|(span, claimed)| (span.caller, span.call, *claimed));
                 let played = (order.clone(), calls.collect());
@@ -134,16 +134,15 @@ fn difference(history: &[Span], left: &[String], outcome: &Outcome) -> Option<St
 }
 
 /// Every order in which no call begins after one that began when it had ended.
-fn orders(history: &[Span]) -> Vec<Order> {
+fn orders(history: &[Span], in_memory: bool) -> Vec<Order> {
+    let steps: Vec<usize> = history.iter().map(|span| span.call.steps(in_memory)).collect();
     let mut found = Vec::new();
-    extend(history, &mut Vec::new(), &mut found);
+    extend(history, &steps, &mut Vec::new(), &mut found);
     found
 }
 
-fn extend(history: &[Span], order: &mut Order, found: &mut Vec<Order>) {
-    let left = |call: usize| {
-        (0..history[call].call.steps()).filter(|step| !order.contains(&(call, *step))).collect::<Vec<_>>()
-    };
+fn extend(history: &[Span], steps: &[usize], order: &mut Order, found: &mut Vec<Order>) {
+    let left = |call: usize| (0..steps[call]).filter(|step| !order.contains(&(call, *step))).collect::<Vec<_>>();
     // Steps of a call that was not answered may never happen.
     if (0..history.len()).all(|call| left(call).is_empty() || history[call].answer.is_none()) {
         found.push(order.clone());
@@ -159,7 +158,7 @@ fn extend(history: &[Span], order: &mut Order, found: &mut Vec<Order>) {
     }
     for step in next {
         order.push(step);
-        extend(history, order, found);
+        extend(history, steps, order, found);
         order.pop();
     }
 }
@@ -188,22 +187,32 @@ fn play_in_memory(start: &Start, history: &[Span], order: &Order, claimed: &[Opt
 
 fn play_started_anew(store: &MadeStore, history: &[Span], order: &Order, claimed: &[Option<ShardId>]) -> Outcome {
     let kv = Start::cold(store).kv;
+    let mut desks: HashMap<usize, Desk> = HashMap::new();
     let mut told = vec![StepsTold::default(); history.len()];
     let mut ended = vec![false; history.len()];
     for (call, step) in order.iter().copied() {
         if ended[call] {
             continue;
         }
-        let mut desk = Desk::new(&kv, store.leases.clone());
-        desk.side.caller = history[call].caller;
-        // A coordinator that was started anew has no session to end, so the store ends it.
-        let (played, is_told) = match history[call].call {
-            Call::EndSession { worker } => (Call::ExpireSession { worker }, false),
-            other => (other, true),
-        };
-        ended[call] = block_on(desk.side.play_step(played, step, &mut told[call], claimed[call]));
-        if !is_told {
-            told[call] = StepsTold::nothing();
+        let caller = history[call].caller;
+        let desk = desks.entry(caller).or_insert_with(|| Desk::new(&kv, store.leases.clone()));
+        desk.side.caller = caller;
+        match (history[call].call, step) {
+            // A coordinator that was started anew has no session to end, so the store ends it.
+            (Call::EndSession { worker }, _) => {
+                block_on(desk.side.play(Call::ExpireSession { worker }));
+                told[call] = StepsTold::nothing();
+            }
+            (Call::Claim { worker, .. }, 0) => drop(block_on(desk.side.play(Call::Join { worker }))),
+            (Call::Claim { .. }, 1) if claimed[call].is_some() => {}
+            (vain @ Call::Claim { .. }, 1) => {
+                let mut first = StepsTold::default();
+                block_on(desk.side.play_step(vain, 0, &mut first, None));
+                if first.is_grant() {
+                    (told[call], ended[call]) = (first, true);
+                }
+            }
+            (other, step) => ended[call] = block_on(desk.side.play_step(other, step, &mut told[call], claimed[call])),
         }
     }
     Outcome {

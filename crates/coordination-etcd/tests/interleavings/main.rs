@@ -6,8 +6,11 @@
 //! one at a time, must explain what was answered and what is left.
 //!
 //! ```console
-//! $ cargo nextest run -p tessera-coordination-etcd --test slow_interleavings
+//! $ cargo nextest run -p tessera-coordination-etcd --test slow_interleavings --success-output final
 //! ```
+//!
+//! It prints how many schedules there were, in all and from each start. In the start `held`, every operation meets every other;
+//! [`complete`] sees to it that they are all that the traits have.
 //!
 //! A failure prints its schedule, which `TESSERA_INTERLEAVING='created cold register-many@7 collect'` replays. Deeper, on
 //! demand: `TESSERA_INTERLEAVINGS=two-switches` and `TESSERA_INTERLEAVINGS=three-operations`; `TESSERA_STARTS=created,held` limits
@@ -18,6 +21,7 @@
 
 mod audit;
 mod calls;
+mod complete;
 mod contents;
 mod explore;
 mod judge;

@@ -8,7 +8,7 @@ use std::fmt::{Debug, Write as _};
 
 use tessera_contracts::keyspace::Fraction;
 use tessera_contracts::{CursorUpdate, FenceEpoch, OpId, RunId, ShardEpoch, ShardId, ShardKey, WorkerId};
-use tessera_coordination::backend::{AsyncCoordinationFacade, HeldShard, Ready};
+use tessera_coordination::backend::{AsyncCoordinationFacade, HeldShard};
 use tessera_coordination::decide::order::OrderRequest;
 use tessera_coordination::decide::settle_run::Settlement;
 use tessera_coordination::error::CreateRunError;
@@ -22,9 +22,10 @@ use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::record::RunRecord;
 use tessera_coordination::run::status::RunStatus;
 use tessera_coordination::run::summary::{RunSummary, ShardFilter, ShardPage, ShardSummary};
-use tessera_coordination::{AcquireScratch, InMemoryCoordinator, Lease};
+use tessera_coordination::{AcquireScratch, Lease};
 use tessera_coordination_etcd::AsyncEtcdCoordinator;
 use tessera_coordination_etcd::codec::OwnerPart;
+use tessera_coordination_etcd::keyspace::session_of;
 use tessera_coordination_etcd::sim_kv::SimKv;
 
 use crate::calls::{
@@ -59,6 +60,11 @@ impl StepsTold {
         Self { texts: BTreeMap::from([(0, "()".to_owned())]), claimed: None }
     }
 
+    /// Whether it was a claim, and a shard was granted.
+    pub fn is_grant(&self) -> bool {
+        self.claimed.is_some()
+    }
+
     /// The answer that the whole call would have given.
     pub fn answer(self) -> Answer {
         let texts = self.texts.into_values().filter(|text| !text.is_empty());
@@ -90,10 +96,21 @@ enum Beyond {
     Etcd { coordinator: AsyncEtcdCoordinator<Scheduled>, kv: SimKv },
 }
 
-impl Side<Ready<InMemoryCoordinator>> {
-    pub fn memory(memory: InMemoryCoordinator) -> Self {
+impl Beyond {
+    /// The coordinator whose sessions a call is about.
+    fn etcd(&self) -> &AsyncEtcdCoordinator<Scheduled> {
+        match self {
+            Self::Etcd { coordinator, .. } => coordinator,
+            Self::Memory => panic!("memory has no sessions"),
+        }
+    }
+}
+
+impl<M: AsyncCoordinationFacade> Side<M> {
+    /// Over the in-memory coordinator, or a wrapper of it.
+    pub fn memory(memory: M) -> Self {
         Self {
-            backend: Ready(memory),
+            backend: memory,
             beyond: Beyond::Memory,
             leases: Leases::new(),
             caller: FIRST_CALLER,
@@ -121,7 +138,7 @@ impl<B: AsyncCoordinationFacade> Side<B> {
                 let created = self.backend.create_run_with_shards(SOON, TENANT, RUN, incarnation, config, &inputs, op);
                 Some(told(&created.await))
             }
-            Call::Renew { shards, at } => {
+            Call::Renew { shards, at } if shards.len() > 1 => {
                 let leases: Vec<Lease> = shards.iter().map(|shard| self.lease(*shard)).collect();
                 let mut answers = Vec::new();
                 self.backend.renew_many(at, TENANT, &leases, &mut answers).await;
@@ -272,16 +289,23 @@ impl<B: AsyncCoordinationFacade> Side<B> {
             }
             Call::Retire => told(&self.backend.retire_runs(LATE, TENANT, LATE, 10).await),
             Call::Collect => self.collect().await,
+            Call::ListStale => self.list_stale().await,
             Call::Heartbeat => {
                 if let Beyond::Etcd { coordinator, .. } = &self.beyond {
                     coordinator.heartbeat().await;
                 }
                 String::new()
             }
-            Call::EndSession { worker } => match &self.beyond {
-                Beyond::Etcd { coordinator, .. } => told(&coordinator.end_session(WorkerId::new(worker)).await),
-                Beyond::Memory => panic!("memory has no sessions"),
-            },
+            Call::Join { worker } => told(&self.beyond.etcd().join(TENANT, WorkerId::new(worker)).await),
+            Call::Abstain { worker } => {
+                let (etcd, worker) = (self.beyond.etcd(), WorkerId::new(worker));
+                told(&etcd.abstain(TENANT, RUN, incarnation(FIRST_CALLER), worker).await)
+            }
+            Call::TakePart { worker } => {
+                let (etcd, worker) = (self.beyond.etcd(), WorkerId::new(worker));
+                told(&etcd.take_part(TENANT, RUN, incarnation(FIRST_CALLER), worker).await)
+            }
+            Call::EndSession { worker } => told(&self.beyond.etcd().end_session(WorkerId::new(worker)).await),
             Call::ExpireSession { worker } => match &self.beyond {
                 Beyond::Etcd { kv, .. } => expire_sessions(kv, WorkerId::new(worker)),
                 Beyond::Memory => panic!("memory has no sessions"),
@@ -298,6 +322,7 @@ impl<B: AsyncCoordinationFacade> Side<B> {
                 let listed = self.backend.list_runs_into(TENANT, None, 100, &mut runs).await;
                 format!("{} {runs:?}", told(&listed))
             }
+            Call::ListActiveRuns => self.list_active_runs().await,
             Call::ListShards => self.list_shards().await,
             Call::Progress => told(&self.backend.get_run_progress(SOON, TENANT, RUN).await),
             Call::Candidates => {
@@ -346,6 +371,41 @@ impl<B: AsyncCoordinationFacade> Side<B> {
         format!("removed {removed:?}")
     }
 
+    /// Runs that a collection would remove.
+    async fn list_stale(&mut self) -> String {
+        let mut stale = Vec::new();
+        match &self.beyond {
+            Beyond::Etcd { coordinator, .. } => {
+                if let Err(error) = coordinator.stale_initializing_runs_into(LATE, 10, &mut stale).await {
+                    return error.to_string();
+                }
+            }
+            Beyond::Memory => {
+                if let Ok(RunRecord { status: RunStatus::Initializing, .. }) = self.backend.get_run(TENANT, RUN).await {
+                    stale.push((TENANT, RUN));
+                }
+            }
+        }
+        format!("stale {stale:?}")
+    }
+
+    async fn list_active_runs(&mut self) -> String {
+        let mut active = Vec::new();
+        match &self.beyond {
+            Beyond::Etcd { coordinator, .. } => {
+                if let Err(error) = coordinator.list_active_runs_into(TENANT, None, 10, &mut active).await {
+                    return error.to_string();
+                }
+            }
+            Beyond::Memory => {
+                let mut runs: Vec<RunSummary> = Vec::new();
+                self.backend.list_runs_into(TENANT, None, 10, &mut runs).await.expect("memory lists its runs");
+                active.extend(runs.iter().filter(|run| run.status == RunStatus::Active).map(|run| run.run));
+            }
+        }
+        format!("active {active:?}")
+    }
+
     async fn list_shards(&mut self) -> String {
         let mut shards: Vec<ShardSummary> = Vec::new();
         let (all, page) = (ShardFilter::all(), ShardPage::first(1_000));
@@ -386,12 +446,16 @@ impl<B: AsyncCoordinationFacade> Side<B> {
     }
 }
 
-/// The store ends the etcd leases that a worker's owner keys are attached to.
+/// The store ends the etcd leases that a worker's owner keys and presences are attached to.
 fn expire_sessions(kv: &SimKv, worker: WorkerId) -> String {
-    let owned = scan(kv).into_iter().filter(|kv| heading_of(&kv.key) == Some(Heading::Owner));
-    for owner in owned {
-        if OwnerPart::decode(&owner.value).is_ok_and(|part| part.worker == worker) {
-            kv.expire_lease(owner.lease);
+    for stored in scan(kv) {
+        let is_the_workers = match heading_of(&stored.key) {
+            Some(Heading::Owner) => OwnerPart::decode(&stored.value).is_ok_and(|part| part.worker == worker),
+            Some(Heading::Present) => session_of(&stored.key).is_some_and(|(of, _)| of == worker),
+            _ => false,
+        };
+        if is_the_workers {
+            kv.expire_lease(stored.lease);
         }
     }
     String::new()

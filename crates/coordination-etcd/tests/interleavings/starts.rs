@@ -13,12 +13,13 @@ use tessera_coordination_etcd::sim_kv::{SimKv, Snapshot, block_on};
 use tessera_coordination_etcd::{AsyncEtcdCoordinator, EtcdConfig};
 
 use crate::calls::{
-    ACQUIRE_CHILD, ACQUIRE_FIRST, ACQUIRE_FREE, ACQUIRE_LATE, CANCEL_RUN, CANDIDATES, CHECKPOINT, CLAIM, CLAIM_LATE,
-    CLAIM_OF_REPORTER, COLLECT, COLLECT_AND_CREATE, COLLECT_AND_RECREATE, COMPLETE, COMPLETE_RUN, CREATE,
+    ABSTAIN, ACQUIRE_CHILD, ACQUIRE_FIRST, ACQUIRE_FREE, ACQUIRE_LATE, CANCEL_RUN, CANDIDATES, CHECKPOINT, CLAIM,
+    CLAIM_LATE, CLAIM_OF_REPORTER, COLLECT, COLLECT_AND_CREATE, COLLECT_AND_RECREATE, COMPLETE, COMPLETE_RUN, CREATE,
     CREATE_WITH_FEW, CREATE_WITH_MANY, Call, EXPIRE_SESSION, EXPLAIN, FAIL_RUN, FEW, FEW_CHILDREN, FIRST_CALLER,
-    GET_RUN, GET_SHARD, LIST_RUNS, LIST_SHARDS, MANY, MANY_CHILDREN, NEIGHBOUR, NOW, OPERATIONS, ORDER_YIELD,
-    Operation, PARK, PROGRESS, REGISTER_FEW, REGISTER_MANY, RELEASE, RENEW_MANY, REPORT, RETIRE, RETIRE_AND_RECREATE,
-    SPLIT_FEW, SPLIT_MANY, SPLIT_RESIDUAL, SPLIT_SECOND, START_OVER_FEW, START_OVER_MANY, TENANT, UNPARK, incarnation,
+    GET_RUN, GET_SHARD, JOIN, LIST_ACTIVE_RUNS, LIST_RUNS, LIST_SHARDS, LIST_STALE, MANY, MANY_CHILDREN, NEIGHBOUR,
+    NOW, OPERATIONS, ORDER_YIELD, Operation, PARK, PROGRESS, REGISTER_FEW, REGISTER_MANY, RELEASE, RENEW_MANY, REPORT,
+    REPORT_SECOND, RETIRE, RETIRE_AND_RECREATE, SPLIT_FEW, SPLIT_MANY, SPLIT_RESIDUAL, SPLIT_SECOND, START_OVER_FEW,
+    START_OVER_MANY, TAKE_PART, TENANT, UNPARK, incarnation,
 };
 use crate::keys::NAMESPACE;
 use crate::player::{Answer, Leases, Side};
@@ -124,11 +125,13 @@ const BEFORE_REGISTRATION: &[Operation] = &[
     RETIRE,
     COLLECT_AND_RECREATE,
     COLLECT_AND_CREATE,
+    LIST_STALE,
     CLAIM,
     ACQUIRE_FIRST,
     GET_RUN,
     GET_SHARD,
     LIST_RUNS,
+    LIST_ACTIVE_RUNS,
     LIST_SHARDS,
     PROGRESS,
 ];
@@ -150,6 +153,7 @@ const AFTER_SETTLING: &[Operation] = &[
     GET_RUN,
     GET_SHARD,
     LIST_RUNS,
+    LIST_ACTIVE_RUNS,
     LIST_SHARDS,
     PROGRESS,
     EXPLAIN,
@@ -291,6 +295,38 @@ pub const STARTS: &[Start] = &[
             LIST_SHARDS,
         ],
     },
+    // Sessions end in `reported`: here a claim that has looked for free shards before the last session ended would park nothing,
+    // which no order explains and no contract forbids.
+    Start {
+        name: "reported-and-nobody-else-is-there",
+        coordinators: COLD,
+        made: &[
+            CREATE_RUN,
+            REGISTER,
+            HOLD_FIRST,
+            HOLD_SECOND,
+            HOLD_THIRD,
+            two(Call::Join { worker: 2 }),
+            one(Call::Report { shard: 1, op: 16 }),
+            two(Call::ExpireSession { worker: 2 }),
+        ],
+        operations: &[
+            JOIN,
+            ABSTAIN,
+            TAKE_PART,
+            CLAIM,
+            CLAIM_OF_REPORTER,
+            REPORT_SECOND,
+            COMPLETE_RUN,
+            CANCEL_RUN,
+            RETIRE_AND_RECREATE,
+            START_OVER_FEW,
+            CANDIDATES,
+            EXPLAIN,
+            LIST_SHARDS,
+            PROGRESS,
+        ],
+    },
     Start {
         name: "one-left",
         coordinators: ALL,
@@ -348,6 +384,7 @@ pub const STARTS: &[Start] = &[
             COLLECT,
             PROGRESS,
             LIST_SHARDS,
+            LIST_ACTIVE_RUNS,
             GET_RUN,
         ],
     },
@@ -555,10 +592,22 @@ impl Start {
         World { one: desk(), two: desk(), kv: kv.clone() }
     }
 
+    /// The calls that make it, if none of them dies.
+    pub fn calls(&self) -> impl Iterator<Item = Call> {
+        self.made.iter().map(|made| match *made {
+            Made::By(_, call) | Made::Crashed { call, .. } => call,
+        })
+    }
+
+    /// Whether the in-memory coordinator can be brought there. Who is live when a shard is reported, it cannot know.
+    pub fn has_memory_form(&self) -> bool {
+        !self.calls().any(|call| matches!(call, Call::Join { .. } | Call::ExpireSession { .. }))
+    }
+
     /// The same history in memory.
     pub fn memory(&self) -> Side<Ready<InMemoryCoordinator>> {
         let memory = InMemoryCoordinator::new(CoordinatorRuntimeConfig::for_shards(200)).expect("valid");
-        let mut side = Side::memory(memory);
+        let mut side = Side::memory(Ready(memory));
         NeverWaits.block_on(create_neighbour(&mut side.backend));
         for made in self.made {
             match *made {

@@ -28,7 +28,7 @@ async fn live(client: &EtcdClient, namespace: &str) -> (u64, u64) {
     let end = format!("{namespace}0").into_bytes();
     loop {
         let page = RangeRequest::of(Keys::Range { start: start.into(), end: end.clone().into() }).limit(1_000);
-        let page = client.range(page, client.now().after(Duration::from_secs(30))).await.expect("answered");
+        let page = client.range(page, client.now().after(Duration::from_secs(600))).await.expect("answered");
         keys += page.kvs.len() as u64;
         bytes += page.kvs.iter().map(|kv| (kv.key.len() + kv.value.len()) as u64).sum::<u64>();
         let Some(last) = page.kvs.last().filter(|_| page.more) else { return (keys, bytes) };

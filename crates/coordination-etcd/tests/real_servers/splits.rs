@@ -130,7 +130,7 @@ impl Stage {
 
     async fn everything(&self) -> Vec<KeyValue> {
         let all = RangeRequest::of(Keys::with_prefix(self.config.namespace.clone()));
-        let soon = self.kv.now().after(Duration::from_secs(60));
+        let soon = self.kv.now().after(Duration::from_secs(600));
         self.kv.client.range(all, soon).await.expect("readable").kvs
     }
 }
@@ -200,7 +200,7 @@ async fn a_child_whose_name_is_taken_is_not_written_over() {
     for (plan, index) in [(small, 1), (plan(), CHILDREN as u32 - 1)] {
         let mut stage = Stage::set().await;
         let (_, puts) = taken_name(&stage.config.namespace, TENANT, KEY, SPLIT, DerivedShardKind::Child, index);
-        let soon = stage.kv.now().after(Duration::from_secs(60));
+        let soon = stage.kv.now().after(Duration::from_secs(600));
         stage.kv.txn(Txn::of(puts), soon).await.expect("planted");
         let stored = stage.everything().await;
         let refused = stage.holder.split_replace(NOW, TENANT, &stage.lease, &plan, SPLIT).await;

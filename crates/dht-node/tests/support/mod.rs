@@ -27,7 +27,7 @@ pub(crate) fn network(count: usize, lanes: usize) -> Vec<Node> {
         nodes.push(builder().lanes(lanes).bootstrap(seeds).start().unwrap());
     }
     for node in nodes.iter().filter(|_| count > 1) {
-        node.joined(Duration::from_secs(30)).wait().unwrap();
+        node.joined(Duration::from_secs(600)).wait().unwrap();
     }
     until("all nodes know each other", || {
         nodes.iter().all(|node| {
@@ -50,7 +50,7 @@ pub(crate) fn value(bytes: usize, seed: u64) -> Vec<u8> {
 
 /// Waits for something that must come, with a bound that only a broken node reaches.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(180);
+    let deadline = Instant::now() + Duration::from_secs(600);
     while !holds() {
         assert!(Instant::now() < deadline, "after three minutes still not: {what}");
         std::thread::sleep(Duration::from_millis(10));

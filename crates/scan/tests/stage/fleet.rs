@@ -75,7 +75,7 @@ impl Fleet {
     fn serving(&self, tenant: TenantId, threads: usize) -> Serving {
         let findings = self.findings.path().to_path_buf();
         let coordinator = CoordinatorName::Memory;
-        Serving { coordinator, tenant, findings, threads, give_up_after: Duration::from_secs(5), until_done: false }
+        Serving { coordinator, tenant, findings, threads, give_up_after: Duration::from_secs(600), until_done: false }
     }
 
     /// Lets a machine with so many threads work while `meanwhile` runs.
@@ -108,7 +108,7 @@ impl Fleet {
     pub(crate) fn wait_until(&self, what: &str, mut is_there: impl FnMut(&mut Backend) -> bool) {
         let (started, mut backend) = (Instant::now(), self.backend.clone());
         while !is_there(&mut backend) {
-            assert!(started.elapsed() < Duration::from_secs(120), "{what} after two minutes");
+            assert!(started.elapsed() < Duration::from_secs(600), "{what} after ten minutes");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
