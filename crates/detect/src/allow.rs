@@ -71,7 +71,9 @@ impl Allowlist {
 }
 
 /// Remarks by which a line's author says that what stands there is meant to stand there.
-const REMARKS: [&[u8]; 2] = [b"tessera:allow", b"gitleaks:allow"];
+/// The later ones are those of other scanners, so that a project that comes from one of them need not write them anew.
+const REMARKS: [&[u8]; 5] =
+    [b"tessera:allow", b"gitleaks:allow", b"pragma: allowlist secret", b"trufflehog:ignore", b"kingfisher:ignore"];
 
 /// Whether one of the lines of `text` that `span` touches first or last carries a remark.
 pub(crate) fn has_remark(text: &[u8], span: &core::ops::Range<usize>) -> bool {
@@ -105,6 +107,15 @@ mod tests {
         assert!(!has_remark(text, &(22..23)));
         assert!(has_remark(text, &(28..29)));
         assert!(has_remark(text, &(22..29)), "the last line of a match that spans lines counts");
+    }
+
+    #[test]
+    fn the_remarks_of_other_scanners_count() {
+        for remark in ["pragma: allowlist secret", "trufflehog:ignore", "kingfisher:ignore"] {
+            let text = alloc::format!("a = 1 # {remark}\nb = 2");
+            assert!(has_remark(text.as_bytes(), &(0..1)), "{remark}");
+            assert!(!has_remark(text.as_bytes(), &(text.len() - 1..text.len())), "{remark}");
+        }
     }
 
     #[test]

@@ -57,7 +57,12 @@ impl Assignment {
 
     /// Whether the name says that its value is not the secret itself: its name, its hash, where it is kept, a public half.
     pub(crate) fn is_about_a_secret(&self, text: &[u8]) -> bool {
-        is_about_a_secret(&text[self.name.clone()])
+        // `checksum/secret: …` of annotations: what stands before the slash belongs to the name.
+        let before = &text[..self.name.start];
+        let path = before
+            .strip_suffix(b"/")
+            .map_or(0, |head| 1 + head.iter().rev().take(NAME_BYTES_MAX).take_while(|byte| is_name(**byte)).count());
+        is_about_a_secret(&text[self.name.start - path..self.name.end])
     }
 }
 
@@ -101,7 +106,8 @@ fn value_after(text: &[u8], from: usize, was_quoted: bool, name_start: impl Fn()
     if operator_end == operator_at {
         // `--api-key VALUE`, or `ENV API_KEY VALUE` for rules that ask for it.
         let is_flag = operator_at > from && text[name_start()..].starts_with(b"--");
-        let value = ValueAt { at: operator_at, quoted: is_flag, spaced: !is_flag };
+        let at = skip_while(text, operator_at, 1, |byte| matches!(byte, b'"' | b'\''));
+        let value = ValueAt { at, quoted: is_flag || at > operator_at, spaced: !is_flag };
         return (operator_at > from).then_some((value, b' '));
     }
     let spaced_end = skip_spaces(text, operator_end);

@@ -46,7 +46,7 @@ pub struct Options {
     pub confidence_min: Confidence,
     /// How many encodings may be nested around a secret; 0 decodes nothing. At most [`DECODE_DEPTH_MAX`].
     pub decode_depth: usize,
-    /// Whether `tessera:allow` and `gitleaks:allow` in a line are honoured.
+    /// Whether remarks in a line are honoured: `tessera:allow`, `gitleaks:allow`, and those of other scanners.
     pub honour_remarks: bool,
 }
 

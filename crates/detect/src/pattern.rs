@@ -267,6 +267,23 @@ fn single_folded(hir: &Hir) -> Option<u8> {
     }
 }
 
+/// The bytes of a small class, letter case ignored: `[pb]` in `xox[pb]-` spells two beginnings.
+fn few_folded(class: &Class) -> Option<Vec<u8>> {
+    const FEW: usize = 16;
+    let Class::Bytes(class) = class else { return None };
+    let mut bytes = Vec::new();
+    for byte in class.iter().flat_map(|range| range.start()..=range.end()) {
+        let folded = byte.to_ascii_lowercase();
+        if !bytes.contains(&folded) {
+            bytes.push(folded);
+        }
+        if bytes.len() > FEW {
+            return None;
+        }
+    }
+    Some(bytes)
+}
+
 const HEADS_MAX: usize = 256;
 
 /// What every match begins with, case folded: one entry a branch. `None` if that is not a short finite list.
@@ -282,14 +299,20 @@ fn walk_heads(hir: &Hir) -> Option<Vec<(Vec<u8>, bool)>> {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => Some(alloc::vec![(Vec::new(), true)]),
         HirKind::Literal(literal) => Some(alloc::vec![(literal.0.to_ascii_lowercase(), true)]),
-        HirKind::Class(_) => Some(alloc::vec![(Vec::new(), false)]),
+        HirKind::Class(class) => Some(match few_folded(class) {
+            Some(bytes) => bytes.into_iter().map(|byte| (alloc::vec![byte], true)).collect(),
+            None => alloc::vec![(Vec::new(), false)],
+        }),
         HirKind::Capture(group) => walk_heads(&group.sub),
         HirKind::Repetition(repetition) => {
-            if repetition.min == 0 {
+            let once = repetition.max == Some(1);
+            if repetition.min == 0 && !once {
                 return Some(alloc::vec![(Vec::new(), false)]);
             }
-            let exact = repetition.min == 1 && repetition.max == Some(1);
-            Some(walk_heads(&repetition.sub)?.into_iter().map(|(head, open)| (head, open && exact)).collect())
+            let with = walk_heads(&repetition.sub)?.into_iter().map(|(head, open)| (head, open && once));
+            // What is optional begins with itself, or with what follows it.
+            let without = (repetition.min == 0).then(|| (Vec::new(), true));
+            Some(with.chain(without).collect())
         }
         HirKind::Alternation(branches) => {
             let mut all = Vec::new();
@@ -309,9 +332,9 @@ fn walk_heads(hir: &Hir) -> Option<Vec<(Vec<u8>, bool)>> {
                 }
                 let next = walk_heads(part)?;
                 let mut grown = Vec::new();
-                for (head, open) in all {
+                for (head, open) in &all {
                     if !open {
-                        grown.push((head, false));
+                        grown.push((head.clone(), false));
                         continue;
                     }
                     for (tail, tail_open) in &next {
@@ -319,9 +342,11 @@ fn walk_heads(hir: &Hir) -> Option<Vec<(Vec<u8>, bool)>> {
                         joined.extend_from_slice(tail);
                         grown.push((joined, *tail_open));
                     }
-                    if grown.len() > HEADS_MAX {
-                        return None;
-                    }
+                }
+                // What is known so far is a beginning too, and nothing more is known of what follows it.
+                if grown.len() > HEADS_MAX {
+                    all.iter_mut().for_each(|(_, open)| *open = false);
+                    break;
                 }
                 all = grown;
             }
@@ -344,14 +369,27 @@ fn always_contains(hir: &Hir, keywords: &[String]) -> bool {
 
 /// The first and last part of a sequence that between them always contain a keyword.
 fn keyword_among(parts: &[&Hir], keywords: &[String]) -> Option<(usize, usize)> {
+    keyword_behind(Vec::new(), parts, keywords)
+}
+
+/// The same, if `word` stands directly before the sequence.
+fn keyword_behind(mut word: Vec<u8>, parts: &[&Hir], keywords: &[String]) -> Option<(usize, usize)> {
     // Neighbouring literals and one-letter classes spell words together: `(?i)aws` is three classes.
-    let (mut word, mut word_at): (Vec<u8>, usize) = (Vec::new(), 0);
+    let mut word_at = 0;
     for (i, part) in parts.iter().enumerate() {
         if matches!(part.kind(), HirKind::Look(_)) {
             continue;
         }
         if word.is_empty() {
             word_at = i;
+        }
+        // The parser takes what branches begin with alike out of them: `_auth=|_pass=` is `_`, and then `auth=|pass=`.
+        let is_spelt_by_each = |branch: &Hir| keyword_behind(word.clone(), &flatten(branch), keywords).is_some();
+        if !always_contains(part, keywords)
+            && let HirKind::Alternation(branches) = part.kind()
+            && branches.iter().all(is_spelt_by_each)
+        {
+            return Some((word_at, i));
         }
         if let Some(byte) = single_folded(part) {
             word.push(byte);
@@ -388,6 +426,10 @@ mod tests {
         assert_eq!(reach(r"(?i)\bdatadog=[a-f0-9]{32}", &["datadog"]), Reach::Anchored { after: 40 });
         assert_eq!(reach(r"\b(?:sk|rk)_live_[a-z]{4}", &["sk_live_", "rk_live_"]), Reach::Anchored { after: 12 });
         assert_eq!(reach(r"AKIA[A-Z]+", &["akia"]), Reach::Anchored { after: 4_096 });
+        assert_eq!(reach(r"nf[pc]_[a-z]{4}", &["nfp_", "nfc_"]), Reach::Anchored { after: 8 });
+        assert_eq!(reach(r"nf[pc]_[a-z]{4}", &["nfp_"]), Reach::Anywhere, "one of two beginnings is no keyword");
+        assert_eq!(reach(r"rediss?://[a-z]{4}", &["redis://", "rediss://"]), Reach::Anchored { after: 13 });
+        assert_eq!(reach(r"x[ab][ab][ab][ab][ab][ab][ab][ab][ab][ab]", &["xa", "xb"]), Reach::Anchored { after: 11 });
     }
 
     #[test]
@@ -409,6 +451,10 @@ mod tests {
             Reach::Around { before: 58, after: 43 }
         );
         assert_eq!(reach(r"[0-9]{4}xx(?:foo|bar)", &["foo", "bar"]), Reach::Around { before: 9, after: 3 });
+        assert_eq!(
+            reach(r"(?i)[0-9]{4}(?:password=|pwd=)[a-z]", &["password=", "pwd="]),
+            Reach::Around { before: 13, after: 10 }
+        );
     }
 
     #[test]

@@ -183,6 +183,13 @@ impl RuleSet {
         Ok(())
     }
 
+    /// Keeps only rules at least that severe, and those they require.
+    pub fn keep_severe(&mut self, severity_min: Severity) {
+        let severe = self.rules.iter().filter(|rule| rule.severity >= severity_min);
+        let required: BTreeSet<String> = severe.flat_map(|rule| rule.required.iter().map(|r| r.id.clone())).collect();
+        self.rules.retain(|rule| rule.severity >= severity_min || required.contains(&rule.id));
+    }
+
     /// Keeps only these rules, and those they require.
     ///
     /// # Errors

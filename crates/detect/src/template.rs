@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | `<<digit 12>>` | decimal digits |
 //! | `<<hex 32>>`, `<<HEX 32>>` | hexadecimal, lower or upper case |
-//! | `<<lower 8>>`, `<<upper 8>>` | letters |
+//! | `<<lower 8>>`, `<<upper 8>>`, `<<alpha 8>>` | letters of one case, or both |
 //! | `<<lownum 8>>`, `<<upnum 8>>` | letters of one case and digits |
 //! | `<<alnum 36>>` | letters and digits |
 //! | `<<url64 40>>`, `<<b64 40>>` | the two base64 alphabets |
@@ -16,6 +16,9 @@
 //! | `<<uuid>>` | a random UUID |
 //! | `<<github 30>>` | that many random characters and their CRC-32 in base 62 (GitHub, npm) |
 //! | `<<nkey U>>` | a NATS seed of that kind with its CRC-16 |
+//! | `<<glsa 32>>` | a Grafana token with its CRC-32 |
+//! | `<<age>>` | a secret key of age with its checksum |
+//! | `<<wireguard>>` | a private key of WireGuard |
 //! | `<<aws 16>>` | base32 that spells a possible account number |
 //! | `<<base64 TEXT>>`, `<<tohex TEXT>>`, `<<percent TEXT>>` | TEXT, encoded; TEXT may hold recipes in `[[ ]]` |
 //! | `<<nl>>` | a line break |
@@ -23,7 +26,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::check::crc;
+use crate::check::{bech32, crc};
 
 /// A small deterministic generator (SplitMix64): for examples, never for keys.
 #[derive(Clone, Debug)]
@@ -113,6 +116,7 @@ fn recipe(body: &str, seed: &mut Seed, out: &mut String) -> Result<(), BadRecipe
         "HEX" => draw(out, b"0123456789ABCDEF", count()?, seed),
         "lower" => draw(out, LOWER, count()?, seed),
         "upper" => draw(out, UPPER, count()?, seed),
+        "alpha" => draw(out, &ALNUM[10..], count()?, seed),
         "lownum" => draw(out, LOWNUM, count()?, seed),
         "upnum" => draw(out, UPNUM, count()?, seed),
         "alnum" => draw(out, ALNUM, count()?, seed),
@@ -155,6 +159,28 @@ fn recipe(body: &str, seed: &mut Seed, out: &mut String) -> Result<(), BadRecipe
             if bits > 0 {
                 out.push(char::from(BASE32[(word << (5 - bits) & 31) as usize]));
             }
+        }
+        "glsa" => {
+            let head = alloc::format!("glsa_{}", alnum(seed, count()?));
+            let sum = crc::grafana_sum(head.as_bytes());
+            out.extend([&head, "_", core::str::from_utf8(&sum).unwrap_or_default()]);
+        }
+        "age" => {
+            const NAME: &str = "AGE-SECRET-KEY-";
+            let mut data: Vec<u8> = (0..52).map(|_| seed.below(32) as u8).collect();
+            // Fifty-two times five bits are 256 and four of nothing.
+            data[51] &= 16;
+            let sum = bech32::checksum(NAME.as_bytes(), &data);
+            out.push_str(NAME);
+            out.push('1');
+            let digits = data.into_iter().map(bech32::digit).chain(sum);
+            out.extend(digits.map(|digit| char::from(digit.to_ascii_uppercase())));
+        }
+        "wireguard" => {
+            let mut key: [u8; 32] = core::array::from_fn(|_| seed.next_u64() as u8);
+            key[0] &= 0xf8;
+            key[31] = key[31] & 0x3f | 0x40;
+            out.push_str(&base64(&key));
         }
         "aws" => {
             // The first base32 digit holds the account number's top bits; keeping it low keeps the number possible.

@@ -47,9 +47,10 @@ fn every_expression_passes_the_limits_that_user_rules_must_pass() {
 }
 
 #[test]
-fn every_rule_has_examples_of_both_kinds_and_a_keyword() {
+fn every_rule_has_examples_of_both_kinds_a_source_and_a_keyword() {
     for rule in RuleSet::builtin().rules() {
         assert!(!rule.positive.is_empty() && !rule.negative.is_empty(), "{}", rule.id);
+        assert!(rule.source.starts_with("https://"), "{} names no source of its format", rule.id);
         assert!(!rule.keywords.is_empty(), "{}", rule.id);
         assert!(rule.keywords.iter().all(|word| word.len() >= 2), "{}: {:?}", rule.id, rule.keywords);
     }
@@ -106,6 +107,13 @@ fn rule_files_contain_no_token_themselves() {
         let text = std::fs::read_to_string(&path).expect("rule files are UTF-8");
         assert_eq!(ids_in(&mut detector, &text), Vec::<String>::new(), "{}", path.display());
     }
+}
+
+#[test]
+fn every_rule_looks_only_near_its_keywords() {
+    let detector = detector(&RuleSet::builtin());
+    let wide: Vec<&str> = detector.reaches().filter(|(_, reach)| reach.is_none()).map(|(rule, _)| &*rule.id).collect();
+    assert_eq!(wide, Vec::<&str>::new(), "a keyword that these rules do not contain makes them search whole blocks");
 }
 
 /// What stands directly before a token in escaped strings, logs, URLs and names.

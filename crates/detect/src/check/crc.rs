@@ -31,6 +31,22 @@ pub fn gitlab_routable_holds(token: &[u8]) -> bool {
     base36(crc32(head)) == *sum
 }
 
+/// `glsa_` + secret + `_` + crc32 of all before it, its bytes in hexadecimal from the lowest up: Grafana's service account tokens.
+pub fn grafana_holds(token: &[u8]) -> bool {
+    let Some((head, sum)) = token.split_last_chunk::<9>() else { return false };
+    sum[0] == b'_' && grafana_sum(head) == sum[1..]
+}
+
+/// The eight hexadecimal digits at the end of Grafana's tokens.
+pub fn grafana_sum(head: &[u8]) -> [u8; 8] {
+    let mut out = [0; 8];
+    for (pair, byte) in out.chunks_exact_mut(2).zip(crc32(head).to_le_bytes()) {
+        pair[0] = b"0123456789abcdef"[usize::from(byte >> 4)];
+        pair[1] = b"0123456789abcdef"[usize::from(byte & 15)];
+    }
+    out
+}
+
 /// Seven digits of base 36 (`0-9a-z`), most significant first.
 pub fn base36(mut number: u32) -> [u8; 7] {
     let mut out = [b'0'; 7];
@@ -89,6 +105,15 @@ mod tests {
         let mut broken = seed.into_bytes();
         broken[20] = if broken[20] == b'A' { b'B' } else { b'A' };
         assert!(!nkey_holds(&broken) && !nkey_holds(b"SUAAA") && !nkey_holds(b""));
+    }
+
+    #[test]
+    fn a_grafana_token_ends_in_the_sum_of_what_stands_before() {
+        let token = crate::template::expand("<<glsa 32>>", &mut crate::template::Seed::new(2)).unwrap();
+        assert!(token.len() == 5 + 32 + 1 + 8 && grafana_holds(token.as_bytes()), "{token}");
+        let mut broken = token.into_bytes();
+        broken[10] = if broken[10] == b'a' { b'b' } else { b'a' };
+        assert!(!grafana_holds(&broken) && !grafana_holds(b"glsa_") && !grafana_holds(b""));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 pub mod aws;
 pub(crate) mod base64;
+pub mod bech32;
 pub mod crc;
 pub mod jwt;
 pub mod luhn;
@@ -74,13 +75,20 @@ pub enum Check {
     DerKey,
     /// NATS: base32 with a CRC-16.
     Nkey,
+    /// Grafana: the CRC-32 of the token's beginning in hexadecimal at its end.
+    GrafanaCrc,
+    /// Bech32 with its checksum: secret keys of age.
+    Bech32,
+    /// A private key of WireGuard: base64 of a key of Curve25519.
+    WireguardKey,
 }
 
 named!(Check, "check", "crc62" => Crc62, "gitlab-routable" => GitlabRoutable, "aws-key-id" => AwsKeyId, "jwt" => Jwt, "pem" => Pem,
     "slack" => Slack, "luhn" => Luhn, "uuid" => Uuid, "base64-json" => Base64Json, "base64" => Base64,
     "url-password" => UrlPassword, "random" => Random, "password" => Password, "strong-password" => StrongPassword,
     "basic-credentials" => BasicCredentials, "encoded-text" => EncodedText, "pem-encrypted" => PemEncrypted,
-    "der-key" => DerKey, "nkey" => Nkey);
+    "der-key" => DerKey, "nkey" => Nkey, "grafana-crc" => GrafanaCrc, "bech32" => Bech32,
+    "wireguard-key" => WireguardKey);
 
 impl Check {
     /// Asks `secret` to prove itself.
@@ -103,6 +111,9 @@ impl Check {
             Self::PemEncrypted => proved(pem::is_private_key(secret) && pem::is_encrypted(secret), Outcome::Structure),
             Self::DerKey => proved(pem::is_der_key(secret), Outcome::Structure),
             Self::Nkey => proved(crc::nkey_holds(secret), Outcome::Checksum),
+            Self::GrafanaCrc => proved(crc::grafana_holds(secret), Outcome::Checksum),
+            Self::Bech32 => proved(bech32::holds(secret), Outcome::Checksum),
+            Self::WireguardKey => proved(structure::is_wireguard_key(secret), Outcome::Structure),
             Self::Random => proved(random::looks_random(secret), Outcome::Structure),
             Self::Password => proved(password::is_password(secret), Outcome::Structure),
             Self::StrongPassword => proved(password::is_strong_password(secret), Outcome::Structure),

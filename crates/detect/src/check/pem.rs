@@ -91,17 +91,26 @@ fn first_digits(body: &[u8], out: &mut [u8]) -> usize {
     count
 }
 
+/// Length of the line break that `text` begins with: a real one, or one escaped for a string, a URL or XML.
+fn break_at(text: &[u8]) -> Option<usize> {
+    match text {
+        [b'\n' | b'\r', ..] => Some(1),
+        [b'\\', b'n' | b'r', ..] => Some(2),
+        [b'%', b'0', b'A' | b'a' | b'D' | b'd', ..] => Some(3),
+        [b'&', b'#', b'1', b'0' | b'3', b';', ..] | [b'&', b'#', b'x', b'A' | b'a' | b'D' | b'd', b';', ..] => Some(5),
+        _ => None,
+    }
+}
+
 /// Lines split at real or escaped breaks.
 fn logical_lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(body);
     core::iter::from_fn(move || {
         let text = rest?;
-        let at = (0..text.len()).find(|&i| {
-            matches!(text[i], b'\n' | b'\r') || (text[i] == b'\\' && matches!(text.get(i + 1), Some(b'n' | b'r')))
-        });
+        let at = (0..text.len()).find_map(|i| Some((i, break_at(&text[i..])?)));
         match at {
-            Some(i) => {
-                rest = Some(&text[i + if text[i] == b'\\' { 2 } else { 1 }..]);
+            Some((i, length)) => {
+                rest = Some(&text[i + length..]);
                 Some(&text[..i])
             }
             None => {

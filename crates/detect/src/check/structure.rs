@@ -41,6 +41,13 @@ pub fn is_base64_json(text: &[u8]) -> bool {
     jwt::looks_like_object(&bytes[..count])
 }
 
+/// Base64 of a key of Curve25519 as WireGuard makes it: three bits at one end and two at the other are always the same.
+pub fn is_wireguard_key(text: &[u8]) -> bool {
+    let mut bytes = [0u8; 33];
+    let count = base64::decode_into(text, &mut bytes);
+    count == 32 && bytes[0] & 7 == 0 && bytes[31] & 0xc0 == 0x40
+}
+
 /// Only base64 digits, a possible length, padding only at the end.
 pub fn is_base64(text: &[u8]) -> bool {
     let unpadded = text.strip_suffix(b"==").or_else(|| text.strip_suffix(b"=")).unwrap_or(text);
@@ -102,6 +109,16 @@ pub fn is_url_password(password: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_of_wireguard_have_five_bits_that_never_change() {
+        let key = crate::template::expand("<<wireguard>>", &mut crate::template::Seed::new(4)).unwrap();
+        assert!(key.len() == 44 && is_wireguard_key(key.as_bytes()), "{key}");
+        let other = crate::template::base64(&[7; 32]);
+        assert!(
+            !is_wireguard_key(other.as_bytes()) && !is_wireguard_key(b"") && !is_wireguard_key(&key.as_bytes()[4..])
+        );
+    }
 
     #[test]
     fn slack_tokens_have_numbers_before_the_secret() {
