@@ -43,6 +43,27 @@ fn settings_are_read_flags_win_and_a_misspelt_key_is_refused() {
     assert!(dir.path().join("elsewhere").exists());
 }
 
+/// An interrupted download leaves an empty file, and a misspelt table leaves none of its rules.
+#[test]
+fn rules_that_can_find_nothing_make_nothing_clean() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("target")).unwrap();
+    std::fs::write(dir.path().join("target/x"), format!("TOKEN={}\n", token(1))).unwrap();
+    for rules in ["", "# nothing\n", "[allowlist]\npaths = ['y']\n"] {
+        for (place, args) in
+            [("rules.toml", &["--rules", "rules.toml", "target"][..]), ("target/.gitleaks.toml", &["target"])]
+        {
+            std::fs::write(dir.path().join(place), rules).unwrap();
+            let output = scan(dir.path(), args);
+            assert_eq!(output.status.code(), Some(2), "{rules:?} in {place}: {}", said(&output));
+            assert!(said(&output).contains("has no rule"), "{}", said(&output));
+            std::fs::remove_file(dir.path().join(place)).unwrap();
+        }
+    }
+    std::fs::write(dir.path().join("target/.gitleaks.toml"), "").unwrap();
+    assert_eq!(scan(dir.path(), &["--rules", "builtin", "target"]).status.code(), Some(1));
+}
+
 #[test]
 fn files_of_a_stranger_that_never_end_are_refused_and_not_read() {
     let dir = tempfile::tempdir().unwrap();

@@ -333,7 +333,7 @@ fn parse_id_key(text: &str) -> Option<[u8; 32]> {
 /// The rules that were named, for all targets; else those that each target brings, as gitleaks has it, for that target alone.
 fn rules_for(args: &Args) -> Result<RunRules, String> {
     if args.rules.is_some() {
-        return rules_of(args.rules.as_deref()).map(RunRules::for_all);
+        return searching_rules_of(args.rules.as_deref()).map(RunRules::for_all);
     }
     let mut rules = RunRules::for_all(Rules::builtin());
     for path in args.paths() {
@@ -344,9 +344,21 @@ fn rules_for(args: &Args) -> Result<RunRules, String> {
             let (file, target) = (file.display(), path.display());
             tell!("rules of {file} are used for {target}; --rules builtin for the built-in ones");
         }
-        rules.add_own(target, rules_of(Some(&file))?)?;
+        rules.add_own(target, searching_rules_of(Some(&file))?)?;
     }
     Ok(rules)
+}
+
+/// The rules of a file that can find something. One without a rule, such as an interrupted download leaves it, would make every target clean.
+fn searching_rules_of(path: Option<&Path>) -> Result<Rules, String> {
+    let rules = rules_of(path)?;
+    match path {
+        Some(path) if rules.set().rules().is_empty() => Err(format!(
+            "{} has no rule, so that nothing can be found; add rules ([[rules]], or useDefault under [extend]), or use --rules builtin",
+            path.display()
+        )),
+        _ => Ok(rules),
+    }
 }
 
 /// The built-in rules, or those of a gitleaks file.

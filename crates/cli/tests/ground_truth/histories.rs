@@ -16,6 +16,17 @@ fn a_history_is_listed_as_git_knows_it() {
     });
 }
 
+/// Text that a version has from the one before is not searched again.
+#[test]
+fn versions_of_long_texts_are_searched_as_if_each_stood_alone() {
+    cases::run(6, |case| {
+        let repository = case.folder("repository");
+        history::grow_versions(&mut case.random, &repository);
+        let report = Tessera::of(case).scan(&["--no-resume".as_ref(), "--history".as_ref(), repository.as_os_str()])?;
+        compare(&report, &oracle::history(&repository, oracle::ALL))
+    });
+}
+
 #[test]
 fn several_histories_are_listed_each_by_itself() {
     cases::run(20, |case| {

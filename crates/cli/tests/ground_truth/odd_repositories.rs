@@ -102,7 +102,7 @@ fn a_damaged_repository_is_not_taken_for_the_one_around_it() {
         commit_secret(case, &inner);
         let number = case.number as usize;
         DAMAGES[number / 2 % DAMAGES.len()](&inner.join(".git"));
-        not_clean(&scan(case, if number % 2 == 0 { "--history" } else { "--staged" }, &inner))
+        not_clean(&scan(case, if number.is_multiple_of(2) { "--history" } else { "--staged" }, &inner))
     });
 }
 
@@ -115,7 +115,7 @@ fn a_head_that_is_a_link_makes_a_repository() {
         let inner = outer.join("inner");
         repository(&inner, &[]);
         commit_secret(case, &inner);
-        if case.number % 2 == 0 {
+        if case.number.is_multiple_of(2) {
             git(&inner, &["pack-refs", "--all"]);
         }
         std::fs::remove_file(inner.join(".git/HEAD")).unwrap();
@@ -167,7 +167,7 @@ fn a_tracked_file_of_which_only_the_case_changed_is_read() {
     cases::run(2, |case| {
         let dir = case.folder("repository");
         repository(&dir, &[]);
-        git(&dir, &["config", "core.ignoreCase", if case.number % 2 == 0 { "true" } else { "false" }]);
+        git(&dir, &["config", "core.ignoreCase", if case.number.is_multiple_of(2) { "true" } else { "false" }]);
         std::fs::create_dir(dir.join("Conf")).unwrap();
         std::fs::write(dir.join("Conf/Secret.env"), format!("TOKEN={}\n", token(&mut case.random))).unwrap();
         commit_all(&dir, "tracked");
@@ -175,7 +175,7 @@ fn a_tracked_file_of_which_only_the_case_changed_is_read() {
         std::fs::rename(dir.join("conf/Secret.env"), dir.join("conf/secret.env")).unwrap();
         std::fs::write(dir.join(".gitignore"), "*.env\n").unwrap();
         let mut truth = Truth::default();
-        if case.number % 2 == 0 {
+        if case.number.is_multiple_of(2) {
             truth.join(oracle::every_file(&dir.join("conf")));
         }
         let expected: Vec<String> = truth.places.keys().map(|place| format!("conf/{}", place.path)).collect();
@@ -224,7 +224,7 @@ fn settings_of_a_repository_hide_no_staged_change() {
         std::fs::write(dir.join("sub/none"), "nothing\n").unwrap();
         std::fs::write(dir.join("secret"), format!("TOKEN={}\n", token(&mut case.random))).unwrap();
         git(&dir, &["add", "-A"]);
-        let target = if case.number % 2 == 0 { dir.join("sub") } else { dir.clone() };
+        let target = if case.number.is_multiple_of(2) { dir.join("sub") } else { dir.clone() };
         let report = scan(case, "--staged", &target)?;
         let found: Vec<&String> = report.places.keys().map(|place| &place.path).collect();
         if found == ["secret"] && report.code == Some(1) { Ok(()) } else { Err(format!("found {found:?}")) }

@@ -283,6 +283,68 @@ fn rearrange(random: &mut Random, dir: &Path) {
     }
 }
 
+/// Makes a repository in `dir` with many versions of a few long texts, which git stores as changes to each other. Secrets come whole,
+/// come and go in pieces, and are completed by what is removed.
+pub(crate) fn grow_versions(random: &mut Random, dir: &Path) {
+    init(dir, &[]);
+    let mut texts: Vec<Vec<String>> =
+        (0..3).map(|_| (0..random.within(200..2_000)).map(|_| line(random)).collect()).collect();
+    let mut stream = Vec::new();
+    for version in 0..random.within(20..60) {
+        let number = random.below(texts.len());
+        for _ in 0..random.within(1..5) {
+            edit(random, &mut texts[number]);
+        }
+        let text = texts[number].join("\n") + if random.percent(50) { "\n" } else { "" };
+        let commit = format!(
+            "commit refs/heads/main\ncommitter Ada <ada@example.org> {} +0000\ndata 6\nchange\n",
+            1_700_000_000 + version
+        );
+        stream.extend(commit.bytes());
+        stream.extend(format!("M 100644 inline text-{number}\ndata {}\n{text}\n", text.len()).bytes());
+    }
+    git_fed(dir, &["-c", "fastimport.unpackLimit=0", "fast-import", "--quiet"], &stream);
+    let depth = format!("--depth={}", random.pick(&[4, 50]));
+    git(dir, &["repack", "-q", "-a", "-d", "-f", &depth]);
+}
+
+/// What keeps two pieces of a secret apart.
+const BETWEEN: [&str; 3] = ["~", "!!", "\n"];
+
+fn line(random: &mut Random) -> String {
+    match random.below(20) {
+        0 => "password = \"changeme\"".to_owned(),
+        1 => "w".repeat(random.below(3_000)),
+        2 => "ghp_ is how they begin".to_owned(),
+        3 => String::new(),
+        _ => format!("let value_{} = compute({});", random.below(9_999), random.below(9_999)),
+    }
+}
+
+fn edit(random: &mut Random, text: &mut Vec<String>) {
+    let at = random.below(text.len());
+    match random.below(8) {
+        0 => drop(text.splice(at..at, (0..random.within(1..20)).map(|_| line(random)).collect::<Vec<_>>())),
+        1 if text.len() > 100 => drop(text.drain(at..text.len().min(at + random.within(1..40)))),
+        2 => text[at] = format!("{}{}", random.pick(&["", "x", "\t\""]), token(random)),
+        3 | 4 => {
+            let (secret, between) = (token(random), *random.pick(&BETWEEN));
+            let (head, tail) = secret.split_at(random.within(1..secret.len()));
+            text[at] = format!("{head}{between}{tail}");
+        }
+        // What is between two pieces is removed.
+        5 | 6 => {
+            for line in text.iter_mut().skip(at).take(200).filter(|line| line.len() < 100) {
+                *line = BETWEEN.iter().fold(std::mem::take(line), |line, between| line.replace(between, ""));
+            }
+        }
+        _ => {
+            let len = random.below(text[at].len() + 1);
+            text[at].truncate(len);
+        }
+    }
+}
+
 /// Clones a repository in a random way. A shallow clone lacks a part of the history.
 pub(crate) fn clone(random: &mut Random, from: &Path, to: &Path) {
     let mut clone = command(from, &["clone", "-q"]);
