@@ -101,6 +101,21 @@ impl PrefixMap {
         Ok(Self { selector, version: MapVersion(0), lanes, home, serving: home })
     }
 
+    /// A map from its parts, as [`home`](Self::home) and [`table`](Self::table) give them.
+    pub fn of_tables(
+        selector: Selector,
+        version: MapVersion,
+        lanes: usize,
+        home: [LaneIndex; SLOTS],
+        serving: [LaneIndex; SLOTS],
+    ) -> Result<Self, MapError> {
+        let map = Self { selector, version, lanes: lane_count(lanes)?, home, serving };
+        match home.iter().chain(&serving).find(|lane| usize::from(lane.0) >= lanes) {
+            Some(lane) => Err(MapError::NoSuchLane { lane: *lane, lanes }),
+            None => Ok(map),
+        }
+    }
+
     /// The slot of `id` as seen from `own`.
     pub fn slot(&self, own: &impl Point, id: &impl Point) -> Slot {
         self.selector.slot(own.distance_to(id))
@@ -119,6 +134,11 @@ impl PrefixMap {
     /// The whole table by slot, as a packet filter wants it.
     pub const fn table(&self) -> &[LaneIndex; SLOTS] {
         &self.serving
+    }
+
+    /// Whose each slot is when nothing is lent.
+    pub const fn home(&self) -> &[LaneIndex; SLOTS] {
+        &self.home
     }
 
     /// Which bits are read.

@@ -52,6 +52,10 @@ impl AckTable {
         Some(place as u8)
     }
 
+    pub(crate) fn has_room(&self) -> bool {
+        self.pending.len() < ACKS_PENDING_MAX || self.pending.iter().any(|pending| !pending.waits)
+    }
+
     pub(crate) fn set_timer(&mut self, place: u8, timer: Option<TimerHandle>) {
         self.pending[usize::from(place)].timer = timer;
     }
@@ -105,8 +109,10 @@ mod tests {
         for id in 1..=ACKS_PENDING_MAX as u64 {
             assert!(table.insert(message(id), b"").is_some());
         }
+        assert!(!table.has_room());
         assert_eq!(table.insert(message(99), b""), None);
         assert_eq!(table.acked(7), Some(None));
+        assert!(table.has_room());
         assert_eq!(table.acked(7), None, "once");
         assert_eq!(table.insert(message(99), b"x"), Some(6));
         table.forget(6);

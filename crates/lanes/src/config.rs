@@ -19,7 +19,8 @@ pub struct RateCap {
 pub struct LaneConfig {
     /// Sizes of the rings between lanes.
     pub rings: RingSizes,
-    /// Caps on what one lane may send as Coordination and as Hints; Control has none, since it is never dropped.
+    /// Caps on what one lane may send as Coordination and as Hints; Control has none, since it is never dropped. By default a lane may fill the
+    /// rings of sixteen others at once, and send as much a second as a lane can take besides its other work.
     pub coordination_cap: Option<RateCap>,
     /// See `coordination_cap`.
     pub hints_cap: Option<RateCap>,
@@ -41,12 +42,15 @@ pub struct LaneConfig {
     pub ack_timeout: Duration,
 }
 
+/// See [`LaneConfig::coordination_cap`].
+const MESSAGES_CAP: RateCap = RateCap { per_second: 500_000, burst: 16 * 1024 };
+
 impl Default for LaneConfig {
     fn default() -> Self {
         Self {
             rings: RingSizes::default(),
-            coordination_cap: None,
-            hints_cap: None,
+            coordination_cap: Some(MESSAGES_CAP),
+            hints_cap: Some(MESSAGES_CAP),
             timers_max: 1 << 16,
             datagram_bytes_max: 1500,
             send_queue_max: 256,
@@ -60,3 +64,18 @@ impl Default for LaneConfig {
 }
 
 pub(crate) const MICROS_PER_SECOND: NonZeroU32 = NonZeroU32::new(1_000_000).expect("a million is not zero");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lower_classes_are_capped_unless_told_otherwise() {
+        let LaneConfig { coordination_cap, hints_cap, rings, .. } = LaneConfig::default();
+        for cap in [coordination_cap, hints_cap] {
+            let cap = cap.expect("a cap is the default");
+            // A cap below what a ring takes at once would make the ring's size a lie.
+            assert!(cap.burst as usize >= rings.classes[2].messages_max && cap.per_second > cap.burst);
+        }
+    }
+}

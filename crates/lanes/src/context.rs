@@ -310,6 +310,12 @@ impl Context {
         sent
     }
 
+    /// Whether one more acknowledgement can be waited for.
+    #[must_use]
+    pub fn can_await_ack(&self) -> bool {
+        self.acks.has_room()
+    }
+
     /// Sends the message at `place` once more, after its acknowledgement did not come.
     pub(crate) fn retry_acked(&mut self, place: u8, envelope: Envelope) {
         let mut payload = [0; PAYLOAD_BYTES_MAX];
@@ -321,6 +327,16 @@ impl Context {
         }
         let timer = self.insert_timer(self.ack_timeout, Timer::Ack(place));
         self.acks.set_timer(place, Some(timer.expect("its last timer has just left the wheel, so there is room")));
+    }
+
+    /// Notes how long a message has waited, in microseconds.
+    #[inline]
+    pub(crate) fn note_taken(&self, envelope: &Envelope) -> u32 {
+        let waited = self.now.stamp().wrapping_sub(envelope.queued_at);
+        // A sender's clock read may be a moment after ours: that is no wait of 71 minutes.
+        let waited = if waited > u32::MAX / 2 { 0 } else { waited };
+        self.counters.class(envelope.class).latency.record(waited);
+        waited
     }
 
     /// Tells the sender of `envelope` that it was handled.

@@ -24,6 +24,10 @@ impl Kind {
     pub const RESERVED_MIN: u8 = 0xf0;
     /// "I have handled the message with your correlation id."
     pub(crate) const ACK: Self = Self(0xf0);
+    /// "Slots are owned like this from now on."
+    pub(crate) const MAP: Self = Self(0xf1);
+    /// "Empty your rings and stop."
+    pub(crate) const RETIRE: Self = Self(0xf2);
 
     /// A handler's message kind.
     ///

@@ -8,7 +8,6 @@ mod intake;
 mod logging;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_contracts::prefix_map::{LaneIndex, MapVersion, PrefixMap, Slot};
@@ -20,6 +19,7 @@ use crate::envelope::PAYLOAD_BYTES_MAX;
 use crate::handler::{Handler, Notice, Record};
 use crate::handoff::{ExportStep, Handoffs};
 use crate::lane::intake::handle_datagram;
+use crate::orders::OrderInbox;
 use crate::ring::link::{Inlet, Link};
 use crate::time::LaneTime;
 use crate::wal::Lsn;
@@ -27,7 +27,7 @@ use crate::wal::Lsn;
 /// How soon a lane looks again at something only another lane can move on: a full ring, a slow hand-over.
 const RETRY_DELAY: Duration = Duration::from_millis(1);
 
-/// A message of the supervisor to a lane. They come in order.
+/// What the supervisor gives a lane that is no plain data: the ends of rings. They come in order.
 #[derive(Debug)]
 pub(crate) enum Mail {
     /// A way to another lane, new or in place of one to its dead predecessor.
@@ -36,10 +36,8 @@ pub(crate) enum Mail {
     Inlet(Box<Inlet>),
     /// The lane is gone for good.
     Unlink(LaneIndex),
-    /// Slots are owned like this from now on.
-    Map(Arc<PrefixMap>),
-    /// Empty the rings and stop.
-    Retire,
+    /// The way of the supervisor's orders.
+    Orders(OrderInbox),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +52,7 @@ pub(crate) struct Lane<H> {
     handler: H,
     pub(crate) cx: Box<Context>,
     inlets: Vec<Inlet>,
+    orders: Option<OrderInbox>,
     drain: Drain,
     handoffs: Handoffs,
     /// By slot, the map version of the last hand-over that came to its end here.
@@ -84,6 +83,7 @@ impl<H: Handler> Lane<H> {
             handler,
             cx,
             inlets: Vec::new(),
+            orders: None,
             drain: Drain::default(),
             handoffs: Handoffs::default(),
             arrived: Box::new([None; 256]),
@@ -198,8 +198,7 @@ impl<H: Handler> Lane<H> {
                     self.handler.on_notice(&mut self.cx, Notice::LaneDown { lane, lost });
                 }
             }
-            Mail::Map(map) => self.adopt(map),
-            Mail::Retire => self.retiring = true,
+            Mail::Orders(orders) => self.orders = Some(orders),
         }
     }
 
@@ -231,6 +230,12 @@ impl<H: Handler> Lane<H> {
             .sum()
     }
 
+    /// Carries out orders before the first turn.
+    pub(crate) fn obey(&mut self, now: LaneTime) {
+        self.enter(now);
+        self.take_orders();
+    }
+
     /// One round over everything that is not the socket. Says whether there was anything to do.
     pub(crate) fn turn(&mut self, now: LaneTime) -> bool {
         if self.cx.is_fenced() {
@@ -240,7 +245,8 @@ impl<H: Handler> Lane<H> {
         self.cx.counters.turns.add(1);
         self.inlets.extend(self.cx.own_inlet.take());
         let mut busy = false;
-        let steps: [fn(&mut Self) -> bool; 6] = [
+        let steps: [fn(&mut Self) -> bool; 7] = [
+            Self::take_orders,
             Self::take_messages,
             Self::take_bulk,
             Self::fire_timers,
@@ -286,6 +292,7 @@ impl<H: Handler> Lane<H> {
     pub(crate) fn has_waiting(&self) -> bool {
         self.inlets.iter().any(|inlet| inlet.has_messages() || (!self.is_held_up_by_log && !inlet.is_empty()))
             || self.cx.own_inlet.is_some()
+            || self.orders.as_ref().is_some_and(|orders| orders.waiting() > 0)
             || self.cx.log.as_ref().is_some_and(|log| {
                 log.progress.durable() > self.durable_seen || (log.progress.has_failed() && !self.log_failure_told)
             })

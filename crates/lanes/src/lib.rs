@@ -8,7 +8,7 @@
 //!
 //! * [`envelope`], [`class`], [`drain`]: a message, its fate when there is no room, and the order of service;
 //! * `ring`: the types that cross lanes. Sharing shows in the imports: nothing else in here is touched by two lanes;
-//! * `lane`: one lane without its thread, with `ack` (messages sent until they are acknowledged) and `handoff` (slots that move);
+//! * `lane`: one lane without its thread, with `ack` (messages sent until they are acknowledged), `orders` (the supervisor's) and `handoff` (slots that move);
 //!   [`handler`] is the user's part, [`context`] its view of the world, [`arena`] its memory, [`time`] its clock;
 //! * [`net`]: a socket a lane, datagrams in batches, steering;
 //! * [`wal`]: the log a lane is restarted from;
@@ -34,6 +34,7 @@ pub mod handler;
 mod handoff;
 mod lane;
 pub mod net;
+mod orders;
 mod ring;
 pub mod runtime;
 pub mod simulated;

@@ -20,6 +20,7 @@ use crate::config::LaneConfig;
 use crate::context::Context;
 use crate::handler::Handler;
 use crate::lane::{Lane, Mail};
+use crate::orders::{Order, OrderInbox, Orders};
 use crate::ring::link::link;
 use crate::ring::park::Parker;
 use crate::ring::pressure::Pressure;
@@ -84,7 +85,8 @@ struct VirtualLane<H> {
     pressure: Arc<Pressure>,
     counters: Arc<LaneCounters>,
     stalled_until: LaneTime,
-    /// What a lane that takes no turns has yet to be told.
+    orders: Orders,
+    /// What a lane that takes no turns has yet to be given.
     mail: VecDeque<Mail>,
 }
 
@@ -188,8 +190,10 @@ impl<H: Handler> VirtualNode<H> {
         lane.mail(self.now, Mail::Inlet(Box::new(inlet)));
         lane.start(self.now);
         let stalled_until = LaneTime(0);
+        let (orders, inbox) = Orders::new(counters.orders_done.get(), pressure.clone());
+        lane.mail(self.now, Mail::Orders(OrderInbox(inbox)));
         let mail = VecDeque::new();
-        self.lanes[place] = Some(VirtualLane { lane, writer, parker, pressure, counters, stalled_until, mail });
+        self.lanes[place] = Some(VirtualLane { lane, writer, parker, pressure, counters, stalled_until, orders, mail });
     }
 
     /// Gives the records of lanes that no longer exist to lanes that do.
@@ -298,6 +302,7 @@ impl<H: Handler> VirtualNode<H> {
         for at in order {
             let Some(lane) = &mut self.lanes[at] else { continue };
             lane.read_mail(self.now);
+            let _ = lane.orders.step(LaneIndex(at as u8), self.now, lane.counters.orders_done.get());
             if lane.stalled_until <= self.now {
                 let before = lane.lane.work;
                 let found = lane.lane.turn(self.now);
@@ -438,7 +443,7 @@ impl<H: Handler> VirtualNode<H> {
     fn set_map(&mut self, map: PrefixMap) {
         self.former = std::mem::replace(&mut self.map, Arc::new(map));
         for lane in self.lanes.iter_mut().flatten() {
-            lane.tell(self.now, Mail::Map(self.map.clone()));
+            lane.orders.give(Order::Map(self.map.clone()));
         }
     }
 
@@ -448,7 +453,7 @@ impl<H: Handler> VirtualNode<H> {
         let mut left = false;
         for at in keep..self.lanes.len() {
             let Some(lane) = &mut self.lanes[at] else { continue };
-            lane.tell(self.now, Mail::Retire);
+            lane.orders.give(Order::Retire);
             if !lane.lane.is_retired() {
                 left = true;
                 continue;

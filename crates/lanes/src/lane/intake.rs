@@ -11,6 +11,7 @@ use crate::envelope::{Envelope, Flags, Kind};
 use crate::handler::{Datagram, Handler, Message, Notice, Record};
 use crate::handoff::Import;
 use crate::lane::Lane;
+use crate::orders::Order;
 use crate::ring::bulk::{BULK_BODY_BYTES_MAX, Frame};
 use crate::telemetry::trace::TraceWhat;
 use crate::wal::Lsn;
@@ -22,6 +23,28 @@ const BULK_FRAMES_PER_TURN: usize = 32;
 const TIMERS_PER_TURN: usize = 256;
 
 impl<H: Handler> Lane<H> {
+    /// Carries out what the supervisor has ordered, and acknowledges it.
+    pub(in crate::lane) fn take_orders(&mut self) -> bool {
+        let Some(orders) = &mut self.orders else { return false };
+        self.cx.counters.class(Class::Control).depth_high_water.raise(orders.waiting() as u64);
+        let mut busy = false;
+        while let Some((envelope, order)) =
+            self.orders.as_mut().and_then(|orders| orders.take(&mut self.scratch, self.cx.map.selector()))
+        {
+            busy = true;
+            self.work += 1;
+            self.cx.note_taken(&envelope);
+            match order {
+                Some(Order::Map(map)) => self.adopt(map),
+                Some(Order::Retire) => self.retiring = true,
+                None => {}
+            }
+            self.cx.counters.class(Class::Control).drained.add(1);
+            self.cx.counters.orders_done.set(envelope.correlation_id);
+        }
+        busy
+    }
+
     pub(super) fn take_messages(&mut self) -> bool {
         if self.inlets.is_empty() {
             return false; // No producer: the counters of waiting messages are zero, and out of the cache.
@@ -174,10 +197,7 @@ fn handle_message<H: Handler>(handler: &mut H, cx: &mut Context, envelope: &Enve
         return; // Its sender has counted it as lost.
     }
     cx.arena.reset();
-    let waited = cx.now.stamp().wrapping_sub(envelope.queued_at);
-    // A sender's clock read may be a moment after ours: that is no wait of 71 minutes.
-    let waited = if waited > u32::MAX / 2 { 0 } else { waited };
-    cx.counters.class(envelope.class).latency.record(waited);
+    let waited = cx.note_taken(envelope);
     if envelope.kind == Kind::ACK {
         if let Some(timer) = cx.acks.acked(envelope.correlation_id) {
             timer.map(|timer| cx.cancel_timer(timer));

@@ -61,6 +61,8 @@ pub(super) struct LaneTask<H: Handler> {
     spin_until: LaneTime,
     socket_empty_until: LaneTime,
     fell_asleep: LaneTime,
+    /// When the last turn began, if it had something to do.
+    busy_since: Option<LaneTime>,
     woken: Option<LaneTime>,
 }
 
@@ -74,6 +76,7 @@ impl<H: Handler> LaneTask<H> {
             spin_until: LaneTime(0),
             socket_empty_until: LaneTime(0),
             fell_asleep: LaneTime(0),
+            busy_since: None,
             woken: None,
             ports,
             lane,
@@ -141,6 +144,9 @@ impl<H: Handler> LaneTask<H> {
         if self.is_fenced() {
             return Ok(Next::End(Ending::Fenced));
         }
+        if let Some(since) = self.busy_since.take() {
+            self.counters.busy_micros.add(now.0.saturating_sub(since.0));
+        }
         let mut busy = false;
         while let Ok(mail) = self.ports.mail.try_recv() {
             self.lane.mail(now, mail);
@@ -200,13 +206,16 @@ impl<H: Handler> LaneTask<H> {
             return Ok(Next::End(Ending::Stopped));
         }
         if busy {
+            // The next turn follows at once, and knows when this one ended.
+            self.busy_since = Some(now);
             self.spin_until = now.after(self.spin_policy.look());
             return Ok(Next::Again);
         }
         if drained && !is_watched {
             // Nothing but datagrams came. To sleep is to look at everything once more; only after a longer while the socket is
             // better polled first.
-            now = self.ports.beat();
+            let began = std::mem::replace(&mut now, self.ports.beat());
+            self.counters.busy_micros.add(now.0.saturating_sub(began.0));
             if now >= self.socket_empty_until {
                 self.woken = Some(now);
                 return Ok(Next::Again);

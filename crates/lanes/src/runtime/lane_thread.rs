@@ -250,6 +250,7 @@ fn opened<H: Handler>(
     while let Ok(mail) = ports.mail.try_recv() {
         lane.mail(now, mail);
     }
+    lane.obey(now);
     adopt(ports, &mut lane, orphans)?;
     if lane.cx.is_fenced() {
         return Ok(Err(Ending::Fenced));
@@ -292,6 +293,7 @@ fn wait_for_a_map_after<H: Handler>(
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Some(Ending::Stopped),
         }
+        lane.obey(now);
     }
 }
 

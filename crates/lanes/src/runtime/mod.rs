@@ -10,6 +10,7 @@ mod lane_task;
 mod lane_thread;
 mod log_thread;
 mod observer;
+mod relief;
 mod settings;
 mod shared;
 mod shared_thread;
@@ -30,6 +31,7 @@ use std::sync::{Arc, PoisonError};
 use tessera_contracts::prefix_map::{LaneIndex, MapError, PrefixMap, Slot};
 
 use crate::handler::Handler;
+pub use crate::runtime::relief::ReliefPolicy;
 pub use crate::runtime::settings::{RestartPolicy, RuntimeConfig};
 use crate::runtime::shared::{Endpoint, Shared, lock};
 use crate::telemetry::alarms::Alarm;

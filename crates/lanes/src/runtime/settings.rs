@@ -8,6 +8,7 @@ use tessera_contracts::prefix_map::Selector;
 
 use crate::config::LaneConfig;
 use crate::runtime::cores;
+use crate::runtime::relief::ReliefPolicy;
 use crate::telemetry::trace_file::TraceFiles;
 use crate::wal::LogConfig;
 
@@ -53,6 +54,8 @@ pub struct RuntimeConfig {
     pub stop_patience: Duration,
     /// The policy for lanes that fail.
     pub restart: RestartPolicy,
+    /// When a lane that stays busy has others serve half of its slots without being told to; `None` for never.
+    pub relief: Option<ReliefPolicy>,
     /// Commands that may wait for a lane.
     pub commands_max: usize,
     /// Where metrics are served as Prometheus text, at `/metrics`; `None` for nowhere.
@@ -82,6 +85,7 @@ impl Default for RuntimeConfig {
             change_patience: Duration::from_secs(30),
             stop_patience: Duration::from_secs(5),
             restart: RestartPolicy::default(),
+            relief: None,
             commands_max: 1024,
             metrics: None,
             traces_max: 1024,

@@ -7,6 +7,7 @@
 mod change;
 mod launch;
 pub(super) mod opening;
+mod relieving;
 mod stopping;
 
 use std::collections::BTreeMap;
@@ -23,12 +24,14 @@ use crate::handler::Handler;
 use crate::lane::Mail;
 use crate::net::calls::Calls;
 use crate::net::group::SocketGroup;
+use crate::orders::Orders;
 use crate::ring::park::Parker;
 use crate::ring::pressure::Pressure;
 use crate::runtime::lane_thread::{Ending, Heartbeat};
 use crate::runtime::log_thread::LogThread;
 use crate::runtime::observer::AlarmWatch;
 use crate::runtime::spawner::Spawner;
+use crate::runtime::supervisor::relieving::ReliefWatch;
 use crate::runtime::supervisor_thread::{SupervisorTask, TaskSender};
 use crate::runtime::{ChangeRefused, RuntimeConfig, Shared, lock};
 use crate::time::{LaneTime, micros};
@@ -118,6 +121,9 @@ struct Supervisor<H: Handler, F> {
     /// Writers of lanes that were given up before they had said that they have one.
     logs_left: Vec<LogThread>,
     change: Option<ChangeInProgress>,
+    /// A change that was asked for while one was under way that nobody asked for: it is next.
+    next_change: Option<(Change, SyncSender<Result<(), ChangeRefused>>)>,
+    relief: Option<ReliefWatch>,
     alarms: Option<AlarmWatch>,
     stopping: bool,
     /// When lanes that have not stopped by themselves are left behind, once they were told to stop.
@@ -128,6 +134,7 @@ struct Supervisor<H: Handler, F> {
 struct Watched {
     state: State,
     mail: Sender<Mail>,
+    orders: Orders,
     parker: Arc<Parker>,
     pressure: Arc<Pressure>,
     heartbeat: Arc<Heartbeat>,
@@ -167,6 +174,8 @@ enum State {
 struct ChangeInProgress {
     /// `None` once the requester has been told.
     reply: Option<SyncSender<Result<(), ChangeRefused>>>,
+    /// It relieves a lane, and was not asked for.
+    is_unasked: bool,
     begun: Instant,
     stage: Stage,
     /// What is said when it is done: a change that is undone ends like any other, with lanes that retire.
@@ -197,6 +206,7 @@ where
         }
         if !self.stopping {
             self.look();
+            self.relieve_hot_lanes();
             if let Some(alarms) = &mut self.alarms {
                 alarms.look(&self.shared);
             }
@@ -332,6 +342,7 @@ where
         }
         self.watch_logs();
         self.see_off();
+        self.send_orders();
         self.watch_disks(now);
         self.move_on();
     }

@@ -144,6 +144,8 @@ pub struct LaneCounters {
     pub timers_fired: Counter,
     /// Timers refused because the wheel was full.
     pub timers_refused: Counter,
+    /// Microseconds in which the lane had something to do.
+    pub busy_micros: Counter,
     /// Turns of the loop.
     pub turns: Counter,
     /// Times the lane went to sleep.
@@ -166,6 +168,8 @@ pub struct LaneCounters {
     pub handoffs_pending: Counter,
     /// Slots that are on their way to this lane.
     pub arriving: ArrivingSlots,
+    /// The last order of the supervisor that the lane has carried out: its acknowledgement.
+    pub orders_done: Counter,
     /// The version of the map the lane works by.
     pub map_version: Counter,
     /// How often the lane was started.

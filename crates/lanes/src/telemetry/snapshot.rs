@@ -164,6 +164,7 @@ impl LaneSnapshot {
                 ("commands", counters.commands.get()),
                 ("timers_fired", counters.timers_fired.get()),
                 ("timers_refused", counters.timers_refused.get()),
+                ("busy_micros", counters.busy_micros.get()),
                 ("turns", counters.turns.get()),
                 ("sleeps", counters.sleeps.get()),
                 ("wakes", counters.wakes.get()),

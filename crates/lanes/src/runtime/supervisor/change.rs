@@ -12,7 +12,7 @@ use std::time::Instant;
 use tessera_contracts::prefix_map::{LaneIndex, PrefixMap, Slot};
 
 use crate::handler::Handler;
-use crate::lane::Mail;
+use crate::orders::{Order, Stepped};
 use crate::runtime::ChangeRefused;
 use crate::runtime::supervisor::{Change, ChangeInProgress, Stage, Start, State, Supervisor, Watched};
 use crate::telemetry::counters::LaneCounters;
@@ -24,6 +24,15 @@ where
     F: Fn(LaneIndex) -> H + Send + Sync + 'static,
 {
     pub(super) fn begin(&mut self, change: Change, reply: SyncSender<Result<(), ChangeRefused>>) {
+        if self.next_change.is_none() && self.change.as_ref().is_some_and(|change| change.is_unasked) {
+            self.next_change = Some((change, reply));
+        } else {
+            self.begin_now(change, Some(reply));
+        }
+    }
+
+    /// Begins a change; `reply` is `None` if it was not asked for.
+    pub(super) fn begin_now(&mut self, change: Change, reply: Option<SyncSender<Result<(), ChangeRefused>>>) {
         let adopting = self.lanes.values().any(|watched| !watched.orphans.is_empty());
         let planned = match change {
             _ if self.stopping => Err(ChangeRefused::Stopped),
@@ -34,13 +43,14 @@ where
         let map = match planned {
             Ok(map) => map,
             Err(refused) => {
-                let _ = reply.send(Err(refused));
+                reply.map(|reply| reply.send(Err(refused)));
                 return;
             }
         };
         let lanes = map.lanes();
         let stage = Stage::Opening(Arc::new(map));
-        self.change = Some(ChangeInProgress { reply: Some(reply), begun: Instant::now(), stage, outcome: Ok(()) });
+        let is_unasked = reply.is_none();
+        self.change = Some(ChangeInProgress { reply, is_unasked, begun: Instant::now(), stage, outcome: Ok(()) });
         self.config.lanes = self.config.lanes.max(lanes);
         for lane in (0..lanes).map(|lane| LaneIndex(lane as u8)) {
             if !self.lanes.contains_key(&lane)
@@ -143,8 +153,9 @@ where
         // Lanes first: a datagram steered by the new map must find a lane that knows it.
         for watched in self.lanes.values_mut() {
             watched.on_trial = false;
-            watched.tell(Mail::Map(self.map.clone()));
+            watched.orders.give(Order::Map(self.map.clone()));
         }
+        self.send_orders();
         self.steer();
     }
 
@@ -160,8 +171,24 @@ where
         for (lane, watched) in self.lanes.iter_mut().filter(|(lane, _)| usize::from(lane.0) >= keep) {
             if watched.is_up() {
                 watched.state = State::Retiring;
-                watched.tell(Mail::Retire);
+                watched.orders.give(Order::Retire);
                 self.shared.event(Some(*lane), "retires: it owns nothing any more");
+            }
+        }
+        self.send_orders();
+    }
+
+    /// Sends orders that lanes have yet to be given, or have not acknowledged.
+    pub(super) fn send_orders(&mut self) {
+        let now = self.now();
+        for (lane, watched) in self.lanes.iter_mut().filter(|(_, watched)| watched.is_up()) {
+            let counters = &self.shared.counters.read().unwrap_or_else(PoisonError::into_inner)[usize::from(lane.0)];
+            let stepped = watched.orders.step(*lane, now, counters.orders_done.get());
+            if stepped == Stepped::NotAcknowledged {
+                self.shared.event(Some(*lane), "does not acknowledge an order of the supervisor, which is sent again");
+            }
+            if stepped != Stepped::Nothing {
+                watched.parker.wake();
             }
         }
     }
@@ -171,8 +198,14 @@ where
         if let Some(sockets) = &mut self.sockets {
             sockets.shrink_to(self.map.lanes());
         }
+        if let Some((next, reply)) = self.next_change.take() {
+            self.begin_now(next, Some(reply));
+        }
         if let Some(reply) = change.reply {
             let _ = reply.send(change.outcome);
+            return;
+        }
+        if change.is_unasked && change.outcome.is_ok() {
             return;
         }
         let what = if change.outcome.is_ok() { "has come to its end" } else { "is undone to the end" };
@@ -182,6 +215,9 @@ where
 
     /// The waiting caller is told how it stands; the change itself goes on.
     fn answer_in_time(&mut self) {
+        if let Some((_, reply)) = self.next_change.take() {
+            let _ = reply.send(Err(ChangeRefused::InProgress));
+        }
         let Some(change) = &mut self.change else { return };
         let Some(reply) = change.reply.take() else { return };
         let outcome = change.outcome.clone();

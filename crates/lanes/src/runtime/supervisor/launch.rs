@@ -12,6 +12,7 @@ use tessera_contracts::prefix_map::LaneIndex;
 use crate::context::{Context, OwnWay};
 use crate::handler::Handler;
 use crate::lane::Mail;
+use crate::orders::{Order, OrderInbox, Orders};
 use crate::ring::link::link;
 use crate::ring::pressure::Pressure;
 use crate::runtime::Endpoint;
@@ -43,6 +44,7 @@ where
             }
             counters[at].clone()
         };
+        let done = counters.orders_done.get();
         let shares = self.config.share_threads && !self.config.pin;
         let shared = shares.then(|| Reservation::take(self.home, at, self.config.stall_bound)).transpose()?;
         let parker = match &shared {
@@ -79,6 +81,8 @@ where
             reports: self.requests.clone(),
             reservation: shared,
         });
+        let (orders, inbox) = Orders::new(done, pressure.clone());
+        let _ = mail.send(Mail::Orders(OrderInbox(inbox)));
         // Links first: the lane finds them in its mail before its handler starts. The others get theirs once it lives.
         let sizes = self.config.lane.rings;
         let mut for_others = Vec::new();
@@ -106,6 +110,7 @@ where
         let watched = Watched {
             state,
             mail,
+            orders,
             parker,
             pressure,
             heartbeat,
@@ -118,8 +123,10 @@ where
             last_failure,
         };
         self.lanes.insert(index, watched);
-        if state == State::Retiring {
-            self.lanes[&index].tell(Mail::Retire);
+        if state == State::Retiring
+            && let Some(watched) = self.lanes.get_mut(&index)
+        {
+            watched.orders.give(Order::Retire);
         }
         Ok(())
     }

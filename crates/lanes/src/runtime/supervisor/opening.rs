@@ -14,6 +14,7 @@ use crate::net::calls::Calls;
 use crate::net::group::SocketGroup;
 use crate::runtime::observer::{AlarmWatch, Observer};
 use crate::runtime::spawner::Spawner;
+use crate::runtime::supervisor::relieving::ReliefWatch;
 use crate::runtime::supervisor::{Request, Start, Supervisor};
 use crate::runtime::supervisor_thread::{self, Ended, NotRegistered, SupervisorTask, TaskSender};
 use crate::runtime::{RuntimeConfig, Shared, StartError, cores};
@@ -90,6 +91,8 @@ where
         lanes: BTreeMap::new(),
         logs_left: Vec::new(),
         change: None,
+        next_change: None,
+        relief: config.relief.map(ReliefWatch::new),
         alarms: (!Observer::is_wanted(config)).then(AlarmWatch::new),
         stopping: false,
         stop_by: None,

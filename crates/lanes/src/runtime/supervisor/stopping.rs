@@ -71,6 +71,7 @@ where
 
     /// Stops everything, a step at a time: lanes, then their writers. None once all of it is done.
     pub(super) fn stop(&mut self) -> Option<Duration> {
+        self.next_change = None; // Its caller learns from that that the runtime stops.
         if let Some(reply) = self.change.take().and_then(|change| change.reply) {
             let _ = reply.send(Err(ChangeRefused::Stopped));
         }
