@@ -17,7 +17,7 @@ use tessera_dht::store::records::RecordLimits;
 use tessera_dht::wire::DATAGRAM_BYTES_MAX;
 use tessera_dht::wire::header::SLOT_OFFSET;
 use tessera_lanes::config::LaneConfig;
-use tessera_lanes::runtime::{self, RestartPolicy, Runtime, RuntimeConfig};
+use tessera_lanes::runtime::{self, ReliefPolicy, RestartPolicy, Runtime, RuntimeConfig};
 use tessera_lanes::telemetry::trace_file::TraceFiles;
 use tessera_lanes::wal::{Durability, LogConfig};
 use zeroize::Zeroizing;
@@ -58,6 +58,7 @@ pub struct NodeBuilder {
     address_diversity: Option<bool>,
     log: LogConfig,
     kernel_steering: bool,
+    relief: Option<ReliefPolicy>,
     pin: bool,
     share_threads: bool,
     trace_every: u32,
@@ -93,6 +94,7 @@ impl Default for NodeBuilder {
             address_diversity: None,
             log: LogConfig::default(),
             kernel_steering: true,
+            relief: Some(ReliefPolicy::default()),
             pin: false,
             share_threads: true,
             trace_every: 0,
@@ -197,6 +199,14 @@ impl NodeBuilder {
         self
     }
 
+    /// When a lane that stays busy has another serve half of its slots, and takes them back; `None` leaves that to [`Node::relieve`]. Default: after
+    /// half a minute at 85 %, until both could be done by one lane at half its time.
+    #[must_use]
+    pub fn relief(mut self, policy: Option<ReliefPolicy>) -> Self {
+        self.relief = policy;
+        self
+    }
+
     /// Whether lanes are pinned to cores, and look for work a moment longer before they sleep. Default: no, since an application
     /// may have better use for a core; a daemon pins.
     #[must_use]
@@ -287,6 +297,7 @@ impl NodeBuilder {
             },
             bind: Some(self.listen),
             kernel_steering: self.kernel_steering,
+            relief: self.relief,
             log: data.as_ref().map(|data| (data.log(), self.log)),
             pin: self.pin,
             share_threads: self.share_threads && !self.pin,

@@ -3,6 +3,7 @@
 //! This is a shell: it gives the lane events and the time, and carries out the lane's effects. It decides nothing about the DHT.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -195,11 +196,25 @@ impl DhtLane {
             told += 1;
         }
         if let Some(observed) = self.node.observed() {
-            let kind = Kind::new(message_kind::OBSERVED);
-            let _ = cx.send(Envelope::to_lane(to, Class::Coordination, kind), &observed.to_wire());
+            tell_surely(
+                cx,
+                Envelope::to_lane(to, Class::Control, Kind::new(message_kind::OBSERVED)),
+                &observed.to_wire(),
+            );
         }
-        let _ = cx.send(Envelope::to_lane(to, Class::Coordination, INTRODUCED), &told.to_le_bytes());
+        tell_surely(cx, Envelope::to_lane(to, Class::Control, INTRODUCED), &told.to_le_bytes());
     }
+}
+
+/// Sends a control message until it is acknowledged, as often as its time to live allows. If as many wait for that already as may, it is a hint:
+/// peers that misbehave must neither keep lanes from each other nor raise the alarm for lost control messages.
+fn tell_surely(cx: &mut Context, envelope: Envelope, payload: &[u8]) {
+    let correlation_id = cx.random_u64() | 1;
+    let _ = if cx.can_await_ack() {
+        cx.send_acked(Envelope { correlation_id, ..envelope }, payload)
+    } else {
+        cx.send(Envelope { class: Class::Hints, ..envelope }, payload)
+    };
 }
 
 /// The ids whose state a command reads or writes.
@@ -359,6 +374,14 @@ impl Handler for DhtLane {
     }
 }
 
+fn class_of(class: MessageClass) -> Class {
+    match class {
+        MessageClass::Control => Class::Control,
+        MessageClass::Coordination => Class::Coordination,
+        MessageClass::Hint => Class::Hints,
+    }
+}
+
 /// A lane's effects, carried out by the runtime.
 struct Out<'a> {
     cx: &'a mut Context,
@@ -377,12 +400,26 @@ impl Outbox for Out<'_> {
     }
 
     fn message(&mut self, to: LaneIndex, class: MessageClass, kind: u8, prefix: u64, payload: &[u8]) {
-        let class = match class {
-            MessageClass::Coordination => Class::Coordination,
-            MessageClass::Hint => Class::Hints,
-        };
-        let envelope = Envelope { key_prefix: prefix, ..Envelope::to_lane(to, class, Kind::new(kind)) };
-        let _ = self.cx.send(envelope, payload);
+        let envelope = Envelope { key_prefix: prefix, ..Envelope::to_lane(to, class_of(class), Kind::new(kind)) };
+        match class {
+            MessageClass::Control => tell_surely(self.cx, envelope, payload),
+            MessageClass::Coordination | MessageClass::Hint => _ = self.cx.send(envelope, payload),
+        }
+    }
+
+    fn message_to_owner(
+        &mut self,
+        (_, slot): (LaneIndex, Slot),
+        class: MessageClass,
+        kind: u8,
+        prefix: u64,
+        payload: &[u8],
+    ) {
+        // The slot is the address: the runtime passes the message on if the slot has moved, with what is left of its time to live. One that
+        // says the same as one in flight is dropped there.
+        let correlation_id = self.waiting.hasher().hash_one(payload) | 1;
+        let envelope = Envelope::to_slot(slot, class_of(class), Kind::new(kind));
+        let _ = self.cx.send(Envelope { key_prefix: prefix, correlation_id, ..envelope }, payload);
     }
 
     fn log(&mut self, kind: u8, slot: Slot, payload: &[u8], importance: Importance) -> Logged {

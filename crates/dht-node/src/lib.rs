@@ -80,4 +80,5 @@ pub use node::Node;
 pub use peer_addr::PeerAddr;
 pub use tessera_contracts::point::{ContentId, NodeId, Point};
 pub use tessera_dht::node::command::Privacy;
+pub use tessera_lanes::runtime::ReliefPolicy;
 pub use tessera_lanes::wal::Durability;

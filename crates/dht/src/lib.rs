@@ -20,6 +20,7 @@
 
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(clippy::too_many_lines)] // Of eighty: see clippy.toml.
 
 extern crate alloc;
 #[cfg(test)]

@@ -265,6 +265,9 @@ fn start_node(settings: &Settings, test_hooks: bool) -> Result<Node, String> {
     if let Some(lanes) = settings.lanes {
         builder = builder.lanes(lanes);
     }
+    if settings.relieve_hot_lanes == Some(false) {
+        builder = builder.relief(None);
+    }
     if let Some(data) = &settings.data {
         builder = builder.data_dir(data);
     }

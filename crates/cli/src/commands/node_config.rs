@@ -32,6 +32,7 @@ pub(crate) struct Settings {
     pub(crate) durability: Option<Durable>,
     pub(crate) pin: Option<bool>,
     pub(crate) reserve_memory: Option<bool>,
+    pub(crate) relieve_hot_lanes: Option<bool>,
     pub(crate) trace_every: Option<u32>,
     pub(crate) trace_dir: Option<PathBuf>,
     pub(crate) log: Option<Format>,
@@ -153,6 +154,7 @@ fn parse(text: &str) -> Result<Settings, String> {
             "durability" => settings.durability = Some(parsed(value).map_err(at)?),
             "pin" => settings.pin = Some(yes_or_no(value).map_err(at)?),
             "reserve-memory" => settings.reserve_memory = Some(yes_or_no(value).map_err(at)?),
+            "relieve-hot-lanes" => settings.relieve_hot_lanes = Some(yes_or_no(value).map_err(at)?),
             "trace-every" => settings.trace_every = Some(number(value).map_err(at)?),
             "trace-dir" => settings.trace_dir = Some(folder(value).map_err(at)?),
             "log" => {
@@ -260,6 +262,7 @@ mod tests {
             (Some("/var/lib/tessera".into()), Some("/var/log/tessera".into()))
         );
         assert_eq!((settings.trace_every, settings.reserve_memory), (Some(100), Some(true)));
+        assert_eq!(settings.relieve_hot_lanes, Some(false));
         let mut config = NodeConfig::default();
         settings.limits.apply(&mut config);
         assert_eq!((config.records.bytes_max, config.records.bytes_per_giver_max), (1_000_000, 1000));

@@ -45,14 +45,44 @@ impl Stranger {
 
     /// A sealed datagram for `node`, padded like a first request.
     pub(crate) fn datagram(&mut self, node: &Node, message: Message<'_>) -> Vec<u8> {
+        self.datagram_about(node, node.id().as_bytes(), message)
+    }
+
+    /// The same, steered to the lane that owns the id it is about.
+    pub(crate) fn datagram_about(&mut self, node: &Node, about: &[u8; 32], message: Message<'_>) -> Vec<u8> {
         self.correlation += 256;
-        let envelope = Envelope { flags: 1, correlation: self.correlation, cookie: [0; 8], message };
+        let key = PublicKey(node.address().key());
+        let cookie = self.sealer.cookie_of(now(), &key);
+        let envelope = Envelope { flags: 1, correlation: self.correlation, cookie, message };
         let mut buffer = [0; DATAGRAM_BYTES_MAX];
         envelope.write(&mut buffer[HEADER_BYTES..HEADER_BYTES + BODY_BYTES_MAX]).unwrap();
-        let slot = steering_slot(&node.id(), node.id().as_bytes());
-        let key = PublicKey(node.address().key());
+        let slot = steering_slot(&node.id(), about);
         let len = self.sealer.seal(now(), &key, slot, &mut buffer, BODY_BYTES_MAX).unwrap();
         buffer[..len].to_vec()
+    }
+
+    /// Asks until it is answered, keeps the cookie, and hears the answer.
+    pub(crate) fn ask<R>(
+        &mut self,
+        node: &Node,
+        about: &[u8; 32],
+        message: &Message<'_>,
+        hear: impl Fn(&Message<'_>) -> Option<R>,
+    ) -> R {
+        let mut buffer = [0; 2048];
+        loop {
+            let datagram = self.datagram_about(node, about, *message);
+            self.send(node, &datagram);
+            while let Ok((len, _)) = self.socket.recv_from(&mut buffer) {
+                let Ok(opened) = self.sealer.open(now(), &mut buffer[..len], |_, _| true) else { continue };
+                let Ok(envelope) = Envelope::read(opened.body) else { continue };
+                let (sender, cookie, heard) = (opened.header.sender, envelope.cookie, hear(&envelope.message));
+                self.sealer.keep_cookie(now(), &sender, cookie);
+                if let Some(heard) = heard {
+                    return heard;
+                }
+            }
+        }
     }
 
     pub(crate) fn send(&self, node: &Node, datagram: &[u8]) {

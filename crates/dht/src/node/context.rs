@@ -130,11 +130,18 @@ impl Context<'_> {
         self.out.send(to, datagram);
     }
 
+    /// Tells the lane of this node that owns `point`, which is another one.
+    pub(super) fn tell_owner(&mut self, point: &impl Point, class: MessageClass, kind: u8, payload: &[u8]) {
+        let slot = self.place.map.slot(&self.place.own, point);
+        let owner = self.place.map.lane_of_slot(slot);
+        self.out.message_to_owner((owner, slot), class, kind, point.prefix_u64(), payload);
+    }
+
     /// Tells all other lanes of this node.
-    pub(super) fn tell_lanes(&mut self, kind: u8, prefix: u64, payload: &[u8]) {
+    pub(super) fn tell_lanes(&mut self, class: MessageClass, kind: u8, prefix: u64, payload: &[u8]) {
         for lane in (0..self.place.lanes()).map(|lane| LaneIndex(lane as u8)) {
             if lane != self.place.lane {
-                self.out.message(lane, MessageClass::Hint, kind, prefix, payload);
+                self.out.message(lane, class, kind, prefix, payload);
             }
         }
     }

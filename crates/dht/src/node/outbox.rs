@@ -17,9 +17,11 @@ use crate::wire::message::SignedProvider;
 /// How much a message between lanes matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageClass {
+    /// Said once, seldom, and to be heard: where this node is seen, and which peer has lost its trust. Sent again until it is acknowledged.
+    Control,
     /// Needed to carry out a command: fanout of announcements.
     Coordination,
-    /// Good to know, lossy by design: contacts and scores.
+    /// Good to know, lossy by design: contacts.
     Hint,
 }
 
@@ -71,6 +73,20 @@ pub trait Outbox {
 
     /// Sends a message to another lane. Messages of one kind and prefix may be coalesced.
     fn message(&mut self, to: LaneIndex, class: MessageClass, kind: u8, prefix: u64, payload: &[u8]);
+
+    /// Sends a message to the lane that owns a slot: the one named, as far as this lane knows. Where messages take time, one that comes to a lane
+    /// that has given the slot away is passed on as it is, and no more often than its time to live allows.
+    fn message_to_owner(
+        &mut self,
+        (owner, slot): (LaneIndex, Slot),
+        class: MessageClass,
+        kind: u8,
+        prefix: u64,
+        payload: &[u8],
+    ) {
+        let _ = slot;
+        self.message(owner, class, kind, prefix, payload);
+    }
 
     /// Logs a piece of state that belongs to `slot`: kinds are in `node::log_kind`. A peer's write is
     /// acknowledged when the log says that it is safe.

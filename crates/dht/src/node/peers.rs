@@ -300,7 +300,7 @@ impl Peers {
         let is_there = asker.proven && self.members.is_at(&asker.id, &asker.addr);
         if is_there || !cx.place.config.defences.leaving_from_proven {
             self.members.expel(&asker.id);
-            cx.tell_lanes(message_kind::LEFT, asker.id.prefix_u64(), asker.id.as_bytes());
+            cx.tell_lanes(MessageClass::Hint, message_kind::LEFT, asker.id.prefix_u64(), asker.id.as_bytes());
         }
     }
 
@@ -407,17 +407,16 @@ impl Peers {
             let mut payload = [0; 40];
             payload[..32].copy_from_slice(&key.0);
             payload[32..].copy_from_slice(&score.to_le_bytes());
-            cx.tell_lanes(message_kind::SCORE, id.prefix_u64(), &payload);
+            cx.tell_lanes(MessageClass::Control, message_kind::SCORE, id.prefix_u64(), &payload);
         }
     }
 
     /// A peer asks or answers where it is not known: for the lane that looks after contacts like it to look into.
     fn introduce(&mut self, cx: &mut Context<'_>, contact: Contact, id: NodeId) {
-        let owner = cx.place.lane_of(&id);
-        if owner == cx.place.lane {
+        if cx.place.looks_after(&id) {
             self.meet(cx, contact, id);
         } else {
-            cx.out.message(owner, MessageClass::Hint, message_kind::CANDIDATE, id.prefix_u64(), &contact.to_wire());
+            cx.tell_owner(&id, MessageClass::Hint, message_kind::CANDIDATE, &contact.to_wire());
         }
     }
 

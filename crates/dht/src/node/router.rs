@@ -397,7 +397,10 @@ impl Router {
                 self.route(cx);
                 Some(if is_under_way { Answer::Noted } else { Answer::NotUnderWay })
             }
-            Command::Unprovide { ids } => Some(self.republishing.unprovide(cx, self.server.ledger_mut(), &ids)),
+            Command::Unprovide { ids } => {
+                self.operations.withdraw(&cx.place.own_key, &ids);
+                Some(self.republishing.unprovide(cx, self.server.ledger_mut(), &ids))
+            }
             Command::Provide { ids } => Some(self.republishing.provide(cx, self.server.ledger_mut(), &ids)),
             Command::FindNode { target } => self.begin(cx, start(Task::FindNode, target, Goal::Nodes)),
             Command::Get { id: content, .. } | Command::FindProviders { id: content, .. }

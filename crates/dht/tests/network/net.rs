@@ -404,6 +404,12 @@ impl Net {
         let sent = self.tap.iter().flatten().filter(|(_, addr, _)| *addr == to);
         sent.filter_map(|(from, _, bytes)| read_as(&mut sealer, self.now, *from, bytes)).collect()
     }
+
+    /// How many datagrams of a kind a member has sent to others since the tap was opened.
+    pub(crate) fn sent_by(&self, n: usize, kind: u8) -> usize {
+        let seen = (0..self.members.len()).flat_map(|to| self.seen_by(to));
+        seen.filter(|seen| seen.kind == kind && seen.from == self.members[n].contact.addr).count()
+    }
 }
 
 /// A datagram as the owner of `sealer` reads it.

@@ -4,8 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use crate::net::{Net, Stranger, identity};
+use crate::net::{Disk, Effects, Net, Stranger, identity, lane, map};
 use tessera_contracts::point::{ContentId, Point as _};
+use tessera_contracts::prefix_map::LaneIndex;
 use tessera_dht::addr::Addr;
 use tessera_dht::identity::Crypto as _;
 use tessera_dht::lookup::LookupConfig;
@@ -64,6 +65,31 @@ fn a_node_finds_the_providers_that_it_holds_itself_until_their_time_is_over() {
     net.ask(0, Command::Unprovide { ids: vec![id] });
     net.run(u64::from(NodeConfig::default().provide_ttl_secs) * 1000);
     assert_eq!(found(&mut net, 1), []);
+}
+
+#[test]
+fn an_id_that_is_withdrawn_is_announced_to_no_further_holder() {
+    let config = NodeConfig { writes_in_flight_max: 4, ..NodeConfig::default() };
+    let (id, other) = (ContentId::from_bytes(ID), ContentId::from_bytes([0x43; 32]));
+    let holders =
+        |net: &Net, id| net.members.iter().filter(|of| of.lanes[0].providers().of(id).next().is_some()).count();
+    // It is withdrawn while its holders are looked for; while the first of them are told; and so with another id of its region.
+    for (ids, withdrawn_at) in
+        [(vec![id], kind::FIND_NODE), (vec![id], kind::ANNOUNCE), (vec![id, other], kind::ANNOUNCE)]
+    {
+        let mut net = Net::of(30, &config);
+        net.tap = Some(Vec::new());
+        net.ask(3, Command::Provide { ids: ids.clone() });
+        while net.sent_by(3, withdrawn_at) == 0 {
+            net.run(10);
+        }
+        net.ask(3, Command::Unprovide { ids: vec![id] });
+        net.run(20_000);
+        let told = holders(&net, &id);
+        let on_its_way = if withdrawn_at == kind::ANNOUNCE { config.writes_in_flight_max } else { 0 };
+        assert!(told <= on_its_way, "{told} of {on_its_way}");
+        assert_eq!(holders(&net, &other) >= 20, ids.len() > 1, "ids beside it are announced");
+    }
 }
 
 /// Gives a member forty providers of one id, as forty announcements would have.
@@ -366,11 +392,6 @@ fn no_node_is_content_with_a_cookie(net: &mut Net) {
     net.tap = Some(Vec::new());
 }
 
-fn sent_by_member_3(net: &Net, kind: u8) -> usize {
-    let seen = (0..8).flat_map(|n| net.seen_by(n));
-    seen.filter(|seen| seen.kind == kind && seen.from == net.members[3].contact.addr).count()
-}
-
 #[test]
 fn a_stem_is_not_handed_without_end_to_a_node_that_always_wants_a_cookie() {
     let config = NodeConfig { stem_hops: 2, ..NodeConfig::default() };
@@ -379,8 +400,8 @@ fn a_stem_is_not_handed_without_end_to_a_node_that_always_wants_a_cookie() {
     no_node_is_content_with_a_cookie(&mut net);
     net.ask(3, Command::Provide { ids: vec![ContentId::from_bytes(ID)] });
     net.run(30_000);
-    assert_eq!(sent_by_member_3(&net, kind::STEM), 2 * 7, "to each once more with the cookie it was given");
-    assert!(sent_by_member_3(&net, kind::ANNOUNCE) > 0, "and then it is spread from here");
+    assert_eq!(net.sent_by(3, kind::STEM), 2 * 7, "to each once more with the cookie it was given");
+    assert!(net.sent_by(3, kind::ANNOUNCE) > 0, "and then it is spread from here");
 }
 
 /// Of a network of so many members, only those that are `willing` take the stem of member 3. Returns the members asked to.
@@ -414,7 +435,7 @@ fn a_refused_stem_is_not_spread_by_its_provider_while_another_node_takes_it() {
     let willing = 6;
     let (net, asked) = asked_to_take(8, &[willing]);
     assert!(asked.contains(&willing), "{asked:?} were asked");
-    assert_eq!(sent_by_member_3(&net, kind::ANNOUNCE), 0, "{asked:?} were asked");
+    assert_eq!(net.sent_by(3, kind::ANNOUNCE), 0, "{asked:?} were asked");
 }
 
 #[test]
@@ -465,9 +486,9 @@ fn a_stem_that_came_around_is_not_offered_without_end() {
     assert!(comes_around(&mut net));
     no_node_is_content_with_a_cookie(&mut net);
     net.run(60_000);
-    let stems = sent_by_member_3(&net, kind::STEM);
+    let stems = net.sent_by(3, kind::STEM);
     assert!((2..=16).contains(&stems), "{stems} in a minute");
-    assert_eq!(sent_by_member_3(&net, kind::ANNOUNCE), 0, "that would say whose it is");
+    assert_eq!(net.sent_by(3, kind::ANNOUNCE), 0, "that would say whose it is");
 }
 
 #[test]
@@ -585,6 +606,20 @@ fn a_message_that_is_overtaken_does_not_bring_an_older_provider_back() {
     let held: Vec<_> = net.members[1].lanes[owner].providers().of(&id).map(|held| held.issued_secs).collect();
     assert_eq!(held, [now.unix_secs()]);
     assert_eq!(net.members[1].log.iter().filter(|(kind, _)| *kind == log_kind::PROVIDER).count(), 1);
+}
+
+#[test]
+fn a_provider_that_the_runtime_brings_here_is_kept_and_not_sent_on_with_a_new_time_to_live() {
+    // The runtime delivers to the owner by the newest map it has heard of, of which this lane may have yet to be told.
+    let (config, now, map) = (NodeConfig::default(), Net::empty().now, map(2));
+    let mut lane = lane(1, &config, &map, 0, now);
+    let is_foreign = |id: &ContentId| map.lane(&lane.id(), id) != LaneIndex(0);
+    let id = (0..=255).map(|n| ContentId::from_bytes([n; 32])).find(is_foreign).unwrap();
+    let provider = unsigned(identity(9).public_key(), Addr::v4([10, 0, 9, 1], 9), now.unix_secs());
+    let payload = [&id.as_bytes()[..], &provider.to_wire(), &[0; 8]].concat();
+    let mut effects = Effects::new(Disk::Instant, 0);
+    lane.on_message(now, message_kind::PROVIDERS, &payload, &mut effects);
+    assert_eq!((lane.providers().of(&id).count(), effects.messages.len()), (1, 0));
 }
 
 #[test]

@@ -179,7 +179,7 @@ impl Membership {
             && let Some(believed) = self.seen_at.believed()
         {
             // Every lane announces ids of its own, and not every lane has asked a peer that says.
-            cx.tell_lanes(message_kind::OBSERVED, 0, &believed.to_wire());
+            cx.tell_lanes(MessageClass::Control, message_kind::OBSERVED, 0, &believed.to_wire());
         }
     }
 
@@ -231,7 +231,7 @@ impl Membership {
             let mut payload = [0; 54];
             payload[..50].copy_from_slice(&contact.to_wire());
             payload[50..].copy_from_slice(&rtt_ms.map_or(u32::MAX, |ms| ms as u32).to_le_bytes());
-            cx.tell_lanes(message_kind::CONTACT, id.prefix_u64(), &payload);
+            cx.tell_lanes(MessageClass::Hint, message_kind::CONTACT, id.prefix_u64(), &payload);
         }
         match placed {
             Placed::Replaced(Some(gone)) => self.lose(cx, gone, gone.id()),
@@ -278,11 +278,10 @@ impl Membership {
     fn lose(&mut self, cx: &mut Context<'_>, contact: Contact, id: NodeId) {
         self.lost.remember(cx, contact, id);
         let payload = contact.to_wire();
-        let owner = cx.place.lane_of(&id);
-        if owner == cx.place.lane {
-            cx.tell_lanes(message_kind::SILENT, id.prefix_u64(), &payload);
+        if cx.place.looks_after(&id) {
+            cx.tell_lanes(MessageClass::Hint, message_kind::SILENT, id.prefix_u64(), &payload);
         } else {
-            cx.out.message(owner, MessageClass::Hint, message_kind::SILENT, id.prefix_u64(), &payload);
+            cx.tell_owner(&id, MessageClass::Hint, message_kind::SILENT, &payload);
         }
     }
 

@@ -21,7 +21,7 @@ pub(crate) struct Announcing {
     provider: Option<Contact>,
     issued_secs: u64,
     ttl_secs: u32,
-    /// For each id, which of the operation's holders get it.
+    /// For each id, which of the operation's holders get it: all, as long as they are not known, and none of one that is withdrawn.
     holders: Vec<u64>,
     /// For each holder, the first id not yet sent to it.
     cursors: [u32; FRONTIER_MAX],
@@ -48,7 +48,18 @@ impl Announcing {
     /// Announcing ids for `provider`, whose own signature is replaced by those of the ids.
     pub(crate) fn new(radius: Distance, ids: Vec<ContentId>, signatures: Vec<Signature>, of: &SignedProvider) -> Self {
         let SignedProvider { provider, issued_secs, ttl_secs, .. } = *of;
-        Self { radius, ids, signatures, provider: Some(provider), issued_secs, ttl_secs, ..Self::default() }
+        debug_assert!(ids.is_sorted(), "an id that is withdrawn is searched for");
+        let holders = alloc::vec![u64::MAX; ids.len()];
+        Self { radius, ids, signatures, provider: Some(provider), issued_secs, ttl_secs, holders, ..Self::default() }
+    }
+
+    /// No holder is sent `id` from now on, if it is announced for `own`.
+    pub(super) fn withdraw(&mut self, own: &crate::identity::PublicKey, id: &ContentId) {
+        if self.provider.is_some_and(|provider| provider.key == *own)
+            && let Ok(at) = self.ids.binary_search(id)
+        {
+            self.holders[at] = 0;
+        }
     }
 
     pub(super) fn radius(&self) -> Distance {
@@ -73,13 +84,12 @@ impl Announcing {
     /// The region's nodes are known: which of them are the K nearest to each id?
     pub(super) fn plan<'a>(&mut self, k: usize, holders: impl ExactSizeIterator<Item = &'a NodeId> + Clone) {
         let mut by_distance: Vec<(Distance, u8)> = Vec::with_capacity(holders.len());
-        self.holders.clear();
-        for id in &self.ids {
+        for (id, wanted) in self.ids.iter().zip(&mut self.holders) {
             by_distance.clear();
             by_distance.extend(holders.clone().enumerate().map(|(i, holder)| (holder.distance_to(id), i as u8)));
             by_distance.sort_unstable();
             let mask = by_distance.iter().take(k).fold(0_u64, |mask, (_, i)| mask | 1 << i);
-            self.holders.push(mask);
+            *wanted &= mask;
         }
     }
 
@@ -116,7 +126,7 @@ impl Announcing {
         (start..self.batch_end(holder, start)).filter(|i| self.gets(holder, *i)).count() as u32
     }
 
-    /// Writes the batch that begins at `start`. Returns what is announced, and the first of its ids.
+    /// Writes the batch that begins at `start`. Returns what is announced, and the first of its ids; `None` if all of it is withdrawn.
     pub(super) fn batch<'l>(
         &self,
         holder: usize,
@@ -131,7 +141,8 @@ impl Announcing {
             entry[32..].copy_from_slice(&self.signatures[i]);
             len += ANNOUNCED_BYTES;
         }
-        let announcement = Announcement::over(self.provider?, self.issued_secs, self.ttl_secs, &list[..len]);
+        let provider = self.provider.filter(|_| len > 0)?;
+        let announcement = Announcement::over(provider, self.issued_secs, self.ttl_secs, &list[..len]);
         Some((announcement, self.ids[start]))
     }
 

@@ -24,6 +24,7 @@ use super::peers::{Peers, Question};
 use super::requests::{Purpose, Request};
 use crate::abuse::Offence;
 use crate::contact::Contact;
+use crate::identity::PublicKey;
 use crate::keyed_lru::KeyedLru;
 use crate::lookup::{Ask, Finish, Goal, Lookup, LookupConfig, LookupTotals, Standing};
 use crate::record::check_provider_times;
@@ -575,6 +576,15 @@ impl Operations {
             send_write(cx, peers, operation, write);
         }
         self.pump_writes(cx, peers, id);
+    }
+
+    /// Ids that this node announces no more: what is under way tells no further holder of them. A holder that has been told forgets it in time, but
+    /// one told after the caller was answered would name this node for a lifetime from then.
+    pub(super) fn withdraw(&mut self, own: &PublicKey, ids: &[ContentId]) {
+        let announces = |operation: &&mut Box<Operation>| operation.task == Task::Announce;
+        for operation in self.slots.iter_mut().filter(announces) {
+            ids.iter().for_each(|id| operation.writes.announcing.withdraw(own, id));
+        }
     }
 
     /// Gives up the operation of a command. False if it is not under way.

@@ -153,9 +153,15 @@ pub(super) struct Operation {
     offered: Offered,
     /// What a walk came to that was followed by another, by way of the region.
     pub(super) first_walk: Option<FirstWalk>,
+    awaited: Awaited,
+}
+
+/// What an operation waits for, and all that is left to clean up when it ends.
+#[derive(Debug)]
+struct Awaited {
     /// When it is looked at again though nothing comes.
     wake: Option<(u64, TimerHandle)>,
-    /// Correlation ids of what is in flight: few, and all that is left to clean up when the operation ends.
+    /// Correlation ids of what is in flight: few.
     in_flight: Vec<u64>,
 }
 
@@ -173,8 +179,7 @@ impl Operation {
             writes: Writes::new(),
             offered: Offered::default(),
             first_walk: None,
-            wake: None,
-            in_flight: Vec::with_capacity(IN_FLIGHT_RESERVED),
+            awaited: Awaited { wake: None, in_flight: Vec::with_capacity(IN_FLIGHT_RESERVED) },
         }
     }
 
@@ -195,7 +200,7 @@ impl Operation {
         self.command = None;
         self.first_walk = None;
         self.writes.release();
-        if let Some((_, timer)) = self.wake.take() {
+        if let Some((_, timer)) = self.awaited.wake.take() {
             cx.timers.wheel.cancel(timer);
         }
     }
@@ -206,34 +211,34 @@ impl Operation {
 
     /// Looks again at `wake_ms`, and at no other time that was set before.
     pub(super) fn wake_at(&mut self, cx: &mut Context<'_>, wake_ms: u64) {
-        if let Some((set_ms, timer)) = self.wake {
+        if let Some((set_ms, timer)) = self.awaited.wake {
             if set_ms == wake_ms {
                 return; // As after most answers: the end of the lookup's time.
             }
             cx.timers.wheel.cancel(timer);
         }
         let timer = cx.timers.wheel.insert(wake_ms, Timer::Operation(self.id));
-        self.wake = timer.ok().map(|timer| (wake_ms, timer));
+        self.awaited.wake = timer.ok().map(|timer| (wake_ms, timer));
     }
 
     /// Its timer has fired.
     pub(super) fn woken(&mut self) {
-        self.wake = None;
+        self.awaited.wake = None;
     }
 
     pub(super) fn sent(&mut self, correlation: u64) {
-        self.in_flight.push(correlation);
+        self.awaited.in_flight.push(correlation);
     }
 
     pub(super) fn settled(&mut self, correlation: u64) {
-        if let Some(place) = self.in_flight.iter().position(|sent| *sent == correlation) {
-            self.in_flight.swap_remove(place);
+        if let Some(place) = self.awaited.in_flight.iter().position(|sent| *sent == correlation) {
+            self.awaited.in_flight.swap_remove(place);
         }
     }
 
     /// Forgets what is still in flight: nothing waits for it any more, and the peers' shares of requests are free again.
     pub(super) fn cancel_requests(&mut self, cx: &mut Context<'_>, peers: &mut Peers) {
-        while let Some(correlation) = self.in_flight.pop() {
+        while let Some(correlation) = self.awaited.in_flight.pop() {
             peers.cancel(cx, correlation);
         }
     }

@@ -375,11 +375,20 @@ impl Server {
         origin: Origin,
     ) -> bool {
         let entry = provider_entry(id, provider, origin);
-        let owner = cx.place.lane_of(id);
-        if owner != cx.place.lane {
-            cx.out.message(owner, MessageClass::Coordination, message_kind::PROVIDERS, id.prefix_u64(), &entry);
+        if !cx.place.owns(id) {
+            cx.tell_owner(id, MessageClass::Coordination, message_kind::PROVIDERS, &entry);
             return true;
         }
+        self.keep_entry(cx, (id, provider, origin), &entry)
+    }
+
+    /// Keeps a verified provider here.
+    fn keep_entry(
+        &mut self,
+        cx: &mut Context<'_>,
+        (id, provider, origin): (&ContentId, &SignedProvider, Origin),
+        entry: &[u8; PROVIDER_ENTRY_BYTES],
+    ) -> bool {
         // A message of another lane may come twice, or after a newer one.
         if self.providers.holds_newer(id, provider) {
             return true;
@@ -387,17 +396,18 @@ impl Server {
         let Self { providers, ledger, .. } = self;
         let Context { now, place, rng, out, .. } = cx;
         let kept = providers.keep_if_logged(*now, id, (provider, origin), rng, || {
-            ledger.log_to(*out, log_kind::PROVIDER, place.slot_of(id), &entry)
+            ledger.log_to(*out, log_kind::PROVIDER, place.slot_of(id), entry)
         });
         cx.counters.providers_stored += u64::from(kept.is_ok());
         kept.is_ok()
     }
 
-    /// Another lane was sent providers that this one owns.
+    /// Another lane was sent providers that this one owns: by the map of the runtime, which may be newer than ours. To pass them on from here would
+    /// begin their time to live anew.
     pub(super) fn take_providers(&mut self, cx: &mut Context<'_>, payload: &[u8]) {
         for entry in payload.as_chunks::<PROVIDER_ENTRY_BYTES>().0 {
             if let Some((id, provider, origin)) = read_provider_entry(entry) {
-                self.keep_provider(cx, &id, &provider, origin);
+                self.keep_entry(cx, (&id, &provider, origin), entry);
             }
         }
     }
