@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::hint::black_box;
 use std::num::{NonZeroU32, NonZeroU64};
 
-use tessera_stdx::{BoundedHeap, ByteSlab, Ewma, Rate, RingBuffer, TimingWheel, TokenBucket};
+use tessera_stdx::{ByteSlab, Ewma, Rate, RingBuffer, TimingWheel, TokenBucket};
 
 use crate::harness::{Figure, Pair};
 
@@ -22,8 +22,6 @@ pub(crate) fn figures() -> Vec<Figure> {
         Figure::cost("stdx/wheel-start-cancel", "start+cancel beside 100,000 timers, against BTreeMap", wheel_cancel)
             .gated(0.25),
         Figure::cost("stdx/wheel-expire", "expire+restart, 100,000 timers, against BinaryHeap", wheel_expire),
-        Figure::cost("stdx/heap-nearest", "keep the 16 least of a stream, beside BinaryHeap push+pop", heap_nearest)
-            .gated(0.75),
         Figure::cost("stdx/bucket-take", "take a token, exact, beside a bucket in f64 that rounds", bucket_take),
         Figure::cost("stdx/ewma-record", "record at uneven times, beside exp2 from the library", ewma_record),
     ]
@@ -210,34 +208,6 @@ fn wheel_expire() -> Pair {
                 };
                 reference.pop();
                 reference.push(Reverse((deadline + reference_random.next() % AHEAD, timer)));
-            }
-        },
-    )
-}
-
-fn heap_nearest() -> Pair {
-    let mut ours: BoundedHeap<u64> = BoundedHeap::with_capacity(16);
-    let mut reference: BinaryHeap<u64> = BinaryHeap::with_capacity(17);
-    let (mut ours_random, mut reference_random) = (Random(3), Random(3));
-    Pair::new(
-        move |times| {
-            for index in 0..times {
-                // A new stream now and then, so that the heap is not only refusing.
-                if index % 64 == 0 {
-                    ours.clear();
-                }
-                black_box(ours.push_evict(ours_random.next()));
-            }
-        },
-        move |times| {
-            for index in 0..times {
-                if index % 64 == 0 {
-                    reference.clear();
-                }
-                reference.push(reference_random.next());
-                if reference.len() > 16 {
-                    black_box(reference.pop());
-                }
             }
         },
     )

@@ -11,14 +11,12 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod bounded_heap;
 mod byte_slab;
 mod ewma;
 mod ring_buffer;
 mod timing_wheel;
 mod token_bucket;
 
-pub use bounded_heap::BoundedHeap;
 pub use byte_slab::{ByteSlab, ByteSlot, SlabFull};
 pub use ewma::Ewma;
 pub use ring_buffer::{RingBuffer, RingBufferIter};

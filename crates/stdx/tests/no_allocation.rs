@@ -2,7 +2,7 @@
 
 use alloc_counter::{CountingAllocator, count};
 use std::num::{NonZeroU32, NonZeroU64};
-use tessera_stdx::{BoundedHeap, ByteSlab, ByteSlot, Ewma, Rate, RingBuffer, TimerHandle, TimingWheel, TokenBucket};
+use tessera_stdx::{ByteSlab, ByteSlot, Ewma, Rate, RingBuffer, TimerHandle, TimingWheel, TokenBucket};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -88,37 +88,6 @@ fn a_wheel_takes_all_its_memory_when_it_is_made() {
     });
     assert_eq!(allocations, 0);
     assert!(refused > 0 && fired > 1_000, "the full wheel was met: {refused}, and timers fired: {fired}");
-}
-
-#[test]
-fn a_heap_takes_all_its_memory_when_it_is_made() {
-    let mut heap = BoundedHeap::with_capacity(100);
-    let mut numbers = Scattered(3);
-    let (allocations, sorted) = count(|| {
-        for _ in 0..10_000 {
-            let _ = heap.push(numbers.below(1_000));
-            heap.push_evict(numbers.below(1_000));
-            if numbers.below(5) == 0 {
-                heap.pop();
-            }
-        }
-        heap.into_sorted_vec()
-    });
-    assert_eq!(allocations, 0);
-    assert!(sorted.is_sorted() && sorted.len() > 90);
-}
-
-#[test]
-fn a_cloned_heap_has_all_its_memory_too() {
-    let mut heap = BoundedHeap::with_capacity(100);
-    heap.push_evict(1);
-    let mut clone = heap.clone();
-    let (allocations, ()) = count(|| {
-        for item in 0..200 {
-            clone.push_evict(item);
-        }
-    });
-    assert_eq!((allocations, clone.len(), heap.len()), (0, 100, 1));
 }
 
 #[test]
