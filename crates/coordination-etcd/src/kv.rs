@@ -1,7 +1,7 @@
 //! The small part of etcd this backend leans on, as a trait.
 //!
 //! Two things implement it: the real client ([`crate::client::EtcdClient`]) and the deterministic model
-//! ([`crate::sim_kv::SimKv`]), so the code that ships is the code that is simulated. The trait is narrow on purpose:
+//! (`sim_kv::SimKv`), so the code that ships is the code that is simulated. The trait is narrow on purpose:
 //! reads, transactions (nested ones too) and etcd leases. Watches are absent: every answer a worker needs rides on a
 //! call it makes anyway.
 //!

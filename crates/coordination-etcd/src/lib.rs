@@ -6,9 +6,9 @@
 //! * [`session`] ties a worker's shards to one etcd lease, [`batch`] packs many shards' operations into one request,
 //!   [`counters`] holds the shard limits, [`retry`] repeats what surely did not happen, with pauses drawn by [`random`];
 //! * [`config`] is what an operator may set; [`keyspace`] says where everything lies and [`codec`] how it is written;
-//! * [`kv`] is the little of etcd that all of this needs; [`client`] is the real one and [`sim_kv`] a deterministic twin,
-//!   which answers as a real server does and is checked against one. With the feature `test-support`, `test_support` starts
-//!   real servers for tests.
+//! * [`kv`] is the little of etcd that all of this needs; [`client`] is the real one. With the feature `simulation`, `sim_kv`
+//!   is a deterministic twin, which answers as a real server does and is checked against one. With the feature
+//!   `test-support`, `test_support` starts real servers for tests.
 //!
 //! Deliberately absent: any protocol rule, watches, counting keys, and generated code.
 
@@ -25,6 +25,7 @@ pub mod kv;
 pub mod random;
 pub mod retry;
 pub mod session;
+#[cfg(feature = "simulation")]
 pub mod sim_kv;
 pub mod sync;
 #[cfg(feature = "test-support")]

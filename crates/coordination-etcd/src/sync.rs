@@ -13,6 +13,7 @@ use crate::client::EtcdClient;
 use crate::config::{ConfigError, EtcdConfig};
 use crate::coordinator::AsyncEtcdCoordinator;
 use crate::kv::Kv;
+#[cfg(feature = "simulation")]
 use crate::sim_kv::{self, SimKv};
 
 /// The coordinator on etcd as a sync backend. Its runtime has one thread of its own, which sends heartbeats also while no
@@ -20,6 +21,7 @@ use crate::sim_kv::{self, SimKv};
 pub type EtcdCoordinator = SyncCoordinator<EtcdClient, OwnedRuntime>;
 
 /// The same code over the simulated store.
+#[cfg(feature = "simulation")]
 pub type SimEtcdCoordinator = SyncCoordinator<SimKv, SimExecutor>;
 
 /// A coordinator on a store, and what runs its futures. It has all of the protocol's traits, and what only this backend
@@ -43,6 +45,7 @@ pub fn connect(config: EtcdConfig) -> Result<EtcdCoordinator, ConfigError> {
 ///
 /// # Errors
 /// If the configuration is not valid.
+#[cfg(feature = "simulation")]
 pub fn simulate(kv: SimKv, config: EtcdConfig) -> Result<SimEtcdCoordinator, ConfigError> {
     let backend = AsyncEtcdCoordinator::over(kv, config)?;
     Ok(SyncCoordinator { blocking: Blocking { backend, executor: SimExecutor } })
@@ -150,9 +153,11 @@ impl fmt::Debug for OwnedRuntime {
 }
 
 /// Runs futures of the simulated store, which wait for nothing but their turn.
+#[cfg(feature = "simulation")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SimExecutor;
 
+#[cfg(feature = "simulation")]
 impl BlockOn for SimExecutor {
     fn block_on<F: Future>(&self, future: F) -> F::Output {
         sim_kv::block_on(future)
