@@ -24,7 +24,7 @@
 //!
 //! let mut session = WorkerSession::claim(&mut coordinator, now, tenant, run, WorkerId::new(7))?;
 //! session.checkpoint(now, CursorUpdate::at_key(b"k")?, OpId::new(2))?;
-//! session.complete(now, CursorUpdate::at_key(b"y")?, OpId::new(3)).map_err(|failure| failure.error().clone())?;
+//! session.complete(now, CursorUpdate::at_key(b"y")?, OpId::new(3))?;
 //! coordinator.complete_run(now, tenant, run, OpId::new(4))?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
 use std::collections::hash_map::DefaultHasher;
-use std::error::Error as _;
+use std::error::Error;
 use std::hash::{Hash, Hasher};
 use std::panic::catch_unwind;
 
@@ -106,12 +106,13 @@ fn a_failure_at_a_safe_point_says_whether_to_try_again_and_what_went_wrong() {
     ] {
         assert_eq!((error.is_transient(), error.ends_session()), (transient, !transient), "{error}");
         let failure: SessionFailure<(), SafePointError> = SessionFailure::Lost { error: error.clone() };
-        assert_eq!(failure.source().unwrap().to_string(), error.to_string());
         assert_eq!(failure.to_string(), format!("{error}; the session is over"));
         assert_eq!(format!("{failure:?}"), format!("Lost {{ error: {error:?}, .. }}"));
         let kept = SessionFailure::Kept { session: Box::new(()), error: error.clone() };
         assert_eq!(kept.to_string(), format!("{error}; the session stands"));
         assert_eq!(format!("{kept:?}"), format!("Kept {{ error: {error:?}, .. }}"), "without what the session holds");
+        assert_eq!(Box::<dyn Error>::from(failure).downcast_ref(), Some(&error), "what `?` hands on");
+        assert_eq!(Box::<dyn Error + Send + Sync>::from(kept).downcast_ref(), Some(&error));
     }
 }
 

@@ -35,6 +35,13 @@ impl<S, E> SessionFailure<S, E> {
         }
     }
 
+    /// What went wrong, without the session.
+    pub fn into_error(self) -> E {
+        match self {
+            Self::Kept { error, .. } | Self::Lost { error } => error,
+        }
+    }
+
     /// The session, if the hold stands.
     pub fn into_session(self) -> Option<S> {
         match self {
@@ -63,9 +70,21 @@ impl<S, E: fmt::Display> fmt::Display for SessionFailure<S, E> {
     }
 }
 
-impl<S, E: core::error::Error + 'static> core::error::Error for SessionFailure<S, E> {
-    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
-        Some(self.error())
+// Not an `Error` itself: it holds a session, which borrows its backend and cannot outlive it. So `?` gives up the session and
+// hands on what went wrong.
+
+impl<S, E: core::error::Error + 'static> From<SessionFailure<S, E>> for Box<dyn core::error::Error> {
+    fn from(failure: SessionFailure<S, E>) -> Self {
+        failure.into_error().into()
+    }
+}
+
+impl<S, E> From<SessionFailure<S, E>> for Box<dyn core::error::Error + Send + Sync>
+where
+    E: core::error::Error + Send + Sync + 'static,
+{
+    fn from(failure: SessionFailure<S, E>) -> Self {
+        failure.into_error().into()
     }
 }
 
