@@ -15,13 +15,13 @@ mod acquire;
 #[cfg(test)]
 mod broken_change;
 mod cache;
+mod call;
 mod claim;
 mod commit;
 mod families;
 mod hints;
 mod layouts;
 mod listing;
-mod mutate;
 mod present;
 mod register;
 mod renew;
@@ -252,15 +252,6 @@ fn failed(operation: &'static str, error: &KvError) -> InfraError {
 
 fn unreadable(operation: &'static str, error: &CodecError) -> InfraError {
     InfraError::corruption(operation, error.to_string())
-}
-
-fn contended(operation: &'static str) -> InfraError {
-    InfraError::transient(operation, "others kept writing first")
-}
-
-/// For a refusal while a write without an answer may still come to pass: a refusal would say that nothing has happened.
-fn undecided(operation: &'static str) -> InfraError {
-    InfraError::transient(operation, "an earlier request was not answered and may yet be carried out")
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -32,21 +32,24 @@
 //! # For authors of a backend
 //!
 //! A backend stores [`ShardRecord`](record::shard_record::ShardRecord)s and [`RunRecord`](run::record::RunRecord)s, in
-//! whatever shape, and contains no rule of the protocol. For every operation on a shard it does this:
+//! whatever shape, and contains no rule of the protocol. Checkpoint, complete, park, release, unpark and orders are values,
+//! each a [`ShardOperation`](operation::ShardOperation), and [`carry_out`](store::carry_out) runs them over a
+//! [`Store`](store::Store): it loads, decides, commits, decides again on what others wrote, and tells observers. The backend
+//! has no method for each of them; it says how a shard is loaded and how a change is committed:
 //!
-//! 1. *Present.* [`Lease::presented_by`] checks the tenant before anything is looked up. Decisions accept nothing else.
-//! 2. *Load.* Find the shard under the tenant, or answer `ShardNotFound`. Make a [`ShardView`](record::view::ShardView) of it:
+//! 1. *Load.* Find the shard under the tenant, if it is there, and lend a [`ShardView`](record::view::ShardView) of it:
 //!    its [`ShardState`](record::state::ShardState), borrowed bytes, the run's [`RunGate`](run::status::RunGate), and whether the
 //!    store still hears from the holder ([`OwnerSignal`](record::view::OwnerSignal)).
-//! 3. *Ask.* Call the operation's function in [`decide`]. A refusal is the answer. A
-//!    [`Verdict::Replay`](decide::Verdict::Replay) is the answer, with nothing to store.
-//! 4. *Store.* A [`Change`](record::state::Change) says what the record becomes: carry it out with
+//! 2. *Commit.* A [`Change`](record::state::Change) says what the record becomes: carry it out with
 //!    [`ShardRecord::apply`](record::shard_record::ShardRecord::apply) (or, for a store with its own layout of bytes,
 //!    [`ShardState::apply`](record::state::ShardState::apply) and the byte fields) and commit on the condition that nobody
-//!    wrote in between. If somebody did, go back to 2. Children of a split, and the shards of a registration, are stored in
-//!    the same step as their parent, or staged so that readers see all or none.
-//! 5. *Tell.* Emit the event ([`EventKind::of_change`](events::EventKind::of_change),
-//!    [`EventKind::of_split`](events::EventKind::of_split), or the one the decision carries), and answer.
+//!    wrote in between and that the operation's [`Guard`](operation::Guard) holds. If somebody wrote, give back what is there now.
+//!
+//! Acquire, renew, splits and registrations are still carried out by each backend in these steps: *present* the lease
+//! ([`Lease::presented_by`] checks the tenant before anything is looked up), *load*, *ask* the operation's function in [`decide`],
+//! *store*, and *tell* ([`EventKind::of_split`](events::EventKind::of_split), or the event the decision carries). A
+//! [`Verdict::Replay`](decide::Verdict::Replay) is the answer, with nothing to store. Children of a split, and the shards of a registration,
+//! are stored in the same step as their parent, or staged so that readers see all or none.
 //!
 //! An acquire may change the record and still refuse (a shard that used up its retries is parked): store its change either
 //! way, then give its outcome. A renewal in a settled run has nothing to store. A store error is an
@@ -71,11 +74,13 @@ pub mod decide;
 pub mod error;
 pub mod events;
 pub mod memory;
+pub mod operation;
 pub mod payload;
 pub mod record;
 pub mod run;
 pub mod session;
 pub mod shard_limits;
+pub mod store;
 pub mod stored;
 pub mod validation;
 

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use tessera_contracts::{LogicalTime, ShardKey, TenantId, WorkerId};
 use tessera_coordination::decide::acquire;
-use tessera_coordination::error::{AccessRefused, AcquireError};
+use tessera_coordination::error::{AccessRefused, AcquireError, InfraError};
 use tessera_coordination::events::EventKind;
+use tessera_coordination::operation::Guard;
 use tessera_coordination::record::lease::Lease;
 use tessera_coordination::record::snapshot::CapacityHint;
 
-use super::commit::{Commit, Guard, OwnerWrite, Transition};
+use super::commit::{Commit, OwnerWrite, Transition};
 use super::standings::BeingWritten;
 use super::stored::StoredShard;
-use super::{Inner, contended, failed, span};
+use super::{Inner, failed, span};
 use crate::codec::OwnerPart;
 use crate::kv::Kv;
 
@@ -115,6 +116,6 @@ impl<K: Kv> Inner<K> {
             }
             self.breathe(attempt).await;
         }
-        Err(contended(operation).into())
+        Err(InfraError::contended(operation).into())
     }
 }

@@ -21,13 +21,15 @@ use tessera_coordination::record::status::{ParkReason, ShardStatus};
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::{AcquireScratch, Lease};
 
-use super::commit::Guard;
-use super::mutate::Step;
 use super::split::SplitStep;
 use crate::EtcdConfig;
 use crate::kv::{KeyValue, Keys, RangeRequest};
 use crate::sim_kv::SimKv;
 use crate::sync::{self, SimEtcdCoordinator};
+use tessera_coordination::decide::unreachable::Peers;
+use tessera_coordination::events::NoEvents;
+use tessera_coordination::operation::{Address, Guard, ShardOperation};
+use tessera_coordination::record::view::ShardView;
 
 const TENANT: TenantId = TenantId::from_bytes([3; 32]);
 const KEY: ShardKey = ShardKey::new(RunId::new(1), ShardId::new(1));
@@ -72,6 +74,31 @@ fn broken(head: Head) -> Vec<(&'static str, Change<'static>)> {
     ]
 }
 
+/// An operation that was decided wrongly.
+struct Decided(Change<'static>);
+
+impl ShardOperation for Decided {
+    const NAME: &'static str = "broken";
+    const GUARD: Guard = Guard::SessionStands;
+    type Answer = ();
+    type Refused = CheckpointError;
+
+    fn address(&self) -> Address {
+        Address { tenant: TENANT, key: KEY }
+    }
+
+    fn decide<const LOG: usize>(
+        &self,
+        _: &ShardView<'_, LOG>,
+        _: Peers<'_>,
+        _: LogicalTime,
+    ) -> Result<Verdict<Change<'_>>, CheckpointError> {
+        Ok(Verdict::Execute(self.0))
+    }
+
+    fn answer(&self, _: &Change<'_>) {}
+}
+
 /// The words of the panic with which `act` stopped.
 fn stopped(act: impl FnOnce()) -> String {
     *catch_unwind(AssertUnwindSafe(act)).expect_err("it went on").downcast::<String>().expect("words")
@@ -90,11 +117,9 @@ fn a_change_that_breaks_a_rule_stops_before_anything_is_stored() {
     let before = etcd.get_shard(TENANT, KEY).expect("there");
     let stored = everything(&kv);
     for (rule, change) in broken(before.state.head) {
-        let inner = &etcd.backend.inner;
-        let operation = inner.mutate("broken", TENANT, KEY, Guard::SessionStands, |view, record| {
-            Ok::<_, CheckpointError>(Step::of(view, record, Verdict::Execute(change), ()))
-        });
-        let words = stopped(|| drop(etcd.executor.block_on(operation)));
+        let (operation, mut nobody) = (Decided(change), NoEvents);
+        let call = etcd.backend.call(NOW, &operation, &mut nobody);
+        let words = stopped(|| drop(etcd.executor.block_on(call)));
         assert!(words.contains(rule), "{rule}: {words}");
         assert_untouched(&kv, &stored, &before, rule);
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tessera_coordination::error::InfraError;
+use tessera_coordination::operation::Guard;
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::record::status::ShardStatus;
 
@@ -16,19 +17,6 @@ use crate::kv::{Compare, EtcdLeaseId, Fate, Kv, Moment, Op, OpResponse, Revision
 /// Writes from which on a transaction shares requests with few others: what a request costs is then mostly its own work, and
 /// many together only make all wait for all.
 const LARGE_OPS: usize = 12;
-
-/// What a transaction proves about the shard's owner key, beside the revisions of run and record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Guard {
-    /// It is still attached to the etcd lease it was seen with: the holder's session stands.
-    SessionStands,
-    /// It is exactly as it was seen, be it absent: no holder renewed or took it meanwhile.
-    Untouched,
-    /// If the shard was held, the holder's session stands: the operation is not the holder's, but about a holder.
-    HolderAsSeen,
-    /// Nothing: the operation is not the holder's.
-    Nothing,
-}
 
 /// What becomes of the owner key.
 #[derive(Clone, Copy, Debug)]

@@ -76,6 +76,10 @@ pub(super) struct Present {
 }
 
 impl Present {
+    pub(super) fn workers(&self) -> &[WorkerId] {
+        &self.workers
+    }
+
     pub(super) fn peers(&self) -> Peers<'_> {
         Peers::Sessions(&self.workers)
     }

@@ -12,7 +12,7 @@ use tessera_coordination::error::{IdempotentOutcome, InfraError, RegisterShardsE
 
 use super::stored::StoredRun;
 use super::tallies::TallyChange;
-use super::{Inner, contended, failed};
+use super::{Inner, failed};
 use crate::codec::{ColdPart, RootsPart, RunPart, Staging};
 use crate::keyspace::{ShardIndex, Window};
 use crate::kv::{Compare, Fate, Kv, Moment, Op, RangeRequest, Revision, Txn};
@@ -73,7 +73,7 @@ impl<K: Kv> Inner<K> {
             }
             self.breathe(attempt).await;
         }
-        Err(contended(operation).into())
+        Err(InfraError::contended(operation).into())
     }
 
     async fn publish_run(

@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use tessera_contracts::{LogicalTime, RunId, TenantId};
 use tessera_coordination::decide::renew::{self, RenewResult};
-use tessera_coordination::error::{AccessRefused, RenewError};
+use tessera_coordination::error::{AccessRefused, InfraError, RenewError};
 use tessera_coordination::events::EventKind;
 use tessera_coordination::record::lease::Lease;
 use tessera_coordination::record::orders::Orders;
 use tessera_coordination::record::snapshot::CapacityHint;
 
 use super::stored::{StoredOwner, StoredShard};
-use super::{Inner, contended, failed, lock};
+use super::{Inner, failed, lock};
 use crate::codec::OwnerPart;
 use crate::keyspace::Window;
 use crate::kv::{Compare, Fate, Kv, Moment, Op, Txn};
@@ -94,7 +94,7 @@ impl<K: Kv> Inner<K> {
                 stored = self.reload::<RenewError>(operation, tenant, key, deadline).await?;
                 continue;
             };
-            let owner = stored.owner.ok_or_else(|| contended(operation))?;
+            let owner = stored.owner.ok_or_else(|| InfraError::contended(operation))?;
             let part = OwnerPart { deadline: renewal.deadline, ..owner.part };
             match self.batcher.submit(stored.paths.hot.clone(), extension(&stored, &owner, part), deadline).await {
                 Ok(answer) if answer.succeeded => {
@@ -123,7 +123,7 @@ impl<K: Kv> Inner<K> {
             }
             self.breathe(attempt).await;
         }
-        Err(contended(operation).into())
+        Err(InfraError::contended(operation).into())
     }
 }
 

@@ -15,13 +15,14 @@ use tessera_coordination::error::{ClaimError, InfraError};
 use tessera_coordination::events::EventKind;
 
 use super::acquire::{Acquired, Granted};
-use super::commit::{Commit, Guard, Transition};
+use super::commit::{Commit, Transition};
 use super::families::behind;
 use super::present::{Asked, Creation, Present};
 use super::stored::{ShardPaths, StoredShard, assemble};
 use super::{Inner, failed, lock};
 use crate::keyspace::{ShardIndex, Window, shard_of};
 use crate::kv::{Keys, Kv, Moment, Op, OpResponse, RangeRequest, Revision, Txn};
+use tessera_coordination::operation::Guard;
 
 const CLAIM: &str = "claim_next_available";
 

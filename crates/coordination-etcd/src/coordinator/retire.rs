@@ -11,7 +11,7 @@ use tessera_coordination::error::{GetRunError, InfraError};
 use tessera_coordination::run::status::RunStatus;
 
 use super::stored::{StoredRun, found};
-use super::{AsyncEtcdCoordinator, Inner, contended, failed};
+use super::{AsyncEtcdCoordinator, Inner, failed};
 use crate::codec::{Removal, RunPart};
 use crate::keyspace::{ShardIndex, Window, shard_of, tenant_and_run_of};
 use crate::kv::{Compare, Fate, Kv, Moment, Op, OpResponse, RangeRequest, Revision, Txn};
@@ -170,7 +170,7 @@ impl<K: Kv> Inner<K> {
             }
             self.breathe(attempt).await;
         }
-        Err(contended(operation))
+        Err(InfraError::contended(operation))
     }
 
     /// How many of a run's shards the counters count. Nothing can change that while the run's record stays as it was read.
@@ -260,7 +260,7 @@ impl<K: Kv> Inner<K> {
             }
             self.breathe(attempt).await;
         }
-        Err(contended(operation))
+        Err(InfraError::contended(operation))
     }
 
     /// Deletes the shards of a run that is marked, some at a time; each request has its own deadline. Whether the run is still

@@ -13,7 +13,7 @@ use tessera_coordination::run::status::RunStatus;
 use tessera_coordination::run::summary::RunSummary;
 
 use super::stored::{StoredRun, decode_run, found};
-use super::{Inner, contended, failed, unreadable};
+use super::{Inner, failed, unreadable};
 use crate::codec::{RootsPart, RunPart};
 use crate::keyspace::{ShardIndex, Window, tenant_and_run_of};
 use crate::kv::{Compare, Fate, KeyValue, Kv, Moment, Op, OpResponse, RangeRequest, Revision, Txn};
@@ -39,7 +39,9 @@ impl<K: Kv> Inner<K> {
         for attempt in 1..=self.config.attempts_max {
             let reads = vec![Op::get(&path), Op::get(&retired)];
             let read = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
-            let [stored, last_retired] = &read.responses[..] else { return Err(contended(operation).into()) };
+            let [stored, last_retired] = &read.responses[..] else {
+                return Err(InfraError::contended(operation).into());
+            };
             let stored = found(stored).map(|kv| decode_run(operation, kv)).transpose()?;
             if let Some(stored) = &stored
                 && let Some(removal) = stored.part.removal
@@ -75,7 +77,7 @@ impl<K: Kv> Inner<K> {
             }
             self.breathe(attempt).await;
         }
-        Err(contended(operation).into())
+        Err(InfraError::contended(operation).into())
     }
 
     pub(super) async fn settle_run(
@@ -105,7 +107,9 @@ impl<K: Kv> Inner<K> {
                 reads.push(Op::Range(RangeRequest::of(reported).count_only()));
             }
             let read = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
-            let [stored, roots, answers @ ..] = &read.responses[..] else { return Err(contended(operation).into()) };
+            let [stored, roots, answers @ ..] = &read.responses[..] else {
+                return Err(InfraError::contended(operation).into());
+            };
             let stored = found(stored).map(|kv| decode_run(operation, kv)).transpose()?;
             let stored = stored.and_then(StoredRun::visible).ok_or(RunNotFound { run })?;
             let mut counts = settled_counts(&stored, answers);
@@ -137,7 +141,7 @@ impl<K: Kv> Inner<K> {
             }
             self.breathe(attempt).await;
         }
-        Err(contended(operation).into())
+        Err(InfraError::contended(operation).into())
     }
 
     async fn settling(
@@ -184,7 +188,7 @@ impl<K: Kv> Inner<K> {
         let reads = vec![Op::get(self.space.run(tenant, run)), Op::get(self.space.roots(tenant, run))];
         let deadline = self.deadline();
         let read = self.kv.txn(Txn::of(reads), deadline).await.map_err(|error| failed(operation, &error))?;
-        let [run_answer, roots] = &read.responses[..] else { return Err(contended(operation).into()) };
+        let [run_answer, roots] = &read.responses[..] else { return Err(InfraError::contended(operation).into()) };
         let stored = found(run_answer).map(|kv| decode_run(operation, kv)).transpose()?;
         let Some(stored) = stored.and_then(StoredRun::visible) else {
             self.refuse_other_layouts(operation, deadline).await?;

@@ -13,22 +13,28 @@ use tessera_contracts::{RunId, ShardId, ShardKey, TenantId};
 use tessera_coordination::decide::{Split, Verdict};
 use tessera_coordination::error::{AccessRefused, IdempotentOutcome, InfraError, SplitError};
 use tessera_coordination::events::EventKind;
+use tessera_coordination::operation::Guard;
 use tessera_coordination::record::lease::Lease;
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::record::status::ShardStatus;
 use tessera_coordination::record::view::ShardView;
 use tessera_coordination::shard_limits::ShardCensus;
 
-use super::commit::{Commit, Guard, Transition};
-use super::mutate::Done;
+use super::commit::{Commit, Transition};
 use super::stored::{self, StoredShard, found};
 use super::tallies::{Tally, TallyChange};
-use super::{Inner, contended, failed, undecided, unreadable};
+use super::{Inner, failed, unreadable};
 use crate::codec::{ColdPart, FamilyPart, HatchingPart};
 use crate::keyspace::{ShardIndex, shard_of};
 use crate::kv::{
     Compare, Fate, KeyValue, Kv, KvError, KvErrorKind, Moment, Op, RangeRequest, Revision, Txn, by_deadline,
 };
+
+/// What a split answered, and what to tell observers.
+pub(super) struct Done<T> {
+    pub(super) answer: T,
+    pub(super) event: Option<EventKind>,
+}
 
 /// What to do about a split.
 pub(super) enum SplitStep<T> {
@@ -133,7 +139,7 @@ impl<K: Kv> Inner<K> {
                     continue;
                 }
                 Err(_) if stored.may_yet_become(unanswered, Guard::SessionStands) => {
-                    return Err(undecided(operation).into());
+                    return Err(InfraError::undecided(operation).into());
                 }
                 Err(refused) => return Err(refused),
                 Ok(SplitStep::Answer(answer)) => {
@@ -175,7 +181,7 @@ impl<K: Kv> Inner<K> {
             attempts += 1;
             self.breathe(attempts).await;
         }
-        Err(contended(operation).into())
+        Err(InfraError::contended(operation).into())
     }
 
     /// What a split writes beside its parent.

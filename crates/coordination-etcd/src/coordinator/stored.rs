@@ -11,11 +11,11 @@ use tessera_coordination::record::view::{OwnerSignal, ShardView};
 use tessera_coordination::run::status::{RunGate, RunStatus};
 use tessera_coordination::stored::{IncarnationMismatch, check_same_incarnation};
 
-use super::commit::Guard;
 use super::{Inner, failed, unreadable};
 use crate::codec::{ColdPart, HotPart, OwnerPart, RunPart};
 use crate::keyspace::Keyspace;
 use crate::kv::{EtcdLeaseId, KeyValue, Kv, Moment, Op, OpResponse, RangeRequest, Revision, Txn};
+use tessera_coordination::operation::Guard;
 
 /// Where the parts of a shard lie. Made once per shard, shared by its views.
 #[derive(Debug)]

@@ -7,19 +7,22 @@ use tessera_contracts::{
     WorkerId,
 };
 use tessera_coordination::backend::{AsyncCoordinationBackend, AsyncRunManagement, AsyncShardClaiming, HeldShard};
-use tessera_coordination::decide::order::{self, OrderRequest};
-use tessera_coordination::decide::release::Release;
+use tessera_coordination::decide::checkpoint::Checkpoint;
+use tessera_coordination::decide::complete::Complete;
+use tessera_coordination::decide::order::{Order, OrderRequest};
+use tessera_coordination::decide::park::ParkShard;
+use tessera_coordination::decide::release::{Release, ReleaseShard};
 use tessera_coordination::decide::renew::RenewResult;
 use tessera_coordination::decide::settle_run::Settlement;
-use tessera_coordination::decide::{
-    Verdict, checkpoint, complete, park, release, split_replace, split_residual, unpark,
-};
+use tessera_coordination::decide::unpark::Unpark;
+use tessera_coordination::decide::{split_replace, split_residual};
 use tessera_coordination::error::{
     AcquireError, CheckpointError, ClaimError, CompleteError, CreateRunError, GetRunError, GetShardError,
     IdempotentOutcome, OrderError, ParkError, RegisterShardsError, ReleaseError, RenewError, RunTransitionError,
     SplitReplaceError, SplitResidualError, UnparkError,
 };
-use tessera_coordination::events::{EventKind, EventScope, EventSink};
+use tessera_coordination::events::{EventCollector, EventKind, EventScope, EventSink, NoEvents};
+use tessera_coordination::operation::{Address, ShardOperation};
 use tessera_coordination::record::history::ReleaseReason;
 use tessera_coordination::record::lease::Lease;
 use tessera_coordination::record::park::Park;
@@ -33,14 +36,13 @@ use tessera_coordination::run::record::RunRecord;
 use tessera_coordination::run::summary::{RunSummary, ShardFilter, ShardPage, ShardSummary};
 
 use tessera_coordination::shard_limits::ShardCensus;
+use tessera_coordination::store::carry_out;
 
 use super::AsyncEtcdCoordinator;
 use super::acquire::Granted;
-use super::commit::Guard;
-use super::mutate::{Done, OnShard, Step};
-use super::present::Present;
+use super::call::Call;
 use super::renew::join_all;
-use super::split::SplitStep;
+use super::split::{Done, SplitStep};
 use crate::kv::Kv;
 
 /// Tells observers, and gives back the answer.
@@ -54,6 +56,35 @@ impl<K: Kv + Clone> AsyncEtcdCoordinator<K> {
     fn restored<'s>(&self, granted: Granted, scratch: &'s mut AcquireScratch) -> AcquireResultView<'s> {
         scratch.fill(&granted.shard.view(&self.inner));
         scratch.granted(granted.lease, granted.capacity)
+    }
+
+    /// Releases one shard of many, and keeps what it tells until its turn comes.
+    async fn release_drained(
+        &self,
+        now: LogicalTime,
+        tenant: TenantId,
+        shard: HeldShard<'_>,
+        listens: bool,
+    ) -> (Result<IdempotentOutcome<()>, ReleaseError>, EventCollector) {
+        let HeldShard { lease, cursor, op_id } = shard;
+        let release = Release { cursor, reason: ReleaseReason::Drained };
+        let (mut told, mut nobody) = (EventCollector::new(), NoEvents);
+        let told_to: &mut dyn EventSink = if listens { &mut told } else { &mut nobody };
+        let released = match lease.presented_by(tenant) {
+            Ok(lease) => self.call(now, &ReleaseShard { lease, release, op_id }, told_to).await,
+            Err(refused) => Err(refused.into()),
+        };
+        (released, told)
+    }
+
+    /// Runs an operation on one shard.
+    pub(super) async fn call<O: ShardOperation>(
+        &self,
+        now: LogicalTime,
+        operation: &O,
+        events: &mut dyn EventSink,
+    ) -> Result<IdempotentOutcome<O::Answer>, O::Refused> {
+        carry_out(&mut Call::new(&self.inner, O::NAME), now, operation, events).await
     }
 }
 
@@ -110,17 +141,7 @@ impl<K: Kv + Clone> AsyncCoordinationBackend for AsyncEtcdCoordinator<K> {
         op_id: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<()>, CheckpointError> {
-        let presented = lease.presented_by(tenant)?;
-        let decide = |view: &ShardView<'_>, record: &ShardRecord| {
-            Ok::<_, CheckpointError>(Step::of(
-                view,
-                record,
-                checkpoint::decide(view, presented, cursor, op_id, now)?,
-                (),
-            ))
-        };
-        let done = self.inner.mutate("checkpoint", tenant, lease.key(), Guard::SessionStands, decide).await?;
-        Ok(tell(done, now, tenant, lease.run(), events))
+        self.call(now, &Checkpoint { lease: lease.presented_by(tenant)?, cursor, op_id }, events).await
     }
 
     async fn complete_with_events(
@@ -132,12 +153,7 @@ impl<K: Kv + Clone> AsyncCoordinationBackend for AsyncEtcdCoordinator<K> {
         op_id: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<()>, CompleteError> {
-        let presented = lease.presented_by(tenant)?;
-        let decide = |view: &ShardView<'_>, record: &ShardRecord| {
-            Ok::<_, CompleteError>(Step::of(view, record, complete::decide(view, presented, cursor, op_id, now)?, ()))
-        };
-        let done = self.inner.mutate("complete", tenant, lease.key(), Guard::SessionStands, decide).await?;
-        Ok(tell(done, now, tenant, lease.run(), events))
+        self.call(now, &Complete { lease: lease.presented_by(tenant)?, cursor, op_id }, events).await
     }
 
     async fn park_shard_with_events(
@@ -149,12 +165,7 @@ impl<K: Kv + Clone> AsyncCoordinationBackend for AsyncEtcdCoordinator<K> {
         op_id: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<()>, ParkError> {
-        let presented = lease.presented_by(tenant)?;
-        let decide = |view: &ShardView<'_>, record: &ShardRecord| {
-            Ok::<_, ParkError>(Step::of(view, record, park::decide(view, presented, park, op_id, now)?, ()))
-        };
-        let done = self.inner.mutate("park_shard", tenant, lease.key(), Guard::SessionStands, decide).await?;
-        Ok(tell(done, now, tenant, lease.run(), events))
+        self.call(now, &ParkShard { lease: lease.presented_by(tenant)?, park, op_id }, events).await
     }
 
     async fn split_replace_with_events(
@@ -203,8 +214,8 @@ impl<K: Kv + Clone> AsyncCoordinationBackend for AsyncEtcdCoordinator<K> {
         op_id: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<()>, ReleaseError> {
-        let done = self.release_one(now, tenant, HeldShard { lease, cursor, op_id }, reason).await?;
-        Ok(tell(done, now, tenant, lease.run(), events))
+        let release = Release { cursor, reason };
+        self.call(now, &ReleaseShard { lease: lease.presented_by(tenant)?, release, op_id }, events).await
     }
 
     /// All at once, so that they share requests: a planned stop takes as many as there are batches, not shards.
@@ -216,38 +227,15 @@ impl<K: Kv + Clone> AsyncCoordinationBackend for AsyncEtcdCoordinator<K> {
         answers: &mut Vec<Result<IdempotentOutcome<()>, ReleaseError>>,
         events: &mut dyn EventSink,
     ) {
-        let releases = held.iter().map(|shard| self.release_one(now, tenant, *shard, ReleaseReason::Drained));
-        let released = join_all(releases.collect()).await;
+        let listens = events.is_enabled();
+        let releases = held.iter().map(|shard| self.release_drained(now, tenant, *shard, listens)).collect();
         answers.clear();
-        for (shard, done) in held.iter().zip(released) {
-            answers.push(done.map(|done| tell(done, now, tenant, shard.lease.run(), events)));
+        for (released, mut told) in join_all(releases).await {
+            told.drain_with(|event| {
+                events.emit(event);
+            });
+            answers.push(released);
         }
-    }
-}
-
-impl<K: Kv + Clone> AsyncEtcdCoordinator<K> {
-    async fn release_one(
-        &self,
-        now: LogicalTime,
-        tenant: TenantId,
-        shard: HeldShard<'_>,
-        reason: ReleaseReason<'_>,
-    ) -> Result<Done<IdempotentOutcome<()>>, ReleaseError> {
-        let HeldShard { lease, cursor, op_id } = shard;
-        let presented = lease.presented_by(tenant)?;
-        let decide = |view: &ShardView<'_>, record: &ShardRecord, present: &Present| {
-            let release = Release { cursor, reason };
-            let verdict = release::decide(view, presented, release, present.peers(), op_id, now)?;
-            Ok::<_, ReleaseError>(Step::of(view, record, verdict, ()))
-        };
-        let on_shard = OnShard {
-            operation: "release",
-            tenant,
-            key: lease.key(),
-            guard: Guard::SessionStands,
-            asks_who_is_there: matches!(reason, ReleaseReason::Unreachable(_)),
-        };
-        self.inner.mutate_among(on_shard, decide).await
     }
 }
 
@@ -307,16 +295,7 @@ impl<K: Kv + Clone> AsyncRunManagement for AsyncEtcdCoordinator<K> {
         op_id: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<FenceEpoch>, UnparkError> {
-        let decide = |view: &ShardView<'_>, record: &ShardRecord| {
-            let verdict = unpark::decide(view, expected, op_id, now)?;
-            let fence = match &verdict {
-                Verdict::Execute(change) => change.head.fence,
-                Verdict::Replay(outcome) => *outcome.get(),
-            };
-            Ok::<_, UnparkError>(Step::of(view, record, verdict, fence))
-        };
-        let done = self.inner.mutate("unpark_shard", tenant, key, Guard::Nothing, decide).await?;
-        Ok(tell(done, now, tenant, key.run, events))
+        self.call(now, &Unpark { at: Address { tenant, key }, expected, op_id }, events).await
     }
 
     async fn order_with_events(
@@ -328,16 +307,8 @@ impl<K: Kv + Clone> AsyncRunManagement for AsyncEtcdCoordinator<K> {
         order: OrderRequest,
         events: &mut dyn EventSink,
     ) -> Result<(), OrderError> {
-        let decide = |view: &ShardView<'_>, record: &ShardRecord| {
-            let change = order::decide(view, epoch, order, now)?;
-            let mut next = record.clone();
-            next.apply(&change, &[]);
-            let event = Some(EventKind::ShardOrdered { shard: key.shard, order });
-            Ok::<_, OrderError>(Step::Store { next: next.into(), answer: IdempotentOutcome::Executed(()), event })
-        };
-        let done = self.inner.mutate("order", tenant, key, Guard::HolderAsSeen, decide).await?;
-        tell(done, now, tenant, key.run, events);
-        Ok(())
+        let asked = Order { at: Address { tenant, key }, epoch, request: order };
+        self.call(now, &asked, events).await.map(IdempotentOutcome::into_inner)
     }
 
     async fn retire_runs_with_events(

@@ -2,14 +2,55 @@
 
 use tessera_contracts::CursorUpdate;
 use tessera_contracts::ids::{LogicalTime, OpId};
+use tessera_stdx::SlabFull;
 
+use super::unreachable::Peers;
 use super::{Verdict, replayed};
 use crate::error::{CheckpointError, CursorRefused};
+use crate::operation::{Address, Guard, ShardOperation};
 use crate::payload;
 use crate::record::lease::Presented;
 use crate::record::state::{Change, Head};
 use crate::record::view::ShardView;
 use crate::validation::{Admission, admit, validate_cursor_update};
+
+/// The holder of a shard records how far it came.
+#[derive(Clone, Copy, Debug)]
+pub struct Checkpoint<'a> {
+    /// The holder's right to the shard.
+    pub lease: Presented<'a>,
+    /// Its progress.
+    pub cursor: CursorUpdate<'a>,
+    /// The idempotency key.
+    pub op_id: OpId,
+}
+
+impl ShardOperation for Checkpoint<'_> {
+    const NAME: &'static str = "checkpoint";
+    const GUARD: Guard = Guard::SessionStands;
+    type Answer = ();
+    type Refused = CheckpointError;
+
+    fn address(&self) -> Address {
+        self.lease.address()
+    }
+
+    #[inline]
+    fn decide<const LOG: usize>(
+        &self,
+        view: &ShardView<'_, LOG>,
+        _: Peers<'_>,
+        now: LogicalTime,
+    ) -> Result<Verdict<Change<'_>>, CheckpointError> {
+        decide(view, self.lease, self.cursor, self.op_id, now)
+    }
+
+    fn answer(&self, _: &Change<'_>) {}
+
+    fn no_room(full: SlabFull) -> Self::Refused {
+        full.into()
+    }
+}
 
 /// Decides whether the progress is recorded.
 #[inline]

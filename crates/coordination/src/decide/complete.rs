@@ -5,15 +5,56 @@
 
 use tessera_contracts::CursorUpdate;
 use tessera_contracts::ids::{LogicalTime, OpId};
+use tessera_stdx::SlabFull;
 
+use super::unreachable::Peers;
 use super::{Verdict, replayed};
 use crate::error::CompleteError;
+use crate::operation::{Address, Guard, ShardOperation};
 use crate::payload;
 use crate::record::lease::Presented;
 use crate::record::state::Change;
 use crate::record::status::ShardStatus;
 use crate::record::view::ShardView;
 use crate::validation::{Admission, admit, validate_cursor_update};
+
+/// The holder of a shard has swept all of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Complete<'a> {
+    /// The holder's right to the shard.
+    pub lease: Presented<'a>,
+    /// Its last progress; none if the range turned out empty.
+    pub cursor: CursorUpdate<'a>,
+    /// The idempotency key.
+    pub op_id: OpId,
+}
+
+impl ShardOperation for Complete<'_> {
+    const NAME: &'static str = "complete";
+    const GUARD: Guard = Guard::SessionStands;
+    type Answer = ();
+    type Refused = CompleteError;
+
+    fn address(&self) -> Address {
+        self.lease.address()
+    }
+
+    #[inline]
+    fn decide<const LOG: usize>(
+        &self,
+        view: &ShardView<'_, LOG>,
+        _: Peers<'_>,
+        now: LogicalTime,
+    ) -> Result<Verdict<Change<'_>>, CompleteError> {
+        decide(view, self.lease, self.cursor, self.op_id, now)
+    }
+
+    fn answer(&self, _: &Change<'_>) {}
+
+    fn no_room(full: SlabFull) -> Self::Refused {
+        full.into()
+    }
+}
 
 /// Decides whether the shard is done.
 #[inline]

@@ -6,7 +6,11 @@
 use tessera_contracts::ids::{LogicalTime, ShardEpoch};
 use tessera_contracts::keyspace::Fraction;
 
+use super::Verdict;
+use super::unreachable::Peers;
 use crate::error::{LeaseRefused, OrderError};
+use crate::events::EventKind;
+use crate::operation::{Address, Guard, ShardOperation};
 use crate::record::orders::StandingOrders;
 use crate::record::state::{Change, Head};
 use crate::record::view::{OwnerSignal, ShardView};
@@ -19,6 +23,44 @@ pub enum OrderRequest {
     Yield,
     /// Keep this fraction of what remains and split off the rest; a later request replaces an earlier one.
     Split(Fraction),
+}
+
+/// A coordinator or operator asks something of a shard's holder.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// Which shard.
+    pub at: Address,
+    /// The ownership that is asked.
+    pub epoch: ShardEpoch,
+    /// What for.
+    pub request: OrderRequest,
+}
+
+impl ShardOperation for Order {
+    const NAME: &'static str = "order";
+    const GUARD: Guard = Guard::HolderAsSeen;
+    type Answer = ();
+    type Refused = OrderError;
+
+    fn address(&self) -> Address {
+        self.at
+    }
+
+    #[inline]
+    fn decide<const LOG: usize>(
+        &self,
+        view: &ShardView<'_, LOG>,
+        _: Peers<'_>,
+        now: LogicalTime,
+    ) -> Result<Verdict<Change<'_>>, OrderError> {
+        decide(view, self.epoch, self.request, now).map(Verdict::Execute)
+    }
+
+    fn answer(&self, _: &Change<'_>) {}
+
+    fn event(&self, _: &Change<'_>) -> Option<EventKind> {
+        Some(EventKind::ShardOrdered { shard: self.at.key.shard, order: self.request })
+    }
 }
 
 /// Decides whether there is such an owner to ask.

@@ -1,9 +1,12 @@
 //! Park: the holder cannot go on, and says why.
 
 use tessera_contracts::ids::{LogicalTime, OpId};
+use tessera_stdx::SlabFull;
 
+use super::unreachable::Peers;
 use super::{Verdict, replayed};
 use crate::error::ParkError;
+use crate::operation::{Address, Guard, ShardOperation};
 use crate::payload;
 use crate::record::lease::Presented;
 use crate::record::park::{Park, ParkInfo};
@@ -11,6 +14,44 @@ use crate::record::state::{Change, DetailChange, Head};
 use crate::record::status::ShardStatus;
 use crate::record::view::ShardView;
 use crate::validation::{Admission, admit};
+
+/// The holder of a shard cannot go on.
+#[derive(Clone, Copy, Debug)]
+pub struct ParkShard<'a> {
+    /// The holder's right to the shard.
+    pub lease: Presented<'a>,
+    /// Why.
+    pub park: Park<'a>,
+    /// The idempotency key.
+    pub op_id: OpId,
+}
+
+impl ShardOperation for ParkShard<'_> {
+    const NAME: &'static str = "park_shard";
+    const GUARD: Guard = Guard::SessionStands;
+    type Answer = ();
+    type Refused = ParkError;
+
+    fn address(&self) -> Address {
+        self.lease.address()
+    }
+
+    #[inline]
+    fn decide<const LOG: usize>(
+        &self,
+        view: &ShardView<'_, LOG>,
+        _: Peers<'_>,
+        now: LogicalTime,
+    ) -> Result<Verdict<Change<'_>>, ParkError> {
+        decide(view, self.lease, self.park, self.op_id, now)
+    }
+
+    fn answer(&self, _: &Change<'_>) {}
+
+    fn no_room(full: SlabFull) -> Self::Refused {
+        full.into()
+    }
+}
 
 /// Decides whether the shard is halted.
 pub fn decide<'r, const LOG: usize>(

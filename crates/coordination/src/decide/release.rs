@@ -7,10 +7,12 @@
 
 use tessera_contracts::CursorUpdate;
 use tessera_contracts::ids::{LogicalTime, OpId};
+use tessera_stdx::SlabFull;
 
 use super::unreachable::{self, Judgement, Peers};
 use super::{Verdict, replayed};
 use crate::error::{CursorRefused, ReleaseError};
+use crate::operation::{Address, Guard, ShardOperation};
 use crate::payload;
 use crate::record::history::ReleaseReason;
 use crate::record::lease::Presented;
@@ -27,6 +29,48 @@ pub struct Release<'r> {
     pub cursor: Option<CursorUpdate<'r>>,
     /// Why.
     pub reason: ReleaseReason<'r>,
+}
+
+/// The holder of a shard gives it back.
+#[derive(Clone, Copy, Debug)]
+pub struct ReleaseShard<'a> {
+    /// The holder's right to the shard.
+    pub lease: Presented<'a>,
+    /// What it says.
+    pub release: Release<'a>,
+    /// The idempotency key.
+    pub op_id: OpId,
+}
+
+impl ShardOperation for ReleaseShard<'_> {
+    const NAME: &'static str = "release";
+    const GUARD: Guard = Guard::SessionStands;
+    type Answer = ();
+    type Refused = ReleaseError;
+
+    fn address(&self) -> Address {
+        self.lease.address()
+    }
+
+    fn asks_for_peers(&self) -> bool {
+        matches!(self.release.reason, ReleaseReason::Unreachable(_))
+    }
+
+    #[inline]
+    fn decide<const LOG: usize>(
+        &self,
+        view: &ShardView<'_, LOG>,
+        peers: Peers<'_>,
+        now: LogicalTime,
+    ) -> Result<Verdict<Change<'_>>, ReleaseError> {
+        decide(view, self.lease, self.release, peers, self.op_id, now)
+    }
+
+    fn answer(&self, _: &Change<'_>) {}
+
+    fn no_room(full: SlabFull) -> Self::Refused {
+        full.into()
+    }
 }
 
 /// Decides whether the shard is free again, or parked because nobody is left who might reach it. `peers` matters only for

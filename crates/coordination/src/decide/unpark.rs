@@ -6,8 +6,10 @@
 
 use tessera_contracts::ids::{FenceEpoch, LogicalTime, OpId, ShardEpoch};
 
+use super::unreachable::Peers;
 use super::{Verdict, replayed};
 use crate::error::{InfraError, UnparkError};
+use crate::operation::{Address, Guard, ShardOperation};
 use crate::payload;
 use crate::record::history::MoveReason;
 use crate::record::orders::StandingOrders;
@@ -16,6 +18,42 @@ use crate::record::status::ShardStatus;
 use crate::record::unreachable::ReportChange;
 use crate::record::view::ShardView;
 use crate::validation::{check_incarnation, check_op_idempotency};
+
+/// An operator opens a parked shard again.
+#[derive(Clone, Copy, Debug)]
+pub struct Unpark {
+    /// Which shard.
+    pub at: Address,
+    /// The ownership it was last seen at.
+    pub expected: ShardEpoch,
+    /// The idempotency key.
+    pub op_id: OpId,
+}
+
+impl ShardOperation for Unpark {
+    const NAME: &'static str = "unpark_shard";
+    const GUARD: Guard = Guard::Nothing;
+    type Answer = FenceEpoch;
+    type Refused = UnparkError;
+
+    fn address(&self) -> Address {
+        self.at
+    }
+
+    #[inline]
+    fn decide<const LOG: usize>(
+        &self,
+        view: &ShardView<'_, LOG>,
+        _: Peers<'_>,
+        now: LogicalTime,
+    ) -> Result<Verdict<Change<'_>, FenceEpoch>, UnparkError> {
+        decide(view, self.expected, self.op_id, now)
+    }
+
+    fn answer(&self, change: &Change<'_>) -> FenceEpoch {
+        change.head.fence
+    }
+}
 
 /// Decides whether the shard is open again; the answer is its new fence epoch.
 pub fn decide<const LOG: usize>(

@@ -49,6 +49,17 @@ impl InfraError {
         Self::Refused { operation, message: message.into() }
     }
 
+    /// Every attempt lost a race.
+    pub fn contended(operation: &'static str) -> Self {
+        Self::transient(operation, "others kept writing first")
+    }
+
+    /// The protocol would refuse, while a write without an answer may still come to pass: a refusal would say that nothing
+    /// has happened.
+    pub fn undecided(operation: &'static str) -> Self {
+        Self::transient(operation, "an earlier request was not answered and may yet be carried out")
+    }
+
     /// Whether the same call may succeed later.
     pub const fn is_transient(&self) -> bool {
         match self {

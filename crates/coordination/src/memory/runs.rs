@@ -14,14 +14,16 @@ use super::{Askers, ClaimIndex, InMemoryCoordinator, Run, Tenant};
 use crate::backend::RunManagement;
 use crate::decide::acquire::{is_claimable, is_claimable_by};
 use crate::decide::claim::cooldown_until;
-use crate::decide::order::{self, OrderRequest};
+use crate::decide::order::{Order, OrderRequest};
 use crate::decide::settle_run::{self, Settlement};
-use crate::decide::{Verdict, create_run, register_shards, unpark};
+use crate::decide::unpark::Unpark;
+use crate::decide::{Verdict, create_run, register_shards};
 use crate::error::{
-    CreateRunError, GetRunError, GetShardError, IdempotentOutcome, InfraError, OrderError, RegisterShardsError,
-    RunTransitionError, UnparkError,
+    CreateRunError, GetRunError, GetShardError, IdempotentOutcome, OrderError, RegisterShardsError, RunTransitionError,
+    UnparkError,
 };
 use crate::events::{EventKind, EventScope, EventSink};
+use crate::operation::Address;
 use crate::record::shard_record::ShardRecord;
 use crate::record::status::ShardStatus;
 use crate::run::config::RunConfig;
@@ -174,17 +176,7 @@ impl RunManagement for InMemoryCoordinator {
         op_id: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<FenceEpoch>, UnparkError> {
-        let slot = self.locate(tenant, key)?;
-        match unpark::decide(&self.view(slot), expected, op_id, now)? {
-            Verdict::Replay(outcome) => Ok(outcome),
-            Verdict::Execute(change) => {
-                self.commit(slot, &change, core::iter::empty())
-                    .map_err(|full| InfraError::transient("unpark.commit", alloc::format!("{full}")))?;
-                let scope = EventScope { tenant, run: key.run, at: now };
-                scope.emit(events, || EventKind::of_change(key.shard, &change));
-                Ok(IdempotentOutcome::Executed(change.head.fence))
-            }
-        }
+        self.call(now, &Unpark { at: Address { tenant, key }, expected, op_id }, events)
     }
 
     fn order_with_events(
@@ -196,13 +188,8 @@ impl RunManagement for InMemoryCoordinator {
         order: OrderRequest,
         events: &mut dyn EventSink,
     ) -> Result<(), OrderError> {
-        let slot = self.locate(tenant, key)?;
-        let change = order::decide(&self.view(slot), epoch, order, now)?;
-        self.commit(slot, &change, core::iter::empty())
-            .map_err(|full| InfraError::transient("order.commit", alloc::format!("{full}")))?;
-        let scope = EventScope { tenant, run: key.run, at: now };
-        scope.emit(events, || Some(EventKind::ShardOrdered { shard: key.shard, order }));
-        Ok(())
+        let asked = Order { at: Address { tenant, key }, epoch, request: order };
+        self.call(now, &asked, events).map(IdempotentOutcome::into_inner)
     }
 
     fn retire_runs_with_events(
@@ -233,7 +220,7 @@ impl RunManagement for InMemoryCoordinator {
         let slot = self.locate_run(tenant, run)?;
         let (mut leased, mut watermark) = (0, None);
         for &shard in self.run(slot).shards.values() {
-            let view = self.view(shard);
+            let view = self.view_of(shard);
             if view.state.head.status != ShardStatus::Active {
                 continue;
             }
@@ -273,7 +260,7 @@ impl RunManagement for InMemoryCoordinator {
         let slot = self.locate_run(tenant, run)?;
         let above = (page.after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         for (&shard, &slot) in self.run(slot).shards.range(above) {
-            let view = self.view(slot);
+            let view = self.view_of(slot);
             if !filter.admits(&view, is_claimable(&view, now, self.config.clock_skew_allowance)) {
                 continue;
             }
@@ -306,7 +293,7 @@ impl RunManagement for InMemoryCoordinator {
         if self.capacity(slot, now).available_count > 0 {
             let skew = self.config.clock_skew_allowance;
             let open = self.run(slot).index.candidates(&self.arena.places);
-            let found = open.filter(|slot| is_claimable_by(&self.view(*slot), worker, now, skew)).take(limit);
+            let found = open.filter(|slot| is_claimable_by(&self.view_of(*slot), worker, now, skew)).take(limit);
             candidates.extend(found.map(|slot| self.arena.get(slot).key.shard));
         }
         Ok(())
@@ -322,7 +309,7 @@ impl RunManagement for InMemoryCoordinator {
         let slot = self.locate_run(tenant, run)?;
         let mut explanation = ClaimExplanation::new(self.run(slot).record.status, worker);
         for &shard in self.run(slot).shards.values() {
-            explanation.add(&self.view(shard), now, self.config.clock_skew_allowance);
+            explanation.add(&self.view_of(shard), now, self.config.clock_skew_allowance);
         }
         let last = self.tenants.get(tenant).and_then(|tenant| tenant.last_claims.get(&worker)).copied();
         explanation.cooldown_until = cooldown_until(last, self.config.claim_cooldown_interval, now);

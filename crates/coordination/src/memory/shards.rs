@@ -10,24 +10,27 @@ use tessera_stdx::SlabFull;
 use super::InMemoryCoordinator;
 use super::place::Slot;
 use super::pooled_record::PooledRecord;
-use crate::backend::CoordinationBackend;
-use crate::decide::release::Release;
+use crate::backend::{BlockOn, CoordinationBackend, NeverWaits};
+use crate::decide::checkpoint::Checkpoint;
+use crate::decide::complete::Complete;
+use crate::decide::park::ParkShard;
+use crate::decide::release::{Release, ReleaseShard};
 use crate::decide::renew::RenewResult;
-use crate::decide::unreachable::Peers;
-use crate::decide::{
-    Birth, Split, Verdict, acquire, checkpoint, complete, park, release, renew, split_replace, split_residual,
-};
+use crate::decide::{Birth, Split, Verdict, acquire, renew, split_replace, split_residual};
 use crate::error::{
     AcquireError, CheckpointError, CompleteError, IdempotentOutcome, InfraError, ParkError, ReleaseError, RenewError,
     SplitError, SplitReplaceError, SplitResidualError,
 };
 use crate::events::{EventKind, EventScope, EventSink};
+use crate::operation::{Address, Guard, ShardOperation};
 use crate::record::history::ReleaseReason;
 use crate::record::lease::Lease;
 use crate::record::park::Park;
 use crate::record::shard_record::ShardRecord;
 use crate::record::snapshot::{AcquireResultView, AcquireScratch};
 use crate::record::state::{Change, Spawned};
+use crate::record::view::ShardView;
+use crate::store::{Commit, Confirmed, Store, carry_out};
 
 impl InMemoryCoordinator {
     /// Decides an acquire of a shard that was found, and carries it out.
@@ -38,27 +41,22 @@ impl InMemoryCoordinator {
         worker: WorkerId,
         events: &mut dyn EventSink,
     ) -> Result<Lease, AcquireError> {
-        let view = self.view(slot);
+        let view = self.view_of(slot);
         let (tenant, key) = (view.tenant, view.key);
         let acquired = acquire::decide(&view, worker, now, self.config.clock_skew_allowance)?;
-        self.commit(slot, &acquired.change, core::iter::empty()).map_err(|full| no_room("acquire.park", full))?;
+        self.apply(slot, &acquired.change, core::iter::empty()).map_err(|full| no_room("acquire.park", full))?;
         EventScope { tenant, run: key.run, at: now }.emit(events, || Some(acquired.event));
         acquired.outcome
     }
 
-    /// Stores a change that the holder asked for and that makes no shards, and tells of it.
-    fn execute(
+    /// Runs an operation. Nothing here waits.
+    pub(super) fn call<O: ShardOperation>(
         &mut self,
         now: LogicalTime,
-        slot: Slot,
-        lease: &Lease,
-        change: &Change<'_>,
+        operation: &O,
         events: &mut dyn EventSink,
-    ) -> Result<(), SlabFull> {
-        self.commit(slot, change, core::iter::empty())?;
-        let scope = EventScope { tenant: lease.tenant(), run: lease.run(), at: now };
-        scope.emit(events, || EventKind::of_change(lease.shard(), change));
-        Ok(())
+    ) -> Result<IdempotentOutcome<O::Answer>, O::Refused> {
+        NeverWaits.block_on(carry_out(self, now, operation, events))
     }
 
     /// Stores a split: children first, so that a full slab leaves everything as it was.
@@ -98,7 +96,7 @@ impl InMemoryCoordinator {
             }
         }
         let spawned = children.iter().map(|child| Spawned { id: child.key.shard, payload_hash });
-        if let Err(full) = self.commit(slot, &change, spawned) {
+        if let Err(full) = self.apply(slot, &change, spawned) {
             stored.into_iter().for_each(|record| record.release(&mut self.slab));
             return Err(full.into());
         }
@@ -121,6 +119,46 @@ struct Detached<'p> {
     event: Option<EventKind>,
 }
 
+impl Store for InMemoryCoordinator {
+    type Loaded = Slot;
+
+    const KNOWS_SESSIONS: bool = false;
+
+    #[inline]
+    async fn load(&mut self, at: Address) -> Result<Option<Slot>, InfraError> {
+        Ok(self.locate(at.tenant, at.key).ok())
+    }
+
+    async fn confirm(&mut self, _: Address, _: &Slot) -> Result<Confirmed<Slot>, InfraError> {
+        Ok(Confirmed::AsLoaded)
+    }
+
+    #[inline(always)]
+    fn view<'v>(&'v self, slot: &'v Slot) -> ShardView<'v> {
+        self.view_of(*slot)
+    }
+
+    async fn peers(&mut self, slot: &Slot, now: LogicalTime) -> Result<Vec<WorkerId>, InfraError> {
+        Ok(self.takes_part(self.arena.get(*slot).run, now))
+    }
+
+    #[inline]
+    async fn commit(&mut self, slot: Slot, change: &Change<'_>, _: Guard) -> Result<Commit<Slot>, InfraError> {
+        Ok(match self.apply(slot, change, core::iter::empty()) {
+            Ok(()) => Commit::Stored,
+            Err(full) => Commit::NoRoom(full),
+        })
+    }
+
+    fn may_yet_commit(&self, _: &Slot, _: Guard) -> bool {
+        false
+    }
+
+    async fn may_try_again(&mut self) -> bool {
+        false
+    }
+}
+
 pub(super) fn no_room(operation: &'static str, full: SlabFull) -> InfraError {
     InfraError::transient(operation, alloc::format!("{full}"))
 }
@@ -139,7 +177,7 @@ impl CoordinationBackend for InMemoryCoordinator {
         let run = self.arena.get(slot).run;
         self.run_mut(run).askers.note(worker, now);
         let lease = self.acquire_slot(now, slot, worker, events)?;
-        scratch.fill(&self.view(slot));
+        scratch.fill(&self.view_of(slot));
         let capacity = self.capacity(self.arena.get(slot).run, now);
         Ok(scratch.granted(lease, capacity))
     }
@@ -155,7 +193,7 @@ impl CoordinationBackend for InMemoryCoordinator {
         let slot = self.locate(tenant, lease.key())?;
         let mut renewal = renew::decide(self.hold_view(slot), presented, now)?;
         if let Some((change, event)) = renewal.extension.take() {
-            self.commit(slot, &change, core::iter::empty()).map_err(|full| no_room("renew.commit", full))?;
+            self.apply(slot, &change, core::iter::empty()).map_err(|full| no_room("renew.commit", full))?;
             EventScope { tenant, run: lease.run(), at: now }.emit(events, || Some(event));
         }
         let capacity = self.capacity(self.arena.get(slot).run, now);
@@ -171,14 +209,7 @@ impl CoordinationBackend for InMemoryCoordinator {
         op_id: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<()>, CheckpointError> {
-        let presented = lease.presented_by(tenant)?;
-        let slot = self.locate(tenant, lease.key())?;
-        match checkpoint::decide(&self.view(slot), presented, cursor, op_id, now)? {
-            Verdict::Replay(outcome) => Ok(outcome),
-            Verdict::Execute(change) => {
-                Ok(IdempotentOutcome::Executed(self.execute(now, slot, lease, &change, events)?))
-            }
-        }
+        self.call(now, &Checkpoint { lease: lease.presented_by(tenant)?, cursor, op_id }, events)
     }
 
     fn complete_with_events(
@@ -190,14 +221,7 @@ impl CoordinationBackend for InMemoryCoordinator {
         op_id: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<()>, CompleteError> {
-        let presented = lease.presented_by(tenant)?;
-        let slot = self.locate(tenant, lease.key())?;
-        match complete::decide(&self.view(slot), presented, cursor, op_id, now)? {
-            Verdict::Replay(outcome) => Ok(outcome),
-            Verdict::Execute(change) => {
-                Ok(IdempotentOutcome::Executed(self.execute(now, slot, lease, &change, events)?))
-            }
-        }
+        self.call(now, &Complete { lease: lease.presented_by(tenant)?, cursor, op_id }, events)
     }
 
     fn park_shard_with_events(
@@ -209,14 +233,7 @@ impl CoordinationBackend for InMemoryCoordinator {
         op_id: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<()>, ParkError> {
-        let presented = lease.presented_by(tenant)?;
-        let slot = self.locate(tenant, lease.key())?;
-        match park::decide(&self.view(slot), presented, park, op_id, now)? {
-            Verdict::Replay(outcome) => Ok(outcome),
-            Verdict::Execute(change) => {
-                Ok(IdempotentOutcome::Executed(self.execute(now, slot, lease, &change, events)?))
-            }
-        }
+        self.call(now, &ParkShard { lease: lease.presented_by(tenant)?, park, op_id }, events)
     }
 
     fn split_replace_with_events(
@@ -230,7 +247,7 @@ impl CoordinationBackend for InMemoryCoordinator {
     ) -> Result<IdempotentOutcome<Vec<ShardId>>, SplitReplaceError> {
         let presented = lease.presented_by(tenant)?;
         let slot = self.locate(tenant, lease.key())?;
-        match split_replace::decide(&self.view(slot), presented, plan, op_id, &self.census(tenant), now)? {
+        match split_replace::decide(&self.view_of(slot), presented, plan, op_id, &self.census(tenant), now)? {
             Verdict::Replay(outcome) => Ok(outcome),
             Verdict::Execute(split) => {
                 let (detached, answer) = detach(tenant, lease.shard(), split);
@@ -251,7 +268,7 @@ impl CoordinationBackend for InMemoryCoordinator {
     ) -> Result<IdempotentOutcome<ShardId>, SplitResidualError> {
         let presented = lease.presented_by(tenant)?;
         let slot = self.locate(tenant, lease.key())?;
-        match split_residual::decide(&self.view(slot), presented, plan, op_id, &self.census(tenant), now)? {
+        match split_residual::decide(&self.view_of(slot), presented, plan, op_id, &self.census(tenant), now)? {
             Verdict::Replay(outcome) => Ok(outcome),
             Verdict::Execute(split) => {
                 let (detached, answer) = detach(tenant, lease.shard(), split);
@@ -271,18 +288,7 @@ impl CoordinationBackend for InMemoryCoordinator {
         op_id: OpId,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<()>, ReleaseError> {
-        let presented = lease.presented_by(tenant)?;
-        let slot = self.locate(tenant, lease.key())?;
-        let takes_part = match reason {
-            ReleaseReason::Unreachable(_) => self.takes_part(self.arena.get(slot).run, now),
-            ReleaseReason::Released | ReleaseReason::Yielded | ReleaseReason::Drained => Vec::new(),
-        };
-        let (release, peers) = (Release { cursor, reason }, Peers::Guessed(&takes_part));
-        match release::decide(&self.view(slot), presented, release, peers, op_id, now)? {
-            Verdict::Replay(outcome) => Ok(outcome),
-            Verdict::Execute(change) => {
-                Ok(IdempotentOutcome::Executed(self.execute(now, slot, lease, &change, events)?))
-            }
-        }
+        let release = Release { cursor, reason };
+        self.call(now, &ReleaseShard { lease: lease.presented_by(tenant)?, release, op_id }, events)
     }
 }

@@ -9,6 +9,7 @@ use tessera_contracts::ids::{
 
 use super::view::ShardView;
 use crate::error::AccessRefused;
+use crate::operation::Address;
 
 /// The right to work on one shard, as handed to a worker.
 ///
@@ -133,6 +134,11 @@ impl<'l> Presented<'l> {
     /// The lease itself.
     pub const fn lease(self) -> &'l Lease {
         self.0
+    }
+
+    /// The shard it opens.
+    pub const fn address(self) -> Address {
+        Address { tenant: self.0.tenant, key: self.0.key }
     }
 }
 
