@@ -34,8 +34,9 @@
 //! A backend stores [`ShardRecord`](record::shard_record::ShardRecord)s and [`RunRecord`](run::record::RunRecord)s, in
 //! whatever shape, and contains no rule of the protocol. Checkpoint, complete, park, release, unpark and orders are values,
 //! each a [`ShardOperation`](operation::ShardOperation), and [`carry_out`](store::carry_out) runs them over a
-//! [`Store`](store::Store): it loads, decides, commits, decides again on what others wrote, and tells observers. The backend
-//! has no method for each of them; it says how a shard is loaded and how a change is committed:
+//! [`Store`](store::Store): it loads, decides, commits, decides again on what others wrote, and tells observers. A backend
+//! that is atomic by itself, as [`memory`] is, makes one pass of that. Neither has code for each of them; it says how a shard
+//! is loaded and how a change is committed:
 //!
 //! 1. *Load.* Find the shard under the tenant, if it is there, and lend a [`ShardView`](record::view::ShardView) of it:
 //!    its [`ShardState`](record::state::ShardState), borrowed bytes, the run's [`RunGate`](run::status::RunGate), and whether the

@@ -1,9 +1,9 @@
-//! What a backend is: a store of shards. And the one loop that runs every operation over any store.
+//! What a backend that waits is: a store of shards. And the one loop that runs every operation over it.
 //!
-//! A store loads a shard, lends a view of it, and commits a change on the condition that nobody wrote in between. It may be
-//! asynchronous; a call on one that never waits is polled [once](crate::backend::NeverWaits). The loop decides, commits, and
-//! decides again on what others wrote. It repeats nothing blindly: after a lost answer it decides on what is stored, and the
-//! op-log tells whether the write took effect.
+//! A store loads a shard, lends a view of it, and commits a change on the condition that nobody wrote in between. The loop
+//! decides, commits, and decides again on what others wrote. It repeats nothing blindly: after a lost answer it decides on
+//! what is stored, and the op-log tells whether the write took effect. The in-memory coordinator is no store of this kind:
+//! nobody writes in between and nothing is lost, so it makes the one pass that is left by itself.
 //!
 //! A store may remember shards, so that an operation costs one round trip. Then a *grant* may be decided on memory, since its
 //! commit proves the memory current. A *refusal* may not: before anything is refused, the shard is read.

@@ -80,7 +80,7 @@ fn a_change_that_breaks_a_rule_stops_before_anything_has_changed() {
     let slot = memory.locate(TENANT, KEY).unwrap();
     let before = memory.get_shard(TENANT, KEY).unwrap();
     for (rule, change, births) in broken(before.state.head) {
-        let stopped = catch_unwind(AssertUnwindSafe(|| memory.apply(slot, &change, births.iter().copied())));
+        let stopped = catch_unwind(AssertUnwindSafe(|| memory.commit(slot, &change, births.iter().copied())));
         let words = stopped.unwrap_err().downcast::<String>().unwrap();
         assert!(words.contains(rule), "{rule}: {words}");
         assert_eq!(memory.get_shard(TENANT, KEY).unwrap(), before, "{rule}");
@@ -98,7 +98,7 @@ fn a_settled_shard_cannot_be_revived_by_mistake() {
     let slot = memory.locate(TENANT, KEY).unwrap();
     let before = memory.get_shard(TENANT, KEY).unwrap();
     let revived = Change::of_head(Head { status: ShardStatus::Active, ..before.state.head });
-    let stopped = catch_unwind(AssertUnwindSafe(|| memory.apply(slot, &revived, core::iter::empty())));
+    let stopped = catch_unwind(AssertUnwindSafe(|| memory.commit(slot, &revived, core::iter::empty())));
     let words = stopped.unwrap_err().downcast::<String>().unwrap();
     assert!(words.contains("illegal transition from done to active"), "{words}");
     assert_eq!(memory.get_shard(TENANT, KEY).unwrap(), before);

@@ -45,7 +45,7 @@ impl ShardClaiming for InMemoryCoordinator {
                 Candidate::Grant(slot) => slot,
                 Candidate::Park(slot, decided) => {
                     let (change, event) = *decided;
-                    self.apply(slot, &change, core::iter::empty()).map_err(|full| no_room("claim.park", full))?;
+                    self.commit(slot, &change, core::iter::empty()).map_err(|full| no_room("claim.park", full))?;
                     EventScope { tenant, run, at: now }.emit(events, || Some(event));
                     continue;
                 }
@@ -57,7 +57,7 @@ impl ShardClaiming for InMemoryCoordinator {
             match self.acquire_slot(now, slot, worker, events) {
                 Ok(lease) => {
                     self.remember_claim(now, tenant, worker);
-                    scratch.fill(&self.view_of(slot));
+                    scratch.fill(&self.view(slot));
                     let capacity = self.capacity(run_slot, now);
                     return Ok(scratch.granted(lease, capacity));
                 }
@@ -92,7 +92,7 @@ impl InMemoryCoordinator {
         }
         let (skew, mut soonest) = (self.config.clock_skew_allowance, None);
         for slot in index.candidates(&self.arena.places) {
-            let view = self.view_of(slot);
+            let view = self.view(slot);
             if is_claimable_by(&view, worker, now, skew) {
                 return Candidate::Grant(slot);
             }

@@ -144,7 +144,7 @@ impl InMemoryCoordinator {
     }
 
     #[inline(always)]
-    fn view_of(&self, slot: Slot) -> ShardView<'_> {
+    fn view(&self, slot: Slot) -> ShardView<'_> {
         let record = self.arena.get(slot);
         record.view(self.run_seen(record.run), &self.slab)
     }
@@ -173,7 +173,7 @@ impl InMemoryCoordinator {
 
     /// Carries out a decision and keeps the run's counts and claim index current.
     #[inline]
-    fn apply(
+    fn commit(
         &mut self,
         slot: Slot,
         change: &Change<'_>,

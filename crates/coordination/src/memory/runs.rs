@@ -220,7 +220,7 @@ impl RunManagement for InMemoryCoordinator {
         let slot = self.locate_run(tenant, run)?;
         let (mut leased, mut watermark) = (0, None);
         for &shard in self.run(slot).shards.values() {
-            let view = self.view_of(shard);
+            let view = self.view(shard);
             if view.state.head.status != ShardStatus::Active {
                 continue;
             }
@@ -260,7 +260,7 @@ impl RunManagement for InMemoryCoordinator {
         let slot = self.locate_run(tenant, run)?;
         let above = (page.after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         for (&shard, &slot) in self.run(slot).shards.range(above) {
-            let view = self.view_of(slot);
+            let view = self.view(slot);
             if !filter.admits(&view, is_claimable(&view, now, self.config.clock_skew_allowance)) {
                 continue;
             }
@@ -293,7 +293,7 @@ impl RunManagement for InMemoryCoordinator {
         if self.capacity(slot, now).available_count > 0 {
             let skew = self.config.clock_skew_allowance;
             let open = self.run(slot).index.candidates(&self.arena.places);
-            let found = open.filter(|slot| is_claimable_by(&self.view_of(*slot), worker, now, skew)).take(limit);
+            let found = open.filter(|slot| is_claimable_by(&self.view(*slot), worker, now, skew)).take(limit);
             candidates.extend(found.map(|slot| self.arena.get(slot).key.shard));
         }
         Ok(())
@@ -309,7 +309,7 @@ impl RunManagement for InMemoryCoordinator {
         let slot = self.locate_run(tenant, run)?;
         let mut explanation = ClaimExplanation::new(self.run(slot).record.status, worker);
         for &shard in self.run(slot).shards.values() {
-            explanation.add(&self.view_of(shard), now, self.config.clock_skew_allowance);
+            explanation.add(&self.view(shard), now, self.config.clock_skew_allowance);
         }
         let last = self.tenants.get(tenant).and_then(|tenant| tenant.last_claims.get(&worker)).copied();
         explanation.cooldown_until = cooldown_until(last, self.config.claim_cooldown_interval, now);

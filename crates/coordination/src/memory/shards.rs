@@ -10,27 +10,26 @@ use tessera_stdx::SlabFull;
 use super::InMemoryCoordinator;
 use super::place::Slot;
 use super::pooled_record::PooledRecord;
-use crate::backend::{BlockOn, CoordinationBackend, NeverWaits};
+use crate::backend::CoordinationBackend;
 use crate::decide::checkpoint::Checkpoint;
 use crate::decide::complete::Complete;
 use crate::decide::park::ParkShard;
 use crate::decide::release::{Release, ReleaseShard};
 use crate::decide::renew::RenewResult;
+use crate::decide::unreachable::Peers;
 use crate::decide::{Birth, Split, Verdict, acquire, renew, split_replace, split_residual};
 use crate::error::{
     AcquireError, CheckpointError, CompleteError, IdempotentOutcome, InfraError, ParkError, ReleaseError, RenewError,
     SplitError, SplitReplaceError, SplitResidualError,
 };
 use crate::events::{EventKind, EventScope, EventSink};
-use crate::operation::{Address, Guard, ShardOperation};
+use crate::operation::{Address, ShardOperation};
 use crate::record::history::ReleaseReason;
 use crate::record::lease::Lease;
 use crate::record::park::Park;
 use crate::record::shard_record::ShardRecord;
 use crate::record::snapshot::{AcquireResultView, AcquireScratch};
 use crate::record::state::{Change, Spawned};
-use crate::record::view::ShardView;
-use crate::store::{Commit, Confirmed, Store, carry_out};
 
 impl InMemoryCoordinator {
     /// Decides an acquire of a shard that was found, and carries it out.
@@ -41,22 +40,35 @@ impl InMemoryCoordinator {
         worker: WorkerId,
         events: &mut dyn EventSink,
     ) -> Result<Lease, AcquireError> {
-        let view = self.view_of(slot);
+        let view = self.view(slot);
         let (tenant, key) = (view.tenant, view.key);
         let acquired = acquire::decide(&view, worker, now, self.config.clock_skew_allowance)?;
-        self.apply(slot, &acquired.change, core::iter::empty()).map_err(|full| no_room("acquire.park", full))?;
+        self.commit(slot, &acquired.change, core::iter::empty()).map_err(|full| no_room("acquire.park", full))?;
         EventScope { tenant, run: key.run, at: now }.emit(events, || Some(acquired.event));
         acquired.outcome
     }
 
-    /// Runs an operation. Nothing here waits.
+    /// Runs an operation. Nothing waits here and nobody writes in between, so of [`carry_out`](crate::store::carry_out) one pass
+    /// is left. It is written out: as a future that is polled once, a checkpoint takes a fifth more instructions.
+    #[inline]
     pub(super) fn call<O: ShardOperation>(
         &mut self,
         now: LogicalTime,
         operation: &O,
         events: &mut dyn EventSink,
     ) -> Result<IdempotentOutcome<O::Answer>, O::Refused> {
-        NeverWaits.block_on(carry_out(self, now, operation, events))
+        let Address { tenant, key } = operation.address();
+        let slot = self.locate(tenant, key)?;
+        let asks = operation.asks_for_peers();
+        let workers = if asks { self.takes_part(self.arena.get(slot).run, now) } else { Vec::new() };
+        match operation.decide(&self.view(slot), Peers::Guessed(&workers), now)? {
+            Verdict::Replay(outcome) => Ok(outcome),
+            Verdict::Execute(change) => {
+                self.commit(slot, &change, core::iter::empty()).map_err(O::no_room)?;
+                EventScope { tenant, run: key.run, at: now }.emit(events, || operation.event(&change));
+                Ok(IdempotentOutcome::Executed(operation.answer(&change)))
+            }
+        }
     }
 
     /// Stores a split: children first, so that a full slab leaves everything as it was.
@@ -96,7 +108,7 @@ impl InMemoryCoordinator {
             }
         }
         let spawned = children.iter().map(|child| Spawned { id: child.key.shard, payload_hash });
-        if let Err(full) = self.apply(slot, &change, spawned) {
+        if let Err(full) = self.commit(slot, &change, spawned) {
             stored.into_iter().for_each(|record| record.release(&mut self.slab));
             return Err(full.into());
         }
@@ -119,46 +131,6 @@ struct Detached<'p> {
     event: Option<EventKind>,
 }
 
-impl Store for InMemoryCoordinator {
-    type Loaded = Slot;
-
-    const KNOWS_SESSIONS: bool = false;
-
-    #[inline]
-    async fn load(&mut self, at: Address) -> Result<Option<Slot>, InfraError> {
-        Ok(self.locate(at.tenant, at.key).ok())
-    }
-
-    async fn confirm(&mut self, _: Address, _: &Slot) -> Result<Confirmed<Slot>, InfraError> {
-        Ok(Confirmed::AsLoaded)
-    }
-
-    #[inline(always)]
-    fn view<'v>(&'v self, slot: &'v Slot) -> ShardView<'v> {
-        self.view_of(*slot)
-    }
-
-    async fn peers(&mut self, slot: &Slot, now: LogicalTime) -> Result<Vec<WorkerId>, InfraError> {
-        Ok(self.takes_part(self.arena.get(*slot).run, now))
-    }
-
-    #[inline]
-    async fn commit(&mut self, slot: Slot, change: &Change<'_>, _: Guard) -> Result<Commit<Slot>, InfraError> {
-        Ok(match self.apply(slot, change, core::iter::empty()) {
-            Ok(()) => Commit::Stored,
-            Err(full) => Commit::NoRoom(full),
-        })
-    }
-
-    fn may_yet_commit(&self, _: &Slot, _: Guard) -> bool {
-        false
-    }
-
-    async fn may_try_again(&mut self) -> bool {
-        false
-    }
-}
-
 pub(super) fn no_room(operation: &'static str, full: SlabFull) -> InfraError {
     InfraError::transient(operation, alloc::format!("{full}"))
 }
@@ -177,7 +149,7 @@ impl CoordinationBackend for InMemoryCoordinator {
         let run = self.arena.get(slot).run;
         self.run_mut(run).askers.note(worker, now);
         let lease = self.acquire_slot(now, slot, worker, events)?;
-        scratch.fill(&self.view_of(slot));
+        scratch.fill(&self.view(slot));
         let capacity = self.capacity(self.arena.get(slot).run, now);
         Ok(scratch.granted(lease, capacity))
     }
@@ -193,7 +165,7 @@ impl CoordinationBackend for InMemoryCoordinator {
         let slot = self.locate(tenant, lease.key())?;
         let mut renewal = renew::decide(self.hold_view(slot), presented, now)?;
         if let Some((change, event)) = renewal.extension.take() {
-            self.apply(slot, &change, core::iter::empty()).map_err(|full| no_room("renew.commit", full))?;
+            self.commit(slot, &change, core::iter::empty()).map_err(|full| no_room("renew.commit", full))?;
             EventScope { tenant, run: lease.run(), at: now }.emit(events, || Some(event));
         }
         let capacity = self.capacity(self.arena.get(slot).run, now);
@@ -247,7 +219,7 @@ impl CoordinationBackend for InMemoryCoordinator {
     ) -> Result<IdempotentOutcome<Vec<ShardId>>, SplitReplaceError> {
         let presented = lease.presented_by(tenant)?;
         let slot = self.locate(tenant, lease.key())?;
-        match split_replace::decide(&self.view_of(slot), presented, plan, op_id, &self.census(tenant), now)? {
+        match split_replace::decide(&self.view(slot), presented, plan, op_id, &self.census(tenant), now)? {
             Verdict::Replay(outcome) => Ok(outcome),
             Verdict::Execute(split) => {
                 let (detached, answer) = detach(tenant, lease.shard(), split);
@@ -268,7 +240,7 @@ impl CoordinationBackend for InMemoryCoordinator {
     ) -> Result<IdempotentOutcome<ShardId>, SplitResidualError> {
         let presented = lease.presented_by(tenant)?;
         let slot = self.locate(tenant, lease.key())?;
-        match split_residual::decide(&self.view_of(slot), presented, plan, op_id, &self.census(tenant), now)? {
+        match split_residual::decide(&self.view(slot), presented, plan, op_id, &self.census(tenant), now)? {
             Verdict::Replay(outcome) => Ok(outcome),
             Verdict::Execute(split) => {
                 let (detached, answer) = detach(tenant, lease.shard(), split);
