@@ -5,17 +5,17 @@ use std::cell::Cell;
 use tessera_contracts::ids::{LogicalTime, OpId, RunId, RunIncarnation, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_contracts::keyspace::Fraction;
 use tessera_contracts::manifest::InitialShardInput;
-use tessera_contracts::split::{plan_split_replace, plan_split_residual};
+use tessera_contracts::split::{plan_split_replace, plan_split_residual, plan_split_residual_at_fraction};
 use tessera_contracts::{CursorUpdate, ShardSpec};
 use tessera_coordination::backend::{BlockOn, Blocking, HeldShard, NeverWaits, Ready, Wrapper};
 use tessera_coordination::error::{CompleteError, InfraError, LeaseRefused, OperationError};
 use tessera_coordination::events::EventSink;
-use tessera_coordination::record::history::MoveReason;
+use tessera_coordination::record::history::{MoveReason, ReleaseReason};
 use tessera_coordination::record::orders::Order;
 use tessera_coordination::record::status::{ParkReason, ShardStatus};
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::status::RunStatus;
-use tessera_coordination::session::{AfterSafePoint, SessionFailure};
+use tessera_coordination::session::SessionFailure;
 use tessera_coordination::{
     AcquireScratch, AsyncWorkerSession, CoordinationBackend, IdempotentOutcome, InMemoryCoordinator, RunManagement,
     WorkerSession,
@@ -203,7 +203,7 @@ fn a_session_knows_who_it_is_and_what_it_began_with() {
 }
 
 #[test]
-fn a_yield_order_is_answered_at_a_safe_point_with_the_progress_made() {
+fn a_yield_order_reaches_the_owner_it_is_for_and_is_answered_with_the_progress_made() {
     let mut store = coordinator();
     let epoch = WorkerSession::new(&mut store, at(2), tenant(), SHARD, WORKER).unwrap().lease().epoch();
     let mut scratch = AcquireScratch::new();
@@ -222,7 +222,7 @@ fn a_yield_order_is_answered_at_a_safe_point_with_the_progress_made() {
     let mut session = WorkerSession::from_acquire_result(&mut store, &acquired);
     session.renew(at(105)).unwrap();
     assert_eq!(session.orders().most_urgent(), Some(Order::PleaseYield));
-    assert!(matches!(session.safe_point(at(106), key(b"e"), op(5)), Ok(AfterSafePoint::Yielded)));
+    session.release(at(106), Some(key(b"e")), ReleaseReason::Yielded, op(5)).unwrap();
     let record = store.get_shard(tenant(), SHARD).unwrap();
     assert!(record.state.head.is_free());
     assert_eq!(record.state.head.freed, MoveReason::Yielded);
@@ -237,26 +237,24 @@ fn a_worker_that_has_processed_nothing_yields_without_progress() {
     store.request_yield(at(3), tenant(), SHARD, acquired.lease.epoch()).unwrap();
     let mut session = WorkerSession::from_acquire_result(&mut store, &acquired);
     session.renew(at(4)).unwrap();
-    assert!(matches!(session.safe_point(at(5), CursorUpdate::initial(), op(2)), Ok(AfterSafePoint::Yielded)));
+    session.release(at(5), None, ReleaseReason::Yielded, op(2)).unwrap();
     assert!(store.get_shard(tenant(), SHARD).unwrap().state.head.is_free());
 }
 
 #[test]
-fn a_split_order_is_answered_at_a_safe_point_and_the_session_goes_on() {
+fn a_split_order_is_answered_once_and_the_session_goes_on() {
     let mut store = coordinator();
     let mut scratch = AcquireScratch::new();
     let acquired = store.acquire_and_restore_into(at(2), tenant(), SHARD, WORKER, &mut scratch).unwrap();
     store.request_split(at(3), tenant(), SHARD, acquired.lease.epoch(), Fraction::HALF).unwrap();
     let mut session = WorkerSession::from_acquire_result(&mut store, &acquired);
     session.renew(at(4)).unwrap();
-    let after = session.safe_point(at(5), key(b"k"), op(2)).unwrap();
-    let AfterSafePoint::Split { mut session, residual } = after else { panic!("a split was asked for: {after:?}") };
-    assert!(residual.is_derived());
+    let Some(Order::PleaseSplit { fraction }) = session.orders().most_urgent() else { panic!("a split was asked for") };
+    let plan = plan_split_residual_at_fraction(session.spec(), Some(b"k"), fraction).unwrap();
+    assert!(session.split_residual(at(5), &plan, op(2)).unwrap().into_inner().is_derived());
     assert!(session.spec().end() > &b"k"[..] && session.spec().end() < &b"m"[..]);
     assert_eq!(session.orders().most_urgent(), None, "one order is one split, also before the next renewal");
     assert_eq!(session.renew(at(6)).unwrap().orders.most_urgent(), None, "the order is answered");
-    let after = session.safe_point(at(7), key(b"k"), op(3)).unwrap();
-    let AfterSafePoint::Continue(session) = after else { panic!("nothing is asked: {after:?}") };
     session.complete(at(8), key(b"k"), op(4)).unwrap();
 }
 
@@ -271,8 +269,6 @@ fn a_cancelled_run_stops_the_worker_at_its_next_renewal() {
     assert_eq!(renewed.new_deadline, at(102), "the lease is not extended");
     assert_eq!(renewed.orders.most_urgent(), Some(Order::Cancelled(RunStatus::Cancelled)));
     assert!(session.checkpoint(at(5), key(b"c"), op(2)).is_err());
-    let stopped = session.safe_point(at(5), key(b"c"), op(2));
-    assert!(matches!(stopped, Ok(AfterSafePoint::Stopped(RunStatus::Cancelled))));
 }
 
 #[test]
@@ -304,15 +300,19 @@ fn an_async_session_answers_orders() {
     NeverWaits.block_on(async {
         let mut session = AsyncWorkerSession::from_acquire_result(&mut store, &acquired);
         session.renew(at(4)).await.unwrap();
-        let after = session.safe_point(at(5), key(b"c"), op(2)).await.unwrap();
-        assert!(matches!(after, AfterSafePoint::Split { .. }));
+        let Some(Order::PleaseSplit { fraction }) = session.orders().most_urgent() else {
+            panic!("a split was asked for")
+        };
+        let plan = plan_split_residual_at_fraction(session.spec(), Some(b"c"), fraction).unwrap();
+        session.split_residual(at(5), &plan, op(2)).await.unwrap();
+        assert_eq!(session.orders().most_urgent(), None);
     });
     store.0.request_yield(at(6), tenant(), SHARD, acquired.lease.epoch()).unwrap();
     NeverWaits.block_on(async {
         let mut session = AsyncWorkerSession::from_acquire_result(&mut store, &acquired);
         session.renew(at(7)).await.unwrap();
-        let after = session.safe_point(at(8), CursorUpdate::initial(), op(3)).await.unwrap();
-        assert!(matches!(after, AfterSafePoint::Yielded));
+        assert_eq!(session.orders().most_urgent(), Some(Order::PleaseYield));
+        session.release(at(8), None, ReleaseReason::Yielded, op(3)).await.unwrap();
         assert!(AsyncWorkerSession::claim(&mut store, at(9), tenant(), RUN, WORKER).await.is_ok());
     });
 }
@@ -326,7 +326,7 @@ fn an_async_session_yields_with_the_progress_made() {
     NeverWaits.block_on(async {
         let mut session = AsyncWorkerSession::from_acquire_result(&mut store, &acquired);
         session.renew(at(4)).await.unwrap();
-        assert!(matches!(session.safe_point(at(5), key(b"e"), op(2)).await, Ok(AfterSafePoint::Yielded)));
+        session.release(at(5), Some(key(b"e")), ReleaseReason::Yielded, op(2)).await.unwrap();
     });
     let record = store.0.get_shard(tenant(), SHARD).unwrap();
     assert_eq!(record.cursor.last_key(), Some(&b"e"[..]));

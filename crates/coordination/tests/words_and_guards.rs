@@ -12,9 +12,7 @@ use tessera_contracts::ids::{
 };
 use tessera_contracts::manifest::InitialShardInput;
 use tessera_coordination::decide::claim::CLAIM_ATTEMPTS_MAX;
-use tessera_coordination::error::{
-    ClaimError, CreateRunError, InfraError, LeaseRefused, OperationError, ReleaseError, SplitError,
-};
+use tessera_coordination::error::{ClaimError, CreateRunError, InfraError, LeaseRefused, OperationError, ReleaseError};
 use tessera_coordination::record::history::{History, MoveReason, Ownership};
 use tessera_coordination::record::park::ParkDetail;
 use tessera_coordination::record::shard_record::ShardRecord;
@@ -23,7 +21,7 @@ use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::record::{RunOpKind, RunRecord};
 use tessera_coordination::run::status::RunStatus;
 use tessera_coordination::run::summary::{ShardFilter, ShardPage, ShardSummary};
-use tessera_coordination::session::{SafePointError, SessionFailure};
+use tessera_coordination::session::SessionFailure;
 use tessera_coordination::{
     AcquireScratch, CoordinationBackend, CoordinatorRuntimeConfig, InMemoryCoordinator, RunManagement, ShardClaiming,
 };
@@ -95,17 +93,12 @@ fn histories_that_differ_hash_differently() {
 }
 
 #[test]
-fn a_failure_at_a_safe_point_says_whether_to_try_again_and_what_went_wrong() {
+fn a_failure_of_a_session_says_whether_to_try_again_and_what_went_wrong() {
     let lost = || LeaseRefused::StaleFence { presented: FenceEpoch::new(2), current: FenceEpoch::new(3) };
     let busy = || InfraError::transient("test", "busy");
-    for (error, transient) in [
-        (SafePointError::from(ReleaseError::from(busy())), true),
-        (SafePointError::from(SplitError::from(busy())), true),
-        (SafePointError::from(ReleaseError::Lease(lost())), false),
-        (SafePointError::from(SplitError::Lease(lost())), false),
-    ] {
+    for (error, transient) in [(ReleaseError::from(busy()), true), (ReleaseError::Lease(lost()), false)] {
         assert_eq!((error.is_transient(), error.ends_session()), (transient, !transient), "{error}");
-        let failure: SessionFailure<(), SafePointError> = SessionFailure::Lost { error: error.clone() };
+        let failure: SessionFailure<(), ReleaseError> = SessionFailure::Lost { error: error.clone() };
         assert_eq!(failure.to_string(), format!("{error}; the session is over"));
         assert_eq!(format!("{failure:?}"), format!("Lost {{ error: {error:?}, .. }}"));
         let kept = SessionFailure::Kept { session: Box::new(()), error: error.clone() };

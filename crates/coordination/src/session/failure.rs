@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use core::fmt;
 
-use crate::error::{OperationError, Refusal, ReleaseError, SplitError};
+use crate::error::OperationError;
 
 /// Why a session-ending call failed, and what became of the session.
 pub enum SessionFailure<S, E> {
@@ -85,32 +85,5 @@ where
 {
     fn from(failure: SessionFailure<S, E>) -> Self {
         failure.into_error().into()
-    }
-}
-
-/// Answering an order failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SafePointError {
-    /// Giving the shard back failed.
-    #[error(transparent)]
-    Release(#[from] ReleaseError),
-    /// Splitting off the rest failed.
-    #[error(transparent)]
-    Split(#[from] SplitError),
-}
-
-impl OperationError for SafePointError {
-    fn refusal(&self) -> Option<Refusal> {
-        match self {
-            Self::Release(error) => error.refusal(),
-            Self::Split(error) => error.refusal(),
-        }
-    }
-
-    fn is_transient(&self) -> bool {
-        match self {
-            Self::Release(error) => error.is_transient(),
-            Self::Split(error) => error.is_transient(),
-        }
     }
 }

@@ -3,14 +3,13 @@
 use tessera_contracts::cursor::CursorViolation;
 use tessera_contracts::ids::{ShardId, ShardKey, TenantId, WorkerId};
 use tessera_contracts::restored_state::RestoredShardState;
-use tessera_contracts::split::{SplitResidualPlan, plan_split_residual_at_fraction};
+use tessera_contracts::split::SplitResidualPlan;
 use tessera_contracts::{CursorUpdate, ShardSpecRef};
 
 use crate::decide::renew::RenewResult;
 use crate::record::lease::Lease;
-use crate::record::orders::{Order, Orders};
+use crate::record::orders::Orders;
 use crate::record::snapshot::{AcquireResultView, CapacityHint, ShardSnapshot};
-use crate::run::status::RunStatus;
 
 /// What a worker knows of the shard it holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -102,51 +101,4 @@ impl SessionState {
         }
         self.orders.standing.split_requested = None;
     }
-
-    /// What to do at a safe point, having processed everything up to `cursor`. A split that finds nothing left to cut is
-    /// no split: then the work goes on.
-    pub fn at_safe_point(&self, cursor: CursorUpdate<'_>) -> SafePointAction {
-        match self.orders.most_urgent() {
-            None => SafePointAction::Continue,
-            Some(Order::Cancelled(status)) => SafePointAction::Stop(status),
-            Some(Order::PleaseYield) => SafePointAction::Yield,
-            Some(Order::PleaseSplit { fraction }) => {
-                match plan_split_residual_at_fraction(self.spec(), cursor.last_key(), fraction) {
-                    Ok(plan) => SafePointAction::Split(plan),
-                    Err(_) => SafePointAction::Continue,
-                }
-            }
-        }
-    }
-}
-
-/// What an order comes down to at a safe point.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum SafePointAction {
-    /// Nothing is asked, or nothing can be done about it.
-    Continue,
-    /// The run is settled: stop.
-    Stop(RunStatus),
-    /// Give the shard back.
-    Yield,
-    /// Split off the rest.
-    Split(SplitResidualPlan),
-}
-
-/// What became of a session at a safe point.
-#[derive(Debug)]
-pub enum AfterSafePoint<S> {
-    /// Go on.
-    Continue(S),
-    /// The rest was split off; go on with what is left.
-    Split {
-        /// The session, narrowed.
-        session: S,
-        /// The new shard.
-        residual: ShardId,
-    },
-    /// The shard was given back.
-    Yielded,
-    /// The run is settled: stop.
-    Stopped(RunStatus),
 }

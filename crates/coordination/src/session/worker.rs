@@ -7,8 +7,8 @@ use tessera_contracts::ids::{LogicalTime, OpId, RunId, ShardId, ShardKey, Tenant
 use tessera_contracts::split::{SplitReplacePlan, SplitResidualPlan};
 use tessera_contracts::{CursorUpdate, ShardSpecRef};
 
-use super::failure::{SafePointError, SessionFailure};
-use super::state::{AfterSafePoint, SafePointAction, SessionState};
+use super::failure::SessionFailure;
+use super::state::SessionState;
 use crate::backend::{AsyncCoordinationBackend, AsyncShardClaiming, CoordinationBackend, ShardClaiming};
 use crate::decide::renew::RenewResult;
 use crate::error::{
@@ -220,35 +220,6 @@ macro_rules! session {
                 op_id: OpId,
             ) -> Result<IdempotentOutcome<()>, SessionFailure<Self, ReleaseError>> {
                 self.release(now, cursor, ReleaseReason::Drained, op_id)$($wait)*
-            }
-
-            /// Answers what the last renewal asked for, at a point where everything up to `cursor` is processed and its
-            /// results are durable. `op_id` serves whichever action that takes; a failure that keeps the session is retried
-            /// with the same one.
-            pub $($async)? fn safe_point(
-                mut self,
-                now: LogicalTime,
-                cursor: CursorUpdate<'_>,
-                op_id: OpId,
-            ) -> Result<AfterSafePoint<Self>, SessionFailure<Self, SafePointError>> {
-                match self.state.at_safe_point(cursor) {
-                    SafePointAction::Continue => Ok(AfterSafePoint::Continue(self)),
-                    SafePointAction::Stop(status) => Ok(AfterSafePoint::Stopped(status)),
-                    SafePointAction::Yield => {
-                        let progress = Some(cursor).filter(|cursor| !cursor.is_initial());
-                        let (tenant, lease) = (self.state.tenant(), self.state.lease());
-                        let released =
-                            self.backend.release(now, tenant, lease, progress, ReleaseReason::Yielded, op_id)$($wait)*;
-                        match released {
-                            Ok(_) => Ok(AfterSafePoint::Yielded),
-                            Err(error) => Err(SessionFailure::sort(self, error.into())),
-                        }
-                    }
-                    SafePointAction::Split(plan) => match self.split_residual(now, &plan, op_id)$($wait)* {
-                        Ok(outcome) => Ok(AfterSafePoint::Split { session: self, residual: outcome.into_inner() }),
-                        Err(error) => Err(SessionFailure::sort(self, error.into())),
-                    },
-                }
             }
         }
     };

@@ -15,12 +15,15 @@ use std::task::{Context, Poll, Waker};
 
 use tessera_contracts::Cursor;
 use tessera_contracts::ids::{LogicalTime, OpId};
-use tessera_contracts::split::{plan_split_replace, plan_split_residual};
+use tessera_contracts::split::{
+    SplitResidualPlan, plan_split_replace, plan_split_residual, plan_split_residual_at_fraction,
+};
 use tessera_coordination::error::OperationError;
 use tessera_coordination::record::history::ReleaseReason;
+use tessera_coordination::record::orders::Order;
 use tessera_coordination::record::park::Park;
 use tessera_coordination::record::status::ParkReason;
-use tessera_coordination::session::{AfterSafePoint, SessionFailure, WorkerSession};
+use tessera_coordination::session::{SessionFailure, WorkerSession};
 
 use super::call::{Backend, Call, RUN, TENANT, Why, cursor, edge_number, key_bytes, key_number, worker_id};
 use super::config::Rates;
@@ -296,14 +299,18 @@ impl<B: Backend> Shift<B> {
         false
     }
 
-    /// A worker that never hears whether its shard shrank must not go on.
     async fn split(&mut self, session: &mut Session<'_, B>, progress: &Cursor, at: u16) -> bool {
         let plan = plan_split_residual(session.spec(), progress.last_key(), &key_bytes(at))
             .expect("the point is ahead and inside");
+        self.split_off(session, &plan).await
+    }
+
+    /// A worker that never hears whether its shard shrank must not go on.
+    async fn split_off(&mut self, session: &mut Session<'_, B>, plan: &SplitResidualPlan) -> bool {
         let op = self.air.borrow_mut().next_op();
         for _ in 0..ATTEMPTS_MAX {
             let now = self.air.borrow().now;
-            match session.split_residual(now, &plan, op) {
+            match session.split_residual(now, plan, op) {
                 Ok(_) => return true,
                 Err(error) if error.is_transient() => self.wait().await,
                 Err(error) => return !error.ends_session(),
@@ -313,22 +320,31 @@ impl<B: Backend> Shift<B> {
     }
 
     async fn answer_orders<'b>(&mut self, mut session: Session<'b, B>, progress: &Cursor) -> Option<Session<'b, B>> {
-        let op = self.air.borrow_mut().next_op();
-        for _ in 0..ATTEMPTS_MAX {
-            let now = self.air.borrow().now;
-            match session.safe_point(now, progress.as_update(), op) {
-                // An order that cannot be followed stands until the next renewal; the work goes on below it.
-                Ok(AfterSafePoint::Continue(kept)) => return self.after_unanswered(kept).await,
-                Ok(AfterSafePoint::Split { session, .. }) => {
-                    self.note("a session split at a safe point");
-                    return Some(session);
-                }
-                Ok(AfterSafePoint::Yielded | AfterSafePoint::Stopped(_)) => return None,
-                Err(failure) => session = failure.into_session()?,
+        match session.orders().most_urgent() {
+            Some(Order::Cancelled(_)) => None,
+            Some(Order::PleaseYield) => {
+                let cursor = Some(progress.as_update()).filter(|cursor| !cursor.is_initial());
+                let op = self.air.borrow_mut().next_op();
+                self.end(session, |session, now| session.release(now, cursor, ReleaseReason::Yielded, op)).await;
+                None
             }
-            self.wait().await;
+            Some(Order::PleaseSplit { fraction }) => {
+                match plan_split_residual_at_fraction(session.spec(), progress.last_key(), fraction) {
+                    Ok(plan) => {
+                        let goes_on = self.split_off(&mut session, &plan).await;
+                        // Refused for good, the order would stand for ever.
+                        let is_answered = goes_on && session.orders().most_urgent().is_none();
+                        if is_answered {
+                            self.note("a session split at a safe point");
+                        }
+                        is_answered.then_some(session)
+                    }
+                    // An order that cannot be followed stands until the next renewal; the work goes on below it.
+                    Err(_) => self.after_unanswered(session).await,
+                }
+            }
+            None => Some(session),
         }
-        None
     }
 
     /// Nothing is left to be cut: finish the shard.
