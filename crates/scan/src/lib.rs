@@ -18,12 +18,13 @@
 //! | [`findings`] | durable findings and counts, fenced, merged when read |
 //! | [`report`] | findings and receipt as people and machines get to see them |
 //! | [`files`] | the few calls on files that durability depends on |
-//! | [`clock`], [`op_ids`], [`error`], `wire` | times and dates, random numbers, why a scan fails, bytes of stored formats |
+//! | [`clock`], `backoff`, [`op_ids`], [`error`], `wire` | times and dates, pauses that double, random numbers, why a scan fails, bytes of stored formats |
 //!
 //! Left out on purpose: asking a service whether a secret is live, and following symbolic links.
 
 #![forbid(unsafe_code)]
 
+mod backoff;
 pub mod clock;
 pub mod error;
 pub mod files;

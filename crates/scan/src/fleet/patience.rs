@@ -12,6 +12,7 @@ use tessera_contracts::LogicalTime;
 use tessera_coordination::error::InfraError;
 
 use super::pause;
+use crate::backoff::Backoff;
 use crate::clock::calendar::utc;
 use crate::clock::wall_clock;
 
@@ -29,7 +30,7 @@ pub struct Patience<'p> {
 #[derive(Debug)]
 struct Outage {
     since: Instant,
-    times: u32,
+    waits: Backoff,
 }
 
 impl<'p> Patience<'p> {
@@ -50,7 +51,7 @@ impl<'p> Patience<'p> {
     pub(super) fn failed(&mut self, cause: &str) -> Result<(), String> {
         let outage = self.outage.get_or_insert_with(|| {
             (self.notice)(&notice_of(cause, self.give_up_after, wall_clock()));
-            Outage { since: Instant::now(), times: 0 }
+            Outage { since: Instant::now(), waits: Backoff::new(RETRY_WAIT_MIN) }
         });
         let lasted = outage.since.elapsed();
         if lasted >= self.give_up_after {
@@ -59,8 +60,7 @@ impl<'p> Patience<'p> {
                 "{cause}; gave up after {waited} s (--give-up-after). What was checkpointed stands: start again to go on"
             ));
         }
-        let wait = (RETRY_WAIT_MIN * (1 << outage.times.min(6))).min(RETRY_WAIT_MAX);
-        outage.times += 1;
+        let wait = outage.waits.next(RETRY_WAIT_MAX);
         pause(wait.min(self.give_up_after - lasted), self.stop);
         if self.stop.load(Ordering::Relaxed) {
             return Err(format!("{cause}; stopped while waiting for it. What was checkpointed stands"));

@@ -30,6 +30,7 @@ use tessera_contracts::{LogicalTime, RunId, WorkerId};
 use tessera_coordination::run::progress::{RunTerminalEvaluation, evaluate_run_terminal};
 use tessera_coordination::{CoordinationFacade, CoordinatorRuntimeConfig, InMemoryCoordinator, RunManagement};
 
+use crate::backoff::Backoff;
 use crate::clock::wall_clock;
 use crate::error::ScanError;
 use crate::findings::FileSink;
@@ -342,10 +343,9 @@ fn work<B: CoordinationFacade + Clone + Send>(
                 end
             }));
         }
-        let mut pause = Duration::from_millis(1);
+        let mut looks = Backoff::new(Duration::from_millis(1));
         while threads.iter().any(|thread| !thread.is_finished()) {
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(100));
+            std::thread::sleep(looks.next(Duration::from_millis(100)));
             if control.stop.load(Ordering::Relaxed) || fails.load(Ordering::Relaxed) {
                 stop_all.store(true, Ordering::Relaxed);
             }

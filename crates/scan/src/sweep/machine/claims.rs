@@ -8,6 +8,7 @@ use tessera_contracts::{LogicalTime, ShardEpoch, ShardId};
 use super::action::{Action, Answer, Call, CallFailure, Event, Granted, Held, ShardEnd, SweepEnd};
 use super::retry::{ATTEMPTS_MAX, Retry};
 use super::{Env, WorkerConfig};
+use crate::backoff::Backoff;
 
 const IDLE_WAIT_MIN: Duration = Duration::from_millis(5);
 
@@ -16,8 +17,8 @@ const IDLE_WAIT_MIN: Duration = Duration::from_millis(5);
 pub(super) struct Claims {
     doing: Doing,
     retry: Retry,
-    /// How long the next wait is.
-    wait: Duration,
+    /// How long to wait between two looks.
+    rests: Backoff,
     idle_since: Option<LogicalTime>,
     /// Owners that were asked to share, and when.
     asked: HashMap<(ShardId, ShardEpoch), LogicalTime>,
@@ -45,7 +46,7 @@ impl Default for Claims {
         Self {
             doing: Doing::Nothing,
             retry: Retry::new(ATTEMPTS_MAX),
-            wait: IDLE_WAIT_MIN,
+            rests: Backoff::new(IDLE_WAIT_MIN),
             idle_since: None,
             asked: HashMap::new(),
         }
@@ -74,7 +75,8 @@ impl Claims {
             (_, Event::Answered(Answer::Failed(failure))) => self.failed(failure),
             (_, Event::Answered(Answer::RunSettled | Answer::Lost)) => self.end(SweepEnd::RunSettled),
             (Doing::Claiming, Event::Answered(Answer::Granted(granted))) => {
-                (self.wait, self.idle_since) = (IDLE_WAIT_MIN, None);
+                self.idle_since = None;
+                self.rests.reset();
                 self.retry.succeeded();
                 return Found::Granted(granted);
             }
@@ -140,8 +142,7 @@ impl Claims {
 
     /// Waits a while, each time longer.
     fn rest(&mut self, config: &WorkerConfig) -> Action {
-        let pause = self.wait;
-        self.wait = (self.wait * 2).min(config.idle_wait_max);
+        let pause = self.rests.next(config.idle_wait_max);
         self.sleep(pause)
     }
 

@@ -2,35 +2,38 @@
 
 use std::time::Duration;
 
+use crate::backoff::Backoff;
+
 /// How often a call that fails for now is tried.
 pub(super) const ATTEMPTS_MAX: u32 = 6;
 
-const PAUSE_MIN: Duration = Duration::from_millis(20);
-/// Pauses double so many times.
-const DOUBLINGS_MAX: u32 = 6;
+const PAUSE_MIN: Duration = Duration::from_millis(40);
+const PAUSE_MAX: Duration = Duration::from_millis(1_280);
 
 /// Failures in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Retry {
     failures: u32,
     attempts_max: u32,
+    backoff: Backoff,
 }
 
 impl Retry {
     /// None so far; the last of `attempts_max` is final.
     pub(super) const fn new(attempts_max: u32) -> Self {
-        Self { failures: 0, attempts_max }
+        Self { failures: 0, attempts_max, backoff: Backoff::new(PAUSE_MIN) }
     }
 
     /// It failed: how long to wait before the next attempt, or `None` if there is none.
     pub(super) fn failed(&mut self) -> Option<Duration> {
         self.failures += 1;
-        (self.failures < self.attempts_max).then(|| PAUSE_MIN * (1 << self.failures.min(DOUBLINGS_MAX)))
+        (self.failures < self.attempts_max).then(|| self.backoff.next(PAUSE_MAX))
     }
 
     /// It succeeded: the next failure is the first.
     pub(super) fn succeeded(&mut self) {
         self.failures = 0;
+        self.backoff.reset();
     }
 }
 
