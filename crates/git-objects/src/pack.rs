@@ -82,6 +82,15 @@ impl std::fmt::Debug for PackReader {
     }
 }
 
+/// How much of an object is inflated.
+#[derive(Debug, Clone, Copy)]
+enum Upto {
+    /// All of it; it says that it is so long.
+    End { size: usize },
+    /// At least so much, if it has that.
+    Len(usize),
+}
+
 impl PackReader {
     pub(crate) fn new() -> Self {
         Self { inflate: Decompress::new(true), window: Vec::new(), shows: None }
@@ -169,7 +178,7 @@ impl PackReader {
         size: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), ObjectError> {
-        self.inflate_until(number, pack, at, size, out, true)?;
+        self.inflate_until(number, pack, at, Upto::End { size }, out)?;
         if out.len() == size { Ok(()) } else { Err(ObjectError::Corrupt("an object is not as long as its pack says")) }
     }
 
@@ -220,7 +229,7 @@ impl PackReader {
         len_max: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), ObjectError> {
-        self.inflate_until(number, pack, at, len_max, out, false)
+        self.inflate_until(number, pack, at, Upto::Len(len_max), out)
     }
 
     fn inflate_until(
@@ -228,12 +237,14 @@ impl PackReader {
         number: usize,
         pack: &Pack,
         mut at: u64,
-        len: usize,
+        upto: Upto,
         out: &mut Vec<u8>,
-        to_the_end: bool,
     ) -> Result<(), ObjectError> {
         out.clear();
-        let room_max = len + if to_the_end { SLACK_BYTES } else { 0 };
+        let room_max = match upto {
+            Upto::End { size } => size + SLACK_BYTES,
+            Upto::Len(len) => len,
+        };
         self.inflate.reset(true);
         loop {
             if out.len() == out.capacity().min(room_max) {
@@ -254,7 +265,7 @@ impl PackReader {
             at += consumed;
             match status {
                 Status::StreamEnd => return Ok(()),
-                _ if !to_the_end && out.len() >= len => return Ok(()),
+                _ if matches!(upto, Upto::Len(len) if out.len() >= len) => return Ok(()),
                 _ if consumed == 0 && out.len() == before_out => {
                     return Err(ObjectError::Corrupt("an object is longer than its pack says"));
                 }
