@@ -17,7 +17,7 @@ use tessera_scan::read::Reader;
 use tessera_scan::run::label::RunKey;
 use tessera_scan::run::locked::Locked;
 use tessera_scan::sweep::WorkerConfig;
-use tessera_scan::sweep::worker::{Equipment, Worker, WorkerEnd, WorkerError};
+use tessera_scan::sweep::worker::{Equipment, LocalSite, Worker, WorkerEnd, WorkerError};
 
 const RUN: RunId = RunId::new(1);
 const FIRST: RunKey = RunKey::new(RUN, RunIncarnation::new(10));
@@ -85,7 +85,7 @@ impl Stage {
         self.folder(key).join("findings")
     }
 
-    fn worker<C: Clock>(&self, id: u64, key: RunKey, clock: C) -> Worker<'_, C> {
+    fn worker<C: Clock>(&self, id: u64, key: RunKey, clock: C) -> Worker<'_, LocalSite<'_>, C> {
         let mut config = WorkerConfig::new(tenant(), RUN, WorkerId::new(id));
         (config.safe_point_interval, config.page.items_max) = (0, 4);
         let reader = Reader::new(Detector::new(&RuleSet::builtin()).unwrap(), IdKey::new([0; 32]), false);

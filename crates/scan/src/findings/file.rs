@@ -47,7 +47,8 @@ pub struct SinkError {
 }
 
 impl SinkError {
-    fn new(path: &Path, source: io::Error) -> Self {
+    /// `path` cannot be written because of `source`.
+    pub fn new(path: &Path, source: io::Error) -> Self {
         let advice = match source.kind() {
             io::ErrorKind::NotFound => {
                 "the folder of the run was taken away; nothing was checkpointed, and the same command scans again"

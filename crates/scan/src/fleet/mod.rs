@@ -11,10 +11,12 @@
 
 pub mod collect;
 pub mod follow;
+pub mod open;
 pub mod patience;
 pub mod patient;
 pub mod retire;
 pub mod serve;
+pub mod sites;
 #[cfg(test)]
 mod submitters;
 
@@ -25,12 +27,15 @@ use tessera_contracts::{TenantId, WorkerId};
 use tessera_coordination::CoordinationFacade;
 
 use crate::run::label::RunKey;
+use crate::run::locked::Locked;
 
 pub use follow::{Following, follow};
+pub use open::OpenFleet;
 pub use patience::Patience;
 pub use patient::Patient;
 pub use retire::{Retiring, retire};
-pub use serve::{Serving, serve};
+pub use serve::{Serving, serve, serve_sites};
+pub use sites::{LocalSites, OpenSites, Sites};
 
 /// How to reach the coordinator.
 pub trait Connect {
@@ -59,6 +64,18 @@ pub trait Connect {
     /// A worker is gone for good: whatever the coordinator keeps for it can be forgotten. A wish; it would expire anyway.
     fn leave(&self, backend: &mut Self::Backend, worker: WorkerId) {
         let _ = (backend, worker);
+    }
+}
+
+/// Workers of one process take turns.
+impl<B> Connect for Locked<B>
+where
+    Self: CoordinationFacade,
+{
+    type Backend = Self;
+
+    fn connect(&self) -> Result<Self, String> {
+        Ok(self.clone())
     }
 }
 

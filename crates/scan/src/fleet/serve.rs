@@ -19,6 +19,7 @@ use tessera_coordination::run::summary::RunSummary;
 
 use super::follow::complete;
 use super::patience::{Patience, infra_of};
+use super::sites::{LocalSites, Place, Sites};
 use super::{Connect, pause};
 use crate::clock::wall_clock;
 use crate::error::ScanError;
@@ -27,10 +28,9 @@ use crate::op_ids::random_u64;
 use crate::plan::ledger::OpenPlan;
 use crate::run::coordinator_name::CoordinatorName;
 use crate::run::folder::RunFolder;
-use crate::run::job::Job;
 use crate::run::label::RunKey;
 use crate::sweep::WorkerConfig;
-use crate::sweep::worker::{Equipment, Worker, WorkerEnd, WorkerError, WorkerProgress};
+use crate::sweep::worker::{Worker, WorkerEnd, WorkerError, WorkerProgress};
 
 /// How a machine takes part.
 #[derive(Debug, Clone)]
@@ -55,10 +55,22 @@ const RUNS_PER_PAGE: usize = 1_000;
 /// How long a lease lasts in runs that do not say, in milliseconds.
 const LEASE_DURATION_DEFAULT: u64 = 30_000;
 
-/// Works on runs until `stop` is set. `log` is told what people should know.
+/// Works on runs over files and repositories until `stop` is set. `log` is told what people should know.
 pub fn serve<C: Connect + Sync>(
     serving: &Serving,
     connect: &C,
+    stop: &AtomicBool,
+    progress: &Arc<WorkerProgress>,
+    log: &(dyn Fn(&str) + Sync),
+) -> Result<(), ScanError> {
+    serve_sites(serving, connect, &LocalSites, stop, progress, log)
+}
+
+/// The same for runs over whatever `sites` read.
+pub fn serve_sites<C: Connect + Sync, S: Sites>(
+    serving: &Serving,
+    connect: &C,
+    sites: &S,
     stop: &AtomicBool,
     progress: &Arc<WorkerProgress>,
     log: &(dyn Fn(&str) + Sync),
@@ -71,7 +83,8 @@ pub fn serve<C: Connect + Sync>(
             .map(|thread| {
                 scope.spawn(move || {
                     let unusable = BTreeSet::new();
-                    let end = Server { serving, id, thread, stop: stop_all, progress, log, unusable }.run(connect);
+                    let mut server = Server { serving, sites, id, thread, stop: stop_all, progress, log, unusable };
+                    let end = server.run(connect);
                     if end.is_err() {
                         stop_all.store(true, Ordering::Relaxed);
                     }
@@ -93,8 +106,9 @@ pub fn serve<C: Connect + Sync>(
     })
 }
 
-struct Server<'s> {
+struct Server<'s, S> {
     serving: &'s Serving,
+    sites: &'s S,
     /// Who this machine is to the coordinator.
     id: WorkerId,
     /// Which of its threads this is.
@@ -107,12 +121,13 @@ struct Server<'s> {
 }
 
 /// One worker for each run that goes on. Another creation of a run is another run: it has its own job, folder and findings.
-type Workers<'s> = BTreeMap<RunKey, Worker<'s, fn() -> LogicalTime>>;
+type Workers<'s, S> = BTreeMap<RunKey, SiteWorker<'s, S>>;
+type SiteWorker<'s, S> = Worker<'s, <S as Sites>::Site<'s>, fn() -> LogicalTime>;
 
-impl<'s> Server<'s> {
+impl<'s, S: Sites> Server<'s, S> {
     fn run<C: Connect>(&mut self, connect: &C) -> Result<(), ScanError> {
         let mut backend = connect.connect().map_err(ScanError::Coordinator)?;
-        let mut workers = Workers::new();
+        let mut workers = Workers::<S>::new();
         let mut patience = Patience::new(self.serving.give_up_after, self.stop, self.log);
         while !self.stop.load(Ordering::Relaxed) {
             let runs = match active_runs(&mut backend, self.serving.tenant) {
@@ -166,7 +181,7 @@ impl<'s> Server<'s> {
         connect: &C,
         backend: &mut C::Backend,
         run: RunKey,
-        workers: &mut Workers<'s>,
+        workers: &mut Workers<'s, S>,
     ) -> bool {
         if workers.contains_key(&run) {
             return true;
@@ -190,29 +205,21 @@ impl<'s> Server<'s> {
         }
     }
 
-    fn worker(
-        &self,
-        backend: &mut impl RunManagement,
-        run: RunKey,
-    ) -> Result<Worker<'s, fn() -> LogicalTime>, ScanError> {
+    fn worker(&self, backend: &mut impl RunManagement, run: RunKey) -> Result<SiteWorker<'s, S>, ScanError> {
         let record = backend.get_run(self.serving.tenant, run.run).map_err(ScanError::coordinator)?;
         let folder = RunFolder::of_run(&self.serving.findings, self.serving.coordinator.clone(), &record)?;
         if folder.key() != run {
             return Err(ScanError::OtherIncarnation { prepared: run, current: record.incarnation });
         }
-        let job = Job::load(folder.path())?;
-        let detectors = job.detectors().map_err(ScanError::Rules)?;
+        let plan = Arc::new(OpenPlan::load(folder.path().to_path_buf())?);
+        let progress = Arc::clone(self.progress);
+        let place = Place { folder: &folder, plan, progress: Arc::clone(&progress), stop: self.stop };
+        let site = self.sites.site(&place)?;
         let lease_duration = record.config.lease_duration.unwrap_or(LEASE_DURATION_DEFAULT);
         let config = WorkerConfig::new(self.serving.tenant, run.run, self.id).in_a_fleet(lease_duration);
-        let plan = Arc::new(OpenPlan::load(folder.path().to_path_buf())?);
-        let equipment = Equipment {
-            plan: Some(plan),
-            progress: Arc::clone(self.progress),
-            ..Equipment::new(job.reader(detectors), folder.path().to_path_buf())
-        };
         let config = WorkerConfig { place: self.id.get().wrapping_add(self.thread), ..config };
         let sink = Box::new(LazySink::new(folder.findings(), folder.key(), self.id));
-        Ok(Worker::new(config, wall_clock as fn() -> LogicalTime, equipment, sink, self.stop))
+        Ok(Worker::at(site, config, wall_clock as fn() -> LogicalTime, sink, progress, self.stop))
     }
 
     /// Nothing is open in the run: it is done, unless something in it is parked.

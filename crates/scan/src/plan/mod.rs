@@ -26,6 +26,7 @@ use std::path::Path;
 
 use tessera_contracts::ShardId;
 use tessera_contracts::manifest::InitialShardInput;
+use tessera_contracts::source_family::SourceFamily;
 
 use crate::clock::wall_clock;
 use crate::error::ScanError;
@@ -35,6 +36,7 @@ use crate::source::Source;
 use heads::Heads;
 use record::{Listed, PlanId, PlanRecord, program};
 use survey::Survey;
+use target::Target;
 
 /// Most shards of a run.
 pub const SHARDS_MAX: usize = 1_024;
@@ -86,10 +88,23 @@ impl Plan {
         for (surveyed, survey) in sources.iter().zip(&surveys) {
             // Each target has at least one shard; beyond that, its share of the work.
             let share = (u128::from(wanted) * u128::from(survey.cost)).div_ceil(u128::from(total.max(1))).max(1);
-            cut(&surveyed.source, survey, share as u64, &mut shards);
+            cut(surveyed.source.target(), survey, share as u64, &mut shards)?;
         }
         let record = new_record(surveys.into_iter().map(|survey| survey.plan).collect());
         Ok(Self { shards, record })
+    }
+
+    /// Plans a target that `family` reads, for so many workers. The list of its keys goes to `dir`.
+    pub(crate) fn of_family<F: SourceFamily>(
+        target: &Target,
+        family: &F,
+        workers: usize,
+        dir: &Path,
+    ) -> Result<Self, ScanError> {
+        let survey = Survey::of_family(family, target, dir, |_| true)?;
+        let mut shards = Vec::new();
+        cut(target, &survey, wanted_shards(survey.cost, workers as u64), &mut shards)?;
+        Ok(Self { shards, record: new_record(vec![survey.plan]) })
     }
 
     /// The shards as a manifest takes them.
@@ -126,9 +141,8 @@ fn new_record(targets: Vec<record::TargetPlan>) -> PlanRecord {
 }
 
 /// Cuts a target into up to `pieces` shards.
-fn cut(source: &Source, survey: &Survey, pieces: u64, shards: &mut Vec<PlannedShard>) {
-    let target = source.target();
-    let metadata = target.encode().expect("the target's size was checked when it was made");
+fn cut(target: &Target, survey: &Survey, pieces: u64, shards: &mut Vec<PlannedShard>) -> Result<(), ScanError> {
+    let metadata = target.encode()?;
     let (start, end) = key::target_range(target.number);
     let mut edges: Vec<Vec<u8>> = vec![start.to_vec()];
     for cut in 1..pieces {
@@ -144,6 +158,7 @@ fn cut(source: &Source, survey: &Survey, pieces: u64, shards: &mut Vec<PlannedSh
         let (start, end) = (pair[0].clone(), pair[1].clone());
         shards.push(PlannedShard { start, end, metadata: metadata.clone() });
     }
+    Ok(())
 }
 
 fn wanted_shards(cost: u64, workers: u64) -> u64 {
@@ -157,7 +172,7 @@ mod tests {
     use tessera_contracts::manifest::validate_manifest;
 
     use super::*;
-    use crate::plan::target::{ReadOptions, Target, TargetKind};
+    use crate::plan::target::{ReadOptions, TargetKind};
 
     fn source(number: u32, path: &Path) -> Surveyed {
         let path = path.canonicalize().unwrap();

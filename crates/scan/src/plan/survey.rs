@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tessera_contracts::source_family::{ItemPages, PageLimits, SourceFamily};
+use tessera_contracts::source_family::{ItemPages, PageLimits, SourceFamily, SourceItem};
 use tessera_contracts::{CursorSemantics, CursorUpdate, RestoredShardState, ShardSpecRef};
 
 use super::MARKS_MAX;
@@ -12,8 +12,8 @@ use super::paths::PathsWriter;
 use super::record::{Listed, TargetPlan};
 use crate::error::ScanError;
 use crate::plan::key;
-use crate::plan::target::TargetKind;
-use crate::source::item::{Item, ItemKind};
+use crate::plan::target::{Target, TargetKind};
+use crate::source::item::ItemKind;
 use crate::source::{ITEM_COST_BYTES, Source};
 
 /// What lies in a target.
@@ -29,49 +29,64 @@ impl Survey {
     /// Walks over a target; lists of paths go to `dir`. `heads` are those that a list of objects was made from.
     pub(super) fn of(source: &Source, heads: Option<Heads>, dir: &Path) -> Result<Self, ScanError> {
         let target = source.target();
+        match &target.kind {
+            TargetKind::Objects { list } => {
+                let mut planned = Coverage::default();
+                let weights = weigh(source, target, |item| {
+                    planned.pass(&item.key);
+                    Ok(())
+                })?;
+                Ok(weights.into_survey(target.number, planned, Listed::Objects { name: *list, heads }))
+            }
+            TargetKind::Tree | TargetKind::Open { .. } => {
+                Self::of_family(source, target, dir, |item| item.kind == ItemKind::File)
+            }
+        }
+    }
+
+    /// Walks over a target that `family` reads. A list of all items that `is_planned` goes to `dir`.
+    pub(super) fn of_family<F: SourceFamily>(
+        family: &F,
+        target: &Target,
+        dir: &Path,
+        is_planned: impl Fn(&F::Item) -> bool,
+    ) -> Result<Self, ScanError> {
         let failed = |source| ScanError::Folder { path: dir.to_path_buf(), source };
-        let mut paths = match target.kind {
-            TargetKind::Tree => Some(PathsWriter::create(dir).map_err(failed)?),
-            TargetKind::Objects { .. } => None,
-        };
-        let (mut weights, mut objects) = (Weights::default(), Coverage::default());
-        walk(source, &mut |item| {
-            weights.add(item);
-            match &mut paths {
-                Some(paths) if item.kind == ItemKind::File => paths.push(&item.key).map_err(failed)?,
-                Some(_) => {}
-                None => objects.pass(&item.key),
-            }
-            Ok(())
-        })?;
-        let (planned, listed) = match (paths, &target.kind) {
-            (Some(paths), _) => {
-                let (name, planned) = paths.finish().map_err(failed)?;
-                (planned, Listed::Paths { name })
-            }
-            (None, TargetKind::Objects { list }) => (objects, Listed::Objects { name: *list, heads }),
-            (None, TargetKind::Tree) => unreachable!("a list of paths was begun"),
-        };
-        let (items, bytes) = (weights.items, weights.bytes);
-        let plan = TargetPlan { target: target.number, items, bytes, planned, listed };
-        Ok(Self { marks: weights.marks, cost: weights.cost, plan })
+        let mut paths = PathsWriter::create(dir).map_err(failed)?;
+        let weights =
+            weigh(
+                family,
+                target,
+                |item| {
+                    if is_planned(item) { paths.push(item.key()).map_err(failed) } else { Ok(()) }
+                },
+            )?;
+        let (name, planned) = paths.finish().map_err(failed)?;
+        Ok(weights.into_survey(target.number, planned, Listed::Paths { name }))
     }
 }
 
-/// Shows `visit` all items of a target.
-fn walk(source: &Source, visit: &mut dyn FnMut(&Item) -> Result<(), ScanError>) -> Result<(), ScanError> {
-    let (start, end) = key::target_range(source.target().number);
-    let spec = ShardSpecRef::new(&start, &end, b"").expect("a target's range is one");
+/// Weighs all items of a target, and shows them to `visit`.
+fn weigh<F: SourceFamily>(
+    family: &F,
+    target: &Target,
+    mut visit: impl FnMut(&F::Item) -> Result<(), ScanError>,
+) -> Result<Weights, ScanError> {
+    let mut weights = Weights::default();
+    let (start, end) = key::target_range(target.number);
+    let metadata = target.encode()?;
+    let spec = ShardSpecRef::new(&start, &end, &metadata).expect("a target's range is one, and its size was checked");
     let state = RestoredShardState::new(spec, CursorUpdate::initial(), CursorSemantics::Completed)
         .expect("no cursor lies outside");
-    let mut pages = source.open(&state).map_err(ScanError::Source)?;
+    let mut pages = family.open(&state).map_err(ScanError::Source)?;
     loop {
         let page = pages.next_page(PageLimits { items_max: 1_000, bytes_max: u64::MAX }).map_err(ScanError::Source)?;
         for item in &page.items {
+            weights.add(item.key(), item.bytes());
             visit(item)?;
         }
         if page.is_last {
-            return Ok(());
+            return Ok(weights);
         }
     }
 }
@@ -95,9 +110,9 @@ impl Default for Weights {
 }
 
 impl Weights {
-    fn add(&mut self, item: &Item) {
+    fn add(&mut self, key: &[u8], size: u64) {
         if self.cost >= self.next_mark {
-            self.marks.push((item.key.clone(), self.cost));
+            self.marks.push((key.to_vec(), self.cost));
             self.next_mark = self.cost + self.quantum;
             if self.marks.len() >= MARKS_MAX {
                 let mut keep = false;
@@ -109,7 +124,12 @@ impl Weights {
             }
         }
         self.items += 1;
-        self.bytes = self.bytes.saturating_add(item.size);
-        self.cost = self.cost.saturating_add(item.size.saturating_add(ITEM_COST_BYTES));
+        self.bytes = self.bytes.saturating_add(size);
+        self.cost = self.cost.saturating_add(size.saturating_add(ITEM_COST_BYTES));
+    }
+
+    fn into_survey(self, target: u32, planned: Coverage, listed: Listed) -> Survey {
+        let Self { marks, cost, items, bytes, .. } = self;
+        Survey { marks, cost, plan: TargetPlan { target, items, bytes, planned, listed } }
     }
 }

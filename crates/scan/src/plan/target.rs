@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use tessera_contracts::limits::MAX_METADATA_SIZE;
+use tessera_contracts::source_family::{SourceError, SourceErrorClass};
 
 use crate::wire::{Malformed, Reader, Writer};
 
@@ -38,6 +39,11 @@ pub enum TargetKind {
     Objects {
         /// The hash of that list; it is also its name.
         list: [u8; 16],
+    },
+    /// A source that this crate does not know, see [`crate::source::open`].
+    Open {
+        /// The name of its connector.
+        family: Box<str>,
     },
 }
 
@@ -87,11 +93,15 @@ impl Target {
         writer.u8(VERSION);
         writer.u32(self.number);
         writer.bytes(self.path.as_os_str().as_bytes());
-        match self.kind {
+        match &self.kind {
             TargetKind::Tree => writer.u8(0),
             TargetKind::Objects { list } => {
                 writer.u8(1);
-                writer.fixed(&list);
+                writer.fixed(list);
+            }
+            TargetKind::Open { family } => {
+                writer.u8(2);
+                writer.bytes(family.as_bytes());
             }
         }
         writer.fixed(&self.rules.to_le_bytes());
@@ -100,6 +110,17 @@ impl Target {
             len if len > MAX_METADATA_SIZE => Err(TargetError::TooLong { len, max: MAX_METADATA_SIZE }),
             _ => Ok(writer.0),
         }
+    }
+
+    /// Why it cannot be read where nothing knows its kind of source. Other machines may.
+    pub(crate) fn without_connector(&self) -> SourceError {
+        let family: &str = match &self.kind {
+            TargetKind::Tree => "files",
+            TargetKind::Objects { .. } => "git objects",
+            TargetKind::Open { family } => family,
+        };
+        let said = format!("{} holds {family}, which this program does not read", self.path.display());
+        SourceError::new(SourceErrorClass::NotFound, said)
     }
 
     /// Reads a description.
@@ -114,6 +135,7 @@ impl Target {
         let kind = match reader.u8()? {
             0 => TargetKind::Tree,
             1 => TargetKind::Objects { list: reader.array()? },
+            2 => TargetKind::Open { family: reader.text()?.into() },
             _ => return Err(Malformed("it names an unknown kind of target").into()),
         };
         let rules = u16::from_le_bytes(reader.array()?);
@@ -187,8 +209,10 @@ mod tests {
     #[test]
     fn a_description_comes_back_as_it_was() {
         assert_eq!(Target::decode(&target().encode().unwrap()), Ok(target()));
-        let plain = Target { kind: TargetKind::Tree, options: ReadOptions::default(), ..target() };
-        assert_eq!(Target::decode(&plain.encode().unwrap()), Ok(plain));
+        for kind in [TargetKind::Tree, TargetKind::Open { family: "log lines".into() }] {
+            let plain = Target { kind, options: ReadOptions::default(), ..target() };
+            assert_eq!(Target::decode(&plain.encode().unwrap()), Ok(plain));
+        }
     }
 
     #[test]

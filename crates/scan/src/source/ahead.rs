@@ -4,10 +4,9 @@
 
 use tessera_contracts::RestoredShardState;
 use tessera_contracts::keyspace::Fraction;
-use tessera_contracts::source_family::{ItemPages, PageLimits, SourceError, SourceFamily};
+use tessera_contracts::source_family::{ItemPages, PageLimits, SourceError, SourceFamily, SourceItem};
 
 use super::ITEM_COST_BYTES;
-use crate::source::item::Item;
 
 /// Items looked at ahead of a cursor to find where to cut.
 const LOOKAHEAD_ITEMS_MAX: usize = 20_000;
@@ -23,16 +22,16 @@ pub struct Ahead {
 
 impl Ahead {
     /// Looks ahead of the cursor of `state`.
-    pub fn of(source: &impl SourceFamily<Item = Item>, state: &RestoredShardState) -> Result<Self, SourceError> {
+    pub fn of(source: &impl SourceFamily, state: &RestoredShardState) -> Result<Self, SourceError> {
         let mut pages = source.open(state)?;
         let mut items: Vec<(Vec<u8>, u64)> = Vec::new();
         let mut cost = 0_u64;
         let limits = PageLimits { items_max: 1_000, bytes_max: u64::MAX };
         loop {
             let page = pages.next_page(limits)?;
-            for item in page.items {
-                cost = cost.saturating_add(item.size.saturating_add(ITEM_COST_BYTES));
-                items.push((item.key, cost));
+            for item in &page.items {
+                cost = cost.saturating_add(item.bytes().saturating_add(ITEM_COST_BYTES));
+                items.push((item.key().to_vec(), cost));
             }
             if page.is_last || items.len() >= LOOKAHEAD_ITEMS_MAX {
                 return Ok(Self { items, is_whole: page.is_last });

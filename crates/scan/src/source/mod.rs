@@ -9,6 +9,7 @@ pub mod identity;
 pub mod ignored;
 pub mod item;
 pub mod names;
+pub mod open;
 pub mod pattern;
 pub mod repository;
 pub mod small_file;
@@ -54,6 +55,7 @@ impl Source {
             TargetKind::Objects { list } => {
                 ObjectsSource::new(target, &list, dir).map(Self::Objects).map_err(|error| refused(&error))
             }
+            TargetKind::Open { .. } => Err(target.without_connector()),
         }
     }
 

@@ -42,6 +42,14 @@ pub trait Site {
     /// Whether what was read last is to be made durable at once. Asked once for each item.
     fn wants_safe_point(&mut self) -> bool;
 
+    /// Makes everything durable that reading items did outside of the draft. The segment follows, and then the cursor.
+    fn make_durable(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    /// What was read since everything was durable last does not count.
+    fn abandon(&mut self) {}
+
     /// Looks whether the target can still be read.
     fn look(&mut self) -> Result<(), SourceError>;
 
@@ -151,7 +159,7 @@ impl<S: Site, C: Clock> Driver<S, C> {
                 page.map(|page| page.map_or(Event::Interrupted, Event::Paged))
             }
             Action::Call(call) => Ok(Event::Answered(calls.call(now, &call, sweep.session()))),
-            Action::MakeDurable(span) => Ok(written(draft.commit(span, 0))),
+            Action::MakeDurable(span) => Ok(written(site.make_durable().and_then(|()| draft.commit(span, 0)))),
             Action::Begin { shard, fence, cursor } => Ok(written(draft.begin(shard, fence, cursor.as_deref()))),
             Action::Locate { state, has_stalled } => site.locate(&state, has_stalled).map(|()| Event::Done),
             Action::LookAhead(state) => Ok(Event::Ahead(site.look_ahead(&state).ok())),
@@ -162,6 +170,7 @@ impl<S: Site, C: Clock> Driver<S, C> {
             Action::Look => site.look().map(|()| Event::Done),
             Action::Abandon { forget_source } => {
                 draft.abandon();
+                site.abandon();
                 if forget_source {
                     site.leave(true);
                 }

@@ -4,19 +4,22 @@
 //! a lane is an event loop that must never wait, and a worker's whole job is to wait for disks. They share nothing but
 //! their coordinator.
 //!
-//! `calls` asks the coordinator, `site` reads with `items`, `sources` and `blobs`; `reachable` knows what can be read from
-//! here, `caution` what must not be.
+//! `calls` asks the coordinator, `site` reads files and repositories with `items`, `sources` and `blobs`, `open_site` what this
+//! crate does not know; `reachable` knows what can be read from here, `caution` what must not be.
 
 pub(crate) mod blobs;
 mod calls;
 pub(crate) mod caution;
 pub mod driver;
 pub(crate) mod items;
+mod open_site;
 pub mod reachable;
 mod site;
 mod sources;
 
 pub use calls::BackendCalls;
+pub use open_site::OpenSite;
+pub use site::LocalSite;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,8 +33,7 @@ use crate::plan::ledger::OpenPlan;
 use crate::read::Reader;
 use crate::source::Source;
 use crate::sweep::{CallFailure, ShardEnd, SweepEnd, WorkerConfig};
-use driver::{Driver, Stepped};
-use site::LocalSite;
+use driver::{Driver, Site, Stepped};
 
 /// What a worker has done so far. It alone writes; others may look.
 #[derive(Debug, Default)]
@@ -99,13 +101,13 @@ impl Equipment {
 
 /// One worker with everything it owns but the coordinator, which is lent to it.
 #[derive(Debug)]
-pub struct Worker<'w, C> {
-    driver: Driver<LocalSite<'w>, C>,
+pub struct Worker<'w, S, C> {
+    driver: Driver<S, C>,
     progress: Arc<WorkerProgress>,
     stop: &'w AtomicBool,
 }
 
-impl<'w, C: Clock> Worker<'w, C> {
+impl<'w, C: Clock> Worker<'w, LocalSite<'w>, C> {
     /// A worker that reads with `equipment`, writes to `sink` and ends soon after `stop` is set.
     pub fn new(
         config: WorkerConfig,
@@ -116,6 +118,20 @@ impl<'w, C: Clock> Worker<'w, C> {
     ) -> Self {
         let progress = Arc::clone(&equipment.progress);
         let site = LocalSite::new(equipment, stop, config.is_one_of_many);
+        Self::at(site, config, clock, sink, progress, stop)
+    }
+}
+
+impl<'w, S: Site, C: Clock> Worker<'w, S, C> {
+    /// A worker at `site`, which shows its shards in `progress`.
+    pub fn at(
+        site: S,
+        config: WorkerConfig,
+        clock: C,
+        sink: Box<dyn FindingsSink + Send>,
+        progress: Arc<WorkerProgress>,
+        stop: &'w AtomicBool,
+    ) -> Self {
         Self { driver: Driver::new(config, Draft::new(sink), site, clock), progress, stop }
     }
 

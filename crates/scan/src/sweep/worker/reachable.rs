@@ -30,6 +30,7 @@ pub(crate) fn check(target: &Target, plan: Option<&PlanRecord>) -> Result<(), So
             });
             repository(&target.path, heads)
         }
+        TargetKind::Open { .. } => Err(target.without_connector()),
     }
 }
 
@@ -108,7 +109,7 @@ mod tests {
 
     fn planned(target: &Target, lists: &Path) -> PlanRecord {
         let heads = match target.kind {
-            TargetKind::Tree => None,
+            TargetKind::Tree | TargetKind::Open { .. } => None,
             TargetKind::Objects { .. } => Some(Heads::of(&target.path).unwrap()),
         };
         let source = Source::of_target(target.clone(), lists).unwrap();

@@ -25,7 +25,7 @@ use crate::source::item::Item;
 use crate::source::{Source, SourcePages};
 
 /// Files and repositories of this machine.
-pub(super) struct LocalSite<'s> {
+pub struct LocalSite<'s> {
     items: Items<'s>,
     sources: Sources,
     /// The shard that is read.
@@ -40,7 +40,8 @@ struct Here {
 }
 
 impl<'s> LocalSite<'s> {
-    pub(super) fn new(equipment: Equipment, stop: &'s AtomicBool, is_one_of_many: bool) -> Self {
+    /// What a worker reads with `equipment`, until `stop` is set; `is_one_of_many` if others may read what it cannot.
+    pub fn new(equipment: Equipment, stop: &'s AtomicBool, is_one_of_many: bool) -> Self {
         let Equipment { reader, sources, dir, plan, progress } = equipment;
         let (blobs, caution) = (Blobs::default(), Caution::new(&dir));
         let items = Items { reader, blobs, caution, progress, stop, is_one_of_many };
