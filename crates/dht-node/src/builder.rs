@@ -14,8 +14,6 @@ use tessera_dht::node::LaneNode;
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht::seal::keys::NetworkKey;
 use tessera_dht::store::records::RecordLimits;
-use tessera_dht::wire::DATAGRAM_BYTES_MAX;
-use tessera_dht::wire::header::SLOT_OFFSET;
 use tessera_lanes::config::LaneConfig;
 use tessera_lanes::runtime::{self, ReliefPolicy, RestartPolicy, Runtime, RuntimeConfig};
 use tessera_lanes::telemetry::trace_file::TraceFiles;
@@ -33,6 +31,7 @@ use crate::node::Node;
 use crate::oneshot::lock;
 use crate::peer_addr::PeerAddr;
 use crate::published::Published;
+use crate::simulated::lane_config;
 use crate::unfinished;
 
 /// How long lanes may take to recover and to hand each other the slots that changed owner.
@@ -285,16 +284,7 @@ impl NodeBuilder {
         }
         let config = RuntimeConfig {
             selector: Selector::default(),
-            lane: LaneConfig {
-                // One more than the longest, so that a longer one is seen to be too long rather than cut.
-                datagram_bytes_max: DATAGRAM_BYTES_MAX + 1,
-                steer_offset: Some(SLOT_OFFSET as u16),
-                // A lane of the DHT has buffers of its own.
-                pool_buffers: 0,
-                arena_bytes_max: 0,
-                trace_every: self.trace_every,
-                ..LaneConfig::default()
-            },
+            lane: LaneConfig { trace_every: self.trace_every, ..lane_config() },
             bind: Some(self.listen),
             kernel_steering: self.kernel_steering,
             relief: self.relief,

@@ -32,7 +32,7 @@ use crate::walk::{SlotWalk, SnapshotWalk};
 
 /// A command of the program to a lane.
 #[derive(Debug)]
-pub(crate) enum NodeCommand {
+pub enum NodeCommand {
     /// A command of the DHT.
     Dht(CommandId, Command, Waiting),
     /// The caller no longer waits for this command.
@@ -53,7 +53,7 @@ pub(crate) enum NodeCommand {
 
 /// The caller that waits for the outcome of a command.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub struct Waiting {
     pub(crate) outcome: oneshot::Sender<Outcome>,
     /// Where providers go as they are found.
     pub(crate) found: Option<Arc<Found>>,
@@ -85,7 +85,7 @@ const INTRODUCED: Kind = Kind::new(0x80);
 
 /// One lane.
 #[derive(Debug)]
-pub(crate) struct DhtLane {
+pub struct DhtLane {
     /// Five kilobytes: on its own, it is not moved over the stack of the thread that makes the lane.
     node: Box<LaneNode>,
     clock: Clock,
@@ -124,6 +124,11 @@ impl DhtLane {
             exports: HashMap::new(),
             startup: Startup::Waiting { held: Vec::new(), expects_contacts: false },
         }
+    }
+
+    /// The lane of the DHT in it.
+    pub fn node(&self) -> &LaneNode {
+        &self.node
     }
 
     /// Ends the wait if the lane has a contact or `gives_up`, and begins the commands that were kept back.

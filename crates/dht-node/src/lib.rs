@@ -39,6 +39,7 @@
 //! - [`control`]: the socket by which other programs on this machine use a running node
 //! - `handler`, `walk`, `clock`: one lane; `inner`, `oneshot`: the way of a command to it, and of the answer back; `turns`: the
 //!   order of writers of one id; `timer`: how long callers wait
+//! - [`simulated`]: one lane for a runtime in virtual time
 //! - `births`, `published`: the successor of a lane without a log gets the published values; `forget`, `parts_in_use`,
 //!   `unfinished`: no part of a large value is left behind
 //!
@@ -65,6 +66,7 @@ mod parts_in_use;
 pub mod peer_addr;
 pub mod providers;
 mod published;
+pub mod simulated;
 pub mod status;
 mod timer;
 mod turns;

@@ -18,7 +18,7 @@ struct State<T> {
 
 /// The side that answers.
 #[derive(Debug)]
-pub(crate) struct Sender<T>(Arc<Mutex<State<T>>>);
+pub struct Sender<T>(Arc<Mutex<State<T>>>);
 
 /// The side that waits.
 #[derive(Debug)]

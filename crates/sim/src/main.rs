@@ -20,6 +20,8 @@ enum Simulation {
     Coordination(tessera_sim::coordination::Args),
     /// Workers that scan, on machines and a disk that fail, held against planted secrets.
     Sweep(tessera_sim::sweep::Args),
+    /// Whole DHT nodes whose lanes are born, die, change and lose power, held against what they acknowledged.
+    Node(tessera_sim::node::Args),
     /// A network of DHT nodes under churn, partitions, restarts and attack.
     Dht(tessera_sim::dht::Args),
 }
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
     match Cli::parse().simulation {
         Simulation::Coordination(args) => tessera_sim::coordination::run(&args),
         Simulation::Sweep(args) => tessera_sim::sweep::run(&args),
+        Simulation::Node(args) => tessera_sim::node::run(&args),
         Simulation::Dht(args) => tessera_sim::dht::run(&args),
     }
 }

@@ -1,11 +1,12 @@
 //! The code that ships is the code that is simulated: the simulator names the code it must drive.
 
 /// Code that must be simulated, and the name by which a file of the simulator uses it.
-const NAMES: [(&str, &str); 4] = [
+const NAMES: [(&str, &str); 5] = [
     ("the sweep machine", "tessera_scan::sweep::{WorkerConfig}"),
     ("the driver of the sweep", "tessera_scan::sweep::worker::driver::"),
     ("the findings merge", "tessera_scan::findings::{merge}"),
     ("the receipt", "tessera_scan::report::receipt::"),
+    ("the lane of the DHT", "tessera_dht_node::simulated::{DhtLane}"),
 ];
 
 const SIMULATOR: &str = "crates/sim/src/";
@@ -42,7 +43,8 @@ mod tests {
     use super::*;
 
     const GOOD: &str = "use tessera_scan::findings::{Draft, FileSink, merge};\nuse tessera_scan::report::receipt::PlanAccount;\n\
-        use tessera_scan::sweep::{Sharing, WorkerConfig};\nuse tessera_scan::sweep::worker::driver::Driver;\n";
+        use tessera_scan::sweep::{Sharing, WorkerConfig};\nuse tessera_scan::sweep::worker::driver::Driver;\n\
+        use tessera_dht_node::simulated::{Asked, DhtLane};\n";
 
     #[test]
     fn a_simulator_that_names_all_is_fine_and_each_name_is_needed() {

@@ -13,6 +13,9 @@ mod sybil;
 mod tests;
 mod world;
 
+pub(crate) use crypto::SimCrypto;
+pub(crate) use scenario::node_config;
+
 use std::process::ExitCode;
 
 use clap::ValueEnum;
