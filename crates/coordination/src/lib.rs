@@ -10,11 +10,7 @@
 //! [`RunManagement`] and [`ShardClaiming`] are what it is built on.
 //!
 //! ```
-//! use tessera_contracts::manifest::InitialShardInput;
-//! use tessera_contracts::{CursorUpdate, LogicalTime, OpId, RunId, RunIncarnation, ShardId, TenantId, WorkerId};
-//! use tessera_coordination::run::config::RunConfig;
-//! use tessera_coordination::session::WorkerSession;
-//! use tessera_coordination::{InMemoryCoordinator, RunManagement};
+//! use tessera_coordination::prelude::*;
 //!
 //! let (tenant, run, now) = (TenantId::from_name("acme"), RunId::new(1), LogicalTime::new(1));
 //! let incarnation = RunIncarnation::new(0x5eed); // Drawn at random: it tells this run from any other of the same id.
@@ -77,6 +73,7 @@ pub mod events;
 pub mod memory;
 pub mod operation;
 pub mod payload;
+pub mod prelude;
 pub mod record;
 pub mod run;
 pub mod session;
