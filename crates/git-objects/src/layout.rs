@@ -84,8 +84,12 @@ impl Layout {
             if let Some(git_dir) = git_dir_in(dir)? {
                 return Self::at(git_dir);
             }
-            if is_git_dir(dir).unwrap_or(false) {
+            if is_git_dir(dir).map_err(io_at(dir))? {
                 return Self::at(dir.to_path_buf());
+            }
+            if let Some(missing) = missing_of_bare(dir) {
+                let what = format!("it has other names of a mirror, and no {missing:?}");
+                return Err(LayoutError::Damaged { path: dir.to_path_buf(), what });
             }
         }
         Err(LayoutError::NoRepository(path.to_path_buf()))
@@ -217,6 +221,18 @@ fn git_dir_in(dir: &Path) -> Result<Option<PathBuf>, LayoutError> {
     }
 }
 
+/// What a folder lacks that otherwise looks like a repository without a working tree: it has a `HEAD` that git wrote, or git's folders of
+/// objects, and one more of git's names.
+fn missing_of_bare(dir: &Path) -> Option<&'static str> {
+    let is_there = |name: &str| dir.join(name).symlink_metadata().is_ok();
+    let head = plain_file::read(&dir.join("HEAD"), FILE_BYTES_MAX).ok().flatten().unwrap_or_default();
+    let has_head = head.starts_with(b"ref: ") || Oid::from_hex(head.trim_ascii_end()).is_some();
+    let has_store = is_there("objects/pack") || is_there("objects/info");
+    let has_refs = is_there("refs") || is_there("packed-refs");
+    let is_remainder = (has_head && (has_refs || is_there("objects"))) || (has_store && (has_refs || is_there("HEAD")));
+    ["HEAD", "objects", "refs"].into_iter().find(|name| is_remainder && !is_there(name))
+}
+
 /// What tells the folder of a damaged repository from one that only bears the name.
 const REMAINS: [&str; 4] = ["HEAD", "objects", "refs", "packed-refs"];
 
@@ -228,6 +244,58 @@ pub fn is_git_dir(path: &Path) -> io::Result<bool> {
         Err(error) => Err(error),
     };
     Ok(is_entry(&path.join("HEAD"))? && is_folder("objects")? && is_folder("refs")?)
+}
+
+/// Whether a folder of this kind, `objects`, has only names in it that git gives. Others are files that were put there, or the folder is none
+/// of git's.
+pub fn has_only_objects(objects: &Path) -> io::Result<bool> {
+    for folder in std::fs::read_dir(objects)? {
+        let folder = folder?;
+        let name = folder.file_name();
+        let name = name.as_bytes();
+        if name.starts_with(b"tmp_") {
+            continue;
+        }
+        let fits: fn(&[u8]) -> bool = match name {
+            b"pack" => is_name_of_pack,
+            b"info" => is_name_of_info,
+            [_, _] if is_hex(name) => is_name_of_loose,
+            _ => return Ok(false),
+        };
+        if !folder.file_type()?.is_dir() {
+            return Ok(false);
+        }
+        for file in std::fs::read_dir(folder.path())? {
+            if !fits(file?.file_name().as_bytes()) {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn is_hex(name: &[u8]) -> bool {
+    name.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn is_name_of_loose(name: &[u8]) -> bool {
+    name.starts_with(b"tmp_") || (matches!(name.len(), 38 | 62) && is_hex(name))
+}
+
+fn is_name_of_pack(name: &[u8]) -> bool {
+    const ENDINGS: [&str; 8] = ["pack", "idx", "rev", "bitmap", "keep", "promisor", "mtimes", "lock"];
+    let is_pack = || {
+        let name = std::str::from_utf8(name).ok()?.strip_prefix("pack-")?;
+        let (hash, ending) = name.split_once('.')?;
+        Some(matches!(hash.len(), 40 | 64) && is_hex(hash.as_bytes()) && ENDINGS.contains(&ending))
+    };
+    [b"tmp_".as_slice(), b".tmp-", b"multi-pack-index"].iter().any(|start| name.starts_with(start))
+        || is_pack().unwrap_or(false)
+}
+
+fn is_name_of_info(name: &[u8]) -> bool {
+    const NAMES: [&[u8]; 4] = [b"packs", b"alternates", b"http-alternates", b"commit-graphs"];
+    NAMES.contains(&name) || name.starts_with(b"commit-graph")
 }
 
 fn is_entry(path: &Path) -> io::Result<bool> {
@@ -339,6 +407,52 @@ mod tests {
             std::fs::write(&dot_git, text).unwrap();
             assert!(matches!(discovered(), Err(LayoutError::Damaged { .. })), "{text:?}");
         }
+    }
+
+    /// A mirror lies where a working tree may be around it, too.
+    #[test]
+    fn a_damaged_mirror_is_never_taken_for_the_repository_around_it() {
+        let outer = Repository::new();
+        outer.commit("first", &[("a", "1")]);
+        for (lost, is_folder) in [("HEAD", false), ("refs", true), ("objects", true)] {
+            let mirror = outer.path().join(format!("without-{lost}.git"));
+            outer.git(&["clone", "-q", "--bare", ".", mirror.to_str().unwrap()]);
+            assert_eq!(Layout::discover(&mirror).unwrap().git_dir, mirror.canonicalize().unwrap());
+            let lost = mirror.join(lost);
+            let removed = if is_folder { std::fs::remove_dir_all(&lost) } else { std::fs::remove_file(&lost) };
+            removed.unwrap();
+            assert!(matches!(Layout::discover(&mirror), Err(LayoutError::Damaged { .. })), "{mirror:?}");
+        }
+        let plain = outer.path().join("plain");
+        for folder in ["objects", "refs"] {
+            std::fs::create_dir_all(plain.join(folder)).unwrap();
+        }
+        assert!(Layout::discover(&plain).unwrap().git_dir.ends_with(".git"), "names that other programs use too");
+    }
+
+    #[test]
+    fn objects_are_told_from_files_that_lie_between_them() {
+        let repository = Repository::new();
+        repository.commit("packed", &[("a", "1")]);
+        repository.git(&["repack", "-adq", "--write-bitmap-index"]);
+        repository.git(&["multi-pack-index", "write"]);
+        repository.git(&["commit-graph", "write"]);
+        repository.commit("loose", &[("a", "2")]);
+        let objects = repository.path().join(".git/objects");
+        assert!(has_only_objects(&objects).unwrap());
+        let hidden = "0".repeat(37) + "x";
+        for name in ["x", "pack/x.env", "pack/pack-1.pack", "info/x", "a/x", "ab", &format!("ab/{hidden}")] {
+            let path = objects.join(name);
+            let made = path.parent().unwrap().symlink_metadata().is_err();
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, "x").unwrap();
+            assert!(!has_only_objects(&objects).unwrap(), "{name}");
+            std::fs::remove_file(&path).unwrap();
+            if made {
+                std::fs::remove_dir(path.parent().unwrap()).unwrap();
+            }
+        }
+        assert!(has_only_objects(&objects).unwrap());
     }
 
     #[test]

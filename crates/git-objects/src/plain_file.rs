@@ -46,7 +46,7 @@ fn read_opened(opened: io::Result<File>, bytes_max: u64) -> io::Result<Option<Ve
     let mut bytes = Vec::new();
     file.take(bytes_max + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is absurdly long"));
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is absurdly long"));
     }
     Ok(Some(bytes))
 }
@@ -67,7 +67,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "123456789").unwrap();
         assert_eq!(read(&path, 9).unwrap().unwrap(), b"123456789");
-        assert_eq!(read(&path, 8).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(read(&path, 8).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert_eq!(read(&link, 9).unwrap().unwrap(), b"123456789");
