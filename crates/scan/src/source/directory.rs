@@ -38,7 +38,7 @@ use crate::source::ignored::{Above, Level, Verdict};
 use crate::source::item::{Item, ItemKind, SkipReason, UnreadableReason};
 use crate::source::names::{NAMES_MAX, NameKind, Names};
 use crate::source::repository::{Recent, Repository};
-use tessera_git_objects::layout::is_git_dir;
+use tessera_git_objects::layout::{has_only_objects, is_git_dir};
 
 /// A directory tree or a single file. Walks over it share it, and may outlive this handle.
 #[derive(Debug, Clone)]
@@ -333,7 +333,7 @@ impl DirectoryPages {
             return self.admitted(key, 0, skipped(reason)).map(Some);
         }
         let is_store = is_dir && frame.last == b"objects" && !options.no_ignore;
-        if is_store && frame.entered != Entered::ForRepositories && self.is_in_git_dir() {
+        if is_store && frame.entered != Entered::ForRepositories && self.is_store_of_git(&path) {
             return self.admitted(key, 0, skipped(SkipReason::GitInternal)).map(Some);
         }
         if !self.source.filter.takes(&path, is_dir) {
@@ -431,20 +431,24 @@ impl DirectoryPages {
         self.stack.iter().any(|frame| frame.repository.is_some()) || self.source.above.is_in_repository()
     }
 
-    /// Whether the innermost directory is a repository without a working tree, as mirrors are: its objects are compressed, and a search
-    /// of them as files would find nothing.
-    fn is_in_git_dir(&self) -> bool {
-        is_git_dir(&self.source.path_below(&self.key[TARGET_BYTES..])).unwrap_or(false)
+    /// Whether a directory called `objects` is that of a repository without a working tree, as mirrors are: its objects are compressed, and a
+    /// search of them as files would find nothing. A directory that merely looks so has files in it with names of their own, or git tracks it.
+    fn is_store_of_git(&self, path: &[u8]) -> bool {
+        let dir = self.source.path_below(&self.key[TARGET_BYTES..]);
+        let is_store = || Ok::<_, io::Error>(is_git_dir(&dir)? && has_only_objects(&dir.join("objects"))?);
+        !self.is_tracked(path, true) && is_store().unwrap_or(false)
     }
 
     /// What the rules of the repository around `path` say, or those of the directories around it if it is in none.
     fn is_ignored(&self, path: &[u8], is_dir: bool) -> bool {
+        // Where any file may be a tracked one no rule holds, however deep the directory it lies in.
+        let innermost = self.stack.iter().rev().find_map(|frame| frame.repository.as_ref());
+        if innermost.map_or_else(|| self.source.above.is_unknown(), |repository| !repository.is_known()) {
+            return false;
+        }
         for frame in self.stack.iter().rev() {
             let way = frame.way(path);
             let exclude = frame.repository.as_ref().map(|repository| &repository.exclude);
-            if frame.repository.as_ref().is_some_and(|repository| !repository.is_known()) {
-                return false;
-            }
             for level in [Some(&frame.level), exclude].into_iter().flatten() {
                 match level.verdict(way, is_dir) {
                     Verdict::Silent => {}
@@ -684,7 +688,8 @@ mod tests {
     #[test]
     fn the_objects_of_a_mirror_are_git_s_own_and_its_settings_are_files() {
         let dir = tempfile::tempdir().unwrap();
-        for path in ["mirror.git/HEAD", "mirror.git/refs/heads/main", "mirror.git/objects/12/34", "mirror.git/config"] {
+        let object = format!("mirror.git/objects/12/{}", "34".repeat(19));
+        for path in ["mirror.git/HEAD", "mirror.git/refs/heads/main", &object, "mirror.git/config"] {
             write(dir.path(), path, "x");
         }
         write(dir.path(), "other/objects/12/34", "x");
@@ -707,6 +712,25 @@ mod tests {
     }
 
     #[test]
+    fn files_that_lie_between_objects_or_that_git_tracks_there_are_read() {
+        let repository = test_support::Repository::new();
+        let root = repository.path();
+        let object = format!("tracked.git/objects/12/{}", "34".repeat(19));
+        for mirror in ["strewn.git", "tracked.git"] {
+            write(root, &format!("{mirror}/HEAD"), "x");
+            write(root, &format!("{mirror}/refs/heads/main"), "x");
+        }
+        write(root, "strewn.git/objects/pack/secret.env", "x");
+        write(root, &object, "x");
+        let items = seen(&read(&source(root, ReadOptions::default()), &whole(), 3));
+        assert_eq!(items["strewn.git/objects/pack/secret.env"], ItemKind::File);
+        assert_eq!(items["tracked.git/objects"], skipped(SkipReason::GitInternal));
+        repository.git(&["add", "tracked.git"]);
+        let items = seen(&read(&source(root, ReadOptions::default()), &whole(), 3));
+        assert_eq!(items[&object], ItemKind::File);
+    }
+
+    #[test]
     fn the_rules_of_a_repository_whose_index_cannot_be_read_are_set_aside_and_those_around_it_are_not() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
@@ -715,6 +739,8 @@ mod tests {
             write(root, &format!("{repository}/.git/config"), "");
             write(root, &format!("{repository}/.gitignore"), "ignored\n");
             write(root, &format!("{repository}/deep/ignored"), "x");
+            write(root, &format!("{repository}/deep/.gitignore"), "*.env\n");
+            write(root, &format!("{repository}/deep/er/x.env"), "x");
         }
         write(root, "damaged/.git/index", "what");
         write(root, ".gitignore", "outside\n");
@@ -722,7 +748,11 @@ mod tests {
         let items = seen(&read(&source(root, ReadOptions::default()), &whole(), 3));
         assert_eq!(items["damaged/deep/ignored"], ItemKind::File);
         assert_eq!(items["damaged/.git"], skipped(SkipReason::GitIndexUnknown));
+        assert_eq!(items["damaged/deep/er/x.env"], ItemKind::File, "nor do rules below its root hold");
         assert_eq!(items["whole/deep/ignored"], skipped(SkipReason::Ignored));
+        assert_eq!(items["whole/deep/er/x.env"], skipped(SkipReason::Ignored));
+        let below = seen(&read(&self::source(&root.join("damaged/deep"), ReadOptions::default()), &whole(), 3));
+        assert_eq!(below["er/x.env"], ItemKind::File, "nor if the target lies below its root");
         assert_eq!(items["outside"], skipped(SkipReason::Ignored));
     }
 

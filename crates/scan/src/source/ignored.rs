@@ -7,8 +7,8 @@
 //! the whole would; the rules are not asked about the target itself, which was named. A user's own global excludes
 //! do not count: two machines of a fleet must leave out the same things.
 //!
-//! Ignore files come with what is scanned. One that is a symbolic link is not obeyed, as in git, nor is one that is no regular file or
-//! too long: then more is read, never less.
+//! Ignore files come with what is scanned. One that is a symbolic link or no regular file is none, as in git. One that is too long or cannot
+//! be read keeps everything below its directory, since it may take back what the rules above it say: more is read, never less.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -27,7 +27,12 @@ pub const PATTERNS_MAX: usize = 20_000;
 
 /// The rules of one directory; paths are asked relative to it.
 #[derive(Debug)]
-pub struct Level(Vec<Pattern>);
+pub enum Level {
+    /// The rules.
+    Known(Vec<Pattern>),
+    /// There are rules, and it is not known which.
+    Unknown,
+}
 
 /// What one level says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +47,7 @@ pub enum Verdict {
 
 impl Level {
     /// No rules.
-    pub const NONE: Self = Self(Vec::new());
+    pub const NONE: Self = Self::Known(Vec::new());
 
     /// The rules in `dir/.gitignore`.
     pub fn of_directory(dir: &Path) -> Self {
@@ -57,7 +62,9 @@ impl Level {
     fn of_read(read: io::Result<Option<Vec<u8>>>) -> Self {
         match read {
             Ok(Some(bytes)) => Self::parse(&bytes),
-            Ok(None) | Err(_) => Self::NONE,
+            Ok(None) => Self::NONE,
+            Err(error) if is_no_file(&error) => Self::NONE,
+            Err(_) => Self::Unknown,
         }
     }
 
@@ -65,17 +72,23 @@ impl Level {
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         let patterns: Vec<Pattern> = bytes.split(|&byte| byte == b'\n').filter_map(Pattern::parse).collect();
         // A part of the rules could ignore what the rest keeps.
-        if patterns.len() > PATTERNS_MAX { Self::NONE } else { Self(patterns) }
+        if patterns.len() > PATTERNS_MAX { Self::Unknown } else { Self::Known(patterns) }
     }
 
     /// What it says about `path`, which is relative to its directory.
     pub fn verdict(&self, path: &[u8], is_dir: bool) -> Verdict {
-        match self.0.iter().rev().find(|pattern| pattern.matches(path, is_dir)) {
+        let Self::Known(patterns) = self else { return Verdict::Keep };
+        match patterns.iter().rev().find(|pattern| pattern.matches(path, is_dir)) {
             None => Verdict::Silent,
             Some(pattern) if pattern.is_negated => Verdict::Keep,
             Some(_) => Verdict::Ignore,
         }
     }
+}
+
+/// Whether a name was not read because it is a link, a directory, a pipe or the like.
+fn is_no_file(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::InvalidData || error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
 }
 
 /// What holds for a target because of the directories above it.
@@ -206,12 +219,19 @@ mod tests {
     fn an_ignore_file_beyond_a_bound_is_not_obeyed_in_part() {
         let rules = |lines: usize| [&b"x\n".repeat(lines)[..], b"!x\n"].concat();
         assert_eq!(Level::parse(&rules(PATTERNS_MAX - 1)).verdict(b"x", false), Verdict::Keep);
-        assert_eq!(Level::parse(&rules(PATTERNS_MAX)).verdict(b"x", false), Verdict::Silent);
+        assert_eq!(
+            Level::parse(&rules(PATTERNS_MAX)).verdict(b"y", false),
+            Verdict::Keep,
+            "whatever the rules above say"
+        );
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(".gitignore"), "a\n").unwrap();
         assert_eq!(Level::of_directory(dir.path()).verdict(b"a", false), Verdict::Ignore);
         let padding = IGNORE_FILE_BYTES_MAX as usize - 1;
         std::fs::write(dir.path().join(".gitignore"), ["a\n", &"#".repeat(padding)].concat()).unwrap();
-        assert_eq!(Level::of_directory(dir.path()).verdict(b"a", false), Verdict::Silent);
+        assert_eq!(Level::of_directory(dir.path()).verdict(b"a", false), Verdict::Keep);
+        std::fs::remove_file(dir.path().join(".gitignore")).unwrap();
+        std::fs::create_dir(dir.path().join(".gitignore")).unwrap();
+        assert_eq!(Level::of_directory(dir.path()).verdict(b"a", false), Verdict::Silent, "no file is no rules");
     }
 }
