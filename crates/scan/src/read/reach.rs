@@ -107,6 +107,6 @@ mod tests {
     #[test]
     fn built_in_rules_reach_little_over_line_breaks() {
         let reaches = Reaches::of(&Detector::new(&RuleSet::builtin()).unwrap(), 256).unwrap();
-        assert!(reaches.across <= 300 && reaches.wide.unwrap().is_match("-----BEGIN RSA PRIVATE KEY-----"));
+        assert!(reaches.across <= 450 && reaches.wide.unwrap().is_match("-----BEGIN RSA PRIVATE KEY-----"));
     }
 }
