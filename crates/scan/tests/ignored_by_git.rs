@@ -2,7 +2,7 @@
 //!
 //! The expectation comes from `git` and the file system alone. A file belongs to the innermost repository around it. It is
 //! expected if any repository around it tracks it, or if its own repository does not ignore it (both by
-//! `git ls-files -co --exclude-standard`). Where there is no repository, the rules hold as they would in an empty one.
+//! `git ls-files -co --exclude-standard`). Where there is no repository, every file is to be read.
 //!
 //! Each run draws a fresh seed and prints it; `TESSERA_IGNORE_SEED` replays it, `TESSERA_IGNORE_CASES` sets how many cases
 //! each test tries.
@@ -186,8 +186,8 @@ struct Tree {
     _place: tempfile::TempDir,
     root: PathBuf,
     target: PathBuf,
-    /// An empty repository, to ask what rules say where there is none.
-    empty: PathBuf,
+    /// Beside the tree, for folders of repositories that lie elsewhere.
+    base: PathBuf,
     repositories: BTreeSet<PathBuf>,
     files: BTreeSet<PathBuf>,
 }
@@ -198,13 +198,11 @@ impl Tree {
         let base = place.path().canonicalize().unwrap();
         let root = base.join("root");
         std::fs::create_dir(&root).unwrap();
-        let empty = base.join("empty");
-        git(&base, &["init", "-q", "--template=", "--bare", "empty"], b"");
         let mut tree = Self {
             _place: place,
             target: root.clone(),
             root,
-            empty,
+            base,
             repositories: BTreeSet::new(),
             files: BTreeSet::new(),
         };
@@ -258,7 +256,7 @@ impl Tree {
         if shape.index == Index::Sha256 {
             args.push("--object-format=sha256");
         }
-        let elsewhere = self.empty.with_file_name(format!("git-{}", self.repositories.len()));
+        let elsewhere = self.base.join(format!("git-{}", self.repositories.len()));
         let separate = format!("--separate-git-dir={}", elsewhere.display());
         if shape.has_git_file {
             args.push(&separate);
@@ -298,12 +296,11 @@ impl Tree {
 
     fn is_ignored(&self, dir: &Path) -> bool {
         dir.ancestors().take_while(|dir| dir.starts_with(&self.root) && **dir != *self.root).any(|dir| {
-            let owner = self.owner(dir.parent().unwrap());
-            let (at, before) = self.asked_at(owner);
-            let way = dir.strip_prefix(&at).unwrap();
+            let Some(owner) = self.owner(dir.parent().unwrap()) else { return false };
+            let way = dir.strip_prefix(owner).unwrap();
             let way = if way.as_os_str().is_empty() { Path::new(".") } else { way };
-            let mut command = git_command(&at);
-            command.args(before).args(["check-ignore", "-q", "--no-index", "--"]).arg(way);
+            let mut command = git_command(owner);
+            command.args(["check-ignore", "-q", "--no-index", "--"]).arg(way);
             command.status().unwrap().success()
         })
     }
@@ -313,43 +310,22 @@ impl Tree {
         self.repositories.iter().filter(|root| path.starts_with(root)).max_by_key(|root| root.as_os_str().len())
     }
 
-    /// Where git is asked about a repository, or about what belongs to none; and arguments that come first.
-    fn asked_at(&self, owner: Option<&PathBuf>) -> (PathBuf, Vec<OsString>) {
-        match owner {
-            Some(root) => (root.clone(), Vec::new()),
-            None => {
-                let option = |name: &str, value: &Path| {
-                    let mut option = OsString::from(name);
-                    option.push(value);
-                    option
-                };
-                let options = vec![
-                    OsString::from("-c"),
-                    OsString::from("core.bare=false"),
-                    option("--git-dir=", &self.empty),
-                    option("--work-tree=", &self.root),
-                ];
-                (self.root.clone(), options)
-            }
-        }
-    }
-
     /// What git lists in a repository, and whether each is tracked.
-    fn listed(&self, owner: Option<&PathBuf>) -> Vec<(PathBuf, bool)> {
-        let (at, before) = self.asked_at(owner);
-        let mut command = git_command(&at);
-        let output = command.args(before).args(["ls-files", "-z", "-t", "-co", "--exclude-standard"]).output().unwrap();
+    fn listed(&self, root: &Path) -> Vec<(PathBuf, bool)> {
+        let mut command = git_command(root);
+        let output = command.args(["ls-files", "-z", "-t", "-co", "--exclude-standard"]).output().unwrap();
         assert!(output.status.success(), "git ls-files: {}", String::from_utf8_lossy(&output.stderr));
         let lines = output.stdout.split(|&byte| byte == 0).filter(|line| !line.is_empty());
-        let path = |line: &[u8]| at.join(PathBuf::from(OsString::from_vec(line[2..].to_vec())));
+        let path = |line: &[u8]| root.join(PathBuf::from(OsString::from_vec(line[2..].to_vec())));
         lines.map(|line| (path(line), line[0] != b'?')).collect()
     }
 
     fn expected(&self) -> BTreeSet<PathBuf> {
         let mut expected = BTreeSet::new();
-        for owner in self.repositories.iter().map(Some).chain([None]) {
-            let listed = self.listed(owner).into_iter();
-            let kept = listed.filter(|(path, is_tracked)| *is_tracked || self.owner(path) == owner);
+        expected.extend(self.files.iter().filter(|file| self.owner(file).is_none()).cloned());
+        for root in &self.repositories {
+            let listed = self.listed(root).into_iter();
+            let kept = listed.filter(|(path, is_tracked)| *is_tracked || self.owner(path) == Some(root));
             expected.extend(kept.map(|(path, _)| path));
         }
         expected.retain(|path| {

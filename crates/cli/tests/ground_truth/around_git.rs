@@ -18,7 +18,11 @@ fn repository(case: &mut Case, dir: &Path) {
         std::fs::create_dir_all(dir.join("conf")).unwrap();
         std::fs::write(dir.join(format!("conf/{name}.env")), format!("TOKEN={}\n", token(&mut case.random))).unwrap();
     }
-    git::git(dir, &["add", "conf/tracked.env"]);
+    // Rules further down name tracked files, too.
+    std::fs::create_dir_all(dir.join("conf/deep")).unwrap();
+    std::fs::write(dir.join("conf/deep/tracked"), format!("TOKEN={}\n", token(&mut case.random))).unwrap();
+    std::fs::write(dir.join("conf/.gitignore"), "deep\n").unwrap();
+    git::git(dir, &["add", "-f", "conf/tracked.env", "conf/deep/tracked"]);
     std::fs::write(dir.join(".gitignore"), "*tracked.env\n").unwrap();
 }
 

@@ -106,6 +106,23 @@ fn a_damaged_repository_is_not_taken_for_the_one_around_it() {
     });
 }
 
+/// Git passes over what is left of a mirror, and takes the repository around it.
+#[test]
+fn a_damaged_mirror_is_not_taken_for_the_repository_around_it() {
+    cases::run(6, |case| {
+        let (outer, inner) = (case.folder("outer"), case.folder("inner"));
+        repository(&outer, &[]);
+        repository(&inner, &[]);
+        commit_secret(case, &inner);
+        let mirror = outer.join("mirror.git");
+        git(&inner, &["clone", "-q", "--bare", ".", mirror.to_str().unwrap()]);
+        compare(&scan(case, "--history", &mirror)?, &oracle::history(&mirror, oracle::ALL))?;
+        let number = case.number as usize;
+        DAMAGES[number / 2 % 3](&mirror);
+        not_clean(&scan(case, if number.is_multiple_of(2) { "--history" } else { "--staged" }, &mirror))
+    });
+}
+
 /// Git once made `HEAD` a link. It leads nowhere when refs are packed.
 #[test]
 fn a_head_that_is_a_link_makes_a_repository() {

@@ -28,8 +28,15 @@ pub(crate) fn grow(random: &mut Random, root: &Path) -> Field {
     let mut field = Field { root: root.to_path_buf(), ..Field::default() };
     if random.percent(35) {
         // A plain folder with repositories in it.
-        let (_, files) = populate(random, &mut field, root, 6);
+        let (folders, files) = populate(random, &mut field, root, 6);
         field.files.extend(files);
+        for folder in random.some_of(&folders, 30) {
+            // No rule where there is no repository.
+            std::fs::write(folder.join(".gitignore"), patterns(random)).unwrap();
+        }
+        if random.percent(30) {
+            field.files.extend(lookalike(random, root));
+        }
         for number in 0..random.within(1..3) {
             let dir = root.join(OsStr::from_bytes(&names::path(random)));
             let dir = if is_free(root, &dir) { dir } else { root.join(format!("repository-{number}")) };
@@ -55,7 +62,10 @@ fn repository(random: &mut Random, field: &mut Field, dir: &Path, depth: usize) 
     init(dir, &[]);
     field.repositories.push(dir.to_path_buf());
     let count = random.within(4..16);
-    let (folders, files) = populate(random, field, dir, count);
+    let (folders, mut files) = populate(random, field, dir, count);
+    if random.percent(20) {
+        files.extend(lookalike(random, dir));
+    }
     track(random, dir, &files);
     if depth < NESTED_MAX && random.percent(40) {
         nest(random, field, dir, &folders, depth);
@@ -117,6 +127,27 @@ fn populate(random: &mut Random, field: &mut Field, dir: &Path, count: usize) ->
     }
     field.folders.extend(folders.iter().cloned());
     (folders.into_iter().collect(), files.into_iter().collect())
+}
+
+/// A folder that looks like a repository without a working tree, with files where git keeps objects.
+fn lookalike(random: &mut Random, dir: &Path) -> Vec<PathBuf> {
+    const OBJECT: &str = "objects/0f/0123456789abcdef0123456789abcdef012345";
+    let folder = dir.join("mirror");
+    let mut names =
+        random.some_of(&["objects/x.env", "objects/pack/x.env", "objects/0f/x", "objects/info/x", "refs/x"], 40);
+    names.extend(["HEAD", "refs/heads/main"]);
+    if random.percent(30) {
+        names.push(OBJECT);
+    }
+    let mut made = |name: &str| {
+        let path = folder.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        write(random, &path);
+        path
+    };
+    // Whatever becomes of the others, this one stays.
+    made("objects/pack/not-of-git");
+    names.into_iter().map(made).collect()
 }
 
 fn write(random: &mut Random, path: &Path) {

@@ -439,11 +439,12 @@ impl DirectoryPages {
         !self.is_tracked(path, true) && is_store().unwrap_or(false)
     }
 
-    /// What the rules of the repository around `path` say, or those of the directories around it if it is in none.
+    /// What the rules of the repository around `path` say.
     fn is_ignored(&self, path: &[u8], is_dir: bool) -> bool {
-        // Where any file may be a tracked one no rule holds, however deep the directory it lies in.
+        // Where any file may be a tracked one no rule holds, however deep the directory it lies in. Outside of repositories any file may
+        // be: a copy without its `.git` does not tell what was tracked.
         let innermost = self.stack.iter().rev().find_map(|frame| frame.repository.as_ref());
-        if innermost.map_or_else(|| self.source.above.is_unknown(), |repository| !repository.is_known()) {
+        if !innermost.map_or_else(|| self.source.above.is_known(), |repository| repository.is_known()) {
             return false;
         }
         for frame in self.stack.iter().rev() {
@@ -489,7 +490,8 @@ impl DirectoryPages {
             (None, 0) => None,
             (None, too_long) => Some(unreadable(UnreadableReason::PathTooLong, too_long)),
         };
-        let has_rules = entered == Entered::Plainly && !self.source.target.options.no_ignore;
+        let is_in_repository = repository.is_some() || self.is_in_repository();
+        let has_rules = entered == Entered::Plainly && is_in_repository && !self.source.target.options.no_ignore;
         let level = if has_rules { Level::of_directory(&dir) } else { Level::NONE };
         let is_barren = bound.is_empty() && names.error.is_none();
         let (key_len, last) = (self.key.len(), Vec::new());
@@ -603,6 +605,30 @@ mod tests {
         let path = root.join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
+    }
+
+    /// As much of a repository as its rules need.
+    fn init(root: &Path) {
+        write(root, ".git/HEAD", "ref: refs/heads/main\n");
+        write(root, ".git/config", "");
+    }
+
+    /// A copy without its `.git`, such as an export or the context of a container, does not tell what was tracked.
+    #[test]
+    fn rules_hold_in_repositories_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        for copy in ["plain", "repository"] {
+            write(root, &format!("{copy}/.gitignore"), "*.env\n");
+            write(root, &format!("{copy}/deep/x.env"), "x");
+        }
+        init(&root.join("repository"));
+        write(root, ".gitignore", "deep\n");
+        let items = seen(&read(&source(root, ReadOptions::default()), &whole(), 3));
+        assert_eq!(items["plain/deep/x.env"], ItemKind::File);
+        assert_eq!(items["repository/deep/x.env"], skipped(SkipReason::Ignored));
+        let below = seen(&read(&source(&root.join("plain/deep"), ReadOptions::default()), &whole(), 3));
+        assert_eq!(below["x.env"], ItemKind::File);
     }
 
     #[test]
@@ -743,6 +769,7 @@ mod tests {
             write(root, &format!("{repository}/deep/er/x.env"), "x");
         }
         write(root, "damaged/.git/index", "what");
+        init(root);
         write(root, ".gitignore", "outside\n");
         write(root, "outside", "x");
         let items = seen(&read(&source(root, ReadOptions::default()), &whole(), 3));
@@ -759,10 +786,11 @@ mod tests {
     #[test]
     fn no_ignore_reads_also_what_gitignore_names() {
         let dir = tempfile::tempdir().unwrap();
+        init(dir.path());
         write(dir.path(), ".gitignore", "*\n");
         write(dir.path(), "x/y", "");
         let options = ReadOptions { no_ignore: true, ..ReadOptions::default() };
-        assert_eq!(seen(&read(&source(dir.path(), options), &whole(), 3)).len(), 2);
+        assert_eq!(seen(&read(&source(dir.path(), options), &whole(), 3)).len(), 4);
         let ignoring = seen(&read(&source(dir.path(), ReadOptions::default()), &whole(), 3));
         assert_eq!(ignoring["x"], skipped(SkipReason::Ignored));
     }
@@ -775,10 +803,10 @@ mod tests {
         for path in ["empty/a/b/f", "full/a/b/f", "full/z"] {
             write(root, path, "x");
         }
+        init(root);
         write(root, ".gitignore", "empty\nfull\n");
         let nested = |path: &str| {
-            write(root, &format!("{path}/.git/HEAD"), "ref: refs/heads/main\n");
-            write(root, &format!("{path}/.git/config"), "");
+            init(&root.join(path));
             write(root, &format!("{path}/read"), "x");
         };
         nested("full/a/b/repository");
@@ -808,6 +836,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         write(root, "full/z", "x");
+        init(root);
         write(root, ".gitignore", "full\n");
         write(root, "full/a/.git/HEAD", "ref: refs/heads/main\n");
         write(root, "full/a/read", "x");

@@ -2,9 +2,9 @@
 //!
 //! Rules of a deeper directory win over those above it, and the last rule of a file that matches wins over those before it, as in
 //! git. Rules hold inside the repository they lie in ([`Repository`]): from the root of its
-//! working tree down, with `info/exclude` as the outermost, and not inside a repository below it. Where there is no repository,
-//! the ignore files below the target hold. A scan of a subdirectory reads the rules above it too, so that it leaves out what a scan of
-//! the whole would; the rules are not asked about the target itself, which was named. A user's own global excludes
+//! working tree down, with `info/exclude` as the outermost, and not inside a repository below it. Where there is no repository
+//! no rule holds, as in git: a copy of a working tree without its `.git` does not tell which of its files were tracked, and those are
+//! read whatever the rules say. A scan of a subdirectory reads the rules above it too, so that it leaves out what a scan of the whole would; the rules are not asked about the target itself, which was named. A user's own global excludes
 //! do not count: two machines of a fleet must leave out the same things.
 //!
 //! Ignore files come with what is scanned. One that is a symbolic link or no regular file is none, as in git. One that is too long or cannot
@@ -147,6 +147,11 @@ impl Above {
     /// Whether the target lies in a repository.
     pub fn is_in_repository(&self) -> bool {
         !self.repositories.is_empty()
+    }
+
+    /// Whether the target lies in a repository of which it is known what it tracks.
+    pub fn is_known(&self) -> bool {
+        self.is_in_repository() && !self.is_unknown()
     }
 
     /// Whether the target lies in a repository of which it is not known what it tracks.
