@@ -62,6 +62,11 @@ impl History {
         &self.walked.cut
     }
 
+    /// Paths of submodules, each once.
+    pub fn submodules(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.walked.submodules.iter().map(|path| &**path)
+    }
+
     /// Whether something could not be read, so that there may be blobs that refs lead to and that were not met.
     pub fn is_broken(&self) -> bool {
         self.walked.is_broken

@@ -8,7 +8,7 @@
 //! entries are never taken for one.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
 use std::rc::Rc;
 
 use xxhash_rust::xxh3::xxh3_128_with_seed;
@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 use crate::cache::ObjectCache;
 use crate::layout::LayoutError;
 use crate::oid::Oid;
-use crate::places::{Bounds, Places};
+use crate::places::{Bounds, PATH_BYTES_MAX, Places};
 use crate::{Kind, ObjectError, Store};
 
 /// Deepest nesting of directories; deeper ones are made to harm.
@@ -29,6 +29,9 @@ const OPEN_BYTES_MAX: usize = 128 << 20;
 const PARENTS_MAX: usize = 4_096;
 /// Most parents of all commits together; the largest histories have a fifth of it.
 const ALL_PARENTS_MAX: usize = 8 << 20;
+
+/// Most submodules that are counted.
+const SUBMODULES_MAX: usize = 4_096;
 
 type Table<V> = HashMap<Oid, V, foldhash::fast::RandomState>;
 
@@ -43,6 +46,8 @@ pub(crate) struct Walked {
     pub(crate) missing: Vec<Oid>,
     /// Commits whose parents were left out when the repository was cloned.
     pub(crate) cut: Vec<Oid>,
+    /// Paths of submodules, whose commits are in other repositories.
+    pub(crate) submodules: BTreeSet<Box<[u8]>>,
     /// Whether something could not be read, so that there may be blobs that were not met.
     pub(crate) is_broken: bool,
     /// Whether a tree could not be read, so that blobs may stand at paths that were not met.
@@ -115,7 +120,8 @@ const ROOT: u128 = 0;
 impl<'s> Walk<'s> {
     fn new(store: &'s Store, bounds: Bounds, is_broken: bool, seed: u64) -> Self {
         let (commits, missing, cut) = Default::default();
-        let walked = Walked { commits, blobs: Places::new(bounds), missing, cut, is_broken, hides_places: is_broken };
+        let (blobs, submodules) = (Places::new(bounds), BTreeSet::new());
+        let walked = Walked { commits, blobs, missing, cut, submodules, is_broken, hides_places: is_broken };
         let (trees, unlisted, met) = Default::default();
         let objects = ObjectCache::new(store);
         Self { objects, walked, bounds, trees, again_bytes: 0, unlisted, met, seed }
@@ -219,7 +225,9 @@ impl<'s> Walk<'s> {
             // Most entries were met before: their path is never put together.
             let is_tree = entry.mode == Mode::Tree;
             let dir = *dir ^ u128::from(is_tree);
-            if entry.mode == Mode::Other || !self.met.insert(self.hash(dir, entry.named)) {
+            // A submodule is met at each of its commits, and counts once.
+            let named = if entry.mode == Mode::Other { entry.name } else { entry.named };
+            if !self.met.insert(self.hash(dir, named)) {
                 continue;
             }
             if !path.is_empty() {
@@ -228,7 +236,11 @@ impl<'s> Walk<'s> {
             path.extend_from_slice(entry.name);
             match entry.mode {
                 Mode::Tree => enter = Some((entry.oid, self.hash(dir, entry.name))),
-                _ => self.walked.blobs.add(entry.oid, &path, commit),
+                Mode::Other if self.walked.submodules.len() < SUBMODULES_MAX => {
+                    self.walked.submodules.insert(path[..path.len().min(PATH_BYTES_MAX)].into());
+                }
+                Mode::Other => {}
+                Mode::Blob => self.walked.blobs.add(entry.oid, &path, commit),
             }
         }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tessera_detect::PathClass;
 
-use super::{Outcome, Reader, is_binary};
+use super::{Outcome, Reader, not_text};
 use crate::findings::occurrence::Place;
 use crate::plan::target::ReadOptions;
 use crate::read::archive;
@@ -50,8 +50,8 @@ impl Reader {
             self.cut += u64::from(at.has_more);
             return self.archive(&mut std::io::Cursor::new(bytes), kind, &places, options, &mut || true);
         }
-        if !options.read_binary && is_binary(bytes) {
-            return Outcome::Skipped(SkipReason::Binary);
+        if let Some(reason) = not_text(bytes, options) {
+            return Outcome::Skipped(reason);
         }
         let classes = self.classes(at.places());
         let is_allowed = classes.iter().all(|(class, _)| class.is_allowed()) && !at.has_more;

@@ -3,7 +3,7 @@
 use tessera_detect::Source;
 
 use super::blob::{Alike, BlobPlaces};
-use super::{Keeper, Outcome, Reader, is_binary};
+use super::{Keeper, Outcome, Reader, not_text};
 use crate::plan::target::ReadOptions;
 use crate::read::archive;
 use crate::source::git::GitError;
@@ -56,8 +56,8 @@ impl Reader {
                 // To look into an archive takes all of it, more than once.
                 if options.archives && archive::kind_of(piece).is_some() {
                     broke_off = Some(Outcome::Unreadable(UnreadableReason::ArchiveLimit));
-                } else if !options.read_binary && is_binary(piece) {
-                    broke_off = Some(Outcome::Skipped(SkipReason::Binary));
+                } else {
+                    broke_off = not_text(piece, options).map(Outcome::Skipped);
                 }
             }
             if broke_off.is_none() && !goes_on() {

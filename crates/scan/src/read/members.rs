@@ -8,7 +8,7 @@ use std::io::Read;
 
 use tessera_detect::{Detector, IdKey, Source};
 
-use super::{Keeper, Outcome, Reader, is_binary};
+use super::{Keeper, Outcome, Reader, not_text};
 use crate::findings::occurrence::{Occurrence, Place};
 use crate::findings::tally::Tally;
 use crate::plan::target::ReadOptions;
@@ -118,8 +118,8 @@ impl Members for Search<'_, '_> {
                 read => filled += read,
             }
         }
-        if !self.options.read_binary && is_binary(&self.buffer[..filled]) {
-            self.count(|tally| tally.add_skipped(SkipReason::Binary, 1));
+        if let Some(reason) = not_text(&self.buffer[..filled], self.options) {
+            self.count(|tally| tally.add_skipped(reason, 1));
             return Ok(());
         }
         let paths = self.member_paths(path);

@@ -14,6 +14,7 @@ pub mod detectors;
 pub mod distinct;
 pub mod edited;
 mod large;
+mod lfs;
 mod members;
 pub mod reach;
 pub mod rules;
@@ -123,8 +124,8 @@ impl Reader {
         if let Some(kind) = archive::kind_of(bytes).filter(|_| options.archives) {
             return self.archive(&mut io::Cursor::new(bytes), kind, places, options, &mut || true);
         }
-        if !options.read_binary && is_binary(bytes) {
-            return Outcome::Skipped(SkipReason::Binary);
+        if let Some(reason) = not_text(bytes, options) {
+            return Outcome::Skipped(reason);
         }
         if self.search(bytes, places).source_allowed {
             return Outcome::Skipped(SkipReason::Allowlisted);
@@ -219,8 +220,8 @@ impl Reader {
                 outcome => outcome,
             };
         }
-        if !options.read_binary && is_binary(&self.buffer[..filled]) {
-            return Outcome::Skipped(SkipReason::Binary);
+        if let Some(reason) = not_text(&self.buffer[..filled], options) {
+            return Outcome::Skipped(reason);
         }
         let mut keeper = Keeper {
             found: &mut self.found,
@@ -266,6 +267,20 @@ fn changed_since(file: &File, before: &Metadata, read: u64) -> Option<Outcome> {
         Ok(after) if before.len() == 0 && after.len() == 0 => None,
         Ok(_) => Some(Outcome::Unreadable(UnreadableReason::Changed)),
         Err(error) => Some(Outcome::Unreadable(unreadable_reason(error.kind()))),
+    }
+}
+
+/// Why what begins like this is not searched as it is.
+fn not_text(start: &[u8], options: &ReadOptions) -> Option<SkipReason> {
+    if options.read_binary {
+        None
+    } else if archive::kind_of(start).is_some() {
+        // Also one that has no zero in it: nothing in it is text.
+        Some(SkipReason::Packed)
+    } else if is_binary(start) {
+        Some(SkipReason::Binary)
+    } else {
+        lfs::is_pointer(start).then_some(SkipReason::LfsPointer)
     }
 }
 

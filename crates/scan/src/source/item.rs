@@ -115,6 +115,12 @@ reasons! {
         Allowlisted = 8, "path allowed by the rules";
         /// The folder of a repository whose index cannot be read: what it tracks is not known, so its ignored files are read too.
         GitIndexUnknown = 9, "git index unreadable: ignored files were read";
+        /// An archive, a compressed file, or a document that holds its text in a packed form.
+        Packed = 10, "archive or document";
+        /// A place where another repository lies.
+        Submodule = 11, "submodule";
+        /// A text that stands for content which Git LFS keeps elsewhere.
+        LfsPointer = 12, "Git LFS pointer";
     }
 }
 
@@ -126,6 +132,9 @@ impl SkipReason {
             Self::Binary => Some("--binary reads them"),
             Self::TooLarge => Some("--max-file-size has the limit"),
             Self::GitInternal => Some("--history reads its objects"),
+            Self::Packed => Some("--archives reads them"),
+            Self::Submodule => Some("each is a target of its own"),
+            Self::LfsPointer => Some("`git lfs pull` puts the content into the working tree"),
             Self::Symlink | Self::Special | Self::Excluded | Self::Allowlisted | Self::GitIndexUnknown => None,
         }
     }

@@ -1,12 +1,17 @@
-//! What is inside archives: zip, tar and gzip, one in another, within bounds.
+//! What is inside archives and compressed files: zip, tar, 7z, gzip, bzip2, xz and zstd, one in another, within bounds; and the text of
+//! office documents, which are zips of XML, and of the rows of sqlite databases.
 //!
 //! Members are handed out as streams, one after the other, so memory does not grow with them. A zip inside something else must
 //! be read twice and is held in memory, up to a limit. Everything unpacked counts against one budget for the whole
 //! outer file, so neither nesting nor overlapping members nor a high ratio can make a small file into endless work. What lies beyond
 //! a bound, or cannot be unpacked, is told by name: it was not read, and the run cannot end as clean.
 //!
-//! Not here: encryption, zip64, and methods other than stored and deflated. They are told as unreadable.
+//! Not here: encryption, zip64, and methods other than stored and deflated in a zip. They are told as unreadable.
 
+mod markup;
+mod seven_zip;
+mod sqlite;
+mod stream;
 mod tar;
 mod zip;
 
@@ -26,8 +31,10 @@ pub struct Limits {
     pub bytes_max: u64,
     /// Bytes unpacked for each byte of the file, once [`Self::RATIO_FROM`] bytes have come out.
     pub ratio_max: u64,
-    /// Largest zip that is not a file of its own.
+    /// Largest zip, 7z or database that is not a file of its own.
     pub nested_zip_bytes_max: u64,
+    /// Largest window that a compressed stream may ask for.
+    pub window_bytes_max: u64,
 }
 
 impl Limits {
@@ -37,7 +44,14 @@ impl Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { depth_max: 4, members_max: 100_000, bytes_max: 4 << 30, ratio_max: 250, nested_zip_bytes_max: 64 << 20 }
+        Self {
+            depth_max: 4,
+            members_max: 100_000,
+            bytes_max: 4 << 30,
+            ratio_max: 250,
+            nested_zip_bytes_max: 64 << 20,
+            window_bytes_max: 64 << 20,
+        }
     }
 }
 
@@ -70,10 +84,27 @@ impl From<io::Error> for Stop {
 pub enum Kind {
     /// `PK`.
     Zip,
-    /// Gzip, of whatever.
-    Gzip,
+    /// A single stream that is compressed, of whatever.
+    Stream(Packing),
+    /// `7z`.
+    SevenZip,
+    /// A database of sqlite.
+    Sqlite,
     /// POSIX or GNU.
     Tar,
+}
+
+/// How a stream is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packing {
+    /// Gzip.
+    Gzip,
+    /// Bzip2.
+    Bzip2,
+    /// Xz.
+    Xz,
+    /// Zstandard.
+    Zstd,
 }
 
 /// Enough to tell.
@@ -84,7 +115,17 @@ pub fn kind_of(head: &[u8]) -> Option<Kind> {
     if head.starts_with(b"PK\x03\x04") || head.starts_with(b"PK\x05\x06") {
         Some(Kind::Zip)
     } else if head.starts_with(b"\x1f\x8b\x08") {
-        Some(Kind::Gzip)
+        Some(Kind::Stream(Packing::Gzip))
+    } else if head.starts_with(b"BZh") && head.get(4..10) == Some(b"1AY&SY") {
+        Some(Kind::Stream(Packing::Bzip2))
+    } else if head.starts_with(b"\xfd7zXZ\0") {
+        Some(Kind::Stream(Packing::Xz))
+    } else if head.starts_with(b"\x28\xb5\x2f\xfd") {
+        Some(Kind::Stream(Packing::Zstd))
+    } else if head.starts_with(b"7z\xbc\xaf\x27\x1c") {
+        Some(Kind::SevenZip)
+    } else if head.starts_with(sqlite::MAGIC) {
+        Some(Kind::Sqlite)
     } else if head.get(257..262) == Some(b"ustar") {
         Some(Kind::Tar)
     } else {
@@ -118,7 +159,9 @@ pub fn walk(
     let walked = match kind {
         Kind::Zip => zip::walk(file, path, 1, &mut walk),
         Kind::Tar => tar::walk(&mut BufReader::new(file), path, 1, &mut walk),
-        Kind::Gzip => walk.gzip(&mut BufReader::new(file), path, 1),
+        Kind::Stream(packing) => walk.stream(packing, &mut BufReader::new(file), path, 1),
+        Kind::SevenZip => seven_zip::walk(file, path, 1, &mut walk),
+        Kind::Sqlite => sqlite::walk(file, path, 1, &mut walk),
     };
     walk.told(path, walked)
 }
@@ -156,20 +199,21 @@ impl Walk<'_> {
         let kind = kind_of(&head);
         let mut whole = Cursor::new(head).chain(counted);
         match kind {
+            None if markup::is_of_document(path) => self.members.member(path, &mut markup::Text::of(whole)),
             None => self.members.member(path, &mut whole),
             Some(_) if depth > self.limits.depth_max => {
                 self.members.unreadable(path, UnreadableReason::ArchiveLimit);
                 Ok(())
             }
-            Some(Kind::Gzip) => {
-                let walked = self.gzip(&mut BufReader::new(whole), path, depth);
+            Some(Kind::Stream(packing)) => {
+                let walked = self.stream(packing, &mut BufReader::new(whole), path, depth);
                 self.told(path, walked)
             }
             Some(Kind::Tar) => {
                 let walked = tar::walk(&mut whole, path, depth, self);
                 self.told(path, walked)
             }
-            Some(Kind::Zip) => {
+            Some(kind @ (Kind::Zip | Kind::SevenZip | Kind::Sqlite)) => {
                 let mut bytes = Vec::new();
                 let max = self.limits.nested_zip_bytes_max;
                 (&mut whole).take(max + 1).read_to_end(&mut bytes)?;
@@ -177,23 +221,32 @@ impl Walk<'_> {
                     self.members.unreadable(path, UnreadableReason::ArchiveLimit);
                     return Ok(());
                 }
-                let walked = zip::walk(&mut Cursor::new(bytes), path, depth, self);
+                let mut file = Cursor::new(bytes);
+                let walked = match kind {
+                    Kind::SevenZip => seven_zip::walk(&mut file, path, depth, self),
+                    Kind::Sqlite => sqlite::walk(&mut file, path, depth, self),
+                    _ => zip::walk(&mut file, path, depth, self),
+                };
                 self.told(path, walked)
             }
         }
     }
 
-    fn gzip(&mut self, packed: &mut dyn io::BufRead, path: &[u8], depth: u32) -> Result<(), Stop> {
+    fn stream(&mut self, packing: Packing, packed: &mut dyn io::BufRead, path: &[u8], depth: u32) -> Result<(), Stop> {
         let name = path.rsplit(|&byte| byte == b'/' || byte == b'!').next().unwrap_or_default();
-        let inner = match name.strip_suffix(b".tgz") {
-            Some(stem) => [stem, b".tar"].concat(),
-            None => name.strip_suffix(b".gz").unwrap_or(b"content").to_vec(),
-        };
-        let mut unpacked = flate2::bufread::MultiGzDecoder::new(packed);
-        self.member(&inside(path, &inner), &mut unpacked, depth + 1)?;
+        let inner = packing.name_inside(name);
+        let mut unpacked = stream::unpacked(packing, packed, self.limits.window_bytes_max);
+        let walked = self.member(&inside(path, &inner), &mut unpacked, depth + 1);
         // The checksum is at the end: what was not read of it must still be right.
-        io::copy(&mut Counted { inner: &mut unpacked, budget: self.budget }, &mut io::sink())?;
-        Ok(())
+        let walked = walked.and_then(|()| {
+            io::copy(&mut Counted { inner: &mut unpacked, budget: self.budget }, &mut io::sink())?;
+            Ok(())
+        });
+        if unpacked.asks_too_much() {
+            self.members.unreadable(path, UnreadableReason::ArchiveLimit);
+            return Ok(());
+        }
+        walked
     }
 
     /// Tells of an archive that could not be read to its end, and goes on with what is around it.

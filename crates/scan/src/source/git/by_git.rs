@@ -4,7 +4,7 @@
 //! that a commit has at a path, and each of its parents too, came there with an ancestor. So these changes, against every parent and
 //! from the roots on, are all paths of all commits. Trees that a tag points to are listed by themselves.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -62,6 +62,7 @@ pub(super) fn history(repository: &Path, bounds: Bounds) -> Result<Listed, GitEr
         None => listed?,
     }
     entries.extend(cut(repository).into_iter().map(|oid| Entry::new(oid, Presence::Cut)));
+    entries.extend(stands.submodules.iter().map(|path| Entry::submodule(path)));
     if is_broken {
         entries.push(Entry::new(Box::default(), Presence::WalkBroken));
     }
@@ -123,6 +124,7 @@ fn walk(repository: &Path) -> Result<Reachable, GitError> {
 struct Standing {
     places: Places,
     commits: Vec<Oid>,
+    submodules: BTreeSet<Box<[u8]>>,
     /// Blobs and paths that were told, hashed under a seed that nobody knows.
     met: HashSet<u128, foldhash::fast::RandomState>,
     seed: u64,
@@ -130,8 +132,8 @@ struct Standing {
 
 impl Standing {
     fn new(bounds: Bounds) -> Self {
-        let (commits, met) = Default::default();
-        Self { places: Places::new(bounds), commits, met, seed: random_u64() }
+        let (commits, submodules, met) = Default::default();
+        Self { places: Places::new(bounds), commits, submodules, met, seed: random_u64() }
     }
 
     /// What each commit put where, parents first.
@@ -160,7 +162,11 @@ impl Standing {
             Some((b':', change)) => {
                 let tab = memchr::memchr(b'\t', change).unwrap_or(change.len());
                 let mut words = change[..tab].split(|&byte| byte == b' ');
-                let is_file = words.nth(1).is_some_and(|mode| mode.starts_with(b"10") || mode.starts_with(b"12"));
+                let mode = words.nth(1).unwrap_or_default();
+                let is_file = mode.starts_with(b"10") || mode.starts_with(b"12");
+                if mode == b"160000" {
+                    self.submodules.insert(quoted::plain(change.get(tab + 1..).unwrap_or_default()).into());
+                }
                 if let Some(oid) = words.nth(1).and_then(Oid::from_hex).filter(|_| is_file) {
                     let path = quoted::plain(change.get(tab + 1..).unwrap_or_default());
                     self.add(oid, &path, self.commits.len().checked_sub(1).map(|number| number as u32));
@@ -248,7 +254,7 @@ fn tagged_trees(repository: &Path) -> Result<Vec<String>, GitError> {
 }
 
 /// Lines of what a child writes, without their ends.
-fn for_each_line(mut input: impl BufRead, mut visit: impl FnMut(&[u8])) -> std::io::Result<()> {
+pub(super) fn for_each_line(mut input: impl BufRead, mut visit: impl FnMut(&[u8])) -> std::io::Result<()> {
     let mut line = Vec::new();
     while input.read_until(b'\n', &mut line)? > 0 {
         visit(line.strip_suffix(b"\n").unwrap_or(&line));

@@ -19,6 +19,7 @@ pub(super) fn listed(store: &Store, bounds: Bounds) -> Result<Listed, LayoutErro
     }
     entries.extend(history.missing().iter().map(|oid| Entry::new(oid.as_bytes().into(), Presence::Missing)));
     entries.extend(history.cut().iter().map(|oid| Entry::new(oid.as_bytes().into(), Presence::Cut)));
+    entries.extend(history.submodules().map(Entry::submodule));
     if history.is_broken() {
         entries.push(Entry::new(Box::default(), Presence::WalkBroken));
     }
@@ -66,6 +67,12 @@ mod tests {
         repository
     }
 
+    /// Without submodules, of which there is nothing to read.
+    fn objects(listed: Listed) -> Listed {
+        let is_object = |entry: &Entry| entry.presence != Presence::Submodule;
+        Listed { entries: listed.entries.into_iter().filter(is_object).collect(), ..listed }
+    }
+
     fn read_all(reader: &mut dyn BlobReader, entries: &[Entry]) -> Vec<(BlobRead, Vec<u8>)> {
         reader.request(&mut entries.iter().map(|entry| &*entry.oid)).unwrap();
         entries.iter().map(|_| (reader.next(1 << 20).unwrap(), reader.content().to_vec())).collect()
@@ -98,6 +105,7 @@ mod tests {
         assert_eq!(names(&ours.entries), names(&gits.entries));
         assert_eq!(ours.entries.len(), gits.entries.len(), "each once");
         assert_eq!(stands(&ours), stands(&gits));
+        let (ours, gits) = (objects(ours), objects(gits));
         let mut own_reader = StoreReader::new(repository.path(), Arc::new(store));
         let mut git_reader = CatFile::new(repository.path());
         for entries in [&ours.entries, &gits.entries] {
@@ -122,6 +130,22 @@ mod tests {
 
     fn oid(hex: &str) -> Oid {
         Oid::from_hex(hex.trim().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_submodule_is_told_once_whichever_commits_of_it_were_there() {
+        let repository = Repository::new();
+        repository.commit("first", &[("a", "1")]);
+        for (digit, path) in [("1", "deep/sub"), ("2", "deep/sub"), ("3", "other")] {
+            repository.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{},{path}", digit.repeat(40))]);
+            repository.git(&["commit", "-q", "-m", "a submodule"]);
+        }
+        let store = Store::open(repository.path()).unwrap();
+        for listed in [listed(&store, BOUNDS).unwrap(), by_git::history(repository.path(), BOUNDS).unwrap()] {
+            let is_submodule = |entry: &&Entry| entry.presence == Presence::Submodule;
+            let paths = listed.entries.iter().filter(is_submodule).map(|entry| entry.places[0].path.to_vec());
+            assert_eq!(paths.collect::<Vec<_>>(), [b"deep/sub".to_vec(), b"other".to_vec()]);
+        }
     }
 
     #[test]
@@ -252,7 +276,7 @@ mod tests {
         let borrower = tempfile::tempdir().unwrap();
         let path = borrower.path().join("clone");
         lender.git(&["clone", "-q", "--shared", "--bare", ".", path.to_str().unwrap()]);
-        let ours = listed(&Store::open(&path).unwrap(), BOUNDS).unwrap();
+        let ours = objects(listed(&Store::open(&path).unwrap(), BOUNDS).unwrap());
         assert!(ours.entries.len() > 20 && ours.entries.iter().all(|entry| entry.presence == Presence::Present));
     }
 
@@ -302,7 +326,7 @@ mod tests {
     fn objects_that_were_packed_meanwhile_are_found() {
         let repository = repository();
         let store = Arc::new(Store::open(repository.path()).unwrap());
-        let entries = listed(&store, BOUNDS).unwrap().entries;
+        let entries = objects(listed(&store, BOUNDS).unwrap()).entries;
         let mut reader = StoreReader::new(repository.path(), store);
         repository.git(&["repack", "-adq"]);
         repository.git(&["prune-packed"]);

@@ -76,6 +76,12 @@ impl Entry {
     pub(super) fn new(oid: Box<[u8]>, presence: Presence) -> Self {
         Self { oid, size: 0, presence, places: Vec::new(), has_more: false }
     }
+
+    /// The entry of a submodule at this path.
+    pub(super) fn submodule(path: &[u8]) -> Self {
+        let places = vec![Placed { path: path.into(), commit: None }];
+        Self { places, ..Self::new(Box::default(), Presence::Submodule) }
+    }
 }
 
 /// What is listed.
@@ -114,10 +120,13 @@ pub enum Presence {
     Symlink,
     /// Not an object: a path whose merge is not resolved, so that nothing is staged there.
     Unmerged,
+    /// Not an object: a path where another repository lies.
+    Submodule,
 }
 
 impl Presence {
-    const ALL: [Self; 6] = [Self::Present, Self::Missing, Self::WalkBroken, Self::Cut, Self::Symlink, Self::Unmerged];
+    const ALL: [Self; 7] =
+        [Self::Present, Self::Missing, Self::WalkBroken, Self::Cut, Self::Symlink, Self::Unmerged, Self::Submodule];
 }
 
 /// A list that is written down.

@@ -113,6 +113,7 @@ impl Listed {
             Presence::Cut => unreadable(UnreadableReason::HistoryCut),
             Presence::Unmerged => unreadable(UnreadableReason::Unmerged),
             Presence::Symlink => skipped(SkipReason::Symlink),
+            Presence::Submodule => skipped(SkipReason::Submodule),
             Presence::Present => {
                 let paths = self.paths_in_scope(entry.places);
                 if paths.is_empty() && !entry.has_more {

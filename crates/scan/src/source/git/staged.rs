@@ -58,8 +58,7 @@ fn listed_in(repository: &Path, index: Option<&Path>) -> Result<Listed, GitError
         match (status, mode) {
             (b"U", _) => entries.add_one(Box::default(), Presence::Unmerged, path),
             (_, b"120000") => entries.add_one(oid, Presence::Symlink, path),
-            // The commit of a submodule is in another repository.
-            (_, b"160000") => {}
+            (_, b"160000") => entries.all.push(Entry::submodule(&path)),
             _ => entries.add_blob(oid, path),
         }
     }
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_unmerged_paths_are_entries_of_their_own_and_submodules_are_none() {
+    fn links_and_unmerged_paths_and_submodules_are_entries_of_their_own() {
         let repository = Repository::new();
         repository.commit("base", &[("a", "1\n")]);
         repository.git(&["checkout", "-q", "-b", "side"]);
@@ -168,7 +167,8 @@ mod tests {
         repository.git(&["add", "link"]);
         repository.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{},sub", "1".repeat(40))]);
         let listed = listed_in(repository.path(), None).unwrap();
-        let expected = [(Presence::Unmerged, vec!["a".to_owned()]), (Presence::Symlink, vec!["link".to_owned()])];
+        let one = |presence, path: &str| (presence, vec![path.to_owned()]);
+        let expected = [one(Presence::Unmerged, "a"), one(Presence::Symlink, "link"), one(Presence::Submodule, "sub")];
         assert_eq!(told(&listed), expected);
     }
 
