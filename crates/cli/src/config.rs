@@ -36,9 +36,13 @@ use crate::tell::{clean, print};
 /// The file that is looked for where none is named.
 const FILE: &str = "tessera.toml";
 
-/// Flags that only a file the user names may set: places, and flags that would put secrets into a log that others read.
-const NAMED_ONLY: [&str; 10] = [
+/// Flags that only a file the user names may set: places, and flags that would put secrets into a log that others read or hide that
+/// there are any.
+const NAMED_ONLY: [&str; 13] = [
     "output",
+    "exit-code",
+    "redact",
+    "template",
     "state-dir",
     "id-key",
     "coordinator",
@@ -284,8 +288,13 @@ mod tests {
     #[test]
     fn a_file_that_was_not_named_says_nothing_about_places_and_shows_no_secrets() {
         let show = "[scan]\nshow-secrets = true\n";
-        for text in [show, "[scan]\noutput = 'x'\n", "[fleet]\ncoordinator = 'etcd://h:1'\n", "[scan]\nid-key = 'x'\n"]
-        {
+        for text in [
+            show,
+            "[scan]\nredact = 0\n",
+            "[scan]\noutput = 'x'\n",
+            "[fleet]\ncoordinator = 'etcd://h:1'\n",
+            "[scan]\nid-key = 'x'\n",
+        ] {
             assert!(complete(text, false, &["tessera", "scan"]).unwrap_err().contains("stranger"), "{text}");
             assert_eq!(complete(text, true, &["tessera", "scan"]).unwrap().len(), 1, "{text}");
         }

@@ -18,6 +18,7 @@ mod redrawn;
 mod report;
 mod signals;
 mod state_dir;
+mod whole_file;
 
 use std::process::ExitCode;
 

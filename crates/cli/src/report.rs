@@ -1,12 +1,14 @@
 //! The flags that say how a report is written, and writing it.
 
-use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use tessera_scan::report::{Format, Written};
 use tessera_scan::run::ScanReport;
 use tessera_scan::run::job::Job;
+use tessera_scan::source::small_file;
+
+use crate::whole_file::write_whole;
 
 /// How to write a report.
 #[derive(Debug, Clone, clap::Args)]
@@ -14,6 +16,10 @@ pub(crate) struct ReportArgs {
     /// How to write the report
     #[arg(long, value_enum, default_value_t = FormatName::Human)]
     pub(crate) format: FormatName,
+
+    /// Write the report as this file says, a template in the language of Jinja that sees the fields of the JSON report
+    #[arg(long, value_name = "FILE", conflicts_with = "format")]
+    pub(crate) template: Option<PathBuf>,
 
     /// Write the report to a file instead of standard output; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
@@ -33,6 +39,12 @@ pub(crate) enum FormatName {
     Sarif,
     Csv,
     Gitleaks,
+    Junit,
+    GitlabSecretDetection,
+    GitlabCodeQuality,
+    Github,
+    Html,
+    Markdown,
 }
 
 /// When to use colours.
@@ -41,6 +53,19 @@ pub(crate) enum Colour {
     Auto,
     Always,
     Never,
+}
+
+/// A user's template, with the name that errors and escaping go by.
+struct Template {
+    name: String,
+    text: String,
+}
+
+impl Template {
+    fn read(path: &Path) -> Result<Self, String> {
+        let text = small_file::read_named(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        Ok(Self { name: path.display().to_string(), text })
+    }
 }
 
 impl FormatName {
@@ -52,11 +77,23 @@ impl FormatName {
             Self::Sarif => Format::Sarif,
             Self::Csv => Format::Csv,
             Self::Gitleaks => Format::Gitleaks,
+            Self::Junit => Format::Junit,
+            Self::GitlabSecretDetection => Format::GitlabSecretDetection,
+            Self::GitlabCodeQuality => Format::GitlabCodeQuality,
+            Self::Github => Format::Github,
+            Self::Html => Format::Html,
+            Self::Markdown => Format::Markdown,
         }
     }
 }
 
-pub(crate) fn write(args: &ReportArgs, job: &Job, report: &ScanReport, suppressed: u64) -> Result<(), String> {
+pub(crate) fn write(
+    args: &ReportArgs,
+    job: &Job,
+    report: &ScanReport,
+    suppressed: u64,
+    redacted_percent: u8,
+) -> Result<(), String> {
     let output = args.output.as_deref().filter(|path| *path != Path::new("-"));
     let colours = match args.color {
         Colour::Always => true,
@@ -67,17 +104,17 @@ pub(crate) fn write(args: &ReportArgs, job: &Job, report: &ScanReport, suppresse
                 && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         }
     };
-    let written = Written { report, job, suppressed, colours };
-    let format = args.format.format();
+    let written = Written { report, job, suppressed, colours, redacted_percent };
+    let template = args.template.as_deref().map(Template::read).transpose()?;
+    let write = |out: &mut dyn Write| match &template {
+        Some(template) => written.write_template(&template.name, &template.text, out),
+        None => written.write(args.format.format(), out),
+    };
     let result = match output {
-        Some(path) => File::create(path).and_then(|file| {
-            let mut out = BufWriter::new(file);
-            written.write(format, &mut out)?;
-            out.flush()
-        }),
+        Some(path) => write_whole(path, write),
         None => {
             let mut out = BufWriter::new(io::stdout().lock());
-            written.write(format, &mut out).and_then(|()| out.flush())
+            write(&mut out).and_then(|()| out.flush())
         }
     };
     match result {

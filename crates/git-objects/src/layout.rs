@@ -79,20 +79,7 @@ fn path_of(bytes: &[u8]) -> &Path {
 impl Layout {
     /// The repository that `path` is or lies in.
     pub fn discover(path: &Path) -> Result<Self, LayoutError> {
-        let start = path.canonicalize().map_err(io_at(path))?;
-        for dir in start.ancestors() {
-            if let Some(git_dir) = git_dir_in(dir)? {
-                return Self::at(git_dir);
-            }
-            if is_git_dir(dir).map_err(io_at(dir))? {
-                return Self::at(dir.to_path_buf());
-            }
-            if let Some(missing) = missing_of_bare(dir) {
-                let what = format!("it has other names of a mirror, and no {missing:?}");
-                return Err(LayoutError::Damaged { path: dir.to_path_buf(), what });
-            }
-        }
-        Err(LayoutError::NoRepository(path.to_path_buf()))
+        Self::at(found_above(path)?.git_dir)
     }
 
     fn at(git_dir: PathBuf) -> Result<Self, LayoutError> {
@@ -164,6 +151,34 @@ impl Layout {
         let text = read_if_there(&self.common_dir.join("shallow"))?.unwrap_or_default();
         Ok(text.split(|&byte| byte == b'\n').filter_map(Oid::from_hex).collect())
     }
+}
+
+/// Where the paths of the repository that `path` is or lies in begin: at the root of its working tree, or at its own folder if it
+/// has none.
+pub fn root_of(path: &Path) -> Result<PathBuf, LayoutError> {
+    found_above(path).map(|found| found.root)
+}
+
+struct Found {
+    root: PathBuf,
+    git_dir: PathBuf,
+}
+
+fn found_above(path: &Path) -> Result<Found, LayoutError> {
+    let start = path.canonicalize().map_err(io_at(path))?;
+    for dir in start.ancestors() {
+        if let Some(git_dir) = git_dir_in(dir)? {
+            return Ok(Found { root: dir.to_path_buf(), git_dir });
+        }
+        if is_git_dir(dir).map_err(io_at(dir))? {
+            return Ok(Found { root: dir.to_path_buf(), git_dir: dir.to_path_buf() });
+        }
+        if let Some(missing) = missing_of_bare(dir) {
+            let what = format!("it has other names of a mirror, and no {missing:?}");
+            return Err(LayoutError::Damaged { path: dir.to_path_buf(), what });
+        }
+    }
+    Err(LayoutError::NoRepository(path.to_path_buf()))
 }
 
 /// The folder that a `.git` file in `dir` names; `None` if the text names none.

@@ -14,7 +14,13 @@ use tessera_scan::run::{ExitStatus, Keeping, ScanReport};
 use tessera_scan::source::item::UnreadableReason;
 
 fn written(report: &ScanReport, format: Format) -> String {
-    let written = Written { report, job: &Job::of(&ScanRequest::of_paths(Vec::new())), suppressed: 0, colours: false };
+    let written = Written {
+        report,
+        job: &Job::of(&ScanRequest::of_paths(Vec::new())),
+        suppressed: 0,
+        colours: false,
+        redacted_percent: 0,
+    };
     let mut out = Vec::new();
     written.write(format, &mut out).unwrap();
     String::from_utf8(out).unwrap()

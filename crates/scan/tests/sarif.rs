@@ -44,7 +44,7 @@ fn check(log: &Value) {
     fields(log, "log", &["version", "runs"], &["$schema"]);
     assert_eq!(log["version"], "2.1.0");
     for run in log["runs"].as_array().unwrap() {
-        fields(run, "run", &["tool"], &["columnKind", "invocations", "results", "properties"]);
+        fields(run, "run", &["tool"], &["columnKind", "originalUriBaseIds", "invocations", "results", "properties"]);
         assert!(["utf16CodeUnits", "unicodeCodePoints"].contains(&run["columnKind"].as_str().unwrap()));
         let driver = &run["tool"]["driver"];
         fields(&run["tool"], "tool", &["driver"], &[]);
@@ -83,7 +83,10 @@ fn check(log: &Value) {
                 fields(location, "location", &["physicalLocation"], &[]);
                 let place = &location["physicalLocation"];
                 fields(place, "physicalLocation", &["artifactLocation", "region"], &[]);
-                fields(&place["artifactLocation"], "artifactLocation", &["uri"], &["uriBaseId"]);
+                fields(&place["artifactLocation"], "artifactLocation", &["uri", "uriBaseId"], &[]);
+                let base = &run["originalUriBaseIds"][text(&place["artifactLocation"]["uriBaseId"], "uriBaseId")];
+                let base = text(&base["uri"], "the uri of a root");
+                assert!(base.starts_with("file:///") && base.ends_with('/'), "{base}");
                 let uri = text(&place["artifactLocation"]["uri"], "uri");
                 let is_uri = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%".contains(&byte);
                 assert!(uri.bytes().all(is_uri) && !uri.starts_with('/'), "{uri}");
@@ -116,7 +119,7 @@ fn a_log_of_strange_names_long_lines_and_secrets_of_many_lines_is_valid() {
     let stop = AtomicBool::new(false);
     let report = scan(&request, &Keeping::Nothing, &mut Control { stop: &stop, progress: &mut |_| {} }).unwrap();
     let mut out = Vec::new();
-    Written { report: &report, job: &Job::of(&request), suppressed: 0, colours: false }
+    Written { report: &report, job: &Job::of(&request), suppressed: 0, colours: false, redacted_percent: 0 }
         .write(Format::Sarif, &mut out)
         .unwrap();
     let log: Value = serde_json::from_slice(&out).unwrap();

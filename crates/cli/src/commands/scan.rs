@@ -189,7 +189,7 @@ fn scan_and_write(args: &Args) -> Result<ExitStatus, String> {
         tell!("{}", left_to_the_fleet(&report, &args.fleet.flags()));
     }
     let suppressed = suppressions.apply(&mut report);
-    report::write(&args.report, &Job::of(&request), &report, suppressed)?;
+    report::write(&args.report, &Job::of(&request), &report, suppressed, 0)?;
     Ok(report.exit_status())
 }
 

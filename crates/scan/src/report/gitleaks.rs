@@ -24,7 +24,7 @@ pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
                 "Secret": finding.secret().as_str(),
                 // Not gitleaks' own: by it a later scan compares a secret that is not shown.
                 "SecretID": finding.secret_id().to_string(),
-                "File": place.path().as_str(),
+                "File": place.plain_path().as_str(),
                 "SymlinkFile": "",
                 "Commit": commit.as_ref().map_or("", CommitView::id),
                 "Entropy": finding.entropy(),

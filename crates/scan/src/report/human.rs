@@ -97,6 +97,7 @@ fn write_receipt(view: &View<'_>, paint: &Paint, out: &mut dyn Write) -> io::Res
         let flag = reason.included_by().map(|how| format!(" ({how})")).unwrap_or_default();
         writeln!(out, "  skipped     {items:>8}  {reason}{flag}")?;
     }
+    writeln!(out, "  {}", paint.dim(&format!("not searched: {}", view.not_searched().join(", "))))?;
     for (reason, items) in &tally.unreadable {
         writeln!(out, "  {}  {items:>8}  {reason}", paint.yellow("unreadable"))?;
     }
@@ -279,7 +280,8 @@ mod tests {
             (0..items).for_each(|_| merged.tally.add_scanned(1));
             merged.tally.findings_cut = cut;
             report.receipt = Receipt::new(&merged, ShardCounts::default(), Vec::new(), cut);
-            let written = Written { report: &report, job: &job(false), suppressed, colours: false };
+            let written =
+                Written { report: &report, job: &job(false), suppressed, colours: false, redacted_percent: 0 };
             let mut out = Vec::new();
             written.write(Format::Human, &mut out).unwrap();
             String::from_utf8(out).unwrap()

@@ -4,12 +4,19 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
+use super::sarif::uri;
 use super::view::{FindingView, PlaceView, View};
 use crate::clock::calendar::utc;
 use crate::report::redact::Shown;
 use crate::run::ExitStatus;
 
 pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, &value_of(view))?;
+    writeln!(out)
+}
+
+/// The whole report.
+pub(super) fn value_of(view: &View<'_>) -> Value {
     let findings: Vec<Value> = view.findings().map(|finding| finding_value(&finding)).collect();
     let mut value = json!({
         "format": "tessera-scan-1",
@@ -21,8 +28,7 @@ pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
         "receipt": receipt_value(view),
     });
     add_end(view, &mut value);
-    serde_json::to_writer_pretty(&mut *out, &value)?;
-    writeln!(out)
+    value
 }
 
 pub(super) fn write_lines(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
@@ -85,6 +91,9 @@ fn place_value(place: &PlaceView<'_>) -> Value {
         "end": {"line": end.line, "column": end.column},
         "offset": place.offset(),
     });
+    if let Some(bytes) = place.path_bytes() {
+        value["path_uri"] = uri(&bytes).into();
+    }
     if !place.decoded_from().is_empty() {
         value["decoded_from"] = place.decoded_from().into();
     }
@@ -118,6 +127,7 @@ fn receipt_value(view: &View<'_>) -> Value {
         "scanned_bytes": tally.scanned_bytes,
         "skipped": skipped,
         "unreadable": unreadable,
+        "not_searched": view.not_searched(),
         "unreadable_examples": not_read.collect::<Vec<_>>(),
         "planned": {
             "items": plan.planned,

@@ -6,14 +6,23 @@
 
 pub mod csv;
 pub mod finding;
+mod fingerprint;
+mod github;
+mod gitlab;
 pub mod gitleaks;
+mod html;
 pub mod human;
 pub mod json;
+mod junit;
+mod markdown;
 pub mod receipt;
 pub mod redact;
+mod root;
 pub mod sarif;
 pub mod suppress;
+mod template;
 mod view;
+mod xml;
 
 use std::io::{self, Write};
 
@@ -36,6 +45,18 @@ pub enum Format {
     Csv,
     /// The JSON that gitleaks writes.
     Gitleaks,
+    /// JUnit's XML.
+    Junit,
+    /// GitLab's report of a secret-detection job.
+    GitlabSecretDetection,
+    /// GitLab's report of a code-quality job.
+    GitlabCodeQuality,
+    /// Commands of a GitHub workflow, which annotate lines.
+    Github,
+    /// A page for a browser.
+    Html,
+    /// A comment on a pull request.
+    Markdown,
 }
 
 /// A report and what is needed to write it.
@@ -49,6 +70,8 @@ pub struct Written<'r> {
     pub suppressed: u64,
     /// Whether a person sees colours.
     pub colours: bool,
+    /// How much of each secret is hidden, in per cent, if the run kept secrets; 0 shows them in full.
+    pub redacted_percent: u8,
 }
 
 impl Written<'_> {
@@ -62,7 +85,18 @@ impl Written<'_> {
             Format::Sarif => sarif::write(&view, out),
             Format::Csv => csv::write(&view, out),
             Format::Gitleaks => gitleaks::write(&view, out),
+            Format::Junit => junit::write(&view, out),
+            Format::GitlabSecretDetection => gitlab::write_secrets(&view, out),
+            Format::GitlabCodeQuality => gitlab::write_quality(&view, out),
+            Format::Github => github::write(&view, out),
+            Format::Html => html::write(&view, out),
+            Format::Markdown => markdown::write(&view, out),
         }
+    }
+
+    /// Writes it as a template says, which is known as `name`.
+    pub fn write_template(&self, name: &str, template: &str, out: &mut dyn Write) -> io::Result<()> {
+        template::write(&View::of(self), name, template, out)
     }
 }
 
@@ -147,24 +181,41 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn written_of(report: &ScanReport, format: Format) -> String {
-        let written = Written { report, job: &job(false), suppressed: 3, colours: false };
+        let written = Written { report, job: &job(false), suppressed: 3, colours: false, redacted_percent: 0 };
         let mut out = Vec::new();
         written.write(format, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
+    /// What a reader sees of Markdown, in which marks are references.
+    fn read(text: &str) -> String {
+        text.replace("&#95;", "_").replace("&#42;", "*").replace("&#64;", "@")
+    }
+
     #[test]
     fn every_format_names_every_place_and_shows_no_secret() {
         for format in FORMATS {
-            let text = written(format);
+            let text = read(&written(format));
             for part in ["a.env", "b/b.env", "github-pat", "ghp_****"] {
                 assert!(text.contains(part), "{format:?} lacks {part}: {text}");
             }
         }
     }
 
-    const FORMATS: [Format; 6] =
-        [Format::Human, Format::Json, Format::Jsonl, Format::Sarif, Format::Csv, Format::Gitleaks];
+    const FORMATS: [Format; 12] = [
+        Format::Human,
+        Format::Json,
+        Format::Jsonl,
+        Format::Sarif,
+        Format::Csv,
+        Format::Gitleaks,
+        Format::Junit,
+        Format::GitlabSecretDetection,
+        Format::GitlabCodeQuality,
+        Format::Github,
+        Format::Html,
+        Format::Markdown,
+    ];
 
     /// A report in which all text that can come from scanned content holds a secret, another one for each kind of text.
     fn full_of_secrets() -> (ScanReport, Job, Vec<(&'static str, String)>) {
@@ -214,8 +265,8 @@ pub(crate) mod tests {
     /// The kinds of text whose secret is in what a format shows.
     fn shown(report: &ScanReport, job: &Job, format: Format, tokens: &[(&'static str, String)]) -> Vec<&'static str> {
         let mut out = Vec::new();
-        Written { report, job, suppressed: 0, colours: false }.write(format, &mut out).unwrap();
-        let text = String::from_utf8(out).unwrap();
+        Written { report, job, suppressed: 0, colours: false, redacted_percent: 0 }.write(format, &mut out).unwrap();
+        let text = read(&String::from_utf8(out).unwrap());
         tokens.iter().filter(|(_, token)| text.contains(token)).map(|(kind, _)| *kind).collect()
     }
 

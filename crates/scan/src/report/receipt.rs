@@ -9,6 +9,7 @@ use crate::findings::record::Note;
 use crate::findings::tally::Tally;
 use crate::findings::{Damage, Merged};
 use crate::plan::record::{PlanError, PlanRecord};
+use crate::plan::target::{Target, TargetKind};
 use crate::source::item::UnreadableReason;
 use crate::sweep::recheck::is_suspect;
 
@@ -46,6 +47,15 @@ pub struct PlanAccount {
     pub short_targets: Vec<u32>,
     /// Why the plan cannot be read.
     pub problem: Option<String>,
+}
+
+/// What no scan of these targets searches, so that a clean one says nothing about it.
+pub fn not_searched(targets: &[Target]) -> Vec<&'static str> {
+    let mut kinds = vec!["names of files"];
+    if targets.iter().any(|target| matches!(target.kind, TargetKind::Objects { .. })) {
+        kinds.extend(["messages of commits and tags", "objects that no ref leads to"]);
+    }
+    kinds
 }
 
 impl PlanAccount {

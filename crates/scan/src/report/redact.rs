@@ -47,7 +47,10 @@ const PREFIX_BYTES: usize = 4;
 pub struct Redactor {
     rules: Vec<RuleSet>,
     confidence_min: Confidence,
+    /// Whether text is shown as it is.
     exposes: bool,
+    /// How much of the secrets that the run kept is hidden, in per cent.
+    percent: u8,
     id_key: IdKey,
     /// Secrets of the run, by their length.
     secrets: BTreeMap<usize, Secrets>,
@@ -85,6 +88,7 @@ impl Redactor {
             rules: rules.iter().map(|rules| rules.set().clone()).collect(),
             confidence_min: Confidence::Medium,
             exposes: false,
+            percent: 100,
             id_key: IdKey::new([0; 32]),
             secrets,
             detector,
@@ -92,11 +96,12 @@ impl Redactor {
         }
     }
 
-    /// For what a run displays: also shortens the secrets that it found.
-    pub fn of_run(job: &Job, findings: &[Finding]) -> Self {
+    /// For what a run displays: also shortens the secrets that it found, of which `percent` are hidden if the run kept them.
+    pub fn of_run(job: &Job, findings: &[Finding], percent: u8) -> Self {
         let mut redactor = Self::of_rules(&job.rules);
         redactor.confidence_min = job.detect.confidence_min.min(Confidence::Medium);
-        redactor.exposes = job.keep_secrets;
+        redactor.percent = if job.keep_secrets { percent } else { 100 };
+        redactor.exposes = redactor.percent == 0;
         redactor.id_key = IdKey::new(job.id_key);
         for finding in findings {
             // A finding that is a path has no secret.
@@ -112,12 +117,12 @@ impl Redactor {
     pub fn show(&self, text: impl AsRef<[u8]>) -> Shown {
         let text = text.as_ref();
         if self.exposes || text.is_empty() {
-            return Shown(String::from_utf8_lossy(text).into_owned());
+            return Shown(legible(text));
         }
         if let Some(shown) = self.remembered.borrow().get(text) {
             return shown.clone();
         }
-        let shown = Shown(String::from_utf8_lossy(&self.shortened(text)).into_owned());
+        let shown = Shown(legible(&self.shortened(text)));
         let mut remembered = self.remembered.borrow_mut();
         if remembered.len() < REMEMBERED_MAX {
             remembered.insert(text.to_vec(), shown.clone());
@@ -125,20 +130,42 @@ impl Redactor {
         shown
     }
 
-    /// The secret of a finding: in full if the run kept it, else as it was shortened when it was found.
+    /// The same for bytes that a program reads, which need not be text.
+    pub fn show_bytes(&self, bytes: &[u8]) -> Vec<u8> {
+        if self.exposes { bytes.to_vec() } else { self.shortened(bytes) }
+    }
+
+    /// The secret of a finding: as much of it as is to be seen if the run kept it, else as it was shortened when it was found.
     pub fn secret_of(&self, finding: &Finding) -> Shown {
-        match finding.exposed.as_ref().filter(|_| self.exposes) {
-            Some(exposed) => Shown(String::from_utf8_lossy(exposed.secret.expose()).into_owned()),
+        match finding.exposed.as_ref().filter(|_| self.percent < 100) {
+            Some(exposed) => Shown(self.partly(&String::from_utf8_lossy(exposed.secret.expose()))),
             None => Shown(finding.redacted.clone()),
         }
     }
 
     /// The whole match of a finding, as [`Redactor::secret_of`].
     pub fn match_of(&self, finding: &Finding) -> Shown {
-        match finding.exposed.as_ref().filter(|_| self.exposes) {
-            Some(exposed) => Shown(String::from_utf8_lossy(exposed.matched.expose()).into_owned()),
+        match finding.exposed.as_ref().filter(|_| self.percent < 100) {
+            Some(exposed) => {
+                let secret = String::from_utf8_lossy(exposed.secret.expose());
+                let matched = String::from_utf8_lossy(exposed.matched.expose());
+                match matched.contains(&*secret) && !secret.is_empty() {
+                    true => Shown(matched.replace(&*secret, &self.partly(&secret))),
+                    // It stands there in another form, which is as secret.
+                    false => Shown(self.partly(&matched)),
+                }
+            }
             None => Shown(finding.redacted.clone()),
         }
+    }
+
+    /// The beginning of a secret, as long as it may be.
+    fn partly(&self, secret: &str) -> String {
+        if self.percent == 0 {
+            return secret.to_owned();
+        }
+        let shown = secret.chars().count() * usize::from(100 - self.percent) / 100;
+        secret.chars().take(shown).chain("...".chars()).collect()
     }
 
     fn shortened(&self, text: &[u8]) -> Vec<u8> {
@@ -206,6 +233,19 @@ impl Secrets {
     }
 }
 
+/// Bytes as text. What is no UTF-8 is written as `\xff` and not as a mark that is alike for all: names of files that differ are shown
+/// as names that differ.
+pub(super) fn legible(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
 /// `text` with what stands at these places shortened; places that touch are one.
 fn replaced(text: &[u8], mut spans: Vec<Range<usize>>) -> Vec<u8> {
     spans.retain(|span| span.start < span.end && span.end <= text.len());
@@ -271,7 +311,7 @@ mod tests {
     #[test]
     fn a_secret_of_the_run_is_recognised_where_no_rule_would_find_it() {
         for secret in ["correct horse battery", "hunter2-and-more", "hunter2", "\u{fc}ber\u{e4}ll-geheim-7"] {
-            let redactor = Redactor::of_run(&job(false), &[finding(secret), finding("another secret")]);
+            let redactor = Redactor::of_run(&job(false), &[finding(secret), finding("another secret")], 0);
             for text in [format!("a {secret} b"), secret.to_owned(), format!("x{secret}x/{secret}")] {
                 assert!(Redactor::builtin().show(&text).as_str().contains(secret), "no rule finds it in {text}");
                 let shown = redactor.show(&text);
@@ -287,8 +327,8 @@ mod tests {
         let own = Rules::from_gitleaks(own, &mut |_| Err("no".into())).unwrap();
         let text = format!("own_abcdefghijklmnopqrst {}", token(1));
         let job = |keep_secrets| Job { rules: vec![Rules::builtin(), own.clone()], ..job(keep_secrets) };
-        assert_eq!(Redactor::of_run(&job(false), &[]).show(&text).as_str(), "own_**** ghp_****");
-        assert_eq!(Redactor::of_run(&job(true), &[]).show(&text).as_str(), text);
+        assert_eq!(Redactor::of_run(&job(false), &[], 0).show(&text).as_str(), "own_**** ghp_****");
+        assert_eq!(Redactor::of_run(&job(true), &[], 0).show(&text).as_str(), text);
     }
 
     #[test]
@@ -299,12 +339,27 @@ mod tests {
             matched: SecretBytes::new(&b"x = the secret itself"[..]),
         };
         finding.exposed = Some(exposed);
-        let shown = |keep_secrets| {
-            let redactor = Redactor::of_run(&job(keep_secrets), std::slice::from_ref(&finding));
-            (redactor.secret_of(&finding).to_string(), redactor.match_of(&finding).to_string())
+        let shown = |keep_secrets, percent| {
+            let redactor = Redactor::of_run(&job(keep_secrets), std::slice::from_ref(&finding), percent);
+            let subject = redactor.show("use the secret itself").to_string();
+            (redactor.secret_of(&finding).to_string(), redactor.match_of(&finding).to_string(), subject)
         };
-        assert_eq!(shown(false), ("the?****".into(), "the?****".into()));
-        assert_eq!(shown(true), ("the secret itself".into(), "x = the secret itself".into()));
+        let told = |secret: &str, matched: &str, subject: &str| (secret.into(), matched.into(), subject.into());
+        assert_eq!(shown(false, 0), told("the?****", "the?****", "use the?****"));
+        assert_eq!(shown(true, 0), told("the secret itself", "x = the secret itself", "use the secret itself"));
+        assert_eq!(shown(true, 60), told("the se...", "x = the se...", "use the?****"));
+        assert_eq!(shown(true, 99), told("...", "x = ...", "use the?****"));
+        assert_eq!(shown(true, 100), told("the?****", "the?****", "use the?****"));
+    }
+
+    #[test]
+    fn names_that_are_no_text_stay_apart() {
+        let redactor = Redactor::builtin();
+        assert_eq!(redactor.show(b"a\xff\xc3").as_str(), r"a\xff\xc3");
+        assert_ne!(redactor.show(b"a\xff"), redactor.show(b"a\xfe"));
+        assert_eq!(redactor.show("ä€\u{fffd}").as_str(), "ä€\u{fffd}");
+        let token = token(1);
+        assert_eq!(redactor.show_bytes(format!("k/{token}").as_bytes()), b"k/ghp_****");
     }
 
     #[test]

@@ -1,19 +1,25 @@
 //! SARIF 2.1.0, for code-scanning services.
 //!
+//! Paths are relative to the root of the repository, whichever folder of it was scanned, with the root as `uriBaseId`; so a code host finds
+//! the file. `primaryLocationLineHash` is what GitHub compares to tell an alert that it knows from a new one: it is made of the secret
+//! and its number in the file, and so it stays when lines move.
+//!
 //! Rule ids are unique and results refer to them by index, since services refuse a file where they do not fit. Each
 //! place is a result of its own; those of one secret share a fingerprint.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tessera_detect::Severity;
 
+use super::fingerprint::Fingerprints;
 use super::view::{FindingView, PlaceView, View};
 use crate::clock::calendar::utc;
 
 pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut index_of: BTreeMap<String, usize> = BTreeMap::new();
+    let mut prints = Fingerprints::default();
     let mut rules: Vec<Value> = Vec::new();
     let mut results: Vec<Value> = Vec::new();
     for finding in view.findings() {
@@ -21,8 +27,22 @@ pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
             rules.push(rule_value(&finding));
             rules.len() - 1
         });
-        results.extend(finding.places().map(|place| result_value(&finding, &place, index)));
+        for place in finding.places() {
+            let number = prints.of(&finding, &place).number;
+            results.push(result_value(&finding, &place, index, number));
+        }
     }
+    let bases: Map<String, Value> = (0..)
+        .zip(view.roots())
+        .map(|(number, path)| {
+            let slash = if path.ends_with(b"/") { "" } else { "/" };
+            let base = match path.starts_with(b"/") {
+                true => json!({"uri": format!("file://{}{slash}", uri(&path))}),
+                false => json!({"description": {"text": "standard input"}}),
+            };
+            (base_id(number), base)
+        })
+        .collect();
     let notifications: Vec<Value> = view
         .notes(100)
         .map(|note| {
@@ -45,6 +65,7 @@ pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
                 "rules": rules,
             }},
             "columnKind": "unicodeCodePoints",
+            "originalUriBaseIds": bases,
             "invocations": [{
                 "executionSuccessful": view.is_complete(),
                 "toolExecutionNotifications": notifications,
@@ -92,7 +113,12 @@ fn rule_value(finding: &FindingView<'_>) -> Value {
     })
 }
 
-fn result_value(finding: &FindingView<'_>, place: &PlaceView<'_>, index: usize) -> Value {
+/// The name of a root. The first one is what code hosts take for the root of the repository.
+fn base_id(number: usize) -> String {
+    if number == 0 { "%SRCROOT%".into() } else { format!("%SRCROOT{}%", number + 1) }
+}
+
+fn result_value(finding: &FindingView<'_>, place: &PlaceView<'_>, index: usize, number: u64) -> Value {
     let (start, end) = (place.start(), place.end());
     let mut text = format!("{}: {}", finding.title(), finding.secret());
     if let Some(commit) = place.commit() {
@@ -106,7 +132,7 @@ fn result_value(finding: &FindingView<'_>, place: &PlaceView<'_>, index: usize) 
         "level": level(finding.severity()),
         "message": {"text": text},
         "locations": [{"physicalLocation": {
-            "artifactLocation": {"uri": uri(place.path().as_str())},
+            "artifactLocation": {"uri": uri(&place.path_in_root()), "uriBaseId": base_id(place.root())},
             "region": {
                 "startLine": start.line.max(1),
                 "startColumn": start.column.max(1),
@@ -115,6 +141,7 @@ fn result_value(finding: &FindingView<'_>, place: &PlaceView<'_>, index: usize) 
             },
         }}],
         "partialFingerprints": {
+            "primaryLocationLineHash": format!("{}:{number}", &finding.secret_id().to_string()[..16]),
             "secretId/v1": finding.secret_id().to_string(),
             "findingId/v1": place.id().to_string(),
         },
@@ -123,8 +150,8 @@ fn result_value(finding: &FindingView<'_>, place: &PlaceView<'_>, index: usize) 
 }
 
 /// A relative reference: what is no plain path character is percent-encoded.
-fn uri(path: &str) -> String {
-    path.bytes().fold(String::with_capacity(path.len()), |mut uri, byte| {
+pub(super) fn uri(path: &[u8]) -> String {
+    path.iter().fold(String::with_capacity(path.len()), |mut uri, &byte| {
         if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
             uri.push(char::from(byte));
         } else {
@@ -138,7 +165,7 @@ fn uri(path: &str) -> String {
 mod tests {
     use super::*;
     use crate::report::Format;
-    use crate::report::tests::written;
+    use crate::report::tests::{report, written, written_of};
 
     #[test]
     fn results_refer_to_rules_that_are_there_once() {
@@ -157,8 +184,24 @@ mod tests {
     }
 
     #[test]
+    fn fingerprints_of_one_secret_are_numbered_in_each_file() {
+        let mut report = report();
+        let mut again = report.findings[0].locations[0].clone();
+        again.occurrence.start.line += 10;
+        report.findings[0].locations.push(again);
+        let value: Value = serde_json::from_str(&written_of(&report, Format::Sarif)).unwrap();
+        let results = value["runs"][0]["results"].as_array().unwrap();
+        let print = |at: usize| results[at]["partialFingerprints"]["primaryLocationLineHash"].as_str().unwrap();
+        assert_eq!([print(0), print(1), print(2)], ["abababababababab:1", "abababababababab:1", "abababababababab:2"]);
+        let location = &results[0]["locations"][0]["physicalLocation"]["artifactLocation"];
+        assert_eq!(*location, json!({"uri": "a.env", "uriBaseId": "%SRCROOT%"}));
+        assert_eq!(value["runs"][0]["originalUriBaseIds"], json!({"%SRCROOT%": {"uri": "file:///srv/app/"}}));
+    }
+
+    #[test]
     fn paths_become_references() {
-        assert_eq!(uri("a b/c#1.txt"), "a%20b/c%231.txt");
-        assert_eq!(uri("ä"), "%C3%A4");
+        assert_eq!(uri(b"a b/c#1.txt"), "a%20b/c%231.txt");
+        assert_eq!(uri("ä".as_bytes()), "%C3%A4");
+        assert_eq!(uri(b"\xff"), "%FF");
     }
 }

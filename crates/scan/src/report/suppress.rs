@@ -19,8 +19,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tessera_detect::{IdKey, SecretId};
+use tessera_git_objects::layout;
 
 use crate::report::finding::{Finding, Location};
+use crate::report::redact::legible;
+use crate::report::root::Roots;
 use crate::run::ScanReport;
 use crate::source::small_file;
 
@@ -77,9 +80,17 @@ impl Suppressions {
         Self { id_key: IdKey::new(id_key), everywhere, in_target, notes }
     }
 
-    /// Adds what the ignore file of a target names, if it has one. `target` is absolute and without links.
+    /// Adds what the ignore file of a target names, if it has one, and what that of its repository does. `target` is absolute and
+    /// without links.
     pub fn add_ignore_file_of(&mut self, target: &Path) -> Result<(), SuppressError> {
-        let path = target.join(".gitleaksignore");
+        if let Some(root) = layout::root_of(target).ok().filter(|root| root != target) {
+            self.add_ignore_file_in(&root, target)?;
+        }
+        self.add_ignore_file_in(target, target)
+    }
+
+    fn add_ignore_file_in(&mut self, folder: &Path, target: &Path) -> Result<(), SuppressError> {
+        let path = folder.join(".gitleaksignore");
         match small_file::read_found(&path) {
             Ok(text) => {
                 self.in_target.entry(target.to_path_buf()).or_default().add_lines(&text);
@@ -120,6 +131,7 @@ impl Suppressions {
     /// Leaves out what is known; returns how many places that were.
     pub fn apply(&self, report: &mut ScanReport) -> u64 {
         let ScanReport { targets, findings, .. } = report;
+        let roots = Roots::of(targets);
         let own: BTreeMap<u32, &Known> =
             targets.iter().filter_map(|target| Some((target.number, self.in_target.get(&target.path)?))).collect();
         let mut known = 0;
@@ -127,8 +139,8 @@ impl Suppressions {
             let mut locations = std::mem::take(&mut finding.locations);
             locations.retain(|location| {
                 let of_target = own.get(&location.occurrence.target);
-                let is_known = self.everywhere.names(finding, location)
-                    || of_target.is_some_and(|known| known.names(finding, location));
+                let is_known = self.everywhere.names(finding, location, &roots)
+                    || of_target.is_some_and(|known| known.names(finding, location, &roots));
                 known += u64::from(is_known);
                 !is_known
             });
@@ -190,12 +202,17 @@ impl Known {
         Ok(Added { entries: entries.len(), redacted })
     }
 
-    fn names(&self, finding: &Finding, location: &Location) -> bool {
+    fn names(&self, finding: &Finding, location: &Location, roots: &Roots) -> bool {
         if self.secrets.contains(&finding.secret_id.to_string()) {
             return true;
         }
-        let place = fingerprint(&finding.rule, location);
-        self.fingerprints.contains(&place) || self.found.contains(&(place, finding.secret_id))
+        if self.fingerprints.is_empty() && self.found.is_empty() {
+            return false;
+        }
+        paths_known_by(roots, location).into_iter().any(|path| {
+            let place = fingerprint(&finding.rule, location, &path);
+            self.fingerprints.contains(&place) || self.found.contains(&(place, finding.secret_id))
+        })
     }
 }
 
@@ -211,11 +228,17 @@ fn parse_id(text: &str) -> Option<SecretId> {
     (text.len() == 64).then_some(bytes?)?.try_into().ok().map(SecretId)
 }
 
-/// A place as gitleaks names it.
-pub fn fingerprint(rule: &str, location: &Location) -> String {
-    let occurrence = &location.occurrence;
+/// A place as gitleaks names it, with the file at this path.
+pub(super) fn fingerprint(rule: &str, location: &Location, path: &str) -> String {
     let commit = location.introduced.as_ref().map_or("", |introduced| &introduced.commit);
-    place_named(commit, &String::from_utf8_lossy(&occurrence.path), rule, occurrence.start.line)
+    place_named(commit, path, rule, location.occurrence.start.line)
+}
+
+/// The paths under which a list may know a place: below its root, as our reports have it, or below its target, as programs have it
+/// that were started there.
+fn paths_known_by(roots: &Roots, location: &Location) -> [String; 3] {
+    [roots.path_of(location), roots.plain_path_of(location), location.occurrence.path.clone()]
+        .map(|path| legible(&path))
 }
 
 fn place_named(commit: &str, file: &str, rule: &str, line: u64) -> String {

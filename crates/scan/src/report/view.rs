@@ -4,6 +4,8 @@
 //! [`Shown`] text, never text from scanned content as it is: whatever a writer does, a secret in a subject, an author's name or a
 //! path was shortened before.
 
+use std::cell::OnceCell;
+use std::path::Path;
 use std::time::Duration;
 
 use tessera_contracts::RunId;
@@ -14,8 +16,9 @@ use super::Written;
 use crate::findings::tally::Tally;
 use crate::plan::target::Target;
 use crate::report::finding::{Finding, Location};
-use crate::report::receipt::PlanAccount;
+use crate::report::receipt::{PlanAccount, not_searched};
 use crate::report::redact::{Redactor, Shown};
+use crate::report::root::Roots;
 use crate::report::suppress::fingerprint;
 use crate::run::ExitStatus;
 use crate::run::ended::RunEnd;
@@ -27,6 +30,8 @@ use crate::source::item::UnreadableReason;
 pub(super) struct View<'r> {
     written: &'r Written<'r>,
     redactor: Redactor,
+    /// Looked for when a format asks.
+    roots: OnceCell<Roots>,
 }
 
 /// One secret.
@@ -65,7 +70,8 @@ pub(super) struct DamageView {
 
 impl<'r> View<'r> {
     pub(super) fn of(written: &'r Written<'r>) -> Self {
-        Self { redactor: Redactor::of_run(written.job, &written.report.findings), written }
+        let redactor = Redactor::of_run(written.job, &written.report.findings, written.redacted_percent);
+        Self { written, redactor, roots: OnceCell::new() }
     }
 
     pub(super) fn run(&self) -> RunId {
@@ -120,6 +126,10 @@ impl<'r> View<'r> {
         &self.written.report.receipt.tally
     }
 
+    pub(super) fn not_searched(&self) -> Vec<&'static str> {
+        not_searched(&self.written.report.targets)
+    }
+
     pub(super) fn shards(&self) -> ShardCounts {
         self.written.report.receipt.shards
     }
@@ -164,6 +174,16 @@ impl<'r> View<'r> {
             text: self.redactor.show(damage.to_string()),
             loses_findings: damage.loses_findings(),
         })
+    }
+
+    fn located(&self) -> &Roots {
+        self.roots.get_or_init(|| Roots::of(&self.written.report.targets))
+    }
+
+    /// The roots that paths of places begin at, by number, as bytes that a program reads.
+    pub(super) fn roots(&self) -> Vec<Vec<u8>> {
+        let shown = |path: &Path| self.redactor.show_bytes(path.as_os_str().as_encoded_bytes());
+        self.located().paths().iter().map(|path| shown(path)).collect()
     }
 
     fn path_of_target(&self, target: &Target) -> Shown {
@@ -264,6 +284,33 @@ impl<'v> PlaceView<'v> {
         }
     }
 
+    /// The number of the root it lies below.
+    pub(super) fn root(&self) -> usize {
+        self.view.located().number_of(self.location)
+    }
+
+    /// The path below its root, as bytes that a program reads.
+    pub(super) fn path_in_root(&self) -> Vec<u8> {
+        match self.view.located().path_of(self.location) {
+            path if path.is_empty() => self.path().as_str().into(),
+            path => self.view.redactor.show_bytes(&path),
+        }
+    }
+
+    /// The path for programs that know one root alone.
+    pub(super) fn plain_path(&self) -> Shown {
+        match self.view.located().plain_path_of(self.location) {
+            path if path.is_empty() => self.path(),
+            path => self.view.redactor.show(path),
+        }
+    }
+
+    /// The path below the target as it is, if it is no text.
+    pub(super) fn path_bytes(&self) -> Option<Vec<u8>> {
+        let bytes = &self.location.occurrence.path;
+        std::str::from_utf8(bytes).is_err().then(|| self.view.redactor.show_bytes(bytes))
+    }
+
     /// Whether the target is the file it stands in.
     pub(super) fn is_target(&self) -> bool {
         self.location.occurrence.path.is_empty() && self.location.occurrence.blob.is_none()
@@ -297,7 +344,8 @@ impl<'v> PlaceView<'v> {
 
     /// The place as gitleaks names it.
     pub(super) fn fingerprint(&self) -> Shown {
-        self.view.redactor.show(fingerprint(&self.finding.rule, self.location))
+        let path = self.plain_path();
+        self.view.redactor.show(fingerprint(&self.finding.rule, self.location, path.as_str()))
     }
 }
 

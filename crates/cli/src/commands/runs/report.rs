@@ -30,7 +30,7 @@ pub(super) fn show(
     let (findings, receipt) = conclude(backend, tenant, run, folder, &targets).map_err(|error| error.to_string())?;
     let elapsed = std::time::Duration::ZERO;
     let shown = ScanReport { run, origin: Origin::Scanned, ended: None, targets, findings, receipt, elapsed };
-    report::write(how, &job, &shown, 0)
+    report::write(how, &job, &shown, 0, 0)
 }
 
 /// Prints the report of a run that has ended.
@@ -66,6 +66,6 @@ pub(super) fn print_report(
         // Not every format has a place for it.
         tell!("run {run} ended at {} ({})", utc(end.at), end.status);
     }
-    report::write(how, &ended.job, &ended.report, suppressed)?;
+    report::write(how, &ended.job, &ended.report, suppressed, 0)?;
     Ok(ended.report.exit_status())
 }
