@@ -116,6 +116,17 @@ fn variable_of(error: &clap::Error, args: &[OsString]) -> Option<OsString> {
     command.get_arguments().find(|arg| arg.to_string() == *flag)?.get_env().map(ToOwned::to_owned)
 }
 
+/// Reads the words of a command that another one gives, completed by the file as if they had been typed.
+pub(crate) fn parse_words(args: &[OsString]) -> Result<Cli, String> {
+    let read = |args: &[OsString]| Cli::command().try_get_matches_from(args).map_err(|error| error.to_string());
+    let typed = read(args)?;
+    let args = match file_of(&typed)? {
+        Some(file) => file.complete(&typed, args.to_vec())?,
+        None => args.to_vec(),
+    };
+    Cli::from_arg_matches(&read(&args)?).map_err(|error| error.to_string())
+}
+
 struct File {
     path: PathBuf,
     text: String,

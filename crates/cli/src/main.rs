@@ -13,6 +13,7 @@ mod commands;
 mod config;
 mod fleet;
 mod hint;
+mod piped;
 mod progress;
 mod redrawn;
 mod report;
@@ -32,6 +33,7 @@ use clap::{Parser, Subcommand};
     disable_help_subcommand = true,
     after_help = "EXAMPLES
   tessera scan ./my-repository          look for leaked secrets in a directory
+  tessera hook install                  look before every commit
   tessera worker --coordinator URL      take part in the scans of a fleet
   tessera runs                          finished and unfinished scans of this machine
   tessera node                          run a node of a DHT
@@ -53,6 +55,7 @@ enum Command {
     Node(commands::node::Args),
     Dht(commands::dht::Args),
     Rules(commands::rules::Args),
+    Hook(commands::hook::Args),
     Completions(commands::completions::Args),
 }
 
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Node(args) => commands::node::run(&args),
         Command::Dht(args) => commands::dht::run(&args),
         Command::Rules(args) => commands::rules::run(&args),
+        Command::Hook(args) => commands::hook::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
     }
 }

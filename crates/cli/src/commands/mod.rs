@@ -3,6 +3,7 @@
 pub(crate) mod completions;
 pub(crate) mod dht;
 mod dht_output;
+pub(crate) mod hook;
 pub(crate) mod node;
 mod node_config;
 mod node_log;

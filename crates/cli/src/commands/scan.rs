@@ -8,20 +8,23 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
-use tessera_detect::Confidence;
+use tessera_detect::{Confidence, Severity};
 use tessera_scan::clock::calendar::utc;
 use tessera_scan::error::ScanError;
 use tessera_scan::fleet::follow::READ_AGAIN_MAX;
 use tessera_scan::fleet::{Following, follow};
 use tessera_scan::plan::target::ReadOptions;
 use tessera_scan::read::rules::{Rules, RunRules};
+use tessera_scan::read::selection::RuleSelection;
 use tessera_scan::report::human;
 use tessera_scan::report::suppress::Suppressions;
 use tessera_scan::run::job::Job;
 use tessera_scan::run::request::{ScanRequest, ScanScope};
 use tessera_scan::run::{Control, ExitStatus, Keeping, Origin, Progress, ScanReport, scan};
+use tessera_scan::source::git::range::CommitRange;
 use tessera_scan::source::small_file;
 
+use crate::piped::Piped;
 use crate::progress::Bar;
 use crate::tell::shown;
 use crate::{config, fleet, hint, report, signals, state_dir};
@@ -34,7 +37,9 @@ use crate::{config, fleet, hint, report, signals, state_dir};
 #[command(after_help = "EXAMPLES
   tessera scan                              the directory you are in
   tessera scan --history .                  every version of every file that any branch or tag leads to
-  tessera scan --staged                     staged changes, for a pre-commit hook
+  tessera scan --staged                     staged changes; `tessera hook install` makes it a pre-commit hook
+  tessera scan origin/main..HEAD            what these commits add, for a pull request
+  git diff | tessera scan -                 what another program writes
   tessera scan --format sarif -o out.sarif  for a code-scanning service
   tessera scan --format json > known.json; tessera scan --baseline known.json
   tessera scan --coordinator etcd://10.0.0.5:2379/scans --findings /mnt/scans /mnt/code
@@ -46,7 +51,7 @@ EXIT CODES
   2  the scan could not be done
   3  no secret found, but not everything was read")]
 pub(crate) struct Args {
-    /// What to scan; the current directory if nothing is given
+    /// What to scan; the current directory if nothing is given, `-` for standard input, `A..B` for commits of its repository
     paths: Vec<PathBuf>,
 
     /// Scan every blob that any ref of the repository leads to; each is read once and listed at all its paths
@@ -57,6 +62,14 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "coordinator")]
     staged: bool,
 
+    /// Scan what commits put there that this one does not lead to, or that are not older (a commit, `2024-05-31`, `2 weeks ago`)
+    #[arg(long, value_name = "COMMIT|DATE", conflicts_with_all = ["staged", "coordinator"])]
+    since: Option<String>,
+
+    /// Scan what the commits of this branch put there, instead of those of all refs
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["staged", "coordinator"])]
+    branch: Option<String>,
+
     /// Show secrets in full; without this they are not even stored
     #[arg(long)]
     show_secrets: bool,
@@ -65,9 +78,29 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
 
+    /// Use only this rule; may be given more than once (`tessera rules list` names all)
+    #[arg(long, value_name = "ID")]
+    rule: Vec<String>,
+
+    /// Do not use this rule; may be given more than once
+    #[arg(long, value_name = "ID")]
+    no_rule: Vec<String>,
+
+    /// Use rules of at least this severity: low, medium, high or critical
+    #[arg(long, value_name = "LEVEL")]
+    severity: Option<Severity>,
+
     /// Report findings of at least this confidence: low, medium, high or checksum-valid
     #[arg(long, default_value = "medium", value_name = "LEVEL")]
     confidence: Confidence,
+
+    /// The exit code for secrets, instead of 1
+    #[arg(long, value_name = "CODE")]
+    exit_code: Option<u8>,
+
+    /// Hide this much of each secret, in per cent; without a number, or without the flag, all but its kind
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "100", conflicts_with = "show_secrets", value_parser = clap::value_parser!(u8).range(0..=100))]
+    redact: Option<u8>,
 
     /// Leave out findings that an earlier report (tessera's or gitleaks' JSON) names
     #[arg(long, value_name = "FILE")]
@@ -125,6 +158,14 @@ pub(crate) struct Args {
     #[arg(short, long)]
     quiet: bool,
 
+    /// What the report calls the target.
+    #[arg(skip)]
+    pub(crate) shown_as: Option<PathBuf>,
+
+    /// Commits that a hook was told of.
+    #[arg(skip)]
+    pub(crate) pushed: Option<Vec<String>>,
+
     #[command(flatten)]
     report: report::ReportArgs,
 
@@ -137,15 +178,21 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// What to scan.
-    fn paths(&self) -> &[PathBuf] {
-        static HERE: LazyLock<[PathBuf; 1]> = LazyLock::new(|| [PathBuf::from(".")]);
-        if self.paths.is_empty() { &*HERE } else { &self.paths }
+    /// Makes this its target.
+    pub(crate) fn scan_at(&mut self, path: &Path) {
+        self.paths = vec![path.to_path_buf()];
+    }
+
+    /// How much of a secret is hidden, in per cent.
+    fn redacted_percent(&self) -> u8 {
+        if self.show_secrets { 0 } else { self.redact.unwrap_or(100) }
     }
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    match scan_and_write(args) {
+    let said = Words::of(args).and_then(|words| scan_and_write(args, &words));
+    match said {
+        Ok(ExitStatus::Findings) => ExitCode::from(args.exit_code.unwrap_or(ExitStatus::Findings as u8)),
         Ok(status) => ExitCode::from(status as u8),
         Err(error) => {
             tell!("error: {}", shown(&error));
@@ -154,13 +201,75 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-fn scan_and_write(args: &Args) -> Result<ExitStatus, String> {
+/// What the words that are no flags, and the flags beside them, name.
+struct Words {
+    /// What is scanned.
+    paths: Vec<PathBuf>,
+    /// Which commits, if not all.
+    range: Option<CommitRange>,
+    /// What was read from standard input; it is gone when this is.
+    piped: Option<Piped>,
+}
+
+impl Words {
+    fn of(args: &Args) -> Result<Self, String> {
+        let (ranges, mut paths): (Vec<_>, Vec<_>) = args.paths.iter().cloned().partition(|path| is_range(path));
+        let mut revisions: Vec<String> = ranges.iter().map(|range| range.to_string_lossy().into_owned()).collect();
+        revisions.extend(args.pushed.iter().flatten().cloned());
+        let is_part = args.since.is_some() || args.branch.is_some() || !revisions.is_empty();
+        if is_part && (args.staged || args.fleet.coordinator.is_some()) {
+            return Err("a range of commits is scanned neither with --staged nor by a fleet".into());
+        }
+        let range = CommitRange { revisions, branch: args.branch.clone(), since: args.since.clone() };
+        let piped = match paths.iter().position(|path| path.as_os_str() == "-") {
+            Some(_)
+                if paths.len() > 1 || args.history || args.staged || is_part || args.fleet.coordinator.is_some() =>
+            {
+                return Err("standard input (`-`) is scanned alone: leave out other targets, ranges, --history, --staged and fleets".into());
+            }
+            Some(at) => {
+                let piped = Piped::read(&mut io::stdin().lock())?;
+                paths[at] = piped.path().to_path_buf();
+                Some(piped)
+            }
+            None => None,
+        };
+        Ok(Self { paths, range: is_part.then_some(range), piped })
+    }
+
+    /// What a report calls the target, if its path means nothing to the reader.
+    fn shown_target(&self, args: &Args) -> Option<PathBuf> {
+        self.piped.as_ref().map(|_| PathBuf::from("stdin")).or_else(|| args.shown_as.clone())
+    }
+
+    /// Whether there is nothing to go on with later: commits and staged changes differ from one time to the next.
+    fn is_for_once(&self, args: &Args) -> bool {
+        args.no_resume || args.staged || self.range.is_some() || self.piped.is_some()
+    }
+
+    fn paths(&self) -> &[PathBuf] {
+        static HERE: LazyLock<[PathBuf; 1]> = LazyLock::new(|| [PathBuf::from(".")]);
+        if self.paths.is_empty() { &*HERE } else { &self.paths }
+    }
+}
+
+/// Whether a word names commits and no file: `A..B`, `A...B` or `A..`.
+fn is_range(word: &Path) -> bool {
+    let Some(text) = word.to_str().filter(|_| word.symlink_metadata().is_err()) else { return false };
+    let Some((from, to)) = text.split_once("..") else { return false };
+    let to = to.strip_prefix('.').unwrap_or(to);
+    let is_name = |name: &str| !name.starts_with(['/', '.', '-']) && !name.ends_with('/') && !name.contains("..");
+    !from.is_empty() && is_name(from) && is_name(to)
+}
+
+/// Scans and reports; `words` were read from the flags.
+fn scan_and_write(args: &Args, words: &Words) -> Result<ExitStatus, String> {
     if let Some(file) = config::found_beside().filter(|_| args.fleet.config.is_none() && !args.quiet) {
         tell!("settings of {} are used", file.display());
     }
-    let rules = rules_for(args)?;
-    let request = request_of(args, rules)?;
-    let suppressions = suppressions(args.paths(), &args.baseline, request.id_key)?;
+    let rules = rules_for(args, words.paths())?;
+    let request = request_of(args, words, rules)?;
+    let suppressions = suppressions(words.paths(), &args.baseline, request.id_key)?;
     let stop = signals::stop_flag()?;
     let mut bar = Bar::new(!args.quiet && io::stderr().is_terminal());
     let mut hint = Hint { place: args.fleet.flags(), is_given: args.quiet, is_attached: args.quiet };
@@ -176,20 +285,23 @@ fn scan_and_write(args: &Args) -> Result<ExitStatus, String> {
     let fleet = args.fleet.fleet()?;
     let mut report = match &fleet {
         Some(fleet) => submit(args, &request, fleet, &mut control),
-        None => scan(&request, &keeping_of(args)?, &mut control).map_err(|error| error.to_string()),
+        None => scan(&request, &keeping_of(args, words)?, &mut control).map_err(|error| error.to_string()),
     }?;
     bar.clear();
     if let Some(said) = told_of(&report).filter(|_| !args.quiet) {
         tell!("{said}");
     }
     if fleet.is_none() && !report.receipt.is_complete() && is_time_up(report.elapsed) && !args.quiet {
-        tell!("stopped by --max-time; {}", after_the_time(args));
+        tell!("stopped by --max-time; {}", after_the_time(words.is_for_once(args)));
     }
     if fleet.is_some() && stop.load(Ordering::Relaxed) && !args.quiet {
         tell!("{}", left_to_the_fleet(&report, &args.fleet.flags()));
     }
     let suppressed = suppressions.apply(&mut report);
-    report::write(&args.report, &Job::of(&request), &report, suppressed, 0)?;
+    if let (Some(shown), [target]) = (words.shown_target(args), &mut report.targets[..]) {
+        target.path = shown;
+    }
+    report::write(&args.report, &Job::of(&request), &report, suppressed, args.redacted_percent())?;
     Ok(report.exit_status())
 }
 
@@ -231,8 +343,8 @@ fn left_to_the_fleet(report: &ScanReport, place: &[String]) -> String {
 }
 
 /// The advice for a scan whose time was up.
-fn after_the_time(args: &Args) -> &'static str {
-    if args.no_resume || args.staged {
+fn after_the_time(is_for_once: bool) -> &'static str {
+    if is_for_once {
         "nothing of it was kept, so it cannot be continued"
     } else {
         "the same command goes on from there"
@@ -283,24 +395,24 @@ impl Hint {
     }
 }
 
-fn keeping_of(args: &Args) -> Result<Keeping, String> {
-    // Staged changes differ from one commit to the next: there is nothing to continue.
-    if args.no_resume || args.staged {
+fn keeping_of(args: &Args, words: &Words) -> Result<Keeping, String> {
+    if words.is_for_once(args) {
         return Ok(Keeping::Nothing);
     }
     Ok(Keeping::In { state_dir: state_dir::of(args.state_dir.as_deref())?, fresh: args.fresh })
 }
 
-fn request_of(args: &Args, rules: RunRules) -> Result<ScanRequest, String> {
-    let scope = match (args.history, args.staged) {
+fn request_of(args: &Args, words: &Words, rules: RunRules) -> Result<ScanRequest, String> {
+    let scope = match (args.history || words.range.is_some(), args.staged) {
         (true, _) => ScanScope::History,
         (_, true) => ScanScope::Staged,
         _ => ScanScope::Files,
     };
     Ok(ScanRequest {
         tenant: args.fleet.tenant(),
-        paths: args.paths.clone(),
+        paths: words.paths.clone(),
         scope,
+        range: words.range.clone(),
         options: ReadOptions {
             no_ignore: args.no_ignore,
             read_binary: args.binary,
@@ -312,7 +424,7 @@ fn request_of(args: &Args, rules: RunRules) -> Result<ScanRequest, String> {
         rules,
         detect: tessera_detect::Options { confidence_min: args.confidence, ..tessera_detect::Options::default() },
         workers: args.jobs,
-        keep_secrets: args.show_secrets,
+        keep_secrets: args.redacted_percent() < 100,
         id_key: args.id_key.as_deref().map_or(Ok([0; 32]), read_id_key)?,
     })
 }
@@ -331,12 +443,21 @@ fn parse_id_key(text: &str) -> Option<[u8; 32]> {
 }
 
 /// The rules that were named, for all targets; else those that each target brings, as gitleaks has it, for that target alone.
-fn rules_for(args: &Args) -> Result<RunRules, String> {
+fn rules_for(args: &Args, paths: &[PathBuf]) -> Result<RunRules, String> {
+    let selection =
+        RuleSelection { only: args.rule.clone(), without: args.no_rule.clone(), severity_min: args.severity };
+    let selected = |rules: Rules| -> Result<Rules, String> {
+        let rules = rules.selected(selection.clone()).map_err(|error| error.to_string())?;
+        match rules.set().rules().is_empty() {
+            true => Err("no rule is left by --rule, --no-rule and --severity, so that nothing can be found".into()),
+            false => Ok(rules),
+        }
+    };
     if args.rules.is_some() {
-        return searching_rules_of(args.rules.as_deref()).map(RunRules::for_all);
+        return selected(searching_rules_of(args.rules.as_deref())?).map(RunRules::for_all);
     }
-    let mut rules = RunRules::for_all(Rules::builtin());
-    for path in args.paths() {
+    let mut rules = RunRules::for_all(selected(Rules::builtin())?);
+    for path in paths {
         let file = path.join(".gitleaks.toml");
         // A path that is not there is told when it is scanned.
         let (true, Ok(target)) = (file.is_file(), path.canonicalize()) else { continue };
@@ -344,7 +465,7 @@ fn rules_for(args: &Args) -> Result<RunRules, String> {
             let (file, target) = (file.display(), path.display());
             tell!("rules of {file} are used for {target}; --rules builtin for the built-in ones");
         }
-        rules.add_own(target, searching_rules_of(Some(&file))?)?;
+        rules.add_own(target, selected(searching_rules_of(Some(&file))?)?)?;
     }
     Ok(rules)
 }

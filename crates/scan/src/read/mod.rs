@@ -18,6 +18,7 @@ mod lfs;
 mod members;
 pub mod reach;
 pub mod rules;
+pub mod selection;
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};

@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use tessera_detect::{Detector, RuleFileError, RuleSet, gitleaks};
+use tessera_detect::{Detector, RuleError, RuleFileError, RuleSet, gitleaks};
 
+use crate::read::selection::RuleSelection;
 use crate::source::small_file;
 use crate::wire::{Malformed, Reader, Writer};
 
@@ -16,6 +17,7 @@ use crate::wire::{Malformed, Reader, Writer};
 pub struct Rules {
     set: RuleSet,
     origin: Origin,
+    selection: RuleSelection,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,7 +100,7 @@ impl From<Rules> for RunRules {
 impl Rules {
     /// The rules of this version.
     pub fn builtin() -> Self {
-        Self { set: RuleSet::builtin(), origin: Origin::Builtin }
+        Self { set: RuleSet::builtin(), origin: Origin::Builtin, selection: RuleSelection::default() }
     }
 
     /// Rules in gitleaks' format; `load` is asked for the files they extend.
@@ -109,7 +111,18 @@ impl Rules {
             extended.insert(name.to_owned(), loaded.clone());
             Ok(loaded)
         })?;
-        Ok(Self { set, origin: Origin::Gitleaks { text: text.to_owned(), extended } })
+        let origin = Origin::Gitleaks { text: text.to_owned(), extended };
+        Ok(Self { set, origin, selection: RuleSelection::default() })
+    }
+
+    /// Those of all these rules that `selection` names.
+    ///
+    /// # Errors
+    /// If there is no rule of one of its ids.
+    pub fn selected(mut self, selection: RuleSelection) -> Result<Self, RuleError> {
+        selection.apply(&mut self.set)?;
+        self.selection = selection;
+        Ok(self)
     }
 
     /// Rules of a file in gitleaks' format. What it extends is looked for in the working directory, as gitleaks does, and if it is
@@ -144,6 +157,7 @@ impl Rules {
                 }
             }
         }
+        self.selection.write(writer);
     }
 
     /// `Ok(None)` if this version of the program makes other rules of the same text.
@@ -164,6 +178,8 @@ impl Rules {
             }
             _ => return Err(Malformed("its rules are of an unknown kind")),
         };
+        let rules = rules.selected(RuleSelection::read(reader)?);
+        let rules = rules.map_err(|_| Malformed("it names rules that it does not have"))?;
         Ok((rules.set.fingerprint() == fingerprint).then_some(rules))
     }
 }
@@ -203,6 +219,28 @@ mod tests {
         }
         assert!(add(RULE_SETS_MAX).unwrap_err().contains("--rules"));
         add(1).unwrap();
+    }
+
+    #[test]
+    fn a_selection_of_rules_travels_and_a_rule_that_is_not_there_is_refused() {
+        let ids = |ids: &[&str]| ids.iter().map(|&id| id.to_owned()).collect::<Vec<_>>();
+        let selections = [
+            RuleSelection { only: ids(&["github-pat", "npm-token"]), ..RuleSelection::default() },
+            RuleSelection { without: ids(&["github-pat"]), ..RuleSelection::default() },
+            RuleSelection { severity_min: Some(tessera_detect::Severity::Critical), ..RuleSelection::default() },
+        ];
+        let all = Rules::builtin().set().rules().len();
+        for selection in selections {
+            let rules = Rules::builtin().selected(selection).unwrap();
+            assert!((1..all).contains(&rules.set().rules().len()));
+            let mut writer = Writer::default();
+            rules.write(&mut writer);
+            let read = Rules::read(&mut Reader(&writer.0)).unwrap().unwrap();
+            assert_eq!(read.set().fingerprint(), rules.set().fingerprint());
+            assert_eq!(read.selection, rules.selection);
+        }
+        let wrong = RuleSelection { only: ids(&["no-such-rule"]), ..RuleSelection::default() };
+        assert!(Rules::builtin().selected(wrong).is_err());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::read::rules::{RULE_SETS_MAX, Rules};
 use crate::run::request::ScanRequest;
 use crate::wire::{Malformed, Reader, Writer};
 
-const MAGIC: &[u8; 8] = b"TSRJOB02";
+const MAGIC: &[u8; 8] = b"TSRJOB03";
 const FILE: &str = "job";
 
 /// What to look for, and how findings are named.

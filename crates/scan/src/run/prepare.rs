@@ -206,10 +206,14 @@ fn new_sources(request: &ScanRequest, paths: &[PathBuf], folder: &RunFolder) -> 
                     return Err(ScanError::NotARepository(path.clone()));
                 }
                 // Before the list: a ref that moves in between makes the heads too old, which is noticed later.
-                if scope == Scope::History {
+                if scope == Scope::History && request.range.is_none() {
                     heads = Some(Heads::of(path)?);
                 }
-                TargetKind::Objects { list: ObjectList::build(path, scope, folder.path())? }
+                let list = match &request.range {
+                    Some(range) if scope == Scope::History => ObjectList::build_range(path, range, folder.path())?,
+                    _ => ObjectList::build(path, scope, folder.path())?,
+                };
+                TargetKind::Objects { list }
             }
         };
         let rules = request.rules.number_for(path);

@@ -14,6 +14,7 @@ use crate::error::ScanError;
 use crate::plan::target::ReadOptions;
 use crate::read::rules::{Rules, RunRules};
 use crate::run::coordinator_name::CoordinatorName;
+use crate::source::git::range::CommitRange;
 use crate::wire::Writer;
 
 /// What to scan, and how.
@@ -25,6 +26,8 @@ pub struct ScanRequest {
     pub paths: Vec<PathBuf>,
     /// What of them.
     pub scope: ScanScope,
+    /// Which commits of a history; all that refs lead to if none is named.
+    pub range: Option<CommitRange>,
     /// What is left out.
     pub options: ReadOptions,
     /// What to look for.
@@ -60,6 +63,7 @@ impl ScanRequest {
             tenant: TenantId::from_name(TENANT_DEFAULT),
             paths,
             scope: ScanScope::Files,
+            range: None,
             options: ReadOptions::default(),
             rules: Rules::builtin().into(),
             detect: tessera_detect::Options::default(),
@@ -103,6 +107,7 @@ impl ScanRequest {
     pub(crate) fn run_id(&self, coordinator: &CoordinatorName, paths: &[PathBuf], attempt: u64) -> RunId {
         let mut options = Writer::default();
         self.options.write(&mut options);
+        self.range.iter().for_each(|range| range.write(&mut options));
         let mut hasher = domain::RUN_NAME_V1.hasher();
         hasher.bytes(b"scan 4");
         coordinator.hash_into(&mut hasher);
@@ -135,7 +140,8 @@ mod tests {
         let local = CoordinatorName::Local;
         let name = request.run_id(&local, &paths, 0);
         assert_eq!(request.run_id(&local, &paths, 0), name, "the same request is found again");
-        let changes: [fn(&mut ScanRequest); 8] = [
+        let changes: [fn(&mut ScanRequest); 9] = [
+            |request| request.range = Some(CommitRange::default()),
             |request| request.tenant = TenantId::from_name("other"),
             |request| request.scope = ScanScope::History,
             |request| request.options.read_binary = true,

@@ -31,6 +31,7 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
+use super::range::{self, CommitRange};
 use super::{GitError, by_git, staged};
 use tessera_git_objects::Store;
 use tessera_git_objects::layout::LayoutError;
@@ -147,6 +148,11 @@ impl ObjectList {
             Scope::Staged => staged::listed(repository)?,
         };
         write(&listed, dir).map_err(GitError::io("writing the list of objects"))
+    }
+
+    /// Lists a part of a history in the same way.
+    pub fn build_range(repository: &Path, range: &CommitRange, dir: &Path) -> Result<[u8; 16], GitError> {
+        write(&range::listed(repository, range)?, dir).map_err(GitError::io("writing the list of objects"))
     }
 
     /// Opens the list with this name.

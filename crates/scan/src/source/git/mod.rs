@@ -7,6 +7,7 @@ mod history;
 pub mod list;
 pub mod objects;
 mod quoted;
+pub mod range;
 pub mod reader;
 mod staged;
 
