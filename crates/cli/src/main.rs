@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Sweeps very large keyspaces with a fleet, and loses nothing on the way.
+/// A secret scanner for directories, git histories and fleets of machines: what it could not read, it says.
 #[derive(Debug, Parser)]
 #[command(
     name = "tessera",

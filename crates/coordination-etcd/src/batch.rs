@@ -3,7 +3,7 @@
 //! While a request is under way, operations that arrive wait; the next request takes them all as nested transactions. So
 //! a lone operation is sent at once and alone, and a busy fleet pays for one round of the quorum per batch. A failed
 //! compare fails its own operation only. A further request goes out beside one under way only once enough wait to fill
-//! it, and whoever is to send first lets others speak: answers wake many authors at once, and the first of them should
+//! it, and the first sender lets others speak: answers wake many authors at once, and the first of them should
 //! not leave without the rest.
 //!
 //! What all operations of a batch compare (that their run is what it was) is compared once, for all. If that fails nothing
@@ -22,7 +22,7 @@
 //! There is no task behind this. The first to arrive sends for the others and then appoints an heir among those who wait,
 //! so it runs under any executor. If a sender's future is dropped, the operations it had sent are ambiguous to their
 //! authors, those that still wait get a new sender, and nobody hangs; nor does anybody behind a sender that is neither polled
-//! nor dropped, longer than until its own deadline. A batch has the time of whoever has least; if that was too little
+//! nor dropped, longer than until its own deadline. A batch has the time of its member with the least; if that was too little
 //! even to send it, the others are sent again.
 
 mod touched;
@@ -149,7 +149,7 @@ impl<K: Kv> Batcher<K> {
             let _slot = Slot { batcher: self };
             return self.kv.txn(txn, deadline).await;
         }
-        // Whoever had too little time is not there again, so this ends.
+        // A member that had too little time is not there again, so this ends.
         loop {
             match self.submit_once(subject.clone(), txn, deadline).await {
                 Sent::Answer(answer) => return answer,
@@ -326,7 +326,7 @@ impl<K: Kv> Batcher<K> {
         answers
     }
 
-    /// Appoints whoever waits longest to send the next batch, if there is room for one.
+    /// Appoints the longest waiter to send the next batch, if there is room for one.
     fn appoint(&self, queue: &mut Queue) {
         while queue.heir.is_none() && self.may_send(queue, queue.waiting.len()) {
             let Some(first) = queue.waiting.front_mut() else { return };
@@ -402,7 +402,7 @@ fn shared_compares(batch: &[Waiting]) -> Vec<Compare> {
     first.txn.compares.iter().filter(everywhere).take(batch.len()).cloned().collect()
 }
 
-/// Lets whoever else is ready to run do so once.
+/// Lets each other task that is ready run once.
 async fn let_others_speak() {
     let mut asked = false;
     poll_fn(|context| {

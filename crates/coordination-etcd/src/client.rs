@@ -3,7 +3,7 @@
 //! It does what a coordinator needs and the common client crates leave to their users: every call ends by its deadline,
 //! dead members are avoided, a refused connection moves on to the next member at once (nothing was sent), and each
 //! failure says whether the request may have been applied. It never repeats a request that may have been: that is for
-//! whoever knows how to ask ([`crate::retry`]).
+//! the layer that knows how to ask ([`crate::retry`]).
 //!
 //! Weighed against the `etcd-client` crate: that one runs `protoc` in its build script, retries nothing, keeps offering a
 //! dead member (a fifth of the calls failed after one of three was killed), and has one timeout for all calls.

@@ -4,7 +4,7 @@
 //! its data, [`faults`] the plan of what goes wrong. `tests/real_servers/differential.rs` runs random scripts on this model and on a
 //! real server and demands equal answers, so that what is learnt in simulation holds on etcd.
 //!
-//! Nothing here waits on a real clock. A pause moves virtual time on (or, with [`SimKv::drive_time`], lasts until whoever
+//! Nothing here waits on a real clock. A pause moves virtual time on (or, with [`SimKv::drive_time`], lasts until the one who
 //! drives the simulation has moved it). Each call yields once before it acts, so a seeded executor can interleave tasks
 //! at every point where a real fleet would.
 
@@ -285,7 +285,7 @@ impl Kv for SimKv {
         .await;
     }
 
-    /// Moves time on nowhere: whoever waits for something else has that to wait for.
+    /// Does not move time: a task that waits for something else waits for that.
     async fn until(&self, moment: Moment) {
         poll_fn(|context| {
             let mut sim = self.lock();
@@ -293,7 +293,7 @@ impl Kv for SimKv {
                 return Poll::Ready(());
             }
             // Who drives time wakes those whose moment has come. Elsewhere it moves only when another of the same future sleeps,
-            // or by hand, and both poll again; whoever registered would stay on the list for as long as time stands still.
+            // or by hand, and both poll again; a task that registered would stay on the list for as long as time stands still.
             let waker = context.waker();
             if sim.driven && !sim.sleepers.iter().any(|(at, known)| *at == moment && known.will_wake(waker)) {
                 sim.sleepers.push((moment, waker.clone()));

@@ -133,7 +133,7 @@ fn a_crash_while_the_file_is_made_does_not_stand_in_the_way() {
     let path = folder.join("runs.redb");
     let half = folder.join("runs.redb.new-4000000");
     fs::write(&half, b"half a database").unwrap();
-    fs::write(folder.join("runs.redb.newer"), b"somebody else's").unwrap();
+    fs::write(folder.join("runs.redb.newer"), b"of another").unwrap();
     drop(LocalCoordinator::open(&path, config()).unwrap());
     assert!(!half.exists(), "what the crashed process left is cleared away");
     assert!(folder.join("runs.redb.newer").exists(), "and nothing else is");

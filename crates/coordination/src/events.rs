@@ -1,4 +1,4 @@
-//! What happened, for whoever wants to watch.
+//! Events: what an operation changed, for observers.
 //!
 //! Events are inert data handed back beside a result. Nothing in the protocol acts on them; metrics, dashboards and
 //! notifications are the caller's business. A replay emits nothing, because nothing happened.
@@ -21,7 +21,7 @@ use crate::record::status::ParkReason;
 
 /// What happened.
 ///
-/// More kinds may come, so whoever matches says what becomes of those it does not know:
+/// More kinds may come, so a match says what becomes of those it does not know:
 ///
 /// ```
 /// # use tessera_coordination::events::EventKind;

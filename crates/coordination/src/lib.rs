@@ -40,7 +40,7 @@
 //! 2. *Commit.* A [`Change`](record::state::Change) says what the record becomes: carry it out with
 //!    [`ShardRecord::apply`](record::shard_record::ShardRecord::apply) (or, for a store with its own layout of bytes,
 //!    [`ShardState::apply`](record::state::ShardState::apply) and the byte fields) and commit on the condition that nobody
-//!    wrote in between and that the operation's [`Guard`](operation::Guard) holds. If somebody wrote, give back what is there now.
+//!    wrote in between and that the operation's [`Guard`](operation::Guard) holds. If another write came first, give back what is there now.
 //!
 //! Acquire, renew, splits and registrations are still carried out by each backend in these steps: *present* the lease
 //! ([`Lease::presented_by`] checks the tenant before anything is looked up), *load*, *ask* the operation's function in [`decide`],

@@ -127,7 +127,7 @@ fn a_terminal_call_that_fails_for_now_gives_the_session_back_to_be_tried_again()
         let session = kept(fail(session, failing).drain(at(3), Some(key(b"c")), op(2)));
         assert_eq!(session.drain(at(4), Some(key(b"c")), op(2)).unwrap().is_executed(), !replayed);
         let freed = store.get_shard(tenant(), SHARD).unwrap().state.head.freed;
-        assert_eq!(freed, MoveReason::Drained, "whoever reads the history sees a planned stop");
+        assert_eq!(freed, MoveReason::Drained, "the history shows a planned stop");
     }
 }
 

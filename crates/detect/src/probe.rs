@@ -1,6 +1,6 @@
 //! Looks at parts of a source, to learn whether all of it has to be searched.
 //!
-//! For whoever has searched an earlier version of a text and knows which parts are new. Nothing is reported here: if a part
+//! For a caller that has searched an earlier version of a text and knows which parts are new. Nothing is reported here: if a part
 //! holds a match that might be a finding, the whole text is to be searched as any other.
 
 use alloc::vec::Vec;

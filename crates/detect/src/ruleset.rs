@@ -173,7 +173,7 @@ impl RuleSet {
     /// Removes rules.
     ///
     /// # Errors
-    /// If there is no rule of one of these ids: a rule that somebody wanted off must not stay on for a misspelling.
+    /// If there is no rule of one of these ids: a rule that was to be off must not stay on for a misspelling.
     pub fn disable(&mut self, ids: &[&str]) -> Result<(), RuleError> {
         for id in ids {
             let at =

@@ -54,7 +54,7 @@ pub struct Lookup {
     goal: Goal,
     /// Sorted by distance.
     frontier: Vec<Candidate>,
-    /// Somebody in it is to be asked before all others.
+    /// A candidate in it is to be asked before all others.
     has_first: bool,
     /// Nobody is wanted any more, as the last look at all of them said. Answers change that only by what they name.
     is_all_asked: bool,
@@ -196,7 +196,7 @@ impl Lookup {
         self.insert(id, contact, 1, path, srtt_ms, None);
     }
 
-    /// Takes somebody who is asked before all others, however far: whose life is likelier than theirs.
+    /// Takes a candidate that is asked before all others, however far: it is likelier to be alive.
     pub fn offer_first(&mut self, id: NodeId, contact: Contact) {
         self.offer(id, contact, None);
         if let Some(at) = self.position(&id) {
@@ -214,7 +214,7 @@ impl Lookup {
     /// Whom to ask now, if anybody. `may_ask` is the caller's say: a peer may have too much in flight, or be in quarantine.
     pub fn next(&mut self, now_ms: u64, mut may_ask: impl FnMut(&Candidate) -> bool) -> Option<Ask> {
         if self.is_all_asked {
-            debug_assert!(self.next_wanted().is_none(), "whatever makes somebody wanted says so");
+            debug_assert!(self.next_wanted().is_none(), "whatever makes a candidate wanted says so");
             return None;
         }
         let at_once = self.alpha.max(self.config.paths);
@@ -253,7 +253,7 @@ impl Lookup {
         Some(ask)
     }
 
-    /// What was sent to `to`, who is asked now, is the record itself. Whoever lies within the radius is written to whatever others
+    /// What was sent to `to`, who is asked now, is the record itself. A node within the radius is written to whatever others
     /// will say; and once a few have answered, and so have said who else is near, the rest learn nothing from waiting either: up
     /// to K of these are in flight beside the questions.
     pub fn writes_to(&mut self, to: &NodeId) {
@@ -268,7 +268,7 @@ impl Lookup {
         self.in_flight > 0
     }
 
-    /// How many have said, or may yet say, who is near, less one for each that was silent: what was said named somebody who is gone,
+    /// How many have said, or may yet say, who is near, less one for each that was silent: what was said named a node that is gone,
     /// so that one more has to say whom it knows.
     #[must_use]
     pub fn well_informed(&self) -> usize {

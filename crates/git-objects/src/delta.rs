@@ -35,7 +35,7 @@ pub(crate) fn sizes(delta: &[u8]) -> Result<(u64, u64, usize), Nonsense> {
 }
 
 /// Applies `delta` to `base`. `result` becomes the object, `copied` what it has from the base, in the object's order.
-/// Whoever calls has looked at the [`sizes`] and finds them bearable.
+/// The caller has looked at the [`sizes`] and accepts them.
 pub(crate) fn apply(base: &[u8], delta: &[u8], result: &mut Vec<u8>, copied: &mut Vec<Copied>) -> Result<(), Nonsense> {
     let (base_len, len, at) = sizes(delta)?;
     let len = usize::try_from(len).map_err(|_| Nonsense)?;

@@ -29,7 +29,7 @@ impl Kinds {
             if let Some(&known) = self.0.get(&(pack, at)) {
                 break known;
             }
-            // Until the end is known, there is none: whoever comes by again goes around in a ring.
+            // Until the end is known, there is none: a chain that comes by again is a ring.
             self.0.insert((pack, at), None);
             met.push(at);
             let Ok(entry) = store.entry(reader, pack, at) else { break None };

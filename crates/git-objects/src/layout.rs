@@ -1,6 +1,6 @@
 //! Where a repository keeps its objects and refs.
 //!
-//! What this does not know (refs in tables, object formats of the future) is refused rather than read in part: whoever asks
+//! What this does not know (refs in tables, object formats of the future) is refused rather than read in part: the caller
 //! can still let git do it.
 
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use crate::refs::Tips;
 
 /// Deepest nesting of borrowed object folders, as in git.
 const ALTERNATES_DEPTH_MAX: u32 = 5;
-/// Most of them: whoever names more means harm.
+/// At most so many of them: a repository that names more is hostile.
 const ALTERNATES_MAX: usize = 1_000;
 /// Longest file that says where things are.
 const FILE_BYTES_MAX: u64 = 16 << 20;

@@ -66,7 +66,7 @@ pub(crate) fn walk(store: &Store, bounds: Bounds, seed: u64) -> Result<Walked, L
             Ok((Kind::Commit, oid)) => commits.load(&mut walk, oid, &shallow),
             Ok((Kind::Tree, oid)) => loose_trees.push(oid),
             Ok((_, oid)) => loose_blobs.push(oid),
-            // Only blobs are so large; whoever reads it finds out.
+            // Only blobs are so large; reading it tells.
             Err(ObjectError::TooLarge(_)) => loose_blobs.push(tip),
             Err(error) => walk.failed(tip, &error, true),
         }

@@ -1,6 +1,6 @@
 //! One directory holds nearly everything: how evenly do workers share it?
 //!
-//! Measured in bytes and not in time, so that neither the machine nor its load matters. Workers are kept in step: whoever
+//! Measured in bytes and not in time, so that neither the machine nor its load matters. Workers are kept in step: one that
 //! has read more waits for those who have read less, and nobody begins another item before each idle worker has had a chance
 //! to look for work. The *makespan* is then the number of bytes that the busiest worker read while others read or waited.
 #![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]

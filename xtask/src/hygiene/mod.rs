@@ -1,5 +1,5 @@
 //! Faults that a compiler does not see: leftovers, paths of a developer's machine, dead links, numbers that drifted, arrows that
-//! point the wrong way, code that ships and is not simulated.
+//! point the wrong way, words that hide who acts, code that ships and is not simulated.
 
 mod arrows;
 mod crate_map;
@@ -8,6 +8,7 @@ mod links;
 mod lock;
 mod numbers;
 mod simulated;
+mod words;
 
 use crate::coverage;
 use crate::repo::Repo;
@@ -20,6 +21,7 @@ pub(crate) fn run(repo: &Repo, _: &Progress) -> StepResult {
     for name in files.iter().filter(|name| is_text(name)) {
         let text = repo.read(name)?;
         problems.extend(leftovers::problems(name, &text));
+        problems.extend(words::problems(name, &text));
         if name.ends_with(".md") {
             problems.extend(links::problems(repo, name, &text));
             problems.extend(numbers::problems(repo, name, &text));

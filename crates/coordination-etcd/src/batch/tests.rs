@@ -104,10 +104,10 @@ fn what_all_compare_is_compared_once_and_each_still_gets_its_own_answer() {
             run_all(calls.collect()).into_iter().map(|answer| answer.expect("answered")).collect();
         let succeeded: Vec<bool> = answers.iter().map(|answer| answer.succeeded).collect();
         assert_eq!(succeeded, [!run_moved, false, !run_moved]);
-        // One for all, one more with all compares if that fails, and one that reads for whoever lost.
+        // One for all, one more with all compares if that fails, and one that reads for those who lost.
         assert_eq!(kv.calls() - before, if run_moved { 3 } else { 2 });
         let [OpResponse::Range(own), OpResponse::Range(run)] = &answers[1].responses[..] else {
-            panic!("whoever lost hears what it needs to decide again: {:?}", answers[1])
+            panic!("a member that lost hears what it needs to decide again: {:?}", answers[1])
         };
         assert_eq!((own.kvs.len(), &run.kvs[0].value[..]), (1, if run_moved { &b"2"[..] } else { b"1" }));
     }

@@ -39,7 +39,7 @@ pub(super) fn range_response(response: pb::RangeResponse) -> RangeResponse {
 }
 
 /// A transaction's answer. The server is held to the protocol: an operation without an answer is an error, since
-/// whoever asked will index into the list.
+/// the caller will index into the list.
 pub(super) fn txn_response(response: pb::TxnResponse) -> Result<TxnResponse, KvError> {
     let revision = revision(response.header.as_ref());
     let responses = response

@@ -1,4 +1,4 @@
-//! What must hold of the store whenever no call is under way, whoever wrote what: records, indexes, counters and coverage.
+//! What must hold of the store whenever no call is under way, whichever coordinator wrote: records, indexes, counters and coverage.
 
 use tessera_contracts::RunId;
 use tessera_coordination::record::status::ShardStatus;

@@ -125,7 +125,7 @@ fn tls_needs_the_right_authority_and_the_right_certificate() {
         })
     };
     answered(tls.clone()).expect("both sides know each other");
-    let error = answered(Tls { ca_pem: certificates.stranger(), ..tls.clone() }).expect_err("signed by somebody else");
+    let error = answered(Tls { ca_pem: certificates.stranger(), ..tls.clone() }).expect_err("signed by another");
     assert_eq!((error.fate, error.kind), (Fate::Unsent, KvErrorKind::Tls), "{error}");
     // The server closes the connection without a word about why.
     let error = answered(Tls { identity: None, ..tls }).expect_err("the server wants a certificate");

@@ -116,7 +116,7 @@ impl Stage {
         self.everything().await.iter().filter(|kv| kv.key.windows(part.len()).any(|at| at == part)).count()
     }
 
-    /// Somebody who has seen nothing of this.
+    /// A coordinator that has seen nothing of this.
     fn stranger(&self) -> AsyncEtcdCoordinator<EtcdClient> {
         AsyncEtcdCoordinator::over(self.kv.client.clone(), self.config.clone()).expect("valid")
     }

@@ -44,7 +44,7 @@ pub fn taken_name(
     let taken = ShardKey::new(parent.run, derive_split_shard_id(parent.run, parent.shard, split, kind, index));
     let cold = ColdPart {
         incarnation: RunIncarnation::new(1),
-        spec: ShardSpec::new(b"x", b"y", b"somebody else's").expect("valid"),
+        spec: ShardSpec::new(b"x", b"y", b"of another").expect("valid"),
         cursor_semantics: CursorSemantics::default(),
         parent: Some(ShardId::new(2)),
         born_at: Cursor::initial(),

@@ -281,7 +281,7 @@ fn a_split_that_breaks_off_anywhere_is_seen_whole_or_not_at_all_and_is_finished_
 
         let mut scratch = AcquireScratch::new();
         if seen == 201 {
-            // Whoever looks for work next finishes it: all children can be claimed, each once.
+            // The next worker that looks for work finishes it: all children can be claimed, each once.
             let mut claimed = std::collections::BTreeSet::new();
             while let Ok(view) = reader.claim_next_available(NOW, TENANT, RUN, WorkerId::new(2), &mut scratch) {
                 assert!(claimed.insert(view.lease.shard()));

@@ -16,7 +16,7 @@ const TENANT: TenantId = TenantId::from_bytes([3; 32]);
 const KEY: ShardKey = ShardKey::new(RunId::new(1), ShardId::new(1));
 const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 
-/// Whoever takes the old deadline for the true one would take the shard from a worker that holds it.
+/// A coordinator that takes the old deadline for the true one would take the shard from a worker that holds it.
 #[test]
 fn a_late_renewal_does_not_put_back_the_deadline_of_a_later_one() {
     let kv = SimKv::new(1);

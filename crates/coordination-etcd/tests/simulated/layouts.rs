@@ -21,7 +21,7 @@ fn holding(tail: &str) -> SimKv {
 #[test]
 fn runs_of_an_older_or_a_newer_layout_are_named_and_not_overlooked() {
     for layout in ["v1", "v4", "v6", "v9"] {
-        let kv = holding(&format!("{layout}/run/somebody/something"));
+        let kv = holding(&format!("{layout}/run/another/something"));
         let mut etcd = coordinator(&kv);
         let stored = everything(&kv);
         let refusals = [
@@ -43,7 +43,7 @@ fn runs_of_an_older_or_a_newer_layout_are_named_and_not_overlooked() {
 
 #[test]
 fn what_retired_runs_of_another_layout_leave_behind_is_no_obstacle() {
-    for tail in ["v2/count/all/00", "v2/retired/somebody", "v2/runs", "v22/run/somebody", "v2x/run/somebody"] {
+    for tail in ["v2/count/all/00", "v2/retired/another", "v2/runs", "v22/run/another", "v2x/run/another"] {
         let kv = holding(tail);
         let mut etcd = coordinator(&kv);
         register(&mut etcd, &inputs(&bounds(1)));

@@ -1,4 +1,4 @@
-//! What a holder does after somebody else has written its shard: the failure branch brings the hot part, the rest is
+//! What a holder does after another has written its shard: the failure branch brings the hot part, the rest is
 //! remembered, and the next transaction proves that both belong together.
 
 use crate::fixtures::{KEY, NOW, TENANT, acquire, bounds, coordinator, everything, inputs, register};

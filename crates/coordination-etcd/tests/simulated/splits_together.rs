@@ -250,7 +250,7 @@ fn a_staged_split_that_was_given_up_and_happened_all_the_same_is_known_when_it_i
         drop(splits.pop());
         let others = splits.into_iter().zip(ended).filter(|(_, ended)| !ended).map(|(split, _)| split).collect();
         assert!(run(others).iter().all(Result::is_ok), "given up after {polls}");
-        // Somebody looks whether all is done, and finishes what was left.
+        // A look at the run's progress finishes what was left.
         let completed = fixtures::coordinator(&world.kv).complete_run(NOW, TENANT, RUN, OpId::new(10));
         completed.expect_err("nobody has begun");
         let again = run(vec![world.split(&world.leases[2], STAGED)]);

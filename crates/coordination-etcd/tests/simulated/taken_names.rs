@@ -37,7 +37,7 @@ fn assert_refused(kv: &SimKv, etcd: &mut SimEtcdCoordinator, lease: &Lease, take
     assert!(matches!(refused, SplitError::BackendError(InfraError::Corruption { .. })), "{refused:?}");
     assert_eq!(everything(kv), stored);
     let theirs = coordinator(kv).get_shard(TENANT, taken).expect("there");
-    assert_eq!((theirs.state.parent, theirs.spec.metadata()), (Some(ShardId::new(2)), &b"somebody else's"[..]));
+    assert_eq!((theirs.state.parent, theirs.spec.metadata()), (Some(ShardId::new(2)), &b"of another"[..]));
     let scratch = &mut AcquireScratch::new();
     coordinator(kv).acquire_and_restore_into(NOW, TENANT, taken, WorkerId::new(2), scratch).expect("free as before");
     etcd.checkpoint(NOW, TENANT, lease, CursorUpdate::at_key(b"a").expect("valid"), OpId::new(5)).expect("recorded");

@@ -92,7 +92,7 @@ mod tests {
     const RUN: RunId = RunId::new(1);
     const INCARNATION: RunIncarnation = RunIncarnation::new(1);
 
-    /// Five shards whose one try was spent at time 1, so that whoever asks for one from 11 on finds it used up.
+    /// Five shards whose one try was spent at time 1, so that a claim from time 11 on finds it used up.
     fn used_up() -> InMemoryCoordinator {
         let mut memory = InMemoryCoordinator::default();
         let edges = [[0], [1], [2], [3], [4], [5]];

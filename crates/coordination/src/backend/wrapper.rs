@@ -5,7 +5,7 @@ use crate::events::EventSink;
 
 /// A backend around another, through which every operation passes by one method.
 ///
-/// Whoever implements this has all of the backend traits that the backend inside has; a batched operation passes once.
+/// A type that implements this has all of the backend traits that the backend inside has; a batched operation passes once.
 ///
 /// ```
 /// use tessera_coordination::backend::Wrapper;

@@ -178,7 +178,7 @@ impl From<CursorViolation> for CursorRefused {
 
 /// All building blocks.
 ///
-/// Whoever routes them, here or in another crate, routes all of them or does not compile:
+/// Code that routes them, here or in another crate, routes all of them or does not compile:
 ///
 /// ```
 /// # use tessera_coordination::error::Refusal;

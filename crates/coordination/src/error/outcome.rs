@@ -1,7 +1,7 @@
 //! The answer to an operation that may be a retry.
 
 /// Whether an operation took effect now or is remembered from before. The result is the same either way; the difference
-/// matters to metrics, and `Superseded` to whoever relies on the effect still standing.
+/// matters to metrics, and `Superseded` to a caller that relies on the effect still standing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdempotentOutcome<T> {
     /// First execution.

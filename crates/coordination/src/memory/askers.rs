@@ -1,6 +1,6 @@
 //! Who asked for shards of a run of late: how a coordinator without sessions tells who takes part in it.
 //!
-//! Only to answer whether somebody is left who has not reported a shard unreachable. Where sessions are not known,
+//! Only to answer whether a worker is left that has not reported a shard unreachable. Where sessions are not known,
 //! [`GUESSED_REPORTS_MAX`] reports suffice in any case, so the last so many who asked are all there is to remember.
 
 use tessera_contracts::ids::{LogicalTime, WorkerId};

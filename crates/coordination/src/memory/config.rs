@@ -1,4 +1,4 @@
-//! What whoever starts an in-memory coordinator chooses.
+//! The settings of an in-memory coordinator.
 
 use tessera_contracts::limits::MAX_KEY_SIZE;
 

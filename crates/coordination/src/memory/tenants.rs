@@ -88,7 +88,7 @@ mod tests {
         tenants.remove(named(1));
         assert!(tenants.get(named(1)).is_none() && tenants.recall(named(1)).is_none());
         tenants.get_or_insert(named(2), || Tenant::new(0));
-        assert!(tenants.get(named(1)).is_none(), "whoever went is not taken for who came");
+        assert!(tenants.get(named(1)).is_none(), "the tenant that left is not taken for the one that came");
         assert!(tenants.recall(named(2)).is_some() && tenants.get(named(1)).is_none());
         assert_eq!(tenants.held.len(), 1);
     }

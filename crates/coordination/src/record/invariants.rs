@@ -252,7 +252,7 @@ mod tests {
         let births = |count: usize| vec![child(1 << 63); count];
         let check = |spawned, added: usize| check_change(ROOT, &root(), spawned, &change, births(added).into_iter());
         assert_eq!(check(MAX_SPAWNED_PER_SHARD - 2, 2), Ok(()));
-        assert_eq!(check(MAX_SPAWNED_PER_SHARD, 0), Ok(()), "whoever has all of them may go on without");
+        assert_eq!(check(MAX_SPAWNED_PER_SHARD, 0), Ok(()), "a shard at the limit stays valid");
         let (len, max) = (MAX_SPAWNED_PER_SHARD + 1, MAX_SPAWNED_PER_SHARD);
         assert_eq!(check(MAX_SPAWNED_PER_SHARD - 1, 2), Err(InvariantViolation::TooManySpawned { len, max }));
     }

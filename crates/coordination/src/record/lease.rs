@@ -56,7 +56,7 @@ impl Lease {
         Self { tenant, key, owner, epoch, deadline }
     }
 
-    /// The lease of whoever holds the shard now. For a backend that did not hear whether its acquire took effect: if the
+    /// The lease of the shard's present holder. For a backend that did not hear whether its acquire took effect: if the
     /// holder is the one it asked for, at the fence it asked for, it did.
     pub fn of_holder<const LOG: usize>(view: &ShardView<'_, LOG>) -> Option<Self> {
         let head = &view.state.head;
@@ -116,7 +116,7 @@ impl Lease {
     }
 
     /// Presents this lease in the name of `tenant`. This is the first check of every lease-gated operation, and it comes
-    /// before the shard is looked up: whoever shows another tenant's lease learns nothing of what is stored.
+    /// before the shard is looked up: a caller with another tenant's lease learns nothing of what is stored.
     pub fn presented_by(&self, tenant: TenantId) -> Result<Presented<'_>, AccessRefused> {
         if self.tenant == tenant {
             Ok(Presented(self))
@@ -168,7 +168,7 @@ mod tests {
         let (mut shard, lease) = Shard::<16>::leased();
         assert_eq!(Lease::of_holder(&shard.view()), Some(lease));
         let next = shard.acquire(OTHER, 1100);
-        assert_eq!(Lease::of_holder(&shard.view()), Some(next), "the holder's, whoever that is now");
+        assert_eq!(Lease::of_holder(&shard.view()), Some(next), "the present holder's");
         assert_eq!(Lease::of_holder(&Shard::<16>::new().view()), None);
     }
 }

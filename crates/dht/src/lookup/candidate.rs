@@ -8,7 +8,7 @@ use crate::addr::Addr;
 use crate::contact::Contact;
 use crate::wire::message::{ErrorCode, Token};
 
-/// How often a node that is silent is asked where somebody else says that it is.
+/// How often a node that is silent is asked where another says that it is.
 const MOVES_MAX: u8 = 2;
 
 /// Where a candidate stands.
@@ -69,7 +69,7 @@ pub struct Candidate {
     pub(super) srtt_ms: u16,
     /// The relay that wanted to see us before it asks for us.
     pub(super) relay: Option<NodeId>,
-    /// Where somebody else says it is, and how often it was asked elsewhere because it was silent where it had been named.
+    /// Where another says it is, and how often it was asked elsewhere because it was silent where it had been named.
     pub(super) elsewhere: Option<Addr>,
     pub(super) moves: u8,
     pub(super) page: u32,
@@ -86,7 +86,7 @@ impl Candidate {
 }
 
 impl Lookup {
-    /// Whoever did not answer once is not asked again.
+    /// A node that did not answer once is not asked again.
     pub(crate) fn give_up(&mut self, id: &NodeId) {
         if let Some(at) = self.position(id)
             && self.frontier[at].standing == Standing::Silent
@@ -96,7 +96,7 @@ impl Lookup {
         }
     }
 
-    /// Somebody names a node that is in view already. Anybody can name it at an address where it is not, to have it taken for gone: if it is
+    /// An answer names a node that is in view already. Any node can name it at an address where it is not, to have it taken for gone: if it is
     /// silent where it was named first, it is asked where others say that it is.
     pub(super) fn named_again(&mut self, at: usize, addr: Addr, via: Option<NodeId>) {
         self.named_by(at, via);
@@ -107,7 +107,7 @@ impl Lookup {
         match candidate.standing {
             Standing::Fresh | Standing::Asked => candidate.elsewhere = candidate.elsewhere.or(Some(addr)),
             Standing::Silent | Standing::Dead => {
-                // Whoever was silent once would be asked again: it is, after this.
+                // A node that was silent once would be asked again: it is, after this.
                 let before = Some(candidate.contact.addr).filter(|_| candidate.standing == Standing::Silent);
                 candidate.elsewhere = Some(addr);
                 if self.ask_elsewhere(at) {
@@ -118,7 +118,7 @@ impl Lookup {
         }
     }
 
-    /// Has somebody who was silent asked where others say that it is, as if for the first time. Says whether it will be.
+    /// Has a node that was silent asked where others say that it is, as if for the first time. Says whether it will be.
     pub(super) fn ask_elsewhere(&mut self, at: usize) -> bool {
         let Some(addr) = self.frontier[at].elsewhere.take() else { return false };
         let Candidate { contact, moves, .. } = self.frontier[at];

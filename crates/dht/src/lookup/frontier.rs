@@ -32,7 +32,7 @@ impl Lookup {
         nearest.filter(|candidate| candidate.standing != Standing::Answered).count()
     }
 
-    /// Whether a holder is one only because nearer ones have yet to answer: it is written to, but whoever looks for the target looks
+    /// Whether a holder is one only because nearer ones have yet to answer: it is written to, but a reader of the target looks
     /// for those.
     #[must_use]
     pub fn stands_in(&self, holder: &Candidate) -> bool {
@@ -118,7 +118,7 @@ impl Lookup {
         let fresh = move |did_not_answer: bool| {
             let (mut rank, mut rank_of_all) = (0, 0);
             let fresh = self.frontier.iter().enumerate().map_while(move |(at, candidate)| {
-                // They are sorted: whoever is beyond all three bounds is followed by nobody who is not.
+                // They are sorted: a candidate beyond all three bounds is followed only by others beyond them.
                 if rank >= share && rank_of_all >= self.config.k && candidate.distance > self.radius {
                     return None;
                 }
@@ -130,7 +130,7 @@ impl Lookup {
                     return Some(None);
                 }
                 rank += 1;
-                // Its share keeps a path going whatever the others found; the K nearest of all are wanted whoever found them.
+                // Its share keeps a path going whatever the others found; the K nearest of all are wanted, whichever path found them.
                 let near = rank <= share || rank_of_all <= self.config.k || candidate.distance <= self.radius;
                 let wanted = candidate.standing == Standing::Fresh && near && !candidate.first;
                 Some((wanted && candidate.writes == did_not_answer).then_some((at, candidate)))

@@ -11,7 +11,7 @@ pub enum Finish {
     OutOfTime,
     /// The request cap was reached.
     OutOfRequests,
-    /// There was nobody to ask.
+    /// There was no node to ask.
     Alone,
     /// The caller gave up.
     Cancelled,

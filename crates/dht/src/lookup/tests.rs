@@ -33,7 +33,7 @@ fn small() -> LookupConfig {
 }
 
 fn ask(lookup: &mut Lookup, now: u64) -> NodeId {
-    lookup.next(now, |_| true).expect("somebody to ask").id
+    lookup.next(now, |_| true).expect("a node to ask").id
 }
 
 /// Runs a lookup to its end against nodes that know `knows` and answer at once.
@@ -127,7 +127,7 @@ fn finds_exactly_the_nearest_k_of_a_connected_network() {
         sorted
     };
     let mut lookup = started(LookupConfig::default(), Goal::Nodes, 0..3);
-    // Everybody knows whoever is nearest to the target among a random half.
+    // Every node knows those nearest to the target among a random half.
     let knows = |id: &NodeId| {
         let mut rng = LaneRng::new(*id.as_bytes());
         let mut half: Vec<_> = all.iter().filter(|_| rng.below(2) == 0).copied().collect();
@@ -232,7 +232,7 @@ fn among_equally_near_peers_the_fast_one_is_asked_first() {
 fn a_peer_that_may_not_be_asked_now_is_passed_over_and_asked_later() {
     let mut lookup = started(small(), Goal::Nodes, 0..4);
     let nearest = lookup.candidates()[0].id;
-    let first = lookup.next(0, |candidate| candidate.id != nearest).expect("somebody else").id;
+    let first = lookup.next(0, |candidate| candidate.id != nearest).expect("another node").id;
     assert_ne!(first, nearest);
     assert_eq!(ask(&mut lookup, 0), nearest, "it has a token again");
 }
@@ -250,7 +250,7 @@ fn who_is_to_be_asked_first_is_however_far_and_however_slow() {
     lookup.offer_first(farthest.0, farthest.1);
     assert_eq!(ask(&mut lookup, 100), farthest.0);
     lookup.answered(110, &farthest.0, [0; 16], core::iter::empty());
-    assert!(!lookup.meets_silence(), "somebody has spoken");
+    assert!(!lookup.meets_silence(), "a node has answered");
     assert_ne!(ask(&mut lookup, 110), farthest.0);
 }
 
@@ -429,7 +429,7 @@ fn who_is_named_where_it_is_not_is_asked_where_others_say_it_is() {
     assert_eq!(asked_at(&mut lookup), Some((id, there)), "at once");
     lookup.timed_out(0, &id);
     assert_eq!(asked_at(&mut lookup), None);
-    // Whoever comes to say so only now is believed too; but not for ever.
+    // A node that says so only now is believed too; but not for ever.
     for (n, addr, asked) in [(20, far, true), (21, nowhere, false)] {
         let (another, contact) = node(n);
         lookup.offer(another, contact, None);
@@ -494,7 +494,7 @@ fn one_prefix_has_two_places_and_they_go_to_its_nearest() {
     all.sort_by_key(|(id, _)| id.distance_to(&NodeId::from_bytes(TARGET)));
     let kept: Vec<_> = lookup.candidates().iter().map(|candidate| candidate.id).collect();
     assert_eq!(kept, [all[0].0, all[1].0]);
-    // Those of a private network are somebody's own.
+    // Those of a private network belong to a network of their own.
     let mut lookup = started(small(), Goal::Nodes, 0..0);
     for (id, contact) in &all {
         let [_, _, _, last] = contact.addr.as_v4().unwrap();

@@ -1,6 +1,6 @@
 //! What is scanned and how it is read, in a form that travels with every shard.
 //!
-//! The description is the metadata of a shard, so that whoever claims the shard, here or on another machine, reads the
+//! The description is the metadata of a shard, so that the worker that claims the shard, here or on another machine, reads the
 //! same things in the same order. It is versioned: a worker that meets a version it does not know says so instead of
 //! guessing.
 

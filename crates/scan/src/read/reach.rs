@@ -1,4 +1,4 @@
-//! How far around a keyword the rules look, for whoever wants to search less than everything.
+//! How far around a keyword the rules look, for a caller that searches less than everything.
 //!
 //! Most expressions stay within a line. A few reach over line breaks, but not far. What is left is *wide*: a private key has as
 //! many lines as it has, and text with a keyword of a wide rule is always searched whole.

@@ -1,6 +1,6 @@
 //! Rules together with the text they were read from.
 //!
-//! A worker on another machine must look for the same things. A set of rules cannot travel, but its text can: whoever reads the
+//! A worker on another machine must look for the same things. A set of rules cannot travel, but its text can: a worker that reads the
 //! same text gets a set with the same fingerprint, and that is checked.
 
 use std::collections::BTreeMap;

@@ -177,7 +177,7 @@ fn is_listed_alike(repository: &Path, name: &[u8; 16], folder: &Path) -> bool {
     }
 }
 
-/// Whoever gives the same command again has perhaps mended what was wrong: parked shards get another try.
+/// A user who gives the same command again has perhaps mended what was wrong: parked shards get another try.
 fn unpark_all<B: RunManagement>(
     backend: &mut B,
     now: LogicalTime,

@@ -53,7 +53,7 @@ pub enum ScanScope {
     Staged,
 }
 
-/// The tenant of whoever names none.
+/// The tenant of a user who names none.
 pub const TENANT_DEFAULT: &str = "local";
 
 impl ScanRequest {
@@ -91,7 +91,7 @@ impl ScanRequest {
             let found = path.canonicalize().map_err(failed)?;
             let kind = std::fs::metadata(&found).map_err(failed)?;
             if !kind.is_file() && !kind.is_dir() {
-                // Inside a tree it is skipped; whoever names one wants it searched, and must not be told that all is clean.
+                // Inside a tree it is skipped; a user who names one wants it searched, and must not be told that all is clean.
                 let why = "a device, pipe or socket is not read; write what it has to say to a file, and scan that";
                 return Err(failed(std::io::Error::other(why)));
             }

@@ -262,7 +262,7 @@ impl ItemPages for DirectoryPages {
     }
 }
 
-/// Steps without an item after which a page ends: whoever reads it keeps its lease alive between pages.
+/// Steps without an item after which a page ends: its reader keeps the lease alive between pages.
 const STEPS_PER_PAGE_MAX: usize = 20_000;
 
 /// What one step of the walk brings.

@@ -10,7 +10,7 @@ use std::path::Path;
 /// The largest of them.
 pub const BYTES_MAX: u64 = 16 << 20;
 
-/// Reads a file that somebody named: it may be a pipe, as shells make them of the output of a command.
+/// Reads a file that the user named: it may be a pipe, as shells make them of the output of a command.
 pub fn read_named(path: &Path) -> io::Result<String> {
     let mut text = Vec::new();
     // What a device has to say has no length that could be looked at before.

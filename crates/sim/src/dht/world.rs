@@ -309,7 +309,7 @@ impl World {
         }
         let mut machine = LaneNode::new(config, crypto, node.map.clone(), lane, seed, now);
         for (kind, slot, payload) in &node.log {
-            // Contacts are everybody's; the rest belongs to whoever owns its slot now.
+            // Contacts are everybody's; the rest belongs to the lane that owns its slot now.
             if *kind == tessera_dht::node::log::log_kind::CONTACT || node.map.lane_of_slot(*slot) == lane {
                 machine.on_record(now, *kind, payload);
             }

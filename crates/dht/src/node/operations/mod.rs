@@ -1060,7 +1060,7 @@ mod tests {
     #[test]
     fn a_token_that_came_through_a_relay_is_not_kept() {
         // Who answers itself, and whom a relay speaks for. A token names whom it was given to, and that was the relay; or the relay made it
-        // up, and whoever is shown it blames us.
+        // up, and a node that is shown it blames us.
         for (through_relay, is_kept) in [(false, true), (true, false)] {
             let (mut lane, mut sent) = (lane(), Sent::default());
             let (asked, peer) = (contact(10), contact(11));

@@ -67,7 +67,7 @@ pub trait Members {
 /// Why a walk ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// Whoever takes the members wants no more.
+    /// The taker of the members wants no more.
     Interrupted,
     /// The archive that is being read cannot be read further.
     Broken,

@@ -130,7 +130,7 @@ impl Listed {
     }
 }
 
-/// The key of a listed object: its place in the list, then its id for whoever reads the key.
+/// The key of a listed object: its place in the list, then its id for a reader of the key.
 pub fn object_key(target: u32, ordinal: u64, oid: &[u8]) -> Vec<u8> {
     let mut key = target.to_be_bytes().to_vec();
     key.extend_from_slice(&ordinal.to_be_bytes());
