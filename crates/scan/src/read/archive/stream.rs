@@ -100,7 +100,7 @@ impl Zstd<'_> {
                     self.is_in_frame = true;
                     return Ok(true);
                 }
-                // A frame of another program else's: it says how long it is.
+                // A frame of another program: it says how long it is.
                 Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame { length, .. })) => {
                     let length = u64::from(length);
                     if io::copy(&mut (&mut self.packed).take(length), &mut io::sink())? < length {
