@@ -5,6 +5,8 @@
 use core::fmt;
 use core::time::Duration;
 
+use crate::counters::KEYS;
+
 /// Everything the etcd backend needs to know.
 #[derive(Clone, Debug)]
 pub struct EtcdConfig {
@@ -167,6 +169,9 @@ pub const NAMESPACE_BYTES_MAX: usize = 64;
 pub const ENDPOINTS_MAX: usize = 32;
 /// etcd raises shorter leases to about this, so a shorter wish would be a false promise.
 pub const SESSION_TTL_MIN: Duration = Duration::from_secs(2);
+/// The least that the server's `--max-txn-ops` may be: a removal writes all keys of both counters of a tenant beside what it
+/// deletes. Everything else takes less, or is cut into pieces that fit.
+pub const TXN_OPS_MIN: usize = 2 * KEYS + 8;
 
 impl EtcdConfig {
     /// Reads `etcd://[user:password@]host:port[,host:port…][/namespace]`; `etcds://` means TLS, whose certificates are
@@ -297,8 +302,8 @@ impl EtcdConfig {
         require((1..=1000).contains(&self.attempts_max), "attempts_max", || {
             format!("{} is not within 1..=1000", self.attempts_max)
         })?;
-        require((16..=65_536).contains(&self.txn_ops_max), "txn_ops_max", || {
-            format!("{} is not within 16..=65536; etcd's default is 128", self.txn_ops_max)
+        require((TXN_OPS_MIN..=65_536).contains(&self.txn_ops_max), "txn_ops_max", || {
+            format!("{} is not within {TXN_OPS_MIN}..=65536; etcd's default is 128", self.txn_ops_max)
         })?;
         // One record with its longest key, metadata and token must fit.
         require((131_072..=64 << 20).contains(&self.request_bytes_max), "request_bytes_max", || {
@@ -383,7 +388,7 @@ mod tests {
         assert_eq!(field_refused(|c| c.request_bytes_max = 131_071), "request_bytes_max");
         assert_eq!(field_refused(|c| c.batch_ops_max = 0), "batch_ops_max");
         assert_eq!(field_refused(|c| c.attempts_max = 0), "attempts_max");
-        assert_eq!(field_refused(|c| c.txn_ops_max = 15), "txn_ops_max");
+        assert_eq!(field_refused(|c| c.txn_ops_max = TXN_OPS_MIN - 1), "txn_ops_max");
         assert_eq!(field_refused(|c| c.batch_ops_max = 128), "batch_ops_max");
         assert_eq!(field_refused(|c| c.batches_in_flight_max = 65), "batches_in_flight_max");
         assert_eq!(field_refused(|c| c.shards_per_tenant_max = 0), "shards_per_tenant_max");

@@ -19,6 +19,7 @@ use core::task::{Poll, Waker};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use self::admission::Limits;
 pub use self::executor::block_on;
 use self::faults::{CallKind, Fault, FaultPlan, FaultRates};
 use self::store::Store;
@@ -77,6 +78,11 @@ impl SimKv {
             compare_misses: 0,
         };
         Self { sim: Arc::new(Mutex::new(sim)) }
+    }
+
+    /// From now on the server admits requests up to these limits; snapshots keep them.
+    pub fn set_limits(&self, limits: Limits) {
+        self.lock().store.set_limits(limits);
     }
 
     /// From now on faults happen at these rates.

@@ -29,7 +29,7 @@ use crate::codec::{CodecError, ColdPart, HotPart};
 use crate::keyspace::shard_of;
 use crate::kv::{KeyValue, Kv, KvError, KvErrorKind, Moment, Op, OpResponse, RangeRequest, Revision, Txn};
 
-/// Shards one page reads: with the largest records a few megabytes.
+/// Shards one page reads at most: with the largest records a few megabytes.
 const PAGE: u32 = 64;
 
 /// How often a walk begins anew because its revision was compacted meanwhile: each time it reads at the latest one.
@@ -93,7 +93,9 @@ impl Walk {
         let Some(first) = self.next else { return Ok(None) };
         let last = first.saturating_add(self.span - 1);
         let keys = inner.space.colds_between(self.tenant, self.run, ShardId::new(first), ShardId::new(last));
-        let read = RangeRequest::of(keys).limit(PAGE).at(self.revision);
+        // One transaction reads all of their owner keys, and their hot parts as one range.
+        let limit = PAGE.min(u32::try_from(inner.config.txn_ops_max - 1).unwrap_or(PAGE));
+        let read = RangeRequest::of(keys).limit(limit).at(self.revision);
         let colds = inner.kv.range(read, deadline).await.map_err(|error| self.failed(&error))?;
         let end = colds.kvs.last().filter(|_| colds.more).and_then(|kv| shard_of(&kv.key)).map(ShardId::get);
         self.next = end.unwrap_or(last).checked_add(1);

@@ -477,7 +477,7 @@ impl<K: Kv> Inner<K> {
         // Only in the name of this very attempt: another may have been staged meanwhile, with the same children.
         let marker = self.space.hatching(tenant, key);
         let in_its_name = || vec![Compare::value_is(&marker, part.encode())];
-        for chunk in orphans.chunks(CHUNK) {
+        for chunk in orphans.chunks(CHUNK.min(self.config.txn_ops_max)) {
             let deletes = chunk.iter().map(|child| Op::delete(self.space.cold(tenant, ShardKey::new(key.run, *child))));
             let txn = Txn { compares: in_its_name(), success: deletes.collect(), failure: vec![] };
             self.repeat(operation, txn, deadline).await?;

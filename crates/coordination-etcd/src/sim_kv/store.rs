@@ -85,6 +85,10 @@ impl Store {
         self.leases.len()
     }
 
+    pub(super) fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
     /// Every key in order, for a test that looks at all of it.
     pub fn keys(&self) -> impl Iterator<Item = &Bytes> {
         self.keys.keys()

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::fixtures::{INCARNATION, NOW, RUN, TENANT, WORKER, acquire, bounds, coordinator, inputs, register};
+use crate::fixtures::{
+    INCARNATION, NOW, RUN, TENANT, WORKER, acquire, bounds, config_of, coordinator, coordinator_of, inputs, register,
+    server_of,
+};
 
 use tessera_contracts::split::{SplitReplacePlan, plan_split_replace};
 use tessera_contracts::{CursorUpdate, LogicalTime, OpId, RunId, ShardId, ShardKey, ShardSpec, WorkerId};
@@ -15,6 +18,7 @@ use tessera_coordination::run::status::RunStatus;
 use tessera_coordination::run::summary::{ShardFilter, ShardPage, ShardSummary};
 use tessera_coordination::{AcquireScratch, Lease};
 use tessera_coordination_etcd::EtcdConfig;
+use tessera_coordination_etcd::config::TXN_OPS_MIN;
 use tessera_coordination_etcd::sim_kv::SimKv;
 use tessera_coordination_etcd::sim_kv::faults::{CallKind, Fault};
 use tessera_coordination_etcd::sync::{self, SimEtcdCoordinator};
@@ -261,12 +265,24 @@ fn the_largest_split_is_done_and_its_children_can_be_claimed() {
 
 #[test]
 fn a_split_that_breaks_off_anywhere_is_seen_whole_or_not_at_all_and_is_finished_or_undone() {
+    break_off_a_split_anywhere(128, 14);
+}
+
+#[test]
+fn a_split_in_the_smallest_transactions_is_finished_or_undone_wherever_it_breaks_off() {
+    break_off_a_split_anywhere(TXN_OPS_MIN, 24);
+}
+
+/// Splits a shard where the server takes so many operations at once, and breaks off at each of so many writes.
+fn break_off_a_split_anywhere(txn_ops_max: usize, writes: u64) {
     let (_, plan) = plan(200);
-    let kv = SimKv::new(1);
+    let coordinator = |kv: &SimKv| coordinator_of(kv, config_of(txn_ops_max));
+    let kv = server_of(txn_ops_max);
     start(&mut coordinator(&kv), 1);
     let lease = acquire(&mut coordinator(&kv), ShardId::new(1));
     let begun = kv.snapshot();
-    for broken_at in 0..14 {
+    let mut outcomes = [0, 0];
+    for broken_at in 0..writes {
         let kv = SimKv::from_snapshot(&begun, broken_at);
         let mut backend = coordinator(&kv);
         for turn in broken_at..broken_at + 400 {
@@ -277,6 +293,7 @@ fn a_split_that_breaks_off_anywhere_is_seen_whole_or_not_at_all_and_is_finished_
         let seen = list(&mut reader).len();
         assert!(seen == 1 || seen == 201, "{seen} shards seen after breaking at write {broken_at}");
         assert_eq!(split.is_ok(), seen == 201, "broken at write {broken_at}");
+        outcomes[usize::from(split.is_ok())] += 1;
         while kv.txn_is_refused() {}
 
         let mut scratch = AcquireScratch::new();
@@ -301,6 +318,7 @@ fn a_split_that_breaks_off_anywhere_is_seen_whole_or_not_at_all_and_is_finished_
             assert_eq!(list(&mut backend).len(), 201);
         }
     }
+    assert!(outcomes.iter().all(|times| *times > 1), "undone and finished: {outcomes:?}");
 }
 
 #[test]
