@@ -25,11 +25,11 @@ pub const LATE: LogicalTime = LogicalTime::new(1_040_000);
 /// Roots of a registration that fits one transaction.
 pub const FEW: usize = 3;
 /// Roots of one that takes several.
-pub const MANY: usize = 20;
+pub const MANY: usize = 32;
 /// Children of a split that fits one transaction.
 pub const FEW_CHILDREN: u16 = 3;
 /// Children of one that takes several.
-pub const MANY_CHILDREN: u16 = 12;
+pub const MANY_CHILDREN: u16 = 20;
 
 /// One call to a coordinator. Workers and shards go by their numbers; a lease is the one that the worker got at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -118,7 +118,9 @@ pub enum Call {
     },
     Retire,
     /// Collects runs that never got their shards.
-    Collect,
+    Collect {
+        created_before: LogicalTime,
+    },
     /// Names the runs that a collection would remove.
     ListStale,
     Heartbeat,
@@ -234,11 +236,12 @@ operations! {
     FAIL_RUN = "fail-run": Call::Settle { settlement: Settlement::Fail, op: 32 };
     CANCEL_RUN = "cancel-run": Call::Settle { settlement: Settlement::Cancel, op: 33 };
     RETIRE = "retire": Call::Retire;
-    COLLECT = "collect": Call::Collect;
+    COLLECT = "collect": Call::Collect { created_before: LATE };
+    COLLECT_OLD = "collect-old": Call::Collect { created_before: SOON };
     LIST_STALE = "list-stale": Call::ListStale;
     RETIRE_AND_RECREATE = "retire-and-recreate": Call::Retire, Call::Create, Call::Register { roots: FEW, op: 1 };
-    COLLECT_AND_RECREATE = "collect-and-recreate": Call::Collect, Call::Create, Call::Register { roots: FEW, op: 1 };
-    COLLECT_AND_CREATE = "collect-and-create": Call::Collect, Call::Create;
+    COLLECT_AND_RECREATE = "collect-and-recreate": Call::Collect { created_before: LATE }, Call::Create, Call::Register { roots: FEW, op: 1 };
+    COLLECT_AND_CREATE = "collect-and-create": Call::Collect { created_before: LATE }, Call::Create;
     HEARTBEAT = "heartbeat": Call::Heartbeat;
     JOIN = "join": Call::Join { worker: 4 };
     ABSTAIN = "abstain": Call::Join { worker: 4 }, Call::Abstain { worker: 4 };

@@ -24,6 +24,8 @@ pub enum Ending {
     FirstFirst,
     /// The first is never heard of again.
     Crash,
+    /// The first goes on, and those that paused after it are never heard of again.
+    LastDies,
 }
 
 /// Operations, each of which runs until it pauses and makes room for the next. The last does not pause.
@@ -56,6 +58,7 @@ impl fmt::Display for Schedule {
             Ending::LastFirst => Ok(()),
             Ending::FirstFirst => f.write_str(" first-first"),
             Ending::Crash => f.write_str(" crash"),
+            Ending::LastDies => f.write_str(" last-dies"),
         }
     }
 }
@@ -77,6 +80,7 @@ impl Schedule {
             match word {
                 "crash" => ending = Ending::Crash,
                 "first-first" => ending = Ending::FirstFirst,
+                "last-dies" => ending = Ending::LastDies,
                 word => {
                     let (name, stop) = word.split_once('@').map_or((word, None), |(name, stop)| (name, Some(stop)));
                     operations.push(calls::operation(name)?);
@@ -178,6 +182,7 @@ impl Schedule {
             Ending::FirstFirst => {}
             // What it had begun and not finished is dropped with it.
             Ending::Crash => drop(paused.drain(..)),
+            Ending::LastDies => drop(paused.drain(1.min(paused.len())..)),
         }
         not_begun.reverse();
         for (gate, mut played) in paused.into_iter().chain(not_begun) {
@@ -252,7 +257,7 @@ pub enum Depth {
     Pairs,
     /// Every pair at every pause point, also before requests, where the store is as it was behind the request before.
     EveryPoint,
-    /// Every pair: both pause behind every request, and the first ends first.
+    /// Every pair: both pause behind every request, and the first ends first; the second ends after it, or dies.
     TwoSwitches,
     /// Every three operations: each runs behind every request of the one before it.
     ThreeOperations,
@@ -372,7 +377,8 @@ fn explore_task(start: &'static Start, store: &MadeStore, depth: Depth, task: Ta
             let (one, other) =
                 (one.behind_requests().collect::<Vec<_>>(), other().behind_requests().collect::<Vec<_>>());
             for stops in every_two(&one, &other) {
-                check(vec![first, second], stops, Ending::FirstFirst);
+                check(vec![first, second], stops.clone(), Ending::FirstFirst);
+                check(vec![first, second], stops, Ending::LastDies);
             }
         }
         Depth::ThreeOperations => {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
 
 use tessera_contracts::keyspace::Fraction;
-use tessera_contracts::{CursorUpdate, FenceEpoch, OpId, RunId, ShardEpoch, ShardId, ShardKey, WorkerId};
+use tessera_contracts::{CursorUpdate, FenceEpoch, LogicalTime, OpId, RunId, ShardEpoch, ShardId, ShardKey, WorkerId};
 use tessera_coordination::backend::{AsyncCoordinationFacade, HeldShard};
 use tessera_coordination::decide::order::OrderRequest;
 use tessera_coordination::decide::settle_run::Settlement;
@@ -288,7 +288,7 @@ impl<B: AsyncCoordinationFacade> Side<B> {
                 told(&self.backend.settle_run(SOON, TENANT, RUN, settlement, OpId::new(op)).await)
             }
             Call::Retire => told(&self.backend.retire_runs(LATE, TENANT, LATE, 10).await),
-            Call::Collect => self.collect().await,
+            Call::Collect { created_before } => self.collect(created_before).await,
             Call::ListStale => self.list_stale().await,
             Call::Heartbeat => {
                 if let Beyond::Etcd { coordinator, .. } = &self.beyond {
@@ -342,7 +342,9 @@ impl<B: AsyncCoordinationFacade> Side<B> {
     }
 
     async fn create(&mut self) -> Result<(), CreateRunError> {
-        self.backend.create_run(SOON, TENANT, RUN, incarnation(self.caller), RunConfig::default()).await
+        // The run of a start is older than those that are made later.
+        let at = if self.caller == FIRST_CALLER { NOW } else { SOON };
+        self.backend.create_run(at, TENANT, RUN, incarnation(self.caller), RunConfig::default()).await
     }
 
     async fn register(&mut self, roots: usize, op: u64) -> String {
@@ -351,16 +353,20 @@ impl<B: AsyncCoordinationFacade> Side<B> {
     }
 
     /// Collects runs that never got their shards. In memory that is: cancels and retires them.
-    async fn collect(&mut self) -> String {
+    async fn collect(&mut self, created_before: LogicalTime) -> String {
         let mut removed = Vec::new();
         match &self.beyond {
             Beyond::Etcd { coordinator, .. } => {
-                if let Err(error) = coordinator.gc_stale_initializing_runs_into(LATE, 10, &mut removed).await {
+                if let Err(error) = coordinator.gc_stale_initializing_runs_into(created_before, 10, &mut removed).await
+                {
                     return error.to_string();
                 }
             }
             Beyond::Memory => {
-                if let Ok(RunRecord { status: RunStatus::Initializing, .. }) = self.backend.get_run(TENANT, RUN).await {
+                if let Ok(RunRecord { status: RunStatus::Initializing, created_at, .. }) =
+                    self.backend.get_run(TENANT, RUN).await
+                    && created_at < created_before
+                {
                     let (cancel, op) = (Settlement::Cancel, OpId::new(1 << 40));
                     self.backend.settle_run(SOON, TENANT, RUN, cancel, op).await.expect("it was initializing");
                     assert_eq!(self.backend.retire_runs(SOON, TENANT, SOON, 10).await, Ok(1));

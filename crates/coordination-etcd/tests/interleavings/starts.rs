@@ -9,17 +9,19 @@ use tessera_coordination::backend::{AsyncRunManagement, BlockOn, NeverWaits, Rea
 use tessera_coordination::decide::settle_run::Settlement;
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::{CoordinatorRuntimeConfig, InMemoryCoordinator};
+use tessera_coordination_etcd::config::TXN_OPS_MIN;
+use tessera_coordination_etcd::sim_kv::admission::Limits;
 use tessera_coordination_etcd::sim_kv::{SimKv, Snapshot, block_on};
 use tessera_coordination_etcd::{AsyncEtcdCoordinator, EtcdConfig};
 
 use crate::calls::{
     ABSTAIN, ACQUIRE_CHILD, ACQUIRE_FIRST, ACQUIRE_FREE, ACQUIRE_LATE, CANCEL_RUN, CANDIDATES, CHECKPOINT, CLAIM,
-    CLAIM_LATE, CLAIM_OF_REPORTER, COLLECT, COLLECT_AND_CREATE, COLLECT_AND_RECREATE, COMPLETE, COMPLETE_RUN, CREATE,
-    CREATE_WITH_FEW, CREATE_WITH_MANY, Call, EXPIRE_SESSION, EXPLAIN, FAIL_RUN, FEW, FEW_CHILDREN, FIRST_CALLER,
-    GET_RUN, GET_SHARD, JOIN, LIST_ACTIVE_RUNS, LIST_RUNS, LIST_SHARDS, LIST_STALE, MANY, MANY_CHILDREN, NEIGHBOUR,
-    NOW, OPERATIONS, ORDER_YIELD, Operation, PARK, PROGRESS, REGISTER_FEW, REGISTER_MANY, RELEASE, RENEW_MANY, REPORT,
-    REPORT_SECOND, RETIRE, RETIRE_AND_RECREATE, SPLIT_FEW, SPLIT_MANY, SPLIT_RESIDUAL, SPLIT_SECOND, START_OVER_FEW,
-    START_OVER_MANY, TAKE_PART, TENANT, UNPARK, incarnation,
+    CLAIM_LATE, CLAIM_OF_REPORTER, COLLECT, COLLECT_AND_CREATE, COLLECT_AND_RECREATE, COLLECT_OLD, COMPLETE,
+    COMPLETE_RUN, CREATE, CREATE_WITH_FEW, CREATE_WITH_MANY, Call, EXPIRE_SESSION, EXPLAIN, FAIL_RUN, FEW,
+    FEW_CHILDREN, FIRST_CALLER, GET_RUN, GET_SHARD, JOIN, LATE, LIST_ACTIVE_RUNS, LIST_RUNS, LIST_SHARDS, LIST_STALE,
+    MANY, MANY_CHILDREN, NEIGHBOUR, NOW, OPERATIONS, ORDER_YIELD, Operation, PARK, PROGRESS, REGISTER_FEW,
+    REGISTER_MANY, RELEASE, RENEW_MANY, REPORT, REPORT_SECOND, RETIRE, RETIRE_AND_RECREATE, SPLIT_FEW, SPLIT_MANY,
+    SPLIT_RESIDUAL, SPLIT_SECOND, START_OVER_FEW, START_OVER_MANY, TAKE_PART, TENANT, UNPARK, incarnation,
 };
 use crate::keys::NAMESPACE;
 use crate::player::{Answer, Leases, Side};
@@ -122,6 +124,7 @@ const BEFORE_REGISTRATION: &[Operation] = &[
     FAIL_RUN,
     COMPLETE_RUN,
     COLLECT,
+    COLLECT_OLD,
     RETIRE,
     COLLECT_AND_RECREATE,
     COLLECT_AND_CREATE,
@@ -210,7 +213,10 @@ pub const STARTS: &[Start] = &[
     Start {
         name: "collection-broken-off",
         coordinators: COLD,
-        made: &[CREATE_RUN, Made::Crashed { call: Call::Collect, behind_write: 1, happened: true }],
+        made: &[
+            CREATE_RUN,
+            Made::Crashed { call: Call::Collect { created_before: LATE }, behind_write: 1, happened: true },
+        ],
         operations: BEFORE_REGISTRATION,
     },
     Start {
@@ -545,7 +551,7 @@ impl Desk {
 fn config() -> EtcdConfig {
     EtcdConfig {
         namespace: NAMESPACE.to_owned(),
-        txn_ops_max: 16,
+        txn_ops_max: TXN_OPS_MIN,
         batch_ops_max: 4,
         skew_tolerance: Duration::ZERO,
         hint_age_max: Duration::ZERO,
@@ -564,6 +570,8 @@ impl Start {
     pub fn world(&self) -> World {
         static NEIGHBOUR_ALONE: LazyLock<Snapshot> = LazyLock::new(|| {
             let kv = SimKv::new(1);
+            // The server takes no more than the coordinators are configured for.
+            kv.set_limits(Limits { txn_ops_max: TXN_OPS_MIN, ..Limits::default() });
             block_on(create_neighbour(&mut Desk::new(&kv, Leases::new()).side.backend));
             kv.snapshot()
         });

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use crate::fixtures::{self, KEY, NOW, TENANT, WORKER, register};
 use tessera_contracts::manifest::InitialShardInput;
-use tessera_contracts::{CursorUpdate, FenceEpoch, OpId, ShardId, ShardKey};
+use tessera_contracts::{CursorUpdate, FenceEpoch, OpId, RunId, ShardId, ShardKey};
 use tessera_coordination::backend::{CoordinationBackend, RunManagement, ShardClaiming};
 use tessera_coordination::error::OperationError as _;
 use tessera_coordination::run::config::RunConfig;
@@ -39,6 +39,37 @@ fn a_creation_that_arrives_late_does_not_bring_back_a_run_that_has_come_and_gone
     assert_eq!(backend.retire_runs(NOW, TENANT, NOW, 10), Ok(1));
     kv.advance(Duration::from_secs(5));
     backend.get_run(TENANT, KEY.run).expect_err("it was retired");
+}
+
+/// It is known by its attempt: that of another vouches for shards which this one did not count.
+#[test]
+fn an_announcement_that_was_lost_is_not_taken_for_that_of_an_earlier_registration() {
+    let config = EtcdConfig { shards_per_tenant_max: 600, ..EtcdConfig::default() };
+    let kv = SimKv::new(1);
+    let mut first = sync::simulate(kv.clone(), config.clone()).expect("valid");
+    first.create_run(NOW, TENANT, KEY.run, fixtures::INCARNATION, RunConfig::default()).expect("created");
+    // It announces its attempt, writes some shards, and is never heard of again.
+    (2..4_000).for_each(|write| kv.inject(CallKind::Write, write, Fault::Refuse));
+    let many = fixtures::bounds(500);
+    first.register_shards(NOW, TENANT, KEY.run, &fixtures::inputs(&many), OpId::new(1)).expect_err("broken off");
+    let kv = SimKv::from_snapshot(&kv.snapshot(), 2);
+    let mut second = sync::simulate(kv.clone(), config).expect("valid");
+    kv.inject(CallKind::Write, 0, Fault::LoseRequest);
+    let bounds = fixtures::bounds(300);
+    let roots = fixtures::inputs(&bounds);
+    let registered = second.register_shards(NOW, TENANT, KEY.run, &roots, OpId::new(2)).expect("registered");
+    assert_eq!(registered.into_inner(), 300);
+    let other = RunId::new(2);
+    let created = second.create_run_with_shards(
+        NOW,
+        TENANT,
+        other,
+        fixtures::INCARNATION,
+        RunConfig::default(),
+        &roots,
+        OpId::new(3),
+    );
+    created.expect("there is room for as many once more");
 }
 
 #[test]
