@@ -335,7 +335,8 @@ fn listings_are_filtered_and_paged_by_shard_id() {
     let mut coordinator = with_shards(small(), 5);
     let lease = acquire(&mut coordinator, 2, 10).unwrap();
     let spec = coordinator.get_shard(tenant(), shard(2)).unwrap().spec;
-    let plan = plan_split_residual(spec.view(), None, b"cm").unwrap();
+    coordinator.checkpoint(at(10), tenant(), &lease, CursorUpdate::at_key(b"cb").unwrap(), op(4)).unwrap();
+    let plan = plan_split_residual(spec.view(), Some(b"cb"), b"cm").unwrap();
     coordinator.split_residual(at(11), tenant(), &lease, &plan, op(2)).unwrap();
     let lease = acquire(&mut coordinator, 3, 10).unwrap();
     let park = Park::because(ParkReason::NotFound).with_retry_after(at(500));
@@ -351,7 +352,12 @@ fn listings_are_filtered_and_paged_by_shard_id() {
     assert_eq!(ids, [1, 2, 3, 4]);
     assert_eq!((shards[1].lease_deadline(), shards[1].acquire_count, shards[1].spawned_count), (Some(at(110)), 1, 1));
     assert_eq!(shards[2].park.unwrap().retry_after, Some(at(500)));
-    assert_eq!(shards[1].end.expose(), Some(&b"cm"[..]));
+    assert_eq!((shards[1].status, shards[2].status), (ShardStatus::Active, ShardStatus::Parked));
+    let (start, end, last_key) = (&shards[1].start, &shards[1].end, &shards[1].last_key);
+    assert_eq!(
+        [start, end, last_key].map(|key| key.expose()),
+        [Some(spec.start()), Some(&b"cm"[..]), Some(&b"cb"[..])]
+    );
     let (rest, next, shards) = list(ShardFilter::all(), next.unwrap());
     assert_eq!((rest.len(), rest[0], next), (2, 5, None));
     assert_eq!(shards[1].parent, Some(ShardId::new(2)));
