@@ -19,6 +19,8 @@ struct Stage {
     tree: tempfile::TempDir,
     findings: tempfile::TempDir,
     url: String,
+    /// How many seconds without a coordinator every command bears.
+    give_up_after: &'static str,
 }
 
 /// How long to wait for what must come: only a broken program takes as long, however slow and busy the machine is.
@@ -40,14 +42,15 @@ impl Stage {
         }
         let etcd = EtcdCluster::start(1);
         let url = format!("{}/fleet", etcd.endpoints()[0].replace("http://", "etcd://"));
-        Self { etcd, tree, findings, url }
+        // A busy machine keeps etcd from answering for a while.
+        Self { etcd, tree, findings, url, give_up_after: "600" }
     }
 
     fn tessera(&self, verb: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tessera"));
         command.args(verb).args(["--coordinator", &self.url, "--findings"]).arg(self.findings.path());
         if !verb.contains(&"--give-up-after") {
-            command.args(["--give-up-after", "2"]);
+            command.args(["--give-up-after", self.give_up_after]);
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -186,6 +189,7 @@ fn a_worker_that_sleeps_through_its_lease_changes_nothing_when_it_wakes() {
 fn without_its_coordinator_everyone_ends_with_a_message_and_later_goes_on() {
     let mut stage = Stage::new();
     let expected = stage.expected();
+    stage.give_up_after = "10";
     let (follower, worker) = (stage.submit(), stage.worker());
     stage.wait_for_writers(1);
     stage.etcd.kill(0);
@@ -487,6 +491,10 @@ fn leftovers_of_dead_submitters_are_collected_when_they_are_old_enough() {
     assert!(told.contains("run 0000000000000002 never got its shards: removed"), "{told}");
     assert_eq!(exist(), [false, false], "{told}");
     assert_eq!(collect(&["0s"]), "there is nothing to collect\n");
+    // Nothing but a run, which its folder has outlived.
+    etcd.create_run(now, tenant, key.run, key.incarnation, Default::default()).unwrap();
+    assert_eq!(collect(&["0s", "--dry-run"]), "run 0000000000000002 never got its shards: would be removed\n");
+    assert_eq!(collect(&["0s"]), "run 0000000000000002 never got its shards: removed\n");
     assert!(etcd.get_run(tenant, key.run).is_err());
     // Runs that have begun are left alone.
     let (follower, worker) = (stage.submit(), stage.worker());
@@ -496,17 +504,22 @@ fn leftovers_of_dead_submitters_are_collected_when_they_are_old_enough() {
     drain(worker);
 }
 
+/// Throws dice with so many sides; a failing test tells the seed.
+fn dice() -> impl FnMut(u64) -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let mut random = now.as_nanos() as u64;
+    println!("seed {random}");
+    move |sides| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % sides
+    }
+}
+
 #[test]
 fn submitters_that_are_killed_at_random_leave_a_run_that_the_fleet_finishes() {
     let mut stage = Stage::new();
     let expected = essence(&stage.expected());
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    let mut random = now.as_nanos() as u64;
-    println!("seed {random}");
-    let mut dice = |sides: u64| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (random >> 33) % sides
-    };
+    let mut dice = dice();
     for round in 0..5 {
         // A run of its own, over the same folder.
         let namespace = stage.url.rfind('/').unwrap();
@@ -526,6 +539,66 @@ fn submitters_that_are_killed_at_random_leave_a_run_that_the_fleet_finishes() {
         drain(worker);
         let collect = stage.tessera(&["runs", "collect", "--older-than", "0s"]).output().unwrap();
         assert_eq!(collect.status.code(), Some(0), "{}", String::from_utf8_lossy(&collect.stderr));
+        let told = String::from_utf8_lossy(&collect.stdout).into_owned();
+        assert!(!told.contains("holds findings"), "round {round}: {told}");
+    }
+}
+
+/// Submitters, workers and operators of one fleet, each of them a process of its own, all at once: runs are called off, retired
+/// and collected while others register and sweep them, and half of the processes are killed. Whatever that did, the next scan
+/// reports everything, and no run is forgotten whose findings are still there.
+#[test]
+fn operators_who_tidy_up_while_a_fleet_is_killed_at_random_lose_nothing_and_forget_nothing() {
+    let stage = Stage::new();
+    let expected = essence(&stage.expected());
+    let mut dice = dice();
+    let run_of = |list: &Output| {
+        let list = String::from_utf8_lossy(&list.stdout).into_owned();
+        list.split_whitespace().find(|word| word.parse::<RunId>().is_ok()).map(str::to_owned)
+    };
+    for round in 0..5 {
+        let mut racing = vec![stage.worker()];
+        for _ in 0..24 {
+            racing.push(match dice(8) {
+                0..3 => stage.submit(),
+                3 => stage.worker(),
+                4 => stage.tessera(&["runs", "retire", "--older-than", "0"]).spawn().unwrap(),
+                5 => stage.tessera(&["runs", "collect", "--older-than", "0s"]).spawn().unwrap(),
+                _ => {
+                    let Some(run) = run_of(&stage.tessera(&["runs"]).output().unwrap()) else { continue };
+                    stage.tessera(&["runs", "cancel", &run]).spawn().unwrap()
+                }
+            });
+            std::thread::sleep(Duration::from_millis(dice(150)));
+            if dice(2) == 0 {
+                let mut killed = racing.swap_remove(dice(racing.len() as u64) as usize);
+                killed.kill().unwrap();
+                killed.wait().unwrap();
+            }
+        }
+        for mut left in racing {
+            left.kill().unwrap();
+            left.wait().unwrap();
+        }
+        let (follower, worker) = (stage.submit(), stage.worker());
+        let found = end_of(follower);
+        assert_eq!(essence(&report(&found)), expected, "round {round}");
+        drain(worker);
+        // An active run that no submitter follows any more is called off; then all there is can be removed.
+        while let Some(run) = run_of(&stage.tessera(&["runs"]).output().unwrap()) {
+            stage.tessera(&["runs", "cancel", &run]).output().unwrap();
+            // A submitter whose folder was collected under its hands calls its run off: that run has no folder.
+            let collect: &[&str] = &["runs", "collect", "--older-than", "0s"];
+            let retire: &[&str] = &["runs", "retire", "--older-than", "0", "--without-folder"];
+            for verb in [collect, retire] {
+                let ended = stage.tessera(verb).output().unwrap();
+                let said =
+                    [ended.stdout, ended.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
+                assert_eq!(ended.status.code(), Some(0), "round {round}: {verb:?}: {said}");
+                assert!(!said.contains("holds findings"), "round {round}: {said}");
+            }
+        }
+        let collect = stage.tessera(&["runs", "collect", "--older-than", "0s"]).output().unwrap();
         let told = String::from_utf8_lossy(&collect.stdout).into_owned();
         assert!(!told.contains("holds findings"), "round {round}: {told}");
     }

@@ -26,9 +26,9 @@ pub(super) struct RetireArgs {
     #[arg(required_unless_present = "older_than", conflicts_with = "older_than")]
     pub(super) run: Option<RunId>,
 
-    /// All runs of the fleet that ended so many days ago
-    #[arg(long, value_name = "DAYS")]
-    pub(super) older_than: Option<u64>,
+    /// All runs of the fleet that ended so long ago: days, or a duration such as 12h
+    #[arg(long, value_name = "DAYS", value_parser = parse_days)]
+    pub(super) older_than: Option<Duration>,
 
     /// Also runs whose findings folder is gone; without this, retire refuses, since --findings may name the wrong folder
     #[arg(long, requires = "older_than")]
@@ -64,7 +64,7 @@ pub(super) fn retire_fleet(
     fleet: &Fleet,
     args: &RetireArgs,
 ) -> Result<(), String> {
-    let days = args.older_than.ok_or_else(|| {
+    let age = args.older_than.ok_or_else(|| {
         let retire = hint::command(&["runs", "retire", "--older-than", "30"], &fleet.flags);
         format!("a fleet forgets runs by age: {retire} forgets those that ended a month ago")
     })?;
@@ -72,7 +72,7 @@ pub(super) fn retire_fleet(
         coordinator: fleet.name(),
         tenant,
         findings: fleet.findings()?.to_path_buf(),
-        ended_until: before(wall_clock(), Duration::from_secs(days.saturating_mul(86_400))),
+        ended_until: before(wall_clock(), age),
         without_folder: args.without_folder,
     };
     let retired = retire(&retiring, backend).map_err(|error| match error {
@@ -94,16 +94,26 @@ pub(super) fn collect_fleet(
     // Asked for before anything is removed.
     let findings = fleet.findings()?.to_path_buf();
     let created_before = args.created_before();
-    let mut text = String::new();
-    for (of, run) in stale_runs(backend, created_before, args.dry_run)? {
-        let whose = if of == tenant { String::new() } else { format!(" of tenant {of}") };
-        text.push_str(&format!("run {run}{whose} never got its shards: {}\n", removed(args)));
-    }
+    let runs = stale_runs(backend, created_before, args.dry_run)?;
+    let mut lines: Vec<String> = runs.iter().map(|(of, run)| line_of(tenant, *of, *run, args.dry_run)).collect();
     let dry_run = args.dry_run;
     let collecting = Collecting { coordinator: fleet.name(), tenant, findings, created_before, dry_run };
-    let collected = collect(&collecting, backend).map_err(|error| error.to_string())?;
-    text.push_str(&told(&collected, args));
-    print(text)
+    match collect(&collecting, backend) {
+        Ok(collected) => {
+            lines.extend(told(&collected, dry_run));
+            print(listed(&lines))
+        }
+        Err(error) => {
+            // The runs are gone all the same.
+            print(lines.concat())?;
+            Err(error.to_string())
+        }
+    }
+}
+
+fn line_of(tenant: TenantId, of: TenantId, run: RunId, dry_run: bool) -> String {
+    let whose = if of == tenant { String::new() } else { format!(" of tenant {of}") };
+    format!("run {run}{whose} never got its shards: {}\n", removed(dry_run))
 }
 
 /// Stale runs of all tenants: removed, or only found.
@@ -139,22 +149,32 @@ fn stale_runs(
 pub(super) fn collect_local(state: Option<&std::path::Path>, args: &CollectArgs) -> Result<(), String> {
     let dir = state_dir::of(state)?;
     let collected = local::collect(&dir, args.created_before(), args.dry_run).map_err(|error| error.to_string())?;
-    print(told(&collected, args))
+    print(listed(&told(&collected, args.dry_run)))
 }
 
-fn told(collected: &Collected, args: &CollectArgs) -> String {
-    let mut text = String::new();
-    for path in &collected.removed {
-        text.push_str(&format!("{}: no run names it: {}\n", path.display(), removed(args)));
-    }
-    for path in &collected.kept {
-        text.push_str(&format!("{}: no run names it, but it holds findings: kept\n", path.display()));
-    }
-    if text.is_empty() { "there is nothing to collect\n".into() } else { text }
+/// A line for each folder.
+fn told(collected: &Collected, dry_run: bool) -> Vec<String> {
+    let removed =
+        collected.removed.iter().map(|path| format!("{}: no run names it: {}\n", path.display(), removed(dry_run)));
+    let kept = collected.kept.iter();
+    let kept = kept.map(|path| format!("{}: no run names it, but it holds findings: kept\n", path.display()));
+    removed.chain(kept).collect()
 }
 
-fn removed(args: &CollectArgs) -> &'static str {
-    if args.dry_run { "would be removed" } else { "removed" }
+fn listed(lines: &[String]) -> String {
+    if lines.is_empty() { "there is nothing to collect\n".into() } else { lines.concat() }
+}
+
+fn removed(dry_run: bool) -> &'static str {
+    if dry_run { "would be removed" } else { "removed" }
+}
+
+/// An age in days where it has no unit.
+fn parse_days(text: &str) -> Result<Duration, String> {
+    let has_unit = text.ends_with(|char: char| char.is_ascii_alphabetic());
+    parse_age(&if has_unit { text.into() } else { format!("{text}d") }).map_err(|_| {
+        format!("{text:?} is no age; write a number of days, or one with s, m, h or d after it, such as 12h")
+    })
 }
 
 fn parse_age(text: &str) -> Result<Duration, String> {
@@ -182,6 +202,11 @@ mod tests {
         assert_eq!((seconds("7d"), seconds("0s")), (Ok(604_800), Ok(0)));
         for wrong in ["", "10", "d", "1w", "-1s", "99999999999999999d"] {
             assert!(parse_age(wrong).is_err(), "{wrong}");
+        }
+        let seconds = |text| parse_days(text).map(|age| age.as_secs());
+        assert_eq!((seconds("30"), seconds("30d"), seconds("12h")), (Ok(2_592_000), Ok(2_592_000), Ok(43_200)));
+        for wrong in ["", "d", "-1", "1w", "1.5", "99999999999999999"] {
+            assert!(parse_days(wrong).is_err(), "{wrong}");
         }
     }
 
