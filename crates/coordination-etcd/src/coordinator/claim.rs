@@ -17,7 +17,7 @@ use tessera_coordination::decide::claim::{
     CLAIM_ATTEMPTS_MAX, after_failed_acquire, check_cooldown, check_run, cooldown_until, start_position,
 };
 use tessera_coordination::decide::unreachable::is_reported_by;
-use tessera_coordination::error::{ClaimError, GetRunError, InfraError, RunNotFound};
+use tessera_coordination::error::{AccessRefused, AcquireError, ClaimError, GetRunError, InfraError, RunNotFound};
 use tessera_coordination::events::EventKind;
 use tessera_coordination::run::status::RunStatus;
 
@@ -202,7 +202,13 @@ impl<K: Kv> Inner<K> {
             events.extend(event);
             match outcome {
                 Ok(granted) => return Ok(granted),
-                Err(error) => after_failed_acquire(run, error)?,
+                Err(error) => {
+                    if matches!(error, AcquireError::Access(AccessRefused::ShardNotFound { .. })) {
+                        // Shards go with their run alone: there is no other candidate of it either, and the run is looked at again.
+                        lock(&self.claims).candidates.remove(&(tenant, run));
+                    }
+                    after_failed_acquire(run, error)?;
+                }
             }
         }
         Err(ClaimError::NoneAvailable { earliest_deadline })
