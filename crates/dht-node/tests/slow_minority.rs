@@ -10,6 +10,8 @@ use tessera_dht_node::{ContentId, Node, Point as _};
 const NODES: usize = 60;
 const ATTACKERS: usize = 12;
 const READS: usize = 40;
+/// Contacts of one distance that a table keeps.
+const TABLE_K: usize = 20;
 
 #[test]
 fn twelve_attackers_with_made_up_contacts_neither_keep_a_value_from_its_holders_nor_from_its_readers() {
@@ -19,13 +21,14 @@ fn twelve_attackers_with_made_up_contacts_neither_keep_a_value_from_its_holders_
         nodes.push(builder().lanes(1).bootstrap(seeds).start().unwrap());
     }
     let contacts = |node: &Node| node.status().wait().unwrap().contacts();
-    // As many as a table has room for: of the farther half of the space, twenty.
-    until("they know each other", || nodes.iter().all(|node| contacts(node) >= NODES / 2));
-    let before: Vec<usize> = nodes.iter().map(contacts).collect();
+    // Attackers meet a network that has formed: in tables that have yet to fill they would take the places of honest nodes.
+    let rooms: Vec<usize> = nodes.iter().map(|node| room_for_others(node, &nodes)).collect();
+    let know_others = || nodes.iter().zip(&rooms).all(|(node, room)| contacts(node) * 10 >= room * 9);
+    until("each knows nine in ten of those that it has room for", know_others);
     let value = b"what they would have nobody read";
     let target = ContentId::of_immutable(value);
     let attackers = MadeUp::around(&target, &nodes, ATTACKERS);
-    let know_attackers = || nodes.iter().zip(&before).filter(|(node, before)| contacts(node) > **before).count();
+    let know_attackers = || nodes.iter().zip(&rooms).filter(|(node, room)| contacts(node) > **room).count();
     until("nodes know attackers", || know_attackers() > NODES / 4);
 
     let mut near: Vec<_> = nodes.iter().collect();
@@ -39,4 +42,13 @@ fn twelve_attackers_with_made_up_contacts_neither_keep_a_value_from_its_holders_
     let found = (0..READS).filter(|n| far[1 + n % (far.len() - 1)].get(target).wait().is_ok()).count();
     assert!(found * 100 >= READS * 95, "{found} of {READS} reads found it");
     drop(attackers);
+}
+
+/// How many of the others a node's table has room for: twenty at each distance that it tells apart.
+fn room_for_others(node: &Node, nodes: &[Node]) -> usize {
+    let mut at_distance = [0; 257];
+    for other in nodes.iter().filter(|other| other.id() != node.id()) {
+        at_distance[node.id().distance_to(&other.id()).leading_zeros() as usize] += 1;
+    }
+    at_distance.iter().map(|others: &usize| (*others).min(TABLE_K)).sum()
 }
