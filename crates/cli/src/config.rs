@@ -37,12 +37,13 @@ use crate::tell::{clean, print};
 const FILE: &str = "tessera.toml";
 
 /// Flags that only a file the user names may set: places, and flags that would put secrets into a log that others read.
-const NAMED_ONLY: [&str; 10] = [
+const NAMED_ONLY: [&str; 11] = [
     "output",
     "state-dir",
     "id-key",
     "coordinator",
     "findings",
+    "coordinator-password-file",
     "coordinator-ca",
     "coordinator-cert",
     "coordinator-key",

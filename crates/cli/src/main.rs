@@ -13,11 +13,14 @@ mod commands;
 mod config;
 mod fleet;
 mod hint;
+mod login;
 mod progress;
 mod redrawn;
 mod report;
+mod repositories;
 mod signals;
 mod state_dir;
+mod table;
 
 use std::process::ExitCode;
 
@@ -56,6 +59,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    login::hide_password();
     match config::parse().command {
         Command::Scan(args) => commands::scan::run(&args),
         Command::Worker(args) => commands::worker::run(&args),

@@ -57,6 +57,31 @@ impl FormatName {
 }
 
 pub(crate) fn write(args: &ReportArgs, job: &Job, report: &ScanReport, suppressed: u64) -> Result<(), String> {
+    let format = args.format.format();
+    write_with(args, job, report, suppressed, |written, out| written.write(format, out))
+}
+
+/// Writes each target with its numbers.
+pub(crate) fn write_by_target(args: &ReportArgs, job: &Job, report: &ScanReport) -> Result<(), String> {
+    let as_json = match args.format {
+        FormatName::Human => false,
+        FormatName::Json => true,
+        _ => {
+            return Err(
+                "--by repository is written for people or as JSON: leave out --format, or give --format json".into()
+            );
+        }
+    };
+    write_with(args, job, report, 0, |written, out| written.write_by_target(as_json, out))
+}
+
+fn write_with(
+    args: &ReportArgs,
+    job: &Job,
+    report: &ScanReport,
+    suppressed: u64,
+    write: impl FnOnce(&Written<'_>, &mut dyn Write) -> io::Result<()>,
+) -> Result<(), String> {
     let output = args.output.as_deref().filter(|path| *path != Path::new("-"));
     let colours = match args.color {
         Colour::Always => true,
@@ -68,16 +93,15 @@ pub(crate) fn write(args: &ReportArgs, job: &Job, report: &ScanReport, suppresse
         }
     };
     let written = Written { report, job, suppressed, colours };
-    let format = args.format.format();
     let result = match output {
         Some(path) => File::create(path).and_then(|file| {
             let mut out = BufWriter::new(file);
-            written.write(format, &mut out)?;
+            write(&written, &mut out)?;
             out.flush()
         }),
         None => {
             let mut out = BufWriter::new(io::stdout().lock());
-            written.write(format, &mut out).and_then(|()| out.flush())
+            write(&written, &mut out).and_then(|()| out.flush())
         }
     };
     match result {

@@ -81,14 +81,27 @@ impl Layout {
     pub fn discover(path: &Path) -> Result<Self, LayoutError> {
         let start = path.canonicalize().map_err(io_at(path))?;
         for dir in start.ancestors() {
-            if let Some(git_dir) = git_dir_in(dir)? {
-                return Self::at(git_dir);
-            }
-            if is_git_dir(dir).unwrap_or(false) {
-                return Self::at(dir.to_path_buf());
+            if let Some(layout) = Self::of_root(dir)? {
+                return Ok(layout);
             }
         }
         Err(LayoutError::NoRepository(path.to_path_buf()))
+    }
+
+    /// The repository that `dir` itself is: the root of a working tree, or a bare one. `None` if it is none, even if it lies in one.
+    pub fn of_root(dir: &Path) -> Result<Option<Self>, LayoutError> {
+        if let Some(git_dir) = git_dir_in(dir)? {
+            return Self::at(git_dir).map(Some);
+        }
+        match is_git_dir(dir) {
+            Ok(true) => Self::at(dir.to_path_buf()).map(Some),
+            Ok(false) | Err(_) => Ok(None),
+        }
+    }
+
+    /// What all working trees share. Two working trees with the same folder have the same history.
+    pub fn common_dir(&self) -> &Path {
+        &self.common_dir
     }
 
     fn at(git_dir: PathBuf) -> Result<Self, LayoutError> {

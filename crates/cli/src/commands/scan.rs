@@ -3,9 +3,8 @@
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::builder::RangedU64ValueParser;
 use tessera_detect::Confidence;
@@ -18,12 +17,15 @@ use tessera_scan::read::rules::{Rules, RunRules};
 use tessera_scan::report::human;
 use tessera_scan::report::suppress::Suppressions;
 use tessera_scan::run::job::Job;
+use tessera_scan::run::left_out::LeftOut;
+use tessera_scan::run::parts::scan_in_parts;
 use tessera_scan::run::request::{ScanRequest, ScanScope};
 use tessera_scan::run::{Control, ExitStatus, Keeping, Origin, Progress, ScanReport, scan};
 use tessera_scan::source::small_file;
 
 use crate::progress::Bar;
-use crate::tell::shown;
+use crate::repositories::{RepositoryArgs, Targets, advice_for};
+use crate::tell::{count, shown};
 use crate::{config, fleet, hint, report, signals, state_dir};
 
 /// Look for leaked secrets in directories, files and git histories
@@ -35,6 +37,9 @@ use crate::{config, fleet, hint, report, signals, state_dir};
   tessera scan                              the directory you are in
   tessera scan --history .                  every version of every file that any branch or tag leads to
   tessera scan --staged                     staged changes, for a pre-commit hook
+  tessera scan --history --repos repos.txt  the repositories that a file lists, one path on each line
+  tessera scan --history --repos-under /srv/git
+                                            every repository below a folder
   tessera scan --format sarif -o out.sarif  for a code-scanning service
   tessera scan --format json > known.json; tessera scan --baseline known.json
   tessera scan --coordinator etcd://10.0.0.5:2379/scans --findings /mnt/scans /mnt/code
@@ -126,6 +131,9 @@ pub(crate) struct Args {
     quiet: bool,
 
     #[command(flatten)]
+    repositories: RepositoryArgs,
+
+    #[command(flatten)]
     report: report::ReportArgs,
 
     #[command(flatten)]
@@ -137,12 +145,24 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    fn scope(&self) -> ScanScope {
+        match (self.history, self.staged) {
+            (true, _) => ScanScope::History,
+            (_, true) => ScanScope::Staged,
+            _ => ScanScope::Files,
+        }
+    }
+
     /// What to scan.
-    fn paths(&self) -> &[PathBuf] {
-        static HERE: LazyLock<[PathBuf; 1]> = LazyLock::new(|| [PathBuf::from(".")]);
-        if self.paths.is_empty() { &*HERE } else { &self.paths }
+    fn targets(&self) -> Result<Targets, String> {
+        let here = [PathBuf::from(".")];
+        let paths = if self.paths.is_empty() { &here[..] } else { &self.paths[..] };
+        self.repositories.targets(paths, self.scope(), self.quiet)
     }
 }
+
+/// Targets whose own rules are told one by one.
+const RULES_TOLD_MAX: usize = 5;
 
 pub(crate) fn run(args: &Args) -> ExitCode {
     match scan_and_write(args) {
@@ -158,15 +178,18 @@ fn scan_and_write(args: &Args) -> Result<ExitStatus, String> {
     if let Some(file) = config::found_beside().filter(|_| args.fleet.config.is_none() && !args.quiet) {
         tell!("settings of {} are used", file.display());
     }
-    let rules = rules_for(args)?;
-    let request = request_of(args, rules)?;
-    let suppressions = suppressions(args.paths(), &args.baseline, request.id_key)?;
+    let mut targets = args.targets()?;
+    let rules = rules_for(args, &mut targets)?;
+    let id_key = args.id_key.as_deref().map_or(Ok([0; 32]), read_id_key)?;
+    let suppressions = suppressions(&targets.paths, &args.baseline, id_key, targets.tolerant)?;
+    let request = request_of(args, targets, rules, id_key);
+    let started = Instant::now();
     let stop = signals::stop_flag()?;
     let mut bar = Bar::new(!args.quiet && io::stderr().is_terminal());
     let mut hint = Hint { place: args.fleet.flags(), is_given: args.quiet, is_attached: args.quiet };
     let is_time_up = |elapsed| args.max_time.is_some_and(|time| elapsed >= time);
     let mut show = |progress: &Progress| {
-        if is_time_up(progress.elapsed) {
+        if is_time_up(started.elapsed()) {
             stop.store(true, Ordering::Relaxed);
         }
         hint.give_if_due(progress);
@@ -176,13 +199,16 @@ fn scan_and_write(args: &Args) -> Result<ExitStatus, String> {
     let fleet = args.fleet.fleet()?;
     let mut report = match &fleet {
         Some(fleet) => submit(args, &request, fleet, &mut control),
-        None => scan(&request, &keeping_of(args)?, &mut control).map_err(|error| error.to_string()),
+        None => {
+            let keeping = keeping_of(args)?;
+            scan_in_parts(&request, &mut control, |part, control| scan(part, &keeping, control)).map_err(advised)
+        }
     }?;
     bar.clear();
     if let Some(said) = told_of(&report).filter(|_| !args.quiet) {
         tell!("{said}");
     }
-    if fleet.is_none() && !report.receipt.is_complete() && is_time_up(report.elapsed) && !args.quiet {
+    if fleet.is_none() && !report.receipt.is_complete() && is_time_up(started.elapsed()) && !args.quiet {
         tell!("stopped by --max-time; {}", after_the_time(args));
     }
     if fleet.is_some() && stop.load(Ordering::Relaxed) && !args.quiet {
@@ -253,12 +279,21 @@ fn submit(
         read_again_max: READ_AGAIN_MAX,
     };
     let mut backend = fleet.patient(control.stop)?;
-    follow(request, &following, &mut backend, control).map_err(|error| match error {
+    let followed = scan_in_parts(request, control, |part, control| follow(part, &following, &mut backend, control));
+    followed.map_err(|error| match error {
         ScanError::TooManyRuns(_) => {
             format!("{error}: {}", hint::command(&["runs", "retire", "--older-than", "30"], &fleet.flags))
         }
-        error => error.to_string(),
+        error => advised(error),
     })
+}
+
+/// Why a scan could not be done, and what would do what was meant.
+fn advised(error: ScanError) -> String {
+    match &error {
+        ScanError::NotARepository(path) => advice_for(path).unwrap_or_else(|| error.to_string()),
+        _ => error.to_string(),
+    }
 }
 
 /// Tells a user why nothing moves: there is no worker, or another process does the work.
@@ -291,16 +326,11 @@ fn keeping_of(args: &Args) -> Result<Keeping, String> {
     Ok(Keeping::In { state_dir: state_dir::of(args.state_dir.as_deref())?, fresh: args.fresh })
 }
 
-fn request_of(args: &Args, rules: RunRules) -> Result<ScanRequest, String> {
-    let scope = match (args.history, args.staged) {
-        (true, _) => ScanScope::History,
-        (_, true) => ScanScope::Staged,
-        _ => ScanScope::Files,
-    };
-    Ok(ScanRequest {
+fn request_of(args: &Args, targets: Targets, rules: RunRules, id_key: [u8; 32]) -> ScanRequest {
+    ScanRequest {
         tenant: args.fleet.tenant(),
-        paths: args.paths.clone(),
-        scope,
+        paths: targets.paths,
+        scope: args.scope(),
         options: ReadOptions {
             no_ignore: args.no_ignore,
             read_binary: args.binary,
@@ -313,8 +343,10 @@ fn request_of(args: &Args, rules: RunRules) -> Result<ScanRequest, String> {
         detect: tessera_detect::Options { confidence_min: args.confidence, ..tessera_detect::Options::default() },
         workers: args.jobs,
         keep_secrets: args.show_secrets,
-        id_key: args.id_key.as_deref().map_or(Ok([0; 32]), read_id_key)?,
-    })
+        id_key,
+        tolerant: targets.tolerant,
+        left_out: targets.left_out,
+    }
 }
 
 fn read_id_key(path: &Path) -> Result<[u8; 32], String> {
@@ -331,20 +363,38 @@ fn parse_id_key(text: &str) -> Option<[u8; 32]> {
 }
 
 /// The rules that were named, for all targets; else those that each target brings, as gitleaks has it, for that target alone.
-fn rules_for(args: &Args) -> Result<RunRules, String> {
+fn rules_for(args: &Args, targets: &mut Targets) -> Result<RunRules, String> {
     if args.rules.is_some() {
         return searching_rules_of(args.rules.as_deref()).map(RunRules::for_all);
     }
     let mut rules = RunRules::for_all(Rules::builtin());
-    for path in args.paths() {
+    let mut brought = Vec::new();
+    let mut refused = Vec::new();
+    for path in &targets.paths {
         let file = path.join(".gitleaks.toml");
         // A path that is not there is told when it is scanned.
         let (true, Ok(target)) = (file.is_file(), path.canonicalize()) else { continue };
-        if !args.quiet {
-            let (file, target) = (file.display(), path.display());
+        match searching_rules_of(Some(&file)).and_then(|own| rules.add_own(target.clone(), own)) {
+            Ok(()) => brought.push((file, target)),
+            // With other rules than its own it would be another scan than what was asked for.
+            Err(why) if targets.tolerant => refused.push(LeftOut::found(path, why)),
+            Err(why) => return Err(why),
+        }
+    }
+    if !args.quiet {
+        for (file, target) in brought.iter().take(RULES_TOLD_MAX) {
+            let (file, target) = (file.display(), target.display());
             tell!("rules of {file} are used for {target}; --rules builtin for the built-in ones");
         }
-        rules.add_own(target, searching_rules_of(Some(&file))?)?;
+        if let Some(more) = brought.len().checked_sub(RULES_TOLD_MAX).filter(|&more| more > 0) {
+            tell!("{} more use rules of their own", count(more as u64, "target"));
+        }
+        refused.iter().for_each(|one| tell!("warning: cannot scan {}: {}", one.path.display(), shown(&one.why)));
+    }
+    targets.paths.retain(|path| !refused.iter().any(|one| one.path == *path));
+    targets.left_out.append(&mut refused);
+    if targets.paths.is_empty() {
+        return Err("nothing is left to scan".into());
     }
     Ok(rules)
 }
@@ -372,12 +422,21 @@ pub(crate) fn rules_of(path: Option<&Path>) -> Result<Rules, String> {
 }
 
 /// The suppressions in the ignore files of these paths, each for its own path, and in these baselines.
-pub(crate) fn suppressions(paths: &[PathBuf], baselines: &[PathBuf], id_key: [u8; 32]) -> Result<Suppressions, String> {
+pub(crate) fn suppressions(
+    paths: &[PathBuf],
+    baselines: &[PathBuf],
+    id_key: [u8; 32],
+    tolerant: bool,
+) -> Result<Suppressions, String> {
     let mut suppressions = Suppressions::new(id_key);
     for path in paths {
         // A path that is not there is told when it is scanned.
         let Ok(target) = path.canonicalize() else { continue };
-        suppressions.add_ignore_file_of(&target).map_err(|error| error.to_string())?;
+        match suppressions.add_ignore_file_of(&target) {
+            // Without it more is reported, not less.
+            Err(error) if tolerant => tell!("warning: {}", shown(error)),
+            added => added.map_err(|error| error.to_string())?,
+        }
     }
     for baseline in baselines {
         suppressions.add_baseline(baseline).map_err(|error| error.to_string())?;

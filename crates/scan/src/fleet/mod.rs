@@ -14,6 +14,7 @@ pub mod follow;
 pub mod patience;
 pub mod patient;
 pub mod retire;
+mod run_look;
 pub mod serve;
 #[cfg(test)]
 mod submitters;

@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tessera_contracts::{LogicalTime, RunId, TenantId, WorkerId};
 use tessera_coordination::RunManagement;
@@ -49,8 +49,12 @@ pub struct Serving {
     pub until_done: bool,
 }
 
-/// Between two looks for runs.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// Between two looks for runs, of all threads together. A look is one read of the store, two if there is no run.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// How long a thread stays with the only run there is before it looks for others.
+const SLICE: Duration = Duration::from_secs(2);
+/// Between two looks at a run in which nothing was open, and whose rest is parked: a look costs more with more shards.
+const FINISHED_INTERVAL: Duration = Duration::from_secs(5);
 const RUNS_PER_PAGE: usize = 1_000;
 /// How long a lease lasts in runs that do not say, in milliseconds.
 const LEASE_DURATION_DEFAULT: u64 = 30_000;
@@ -66,12 +70,14 @@ pub fn serve<C: Connect + Sync>(
     // One that cannot go on stops all: the same disk or coordinator would stop them one by one.
     let stop_all = &AtomicBool::new(false);
     let id = WorkerId::new(random_u64());
+    let board = &Board::default();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..serving.threads.max(1) as u64)
             .map(|thread| {
                 scope.spawn(move || {
                     let unusable = BTreeSet::new();
-                    let end = Server { serving, id, thread, stop: stop_all, progress, log, unusable }.run(connect);
+                    let end =
+                        Server { serving, id, thread, stop: stop_all, progress, log, board, unusable }.run(connect);
                     if end.is_err() {
                         stop_all.store(true, Ordering::Relaxed);
                     }
@@ -93,6 +99,40 @@ pub fn serve<C: Connect + Sync>(
     })
 }
 
+/// The runs that go on, as one of the threads saw them last: all of them need one look, not one each.
+#[derive(Debug, Default)]
+struct Board(Mutex<Option<(Instant, BTreeSet<RunKey>)>>);
+
+/// Runs, and whether the coordinator was asked for them just now.
+struct Looked {
+    runs: BTreeSet<RunKey>,
+    is_new: bool,
+}
+
+impl Board {
+    fn runs(&self, backend: &mut impl RunManagement, tenant: TenantId) -> Result<Looked, GetRunError> {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, runs)) = seen.as_ref().filter(|(at, _)| at.elapsed() < LOOK_INTERVAL) {
+            return Ok(Looked { runs: runs.clone(), is_new: false });
+        }
+        let runs = active_runs(backend, tenant)?;
+        *seen = Some((Instant::now(), runs.clone()));
+        Ok(Looked { runs, is_new: true })
+    }
+
+    /// What was seen may not be so any more.
+    fn clear(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// A run that was seen is over: nobody needs to see it again.
+    fn take_off(&self, run: &RunKey) {
+        if let Some((_, runs)) = self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            runs.remove(run);
+        }
+    }
+}
+
 struct Server<'s> {
     serving: &'s Serving,
     /// Who this machine is to the coordinator.
@@ -102,6 +142,7 @@ struct Server<'s> {
     stop: &'s AtomicBool,
     progress: &'s Arc<WorkerProgress>,
     log: &'s (dyn Fn(&str) + Sync),
+    board: &'s Board,
     /// Runs that cannot be worked on from here, so that it is said once.
     unusable: BTreeSet<RunKey>,
 }
@@ -113,37 +154,50 @@ impl<'s> Server<'s> {
     fn run<C: Connect>(&mut self, connect: &C) -> Result<(), ScanError> {
         let mut backend = connect.connect().map_err(ScanError::Coordinator)?;
         let mut workers = Workers::new();
+        // Runs in which nothing was open, and when: what is parked in them may be opened again.
+        let mut finished: BTreeMap<RunKey, Instant> = BTreeMap::new();
         let mut patience = Patience::new(self.serving.give_up_after, self.stop, self.log);
         while !self.stop.load(Ordering::Relaxed) {
-            let runs = match active_runs(&mut backend, self.serving.tenant) {
-                Ok(runs) => runs,
+            let Looked { runs, is_new } = match self.board.runs(&mut backend, self.serving.tenant) {
+                Ok(looked) => looked,
                 Err(error) => {
                     bear(&mut patience, &error)?;
                     continue;
                 }
             };
-            patience.succeeded();
+            if is_new {
+                patience.succeeded();
+            }
             connect.join(&mut backend, self.serving.tenant, self.id);
             workers.retain(|run, _| runs.contains(run));
             let mut is_anything_open = false;
+            finished.retain(|run, at: &mut Instant| runs.contains(run) && at.elapsed() < FINISHED_INTERVAL);
+            let is_only_one = runs.len() == 1;
             for run in runs {
-                if !self.prepare(connect, &mut backend, run, &mut workers) {
+                if finished.contains_key(&run) || !self.prepare(connect, &mut backend, run, &mut workers) {
                     continue;
                 }
                 let Some(worker) = workers.get_mut(&run) else { continue };
-                match worker.run(&mut backend) {
+                // Runs take turns, a shard each, so that a small one ends in time however large its neighbours are.
+                let begun = Instant::now();
+                match worker.run_while(&mut backend, &|| is_only_one && begun.elapsed() < SLICE) {
                     Ok(WorkerEnd::Stopped) => break,
-                    Ok(WorkerEnd::Idle) => is_anything_open = true,
+                    Ok(WorkerEnd::Idle | WorkerEnd::Yielded) => is_anything_open = true,
                     Ok(WorkerEnd::RunSettled) => {
                         workers.remove(&run);
+                        self.board.take_off(&run);
                     }
-                    Ok(WorkerEnd::Finished) => self.settle(&mut backend, run.run, &mut patience)?,
+                    Ok(WorkerEnd::Finished) => {
+                        self.settle(&mut backend, run.run, &mut patience)?;
+                        finished.insert(run, Instant::now());
+                    }
                     // The run was retired under its workers. If it goes on all the same, the next look says what is wrong.
                     Err(WorkerError::Sink(error)) if error.is_gone() => {
                         workers.remove(&run);
                     }
                     Err(WorkerError::Coordinator { message, is_transient: true }) => {
                         is_anything_open = true;
+                        self.board.clear();
                         patience.failed(&message).map_err(ScanError::Coordinator)?;
                     }
                     Err(error) => return Err(error.into()),

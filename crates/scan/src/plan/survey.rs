@@ -53,7 +53,15 @@ impl Survey {
             (None, TargetKind::Tree) => unreachable!("a list of paths was begun"),
         };
         let (items, bytes) = (weights.items, weights.bytes);
-        let plan = TargetPlan { target: target.number, items, bytes, planned, listed };
+        let plan = TargetPlan {
+            target: target.number,
+            path: target.path.clone(),
+            rules: target.rules,
+            items,
+            bytes,
+            planned,
+            listed,
+        };
         Ok(Self { marks: weights.marks, cost: weights.cost, plan })
     }
 }

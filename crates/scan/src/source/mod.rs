@@ -10,6 +10,7 @@ pub mod ignored;
 pub mod item;
 pub mod names;
 pub mod pattern;
+pub mod repositories;
 pub mod repository;
 pub mod small_file;
 pub mod tracked;

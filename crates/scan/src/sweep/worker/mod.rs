@@ -55,6 +55,8 @@ pub enum WorkerEnd {
     Idle,
     /// It was asked to stop; what it held was handed back.
     Stopped,
+    /// Others wait for their turn; nothing is held.
+    Yielded,
     /// The run was settled by someone else.
     RunSettled,
 }
@@ -121,6 +123,15 @@ impl<'w, C: Clock> Worker<'w, C> {
 
     /// Works until nothing is left, or until told to stop.
     pub fn run<B: CoordinationFacade>(&mut self, backend: &mut B) -> Result<WorkerEnd, WorkerError> {
+        self.run_while(backend, &|| true)
+    }
+
+    /// The same, but `goes_on` is asked after each shard whether to claim another one.
+    pub fn run_while<B: CoordinationFacade>(
+        &mut self,
+        backend: &mut B,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<WorkerEnd, WorkerError> {
         let mut scratch = AcquireScratch::new();
         let mut calls = BackendCalls::new(backend, self.driver.config(), &mut scratch);
         loop {
@@ -130,6 +141,9 @@ impl<'w, C: Clock> Worker<'w, C> {
                 Stepped::ShardOver(end) => {
                     let is_done = u64::from(end == ShardEnd::Done);
                     self.progress.shards.fetch_add(is_done, Ordering::Relaxed);
+                    if !goes_on() {
+                        return Ok(WorkerEnd::Yielded);
+                    }
                 }
                 Stepped::End(end) => return ended(end),
             }
