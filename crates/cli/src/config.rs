@@ -37,7 +37,7 @@ use crate::tell::{clean, print};
 const FILE: &str = "tessera.toml";
 
 /// Flags that only a file the user names may set: places, and flags that would put secrets into a log that others read.
-const NAMED_ONLY: [&str; 11] = [
+const NAMED_ONLY: [&str; 12] = [
     "output",
     "state-dir",
     "id-key",
@@ -48,6 +48,7 @@ const NAMED_ONLY: [&str; 11] = [
     "coordinator-cert",
     "coordinator-key",
     "config",
+    "http",
     "show-secrets",
 ];
 

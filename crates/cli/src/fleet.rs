@@ -1,6 +1,7 @@
 //! Which fleet a command is about: where its coordinator is, whose runs, and where findings go.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use tessera_coordination_etcd::config::{Secret, Tls, TlsIdentity};
 use tessera_coordination_etcd::{EtcdConfig, EtcdCoordinator, sync};
 use tessera_scan::error::ScanError;
 use tessera_scan::fleet::patience::infra_of;
+use tessera_scan::fleet::state::{ServingState, Timed};
 use tessera_scan::fleet::{Connect, Patience, Patient};
 use tessera_scan::run::coordinator_name::CoordinatorName;
 use tessera_scan::run::label::RunKey;
@@ -183,5 +185,36 @@ impl Connect for Fleet {
     fn leave(&self, backend: &mut EtcdCoordinator, worker: WorkerId) {
         // Not told, the session ends by itself in a few seconds.
         let _ = backend.executor.block_on(backend.backend.end_session(worker));
+    }
+}
+
+/// A fleet whose coordinator's answers are timed.
+#[derive(Debug)]
+pub(crate) struct TimedFleet<'f> {
+    pub(crate) fleet: &'f Fleet,
+    pub(crate) state: Arc<ServingState>,
+}
+
+impl Connect for TimedFleet<'_> {
+    type Backend = Timed<EtcdCoordinator>;
+
+    fn connect(&self) -> Result<Self::Backend, String> {
+        Ok(Timed::new(self.fleet.connect()?, Arc::clone(&self.state)))
+    }
+
+    fn join(&self, backend: &mut Self::Backend, tenant: TenantId, worker: WorkerId) {
+        self.fleet.join(&mut backend.inner, tenant, worker);
+    }
+
+    fn abstain(&self, backend: &mut Self::Backend, tenant: TenantId, run: RunKey, worker: WorkerId) {
+        self.fleet.abstain(&mut backend.inner, tenant, run, worker);
+    }
+
+    fn take_part(&self, backend: &mut Self::Backend, tenant: TenantId, run: RunKey, worker: WorkerId) {
+        self.fleet.take_part(&mut backend.inner, tenant, run, worker);
+    }
+
+    fn leave(&self, backend: &mut Self::Backend, worker: WorkerId) {
+        self.fleet.leave(&mut backend.inner, worker);
     }
 }

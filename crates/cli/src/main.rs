@@ -21,6 +21,7 @@ mod repositories;
 mod signals;
 mod state_dir;
 mod table;
+mod worker_http;
 
 use std::process::ExitCode;
 

@@ -27,9 +27,9 @@ fn status(fleet: &Fleet, report: &ScanReport, request: &ScanRequest) -> RunStatu
 fn begun(fleet: &Fleet, stage: &Stage) -> ScanReport {
     let request = stage.request();
     let submitted = fleet.submit(&request);
-    let progress = std::sync::Arc::<tessera_scan::sweep::worker::WorkerProgress>::default();
-    fleet.with_watched_worker(&request, &progress, || {
-        fleet.wait_until("too few items", |_| progress.items.load(Ordering::Relaxed) >= FILES as u64);
+    let state = std::sync::Arc::<tessera_scan::fleet::state::ServingState>::default();
+    fleet.with_watched_worker(&request, &state, || {
+        fleet.wait_until("too few items", |_| state.progress.items.load(Ordering::Relaxed) >= FILES as u64);
     });
     let record = fleet.backend.clone().get_run(request.tenant, submitted.run).unwrap();
     let folder = RunFolder::of_run(fleet.findings.path(), CoordinatorName::Memory, &record).unwrap();

@@ -1,15 +1,22 @@
 //! `tessera worker`: take part in a fleet's runs until told to stop.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
+use serde_json::json;
+use tessera_scan::clock::calendar::utc;
+use tessera_scan::clock::wall_clock;
+use tessera_scan::fleet::state::ServingState;
 use tessera_scan::fleet::{Serving, serve};
 use tessera_scan::report::human::bytes;
 use tessera_scan::sweep::worker::WorkerProgress;
 
 use super::scan::jobs;
 use crate::tell::{count, shown};
+use crate::worker_http::{Served, count_panics, findings_problem, listen};
 use crate::{fleet, signals};
 
 /// Take part in the runs of a fleet until told to stop
@@ -20,6 +27,7 @@ use crate::{fleet, signals};
 #[command(after_help = "EXAMPLES
   tessera worker --coordinator etcd://10.0.0.5:2379/scans --findings /mnt/scans
   tessera worker --coordinator etcd://10.0.0.5:2379/scans --findings /mnt/scans --until-done -j 4
+  tessera worker --coordinator etcd://10.0.0.5:2379/scans --findings /mnt/scans --http 127.0.0.1:9090 --log json --name rack3-b
 
 EXIT CODES
   0  told to stop, or nothing is left with --until-done
@@ -36,22 +44,76 @@ pub(crate) struct Args {
     #[arg(long)]
     until_done: bool,
 
+    /// Serve metrics for Prometheus at http://ADDR/metrics, and /health and /ready
+    #[arg(long, value_name = "ADDR")]
+    http: Option<SocketAddr>,
+
+    /// How logs and metrics name this worker; the host's name and the process id by default
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+
+    /// How to write what the worker has to say, line by line, to standard error
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    log: LogFormat,
+
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
 }
 
+/// How a log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+/// What the worker has to say.
+struct Log {
+    format: LogFormat,
+    name: String,
+    is_quiet: bool,
+}
+
+impl Log {
+    fn info(&self, text: &str) {
+        if !self.is_quiet {
+            self.write("info", text);
+        }
+    }
+
+    fn write(&self, level: &str, text: &str) {
+        let text = shown(text).to_string();
+        match (self.format, level) {
+            (LogFormat::Text, "info") => tell!("{text}"),
+            (LogFormat::Text, level) => tell!("{level}: {text}"),
+            (LogFormat::Json, level) => {
+                let time = utc(wall_clock());
+                tell!("{}", json!({"time": time, "level": level, "worker": self.name, "message": text}));
+            }
+        }
+    }
+}
+
 pub(crate) fn run(args: &Args) -> ExitCode {
-    match work(args) {
+    let name = args.name.clone().unwrap_or_else(default_name);
+    let log = Log { format: args.log, name, is_quiet: args.quiet };
+    match work(args, &log) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tell!("error: {}", shown(&error));
+            log.write("error", &error);
             ExitCode::from(2)
         }
     }
 }
 
-fn work(args: &Args) -> Result<(), String> {
+/// Tells workers of a fleet apart, and one that was started again from the one before.
+fn default_name() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{host}-{}", std::process::id())
+}
+
+fn work(args: &Args, log: &Log) -> Result<(), String> {
     let fleet = args.fleet.fleet()?.ok_or("name the fleet with --coordinator etcd://HOST:2379/NAMESPACE")?;
     let threads = match args.jobs {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -66,15 +128,21 @@ fn work(args: &Args) -> Result<(), String> {
         until_done: args.until_done,
     };
     let stop = signals::stop_flag()?;
-    let progress = Arc::new(WorkerProgress::default());
-    let say = |text: &str| {
-        if !args.quiet {
-            tell!("{text}");
-        }
-    };
-    say(&welcome(threads, &args.fleet.tenant));
-    let end = serve(&serving, &fleet, &stop, &progress, &|text| tell!("warning: {}", shown(text)));
-    say(&searched(&progress));
+    let state = Arc::new(ServingState::default());
+    count_panics();
+    if let Some(problem) = findings_problem(&serving.findings) {
+        log.write("warning", &problem);
+    }
+    if let Some(at) = args.http {
+        let (name, findings) = (log.name.clone(), serving.findings.clone());
+        let served = Served { name, state: Arc::clone(&state), findings, threads, started: Instant::now() };
+        let address = listen(at, served)?;
+        log.info(&format!("metrics at http://{address}/metrics, and /health and /ready"));
+    }
+    log.info(&welcome(threads, &args.fleet.tenant));
+    let timed = fleet::TimedFleet { fleet: &fleet, state: Arc::clone(&state) };
+    let end = serve(&serving, &timed, &stop, &state, &|text| log.write("warning", text));
+    log.info(&searched(&state.progress));
     end.map_err(|error| error.to_string())
 }
 

@@ -16,6 +16,7 @@ pub mod patient;
 pub mod retire;
 mod run_look;
 pub mod serve;
+pub mod state;
 #[cfg(test)]
 mod submitters;
 

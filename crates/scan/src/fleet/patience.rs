@@ -33,14 +33,17 @@ struct Outage {
 }
 
 impl<'p> Patience<'p> {
-    /// Bears an outage for `give_up_after`, or until `stop` is set. `notice` hears when one begins.
+    /// Bears an outage for `give_up_after`, or until `stop` is set. `notice` hears when one begins and when it ends.
     pub fn new(give_up_after: Duration, stop: &'p AtomicBool, notice: &'p (dyn Fn(&str) + Sync)) -> Self {
         Self { give_up_after, stop, notice, outage: None }
     }
 
     /// The coordinator answered: the next outage is a new one.
     pub(super) fn succeeded(&mut self) {
-        self.outage = None;
+        if let Some(outage) = self.outage.take() {
+            let seconds = outage.since.elapsed().as_secs_f64();
+            (self.notice)(&format!("the coordinator answers again, after {seconds:.1} s"));
+        }
     }
 
     /// Waits a little before another try.
@@ -117,7 +120,8 @@ mod tests {
         assert_eq!(said.lock().unwrap().len(), 1);
         patience.succeeded();
         patience.failed("away").unwrap();
-        assert_eq!(said.lock().unwrap().len(), 2, "a success ends an outage");
+        assert!(said.lock().unwrap()[1].starts_with("the coordinator answers again"));
+        assert_eq!(said.lock().unwrap().len(), 3, "a success ends an outage");
     }
 
     #[test]

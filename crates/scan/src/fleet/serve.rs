@@ -19,6 +19,7 @@ use tessera_coordination::run::summary::RunSummary;
 
 use super::follow::complete;
 use super::patience::{Patience, infra_of};
+use super::state::ServingState;
 use super::{Connect, pause};
 use crate::clock::wall_clock;
 use crate::error::ScanError;
@@ -30,7 +31,7 @@ use crate::run::folder::RunFolder;
 use crate::run::job::Job;
 use crate::run::label::RunKey;
 use crate::sweep::WorkerConfig;
-use crate::sweep::worker::{Equipment, Worker, WorkerEnd, WorkerError, WorkerProgress};
+use crate::sweep::worker::{Equipment, Worker, WorkerEnd, WorkerError};
 
 /// How a machine takes part.
 #[derive(Debug, Clone)]
@@ -64,7 +65,7 @@ pub fn serve<C: Connect + Sync>(
     serving: &Serving,
     connect: &C,
     stop: &AtomicBool,
-    progress: &Arc<WorkerProgress>,
+    state: &Arc<ServingState>,
     log: &(dyn Fn(&str) + Sync),
 ) -> Result<(), ScanError> {
     // One that cannot go on stops all: the same disk or coordinator would stop them one by one.
@@ -76,8 +77,7 @@ pub fn serve<C: Connect + Sync>(
             .map(|thread| {
                 scope.spawn(move || {
                     let unusable = BTreeSet::new();
-                    let end =
-                        Server { serving, id, thread, stop: stop_all, progress, log, board, unusable }.run(connect);
+                    let end = Server { serving, id, thread, stop: stop_all, state, log, board, unusable }.run(connect);
                     if end.is_err() {
                         stop_all.store(true, Ordering::Relaxed);
                     }
@@ -140,7 +140,7 @@ struct Server<'s> {
     /// Which of its threads this is.
     thread: u64,
     stop: &'s AtomicBool,
-    progress: &'s Arc<WorkerProgress>,
+    state: &'s Arc<ServingState>,
     log: &'s (dyn Fn(&str) + Sync),
     board: &'s Board,
     /// Runs that cannot be worked on from here, so that it is said once.
@@ -161,12 +161,14 @@ impl<'s> Server<'s> {
             let Looked { runs, is_new } = match self.board.runs(&mut backend, self.serving.tenant) {
                 Ok(looked) => looked,
                 Err(error) => {
+                    self.state.failed(&error.to_string());
                     bear(&mut patience, &error)?;
                     continue;
                 }
             };
             if is_new {
                 patience.succeeded();
+                self.state.looked(runs.len());
             }
             connect.join(&mut backend, self.serving.tenant, self.id);
             workers.retain(|run, _| runs.contains(run));
@@ -198,6 +200,7 @@ impl<'s> Server<'s> {
                     Err(WorkerError::Coordinator { message, is_transient: true }) => {
                         is_anything_open = true;
                         self.board.clear();
+                        self.state.failed(&message);
                         patience.failed(&message).map_err(ScanError::Coordinator)?;
                     }
                     Err(error) => return Err(error.into()),
@@ -229,7 +232,9 @@ impl<'s> Server<'s> {
             Ok(worker) => {
                 connect.take_part(backend, self.serving.tenant, run, self.id);
                 workers.insert(run, worker);
-                self.unusable.remove(&run);
+                if self.unusable.remove(&run) {
+                    self.state.runs_unusable.store(self.unusable.len() as u64, Ordering::Relaxed);
+                }
                 true
             }
             // Created anew since the runs were listed: the next list has it.
@@ -237,6 +242,7 @@ impl<'s> Server<'s> {
             Err(error) => {
                 connect.abstain(backend, self.serving.tenant, run, self.id);
                 if self.unusable.insert(run) {
+                    self.state.runs_unusable.store(self.unusable.len() as u64, Ordering::Relaxed);
                     (self.log)(&format!("cannot take part in run {}: {error}", run.run));
                 }
                 false
@@ -261,7 +267,7 @@ impl<'s> Server<'s> {
         let plan = Arc::new(OpenPlan::load(folder.path().to_path_buf())?);
         let equipment = Equipment {
             plan: Some(plan),
-            progress: Arc::clone(self.progress),
+            progress: Arc::clone(&self.state.progress),
             ..Equipment::new(job.reader(detectors), folder.path().to_path_buf())
         };
         let config = WorkerConfig { place: self.id.get().wrapping_add(self.thread), ..config };

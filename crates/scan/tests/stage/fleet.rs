@@ -15,12 +15,12 @@ use tessera_coordination::{
 use tessera_scan::clock::wall_clock;
 use tessera_scan::error::ScanError;
 use tessera_scan::fleet::follow::READ_AGAIN_MAX;
+use tessera_scan::fleet::state::ServingState;
 use tessera_scan::fleet::{Connect, Following, Serving, follow, serve};
 use tessera_scan::run::coordinator_name::CoordinatorName;
 use tessera_scan::run::locked::Locked;
 use tessera_scan::run::request::ScanRequest;
 use tessera_scan::run::{Control, Progress, ScanReport};
-use tessera_scan::sweep::worker::WorkerProgress;
 
 type Backend = Locked<InMemoryCoordinator>;
 
@@ -87,16 +87,16 @@ impl Fleet {
     pub(crate) fn with_watched_worker<T>(
         &self,
         request: &ScanRequest,
-        progress: &Arc<WorkerProgress>,
+        state: &Arc<ServingState>,
         meanwhile: impl FnOnce() -> T,
     ) -> T {
-        self.serve(&self.serving(request.tenant, 1), progress, meanwhile)
+        self.serve(&self.serving(request.tenant, 1), state, meanwhile)
     }
 
-    fn serve<T>(&self, serving: &Serving, progress: &Arc<WorkerProgress>, meanwhile: impl FnOnce() -> T) -> T {
+    fn serve<T>(&self, serving: &Serving, state: &Arc<ServingState>, meanwhile: impl FnOnce() -> T) -> T {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let served = scope.spawn(|| serve(serving, self, &stop, progress, &|_| {}));
+            let served = scope.spawn(|| serve(serving, self, &stop, state, &|_| {}));
             let done = meanwhile();
             stop.store(true, Ordering::Relaxed);
             served.join().unwrap().unwrap();

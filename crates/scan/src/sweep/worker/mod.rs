@@ -44,6 +44,43 @@ pub struct WorkerProgress {
     pub findings: AtomicU64,
     /// Shards finished.
     pub shards: AtomicU64,
+    handed_back: AtomicU64,
+    parked: AtomicU64,
+    replaced: AtomicU64,
+    lost: AtomicU64,
+    run_settled: AtomicU64,
+}
+
+impl WorkerProgress {
+    fn shard_over(&self, end: ShardEnd) {
+        let counter = match end {
+            ShardEnd::Done => &self.shards,
+            ShardEnd::HandedBack => &self.handed_back,
+            ShardEnd::Parked => &self.parked,
+            ShardEnd::Replaced => &self.replaced,
+            ShardEnd::Lost => &self.lost,
+            ShardEnd::RunSettled => &self.run_settled,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Shards that are no longer held, by how that came.
+    pub fn shard_ends(&self) -> [(&'static str, u64); 6] {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        [
+            ("done", of(&self.shards)),
+            ("handed_back", of(&self.handed_back)),
+            ("parked", of(&self.parked)),
+            ("split", of(&self.replaced)),
+            ("lost", of(&self.lost)),
+            ("run_settled", of(&self.run_settled)),
+        ]
+    }
+
+    /// Shards that another worker took over.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
 }
 
 /// Why a worker stopped.
@@ -139,8 +176,7 @@ impl<'w, C: Clock> Worker<'w, C> {
                 Stepped::Did => {}
                 Stepped::Wait(pause) => std::thread::sleep(pause),
                 Stepped::ShardOver(end) => {
-                    let is_done = u64::from(end == ShardEnd::Done);
-                    self.progress.shards.fetch_add(is_done, Ordering::Relaxed);
+                    self.progress.shard_over(end);
                     if !goes_on() {
                         return Ok(WorkerEnd::Yielded);
                     }
