@@ -83,13 +83,22 @@ fn add(truth: &mut Truth, target: &Path, path: &[u8], blob: Option<&str>, text: 
     for found in tokens_in(text) {
         let place = Place {
             target: target.to_string_lossy().into_owned(),
-            path: String::from_utf8_lossy(path).into_owned(),
+            path: legible(path),
             blob: blob.map(str::to_owned),
             line: found.line,
             offset: found.offset,
         };
         truth.places.insert(place, found.token);
     }
+}
+
+/// A name as reports write it: each byte that is no UTF-8 as `\xff`, so that names that differ stay apart.
+fn legible(name: &[u8]) -> String {
+    let chunk = |chunk: std::str::Utf8Chunk<'_>| {
+        let odd: String = chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")).collect();
+        format!("{}{odd}", chunk.valid())
+    };
+    name.utf8_chunks().map(chunk).collect()
 }
 
 /// Whether git takes a folder for a part of a repository.
