@@ -62,22 +62,28 @@ fn no_format_shows_a_secret_of_content_paths_or_commits() {
     });
 }
 
-/// An unreadable item is named by its path.
+/// An unreadable item is named by its path, one of a history by its object.
 #[test]
 fn no_format_shows_a_secret_in_the_path_of_what_cannot_be_read() {
     cases::run(3, |case| {
         let (dir, tokens) = repository(case);
-        let path = dir.join(format!("key-{}.env", tokens.iter().find(|(place, _)| *place == "file name").unwrap().1));
-        std::fs::write(&path, "other\n").unwrap();
+        let name = &tokens.iter().find(|(place, _)| *place == "file name").unwrap().1;
+        std::fs::write(dir.join(format!("key-{name}.env")), "other\n").unwrap();
         git(&dir, &["commit", "-q", "-a", "-m", "other"]);
         remove_object(&dir, "other\n");
-        let tessera = Tessera::of(case);
+        let damaged = b"\x1f\x8b\x08\0\0\0\0\0\0\xff damaged";
+        std::fs::write(dir.join(format!("key-{name}.gz")), damaged).unwrap();
+        let (tessera, dir) = (Tessera::of(case), dir.to_str().unwrap());
         let mut problems = Vec::new();
-        for format in FORMATS {
-            let ended = tessera.run(&["scan", "--fresh", "--history", "--format", format, dir.to_str().unwrap()]);
-            let seen = shown(&ended.shown(), &tokens);
+        for (format, scope) in FORMATS.iter().flat_map(|format| [(*format, "--history"), (*format, "--archives")]) {
+            let text = tessera.run(&["scan", "--fresh", scope, "--format", format, dir]).shown();
+            let seen = shown(&text, &tokens);
             if !seen.is_empty() {
-                problems.push(format!("{format} shows the secrets of {seen:?}"));
+                problems.push(format!("{format} {scope} shows the secrets of {seen:?}"));
+            }
+            let is_named = text.contains("key-ghp_****.gz") || text.contains("key-ghp_%2A%2A%2A%2A.gz");
+            if ["human", "json", "sarif"].contains(&format) && scope == "--archives" && !is_named {
+                problems.push(format!("{format} does not name what cannot be read:\n{text}"));
             }
         }
         if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
