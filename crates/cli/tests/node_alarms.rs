@@ -33,9 +33,9 @@ fn a_lane_that_hangs_is_replaced_and_what_died_with_it_raises_an_alarm_everywher
     steer(&["inject-panic", "2"]);
     until("the alarm stands", || status()["alarms"].as_array().unwrap().len() == 1);
     let alarm = status()["alarms"][0].as_str().unwrap().to_owned();
-    assert!(alarm.contains("coordination messages are dropped"), "{alarm}");
+    assert!(alarm.contains("control messages were dropped"), "{alarm}");
     let top = steer(&["top", "--once", "--every", "0.1"]);
-    assert!(top.contains("ALARM  ") && top.contains("coordination messages are dropped"), "{top}");
+    assert!(top.contains("ALARM  ") && top.contains("control messages were dropped"), "{top}");
     let url = node.metrics();
     let fetch = |path: &str| {
         let mut stream = TcpStream::connect(url.trim_start_matches("http://").trim_end_matches("/metrics")).unwrap();
@@ -47,7 +47,7 @@ fn a_lane_that_hangs_is_replaced_and_what_died_with_it_raises_an_alarm_everywher
     let metrics = fetch("/metrics");
     assert!(metrics.lines().any(|line| line == "tessera_lane_alarms 1"), "{metrics}");
     let health = fetch("/health");
-    assert!(health.lines().any(|line| line.starts_with("alarm: ") && line.contains("are dropped")), "{health}");
+    assert!(health.lines().any(|line| line.starts_with("alarm: ") && line.contains("were dropped")), "{health}");
     assert_eq!(place.ask(&node, &["get", &id], &[]), "outlives it");
     assert!(node.is_running());
     let log = || std::fs::read_to_string(&node.log).unwrap();
