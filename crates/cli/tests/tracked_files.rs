@@ -269,6 +269,8 @@ fn an_ignore_file_that_is_a_link_is_not_obeyed() {
 fn an_ignore_file_that_never_ends_or_never_begins_holds_nothing_up() {
     let place = Place::new();
     for (name, is_pipe) in [("pipe", true), ("device", false)] {
+        std::fs::create_dir_all(place.path(name)).unwrap();
+        place.git(name, &["init", "-q"]);
         place.secret(&format!("{name}/a"));
         let path = place.path(name).join(".gitignore");
         if is_pipe {
@@ -279,6 +281,8 @@ fn an_ignore_file_that_never_ends_or_never_begins_holds_nothing_up() {
         }
         place.scan(name).assert_found(&["a"]);
     }
+    std::fs::create_dir_all(place.path("large")).unwrap();
+    place.git("large", &["init", "-q"]);
     place.secret("large/a");
     let file = std::fs::File::create(place.path("large").join(".gitignore")).unwrap();
     file.set_len(1 << 34).unwrap();
