@@ -38,7 +38,7 @@ const FILE: &str = "tessera.toml";
 
 /// Flags that only a file the user names may set: places, and flags that would put secrets into a log that others read or hide that
 /// there are any.
-const NAMED_ONLY: [&str; 13] = [
+const NAMED_ONLY: [&str; 14] = [
     "output",
     "exit-code",
     "redact",
@@ -47,6 +47,7 @@ const NAMED_ONLY: [&str; 13] = [
     "id-key",
     "coordinator",
     "findings",
+    "coordinator-password-file",
     "coordinator-ca",
     "coordinator-cert",
     "coordinator-key",

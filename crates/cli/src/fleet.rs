@@ -15,14 +15,15 @@ use tessera_scan::run::coordinator_name::CoordinatorName;
 use tessera_scan::run::label::RunKey;
 use tessera_scan::run::request::TENANT_DEFAULT;
 
-use crate::hint;
+use crate::login::Parted;
+use crate::{hint, login};
 
 /// The flags of a fleet.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct FleetArgs {
     // As an attribute: documentation would take the brackets for links.
     #[arg(
-        help = "The fleet's coordinator: etcd://[USER:PASSWORD@]HOST:2379[,HOST:2379…][/NAMESPACE], or etcds:// for TLS"
+        help = "The fleet's coordinator: etcd://[USER@]HOST:2379[,HOST:2379…][/NAMESPACE], or etcds:// for TLS; the password of USER is in the variable TESSERA_COORDINATOR_PASSWORD or in a file"
     )]
     #[arg(long, value_name = "URL", env = "TESSERA_COORDINATOR", hide_env_values = true, global = true)]
     pub(crate) coordinator: Option<String>,
@@ -34,6 +35,10 @@ pub(crate) struct FleetArgs {
     /// Whose runs; tenants do not see each other's
     #[arg(long, value_name = "NAME", env = "TESSERA_TENANT", default_value = TENANT_DEFAULT, global = true)]
     pub(crate) tenant: String,
+
+    /// A file with the password of the coordinator's user
+    #[arg(long, value_name = "FILE", env = "TESSERA_COORDINATOR_PASSWORD_FILE", global = true)]
+    coordinator_password_file: Option<PathBuf>,
 
     /// The authority that signed the coordinator's certificate, in PEM (for etcds://)
     #[arg(long, value_name = "FILE", global = true)]
@@ -73,6 +78,7 @@ impl FleetArgs {
         let mut flags = vec!["--coordinator".to_owned(), hint::without_password(url)];
         for (flag, path) in [
             ("--findings", &self.findings),
+            ("--coordinator-password-file", &self.coordinator_password_file),
             ("--coordinator-ca", &self.coordinator_ca),
             ("--coordinator-cert", &self.coordinator_cert),
             ("--coordinator-key", &self.coordinator_key),
@@ -94,7 +100,9 @@ impl FleetArgs {
     /// The fleet that was named, if one was.
     pub(crate) fn fleet(&self) -> Result<Option<Fleet>, String> {
         let Some(url) = &self.coordinator else { return Ok(None) };
-        let mut config = EtcdConfig::from_url(url).map_err(|error| error.to_string())?;
+        let Parted { url, login } = login::parted(url);
+        let mut config = EtcdConfig::from_url(&url).map_err(|error| error.to_string())?;
+        config.credentials = login::credentials(login, self.coordinator_password_file.as_deref())?;
         config.tls = self.tls()?;
         config.validate().map_err(|error| error.to_string())?;
         let findings = match &self.findings {

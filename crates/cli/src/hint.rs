@@ -20,7 +20,10 @@ pub(crate) fn without_password(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     // The last `@`, also behind a `/`: a password that is not as it should be is left out all the same.
     match rest.rsplit_once('@') {
-        Some((login, place)) => format!("{scheme}://{}:PASSWORD@{place}", login.split(':').next().unwrap_or_default()),
+        Some((login, place)) => match login.split_once(':') {
+            Some((user, _)) => format!("{scheme}://{user}:PASSWORD@{place}"),
+            None => format!("{scheme}://{login}@{place}"),
+        },
         None => format!("{scheme}://{rest}"),
     }
 }
@@ -53,6 +56,7 @@ mod tests {
         for (url, hint) in [
             ("etcd://h:2379/fleet", "etcd://h:2379/fleet"),
             ("etcd://h:2379,i:2379", "etcd://h:2379,i:2379"),
+            ("etcds://me@h:2379/fleet", "etcds://me@h:2379/fleet"),
             ("etcds://me:secret@h:2379/fleet", "etcds://me:PASSWORD@h:2379/fleet"),
             ("etcd://me:sec@ret:secret@h:2379", "etcd://me:PASSWORD@h:2379"),
             ("etcd://me:secret/x@h:2379", "etcd://me:PASSWORD@h:2379"),

@@ -13,6 +13,7 @@ mod commands;
 mod config;
 mod fleet;
 mod hint;
+mod login;
 mod piped;
 mod progress;
 mod redrawn;
@@ -60,6 +61,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    login::hide_password();
     match config::parse().command {
         Command::Scan(args) => commands::scan::run(&args),
         Command::Worker(args) => commands::worker::run(&args),
