@@ -18,8 +18,10 @@ mod piped;
 mod progress;
 mod redrawn;
 mod report;
+mod repositories;
 mod signals;
 mod state_dir;
+mod table;
 mod whole_file;
 
 use std::process::ExitCode;

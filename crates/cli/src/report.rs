@@ -68,6 +68,26 @@ impl Template {
     }
 }
 
+impl ReportArgs {
+    /// The file to write to, unless it is standard output.
+    fn output(&self) -> Option<&Path> {
+        self.output.as_deref().filter(|path| *path != Path::new("-"))
+    }
+
+    /// Whether a person sees colours.
+    fn colours(&self) -> bool {
+        match self.color {
+            Colour::Always => true,
+            Colour::Never => false,
+            Colour::Auto => {
+                self.output().is_none()
+                    && io::stdout().is_terminal()
+                    && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+            }
+        }
+    }
+}
+
 impl FormatName {
     fn format(self) -> Format {
         match self {
@@ -94,22 +114,32 @@ pub(crate) fn write(
     suppressed: u64,
     redacted_percent: u8,
 ) -> Result<(), String> {
-    let output = args.output.as_deref().filter(|path| *path != Path::new("-"));
-    let colours = match args.color {
-        Colour::Always => true,
-        Colour::Never => false,
-        Colour::Auto => {
-            output.is_none()
-                && io::stdout().is_terminal()
-                && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-        }
-    };
-    let written = Written { report, job, suppressed, colours, redacted_percent };
     let template = args.template.as_deref().map(Template::read).transpose()?;
-    let write = |out: &mut dyn Write| match &template {
+    let written = Written { report, job, suppressed, colours: args.colours(), redacted_percent };
+    write_with(args, |out| match &template {
         Some(template) => written.write_template(&template.name, &template.text, out),
         None => written.write(args.format.format(), out),
+    })
+}
+
+/// Writes each target with its numbers.
+pub(crate) fn write_by_target(args: &ReportArgs, job: &Job, report: &ScanReport) -> Result<(), String> {
+    let as_json = match (args.format, &args.template) {
+        (FormatName::Human, None) => false,
+        (FormatName::Json, None) => true,
+        _ => {
+            return Err(
+                "--by repository is written for people or as JSON: leave out --format and --template, or give --format json"
+                    .into(),
+            );
+        }
     };
+    let written = Written { report, job, suppressed: 0, colours: args.colours(), redacted_percent: 0 };
+    write_with(args, |out| written.write_by_target(as_json, out))
+}
+
+fn write_with(args: &ReportArgs, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), String> {
+    let output = args.output();
     let result = match output {
         Some(path) => write_whole(path, write),
         None => {

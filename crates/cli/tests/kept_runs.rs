@@ -41,7 +41,11 @@ fn stopped(tree: &Path, state: &Path) -> String {
         let scan = tessera(state, &["scan", tree.to_str().unwrap(), "-j", "1", "--max-time", &time]);
         assert_eq!(scan.code, 3, "{}", scan.said);
         let runs = tessera(state, &["runs"]);
-        assert!(runs.printed.contains("active") && runs.printed.contains(tree.to_str().unwrap()), "{}", runs.printed);
+        assert!(
+            runs.printed.contains("interrupted") && runs.printed.contains(tree.to_str().unwrap()),
+            "{}",
+            runs.printed
+        );
         let run = runs.printed.split_whitespace().next().unwrap();
         if tessera(state, &["shards", run]).printed.starts_with("[>") {
             return run.to_owned();

@@ -82,6 +82,21 @@ impl Layout {
         Self::at(found_above(path)?.git_dir)
     }
 
+    /// The repository that `dir` itself is: the root of a working tree, or a bare one. `None` if it is none, even if it lies in one.
+    pub fn of_root(dir: &Path) -> Result<Option<Self>, LayoutError> {
+        git_dir_at(dir)?.map(Self::at).transpose()
+    }
+
+    /// What all working trees share. Two working trees with the same folder have the same history.
+    pub fn common_dir(&self) -> &Path {
+        &self.common_dir
+    }
+
+    /// Whether this is a linked working tree, which has the history of another one.
+    pub fn is_linked(&self) -> bool {
+        self.git_dir != self.common_dir
+    }
+
     fn at(git_dir: PathBuf) -> Result<Self, LayoutError> {
         let common_dir = common_dir_of(&git_dir)?;
         let config = read_if_there(&common_dir.join("config"))?.unwrap_or_default();
@@ -167,18 +182,28 @@ struct Found {
 fn found_above(path: &Path) -> Result<Found, LayoutError> {
     let start = path.canonicalize().map_err(io_at(path))?;
     for dir in start.ancestors() {
-        if let Some(git_dir) = git_dir_in(dir)? {
+        if let Some(git_dir) = git_dir_at(dir)? {
             return Ok(Found { root: dir.to_path_buf(), git_dir });
-        }
-        if is_git_dir(dir).map_err(io_at(dir))? {
-            return Ok(Found { root: dir.to_path_buf(), git_dir: dir.to_path_buf() });
-        }
-        if let Some(missing) = missing_of_bare(dir) {
-            let what = format!("it has other names of a mirror, and no {missing:?}");
-            return Err(LayoutError::Damaged { path: dir.to_path_buf(), what });
         }
     }
     Err(LayoutError::NoRepository(path.to_path_buf()))
+}
+
+/// The folder of the repository that `dir` itself is, if it is one.
+fn git_dir_at(dir: &Path) -> Result<Option<PathBuf>, LayoutError> {
+    if let Some(git_dir) = git_dir_in(dir)? {
+        return Ok(Some(git_dir));
+    }
+    if is_git_dir(dir).map_err(io_at(dir))? {
+        return Ok(Some(dir.to_path_buf()));
+    }
+    match missing_of_bare(dir) {
+        Some(missing) => {
+            let what = format!("it has other names of a mirror, and no {missing:?}");
+            Err(LayoutError::Damaged { path: dir.to_path_buf(), what })
+        }
+        None => Ok(None),
+    }
 }
 
 /// The folder that a `.git` file in `dir` names; `None` if the text names none.

@@ -26,6 +26,8 @@ const PACKED_BYTES_MAX: u64 = 512 << 20;
 pub struct Tips {
     /// What refs and heads point at, each once, in the order of their names.
     pub oids: Vec<Oid>,
+    /// Refs that lead to them, as `git for-each-ref` counts; a detached head is none.
+    pub refs: usize,
     /// Whether there are refs that cannot be read.
     pub is_broken: bool,
 }
@@ -40,23 +42,25 @@ impl Tips {
         }
         let mut oids = Vec::new();
         refs.root(common_dir);
-        oids.extend(std::mem::take(&mut refs.found).into_values());
+        oids.extend(refs.take());
         for root in worktrees {
             // Two working trees may have refs of the same name.
             refs.root(root);
-            oids.extend(std::mem::take(&mut refs.found).into_values());
+            oids.extend(refs.take());
         }
         refs.outside(common_dir, worktrees);
-        oids.extend(std::mem::take(&mut refs.found).into_values());
+        oids.extend(refs.take());
         let mut seen = HashSet::new();
         oids.retain(|oid| seen.insert(*oid));
-        Self { oids, is_broken: refs.is_broken }
+        Self { oids, refs: refs.taken, is_broken: refs.is_broken }
     }
 }
 
 #[derive(Debug, Default)]
 struct Refs {
     found: BTreeMap<Vec<u8>, Oid>,
+    /// How many were taken that lie below `refs`.
+    taken: usize,
     /// Folders that were listed, by device and number: links may lead back to them.
     listed: HashSet<(u64, u64)>,
     /// What symbolic refs name outside of `refs`.
@@ -65,6 +69,13 @@ struct Refs {
 }
 
 impl Refs {
+    /// What was found since the last call.
+    fn take(&mut self) -> impl Iterator<Item = Oid> + use<> {
+        let found = std::mem::take(&mut self.found);
+        self.taken += found.keys().filter(|name| name.starts_with(b"refs/")).count();
+        found.into_values()
+    }
+
     fn packed(&mut self, text: &[u8]) {
         for line in text.split(|&byte| byte == b'\n') {
             // Remarks, and what the tag of the line before leads to.

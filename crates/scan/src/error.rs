@@ -106,6 +106,15 @@ pub enum ScanError {
 }
 
 impl ScanError {
+    /// Whether one target cannot be scanned, and others may.
+    pub(crate) fn is_of_a_target(&self) -> bool {
+        match self {
+            Self::Path { .. } | Self::NotARepository(_) | Self::Target(_) | Self::Source(_) => true,
+            Self::Git(error) => !matches!(error, GitError::Missing(_) | GitError::Io { .. }),
+            _ => false,
+        }
+    }
+
     /// What a call to the coordinator failed with, in the words of the store and without the name of the call.
     pub fn coordinator(error: impl std::error::Error + 'static) -> Self {
         match infra_of(&error) {

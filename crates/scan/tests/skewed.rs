@@ -232,7 +232,7 @@ fn a_planned_tree_is_finished_within_one_and_a_half_times_the_ideal() {
     let total = skewed_tree(dir.path());
     let lists = tempfile::tempdir().unwrap();
     let source = Source::of_target(target(dir.path()), Path::new("")).unwrap();
-    let plan = Plan::new(&[Surveyed { source, heads: None }], WORKERS as usize, lists.path()).unwrap();
+    let plan = Plan::new(&[Surveyed::of(source, None, lists.path()).unwrap()], WORKERS as usize, Vec::new());
     let (makespan, shards) = sweep(&plan.manifest(), sharing());
     assert!(ratio(makespan, total) <= 1.5, "{:.2} with {} shards", ratio(makespan, total), shards.len());
 }

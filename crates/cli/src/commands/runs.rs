@@ -1,6 +1,7 @@
 //! `tessera runs`: finished and unfinished scans, on this machine or by a fleet.
 
 mod end;
+mod list;
 mod report;
 
 use std::path::{Path, PathBuf};
@@ -11,24 +12,25 @@ use tessera_coordination::RunManagement;
 use tessera_coordination::error::GetRunError;
 use tessera_coordination::run::record::RunRecord;
 use tessera_scan::clock::wall_clock;
-use tessera_scan::fleet::retire::all_runs;
+use tessera_scan::error::ScanError;
 use tessera_scan::op_ids::OpIds;
 use tessera_scan::run::ExitStatus;
-use tessera_scan::run::folder::{RunFolder, runs_in};
+use tessera_scan::run::folder::RunFolder;
 use tessera_scan::run::local::HeldRun;
-use tessera_scan::run::prepare::stored_targets;
 
-use self::report::{print_report, show};
+use self::report::{print_report, show, show_running};
 use crate::fleet::{self, Fleet, failure};
 use crate::report::ReportArgs;
-use crate::tell::{clean, print, shown};
+use crate::tell::{print, shown};
 use crate::{hint, signals, state_dir};
 
 /// List, show, report, cancel and forget runs, those of this machine or of a fleet
 #[derive(Debug, clap::Args)]
 #[command(after_help = "EXAMPLES
   tessera runs                          all of them, and how far they came
-  tessera runs show 00c0ffee00c0ffee    what one has found so far
+  tessera runs show 00c0ffee00c0ffee    what one has found so far, also while it is scanned elsewhere on this machine
+  tessera runs show 00c0ffee00c0ffee --by repository
+                                        how it stands with each repository
   tessera runs report 00c0ffee00c0ffee  the report of one that has ended, as the scan printed it
   tessera runs cancel 00c0ffee00c0ffee  it will not be continued
   tessera runs retire 00c0ffee00c0ffee  forget it with its findings
@@ -42,6 +44,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     fleet: fleet::FleetArgs,
 
+    /// List the runs as JSON
+    #[arg(long)]
+    json: bool,
+
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -52,6 +58,10 @@ enum Command {
     Show {
         /// The run
         run: RunId,
+
+        /// Show each repository or other target with its numbers, instead of the findings
+        #[arg(long, value_name = "WHAT")]
+        by: Option<By>,
 
         #[command(flatten)]
         report: ReportArgs,
@@ -104,6 +114,12 @@ Runs without shards are collected for all tenants of the namespace, folders for 
     Collect(end::CollectArgs),
 }
 
+/// What a run is shown by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum By {
+    Repository,
+}
+
 impl Args {
     /// The flags that say where, for a hint.
     fn place(&self) -> Vec<String> {
@@ -136,11 +152,11 @@ fn act_on_runs(args: &Args, tenant: TenantId) -> Result<(), String> {
         let stop = signals::stop_flag()?;
         let mut backend = fleet.patient(&stop)?;
         return match &args.command {
-            None => list_fleet(&mut backend, tenant),
-            Some(Command::Show { run, report }) => {
+            None => list::list_fleet(&mut backend, tenant, &fleet, args.json),
+            Some(Command::Show { run, by, report }) => {
                 let record = known(&mut backend, tenant, *run, &fleet)?;
                 let folder = RunFolder::of_run(fleet.findings()?, fleet.name(), &record);
-                show(&mut backend, tenant, *run, &folder.map_err(|error| error.to_string())?, report)
+                show(&mut backend, tenant, *run, &folder.map_err(|error| error.to_string())?, *by, report)
             }
             Some(Command::Report { .. }) => unreachable!("it has an exit code of its own"),
             Some(Command::Cancel { run }) => {
@@ -154,11 +170,14 @@ fn act_on_runs(args: &Args, tenant: TenantId) -> Result<(), String> {
     let dir = state_dir::of(args.state_dir.as_deref())?;
     let open = |run: RunId| open_local(&dir, run, args.state_dir.as_deref());
     match &args.command {
-        None => list_local(&dir, tenant),
-        Some(Command::Show { run, report }) => {
+        None => list::list_local(&dir, tenant, args.json),
+        Some(Command::Show { run, by, report }) => {
+            if let Some(pid) = worked_on_by(&dir, *run) {
+                return show_running(&dir, *run, pid, *by, report);
+            }
             let mut held = open(*run)?;
             let folder = held.folder(tenant).map_err(|error| error.to_string())?;
-            show(&mut held.backend, tenant, *run, &folder, report)
+            show(&mut held.backend, tenant, *run, &folder, *by, report)
         }
         Some(Command::Report { .. }) => unreachable!("it has an exit code of its own"),
         Some(Command::Cancel { run }) => cancel(&mut open(*run)?.backend, tenant, *run),
@@ -169,47 +188,6 @@ fn act_on_runs(args: &Args, tenant: TenantId) -> Result<(), String> {
             print(format!("run {run} is forgotten\n"))
         }
     }
-}
-
-fn list_local(dir: &Path, tenant: TenantId) -> Result<(), String> {
-    let mut text = String::new();
-    for run in runs_in(dir).map_err(|error| format!("cannot list {}: {error}", dir.display()))? {
-        let line = open_local(dir, run, None).and_then(|mut held| line_of(&mut held.backend, tenant, run));
-        text.push_str(&line.unwrap_or_else(|problem| format!("{run}  {problem}")));
-        text.push('\n');
-    }
-    if text.is_empty() {
-        text = format!("no runs are kept in {}\n", dir.display());
-    }
-    print(&text)
-}
-
-fn list_fleet(backend: &mut impl RunManagement, tenant: TenantId) -> Result<(), String> {
-    let mut text = String::new();
-    for run in all_runs(backend, tenant).map_err(|error| error.to_string())? {
-        text.push_str(&line_of(backend, tenant, run.run).unwrap_or_else(|problem| format!("{}  {problem}", run.run)));
-        text.push('\n');
-    }
-    if text.is_empty() {
-        text = "the fleet has no runs of this tenant\n".into();
-    }
-    print(&text)
-}
-
-fn line_of(backend: &mut impl RunManagement, tenant: TenantId, run: RunId) -> Result<String, String> {
-    let record = backend.get_run(tenant, run).map_err(failure)?;
-    let progress = backend.get_run_progress(wall_clock(), tenant, run).map_err(failure)?;
-    let targets = stored_targets(backend, tenant, run).map_err(|error| error.to_string())?;
-    let paths: Vec<String> = targets.iter().map(|target| clean(shown(target.path.display()).as_str())).collect();
-    let counts = progress.counts;
-    let settled = counts.done + counts.split;
-    let parked = if counts.parked > 0 { format!(", {} parked", counts.parked) } else { String::new() };
-    Ok(format!(
-        "{run}  {:<10} {settled}/{} shards{parked}  {}",
-        record.status.as_str(),
-        counts.total(),
-        paths.join(" ")
-    ))
 }
 
 fn cancel(backend: &mut impl RunManagement, tenant: TenantId, run: RunId) -> Result<(), String> {
@@ -233,6 +211,14 @@ pub(crate) fn known(
             Err(format!("{} knows no run {run} of this tenant; {list} lists its runs", fleet.place()))
         }
         Err(error) => Err(failure(error)),
+    }
+}
+
+/// The process that works on a run of this machine, if one does; its id need not be known.
+fn worked_on_by(dir: &Path, run: RunId) -> Option<Option<u32>> {
+    match HeldRun::open(dir, run) {
+        Err(ScanError::Busy { holder, .. }) => Some(holder.pid),
+        _ => None,
     }
 }
 

@@ -3,9 +3,8 @@
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::builder::RangedU64ValueParser;
 use tessera_detect::{Confidence, Severity};
@@ -19,6 +18,8 @@ use tessera_scan::read::selection::RuleSelection;
 use tessera_scan::report::human;
 use tessera_scan::report::suppress::Suppressions;
 use tessera_scan::run::job::Job;
+use tessera_scan::run::left_out::LeftOut;
+use tessera_scan::run::parts::scan_in_parts;
 use tessera_scan::run::request::{ScanRequest, ScanScope};
 use tessera_scan::run::{Control, ExitStatus, Keeping, Origin, Progress, ScanReport, scan};
 use tessera_scan::source::git::range::CommitRange;
@@ -26,7 +27,8 @@ use tessera_scan::source::small_file;
 
 use crate::piped::Piped;
 use crate::progress::Bar;
-use crate::tell::shown;
+use crate::repositories::{RepositoryArgs, Targets, advice_for};
+use crate::tell::{count, shown};
 use crate::{config, fleet, hint, report, signals, state_dir};
 
 /// Look for leaked secrets in directories, files and git histories
@@ -40,6 +42,9 @@ use crate::{config, fleet, hint, report, signals, state_dir};
   tessera scan --staged                     staged changes; `tessera hook install` makes it a pre-commit hook
   tessera scan origin/main..HEAD            what these commits add, for a pull request
   git diff | tessera scan -                 what another program writes
+  tessera scan --history --repos repos.txt  the repositories that a file lists, one path on each line
+  tessera scan --history --repos-under /srv/git
+                                            every repository below a folder
   tessera scan --format sarif -o out.sarif  for a code-scanning service
   tessera scan --format json > known.json; tessera scan --baseline known.json
   tessera scan --coordinator etcd://10.0.0.5:2379/scans --findings /mnt/scans /mnt/code
@@ -167,6 +172,9 @@ pub(crate) struct Args {
     pub(crate) pushed: Option<Vec<String>>,
 
     #[command(flatten)]
+    repositories: RepositoryArgs,
+
+    #[command(flatten)]
     report: report::ReportArgs,
 
     #[command(flatten)]
@@ -189,8 +197,11 @@ impl Args {
     }
 }
 
+/// Targets whose own rules are told one by one.
+const RULES_TOLD_MAX: usize = 5;
+
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let said = Words::of(args).and_then(|words| scan_and_write(args, &words));
+    let said = Words::of(args).and_then(|mut words| scan_and_write(args, &mut words));
     match said {
         Ok(ExitStatus::Findings) => ExitCode::from(args.exit_code.unwrap_or(ExitStatus::Findings as u8)),
         Ok(status) => ExitCode::from(status as u8),
@@ -204,7 +215,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 /// What the words that are no flags, and the flags beside them, name.
 struct Words {
     /// What is scanned.
-    paths: Vec<PathBuf>,
+    targets: Targets,
     /// Which commits, if not all.
     range: Option<CommitRange>,
     /// What was read from standard input; it is gone when this is.
@@ -234,7 +245,11 @@ impl Words {
             }
             None => None,
         };
-        Ok(Self { paths, range: is_part.then_some(range), piped })
+        if paths.is_empty() {
+            paths.push(PathBuf::from("."));
+        }
+        let targets = args.repositories.targets(&paths, scope_of(args, is_part), args.quiet)?;
+        Ok(Self { targets, range: is_part.then_some(range), piped })
     }
 
     /// What a report calls the target, if its path means nothing to the reader.
@@ -246,10 +261,14 @@ impl Words {
     fn is_for_once(&self, args: &Args) -> bool {
         args.no_resume || args.staged || self.range.is_some() || self.piped.is_some()
     }
+}
 
-    fn paths(&self) -> &[PathBuf] {
-        static HERE: LazyLock<[PathBuf; 1]> = LazyLock::new(|| [PathBuf::from(".")]);
-        if self.paths.is_empty() { &*HERE } else { &self.paths }
+/// What of its targets is scanned; `is_part` if only some commits are.
+fn scope_of(args: &Args, is_part: bool) -> ScanScope {
+    match (args.history || is_part, args.staged) {
+        (true, _) => ScanScope::History,
+        (_, true) => ScanScope::Staged,
+        _ => ScanScope::Files,
     }
 }
 
@@ -263,19 +282,21 @@ fn is_range(word: &Path) -> bool {
 }
 
 /// Scans and reports; `words` were read from the flags.
-fn scan_and_write(args: &Args, words: &Words) -> Result<ExitStatus, String> {
+fn scan_and_write(args: &Args, words: &mut Words) -> Result<ExitStatus, String> {
     if let Some(file) = config::found_beside().filter(|_| args.fleet.config.is_none() && !args.quiet) {
         tell!("settings of {} are used", file.display());
     }
-    let rules = rules_for(args, words.paths())?;
-    let request = request_of(args, words, rules)?;
-    let suppressions = suppressions(words.paths(), &args.baseline, request.id_key)?;
+    let rules = rules_for(args, &mut words.targets)?;
+    let id_key = args.id_key.as_deref().map_or(Ok([0; 32]), read_id_key)?;
+    let suppressions = suppressions(&words.targets.paths, &args.baseline, id_key, words.targets.tolerant)?;
+    let request = request_of(args, words, rules, id_key);
+    let started = Instant::now();
     let stop = signals::stop_flag()?;
     let mut bar = Bar::new(!args.quiet && io::stderr().is_terminal());
     let mut hint = Hint { place: args.fleet.flags(), is_given: args.quiet, is_attached: args.quiet };
     let is_time_up = |elapsed| args.max_time.is_some_and(|time| elapsed >= time);
     let mut show = |progress: &Progress| {
-        if is_time_up(progress.elapsed) {
+        if is_time_up(started.elapsed()) {
             stop.store(true, Ordering::Relaxed);
         }
         hint.give_if_due(progress);
@@ -285,13 +306,16 @@ fn scan_and_write(args: &Args, words: &Words) -> Result<ExitStatus, String> {
     let fleet = args.fleet.fleet()?;
     let mut report = match &fleet {
         Some(fleet) => submit(args, &request, fleet, &mut control),
-        None => scan(&request, &keeping_of(args, words)?, &mut control).map_err(|error| error.to_string()),
+        None => {
+            let keeping = keeping_of(args, words)?;
+            scan_in_parts(&request, &mut control, |part, control| scan(part, &keeping, control)).map_err(advised)
+        }
     }?;
     bar.clear();
     if let Some(said) = told_of(&report).filter(|_| !args.quiet) {
         tell!("{said}");
     }
-    if fleet.is_none() && !report.receipt.is_complete() && is_time_up(report.elapsed) && !args.quiet {
+    if fleet.is_none() && !report.receipt.is_complete() && is_time_up(started.elapsed()) && !args.quiet {
         tell!("stopped by --max-time; {}", after_the_time(words.is_for_once(args)));
     }
     if fleet.is_some() && stop.load(Ordering::Relaxed) && !args.quiet {
@@ -365,12 +389,21 @@ fn submit(
         read_again_max: READ_AGAIN_MAX,
     };
     let mut backend = fleet.patient(control.stop)?;
-    follow(request, &following, &mut backend, control).map_err(|error| match error {
+    let followed = scan_in_parts(request, control, |part, control| follow(part, &following, &mut backend, control));
+    followed.map_err(|error| match error {
         ScanError::TooManyRuns(_) => {
             format!("{error}: {}", hint::command(&["runs", "retire", "--older-than", "30"], &fleet.flags))
         }
-        error => error.to_string(),
+        error => advised(error),
     })
+}
+
+/// Why a scan could not be done, and what would do what was meant.
+fn advised(error: ScanError) -> String {
+    match &error {
+        ScanError::NotARepository(path) => advice_for(path).unwrap_or_else(|| error.to_string()),
+        _ => error.to_string(),
+    }
 }
 
 /// Tells a user why nothing moves: there is no worker, or another process does the work.
@@ -402,16 +435,12 @@ fn keeping_of(args: &Args, words: &Words) -> Result<Keeping, String> {
     Ok(Keeping::In { state_dir: state_dir::of(args.state_dir.as_deref())?, fresh: args.fresh })
 }
 
-fn request_of(args: &Args, words: &Words, rules: RunRules) -> Result<ScanRequest, String> {
-    let scope = match (args.history || words.range.is_some(), args.staged) {
-        (true, _) => ScanScope::History,
-        (_, true) => ScanScope::Staged,
-        _ => ScanScope::Files,
-    };
-    Ok(ScanRequest {
+fn request_of(args: &Args, words: &Words, rules: RunRules, id_key: [u8; 32]) -> ScanRequest {
+    let targets = words.targets.clone();
+    ScanRequest {
         tenant: args.fleet.tenant(),
-        paths: words.paths.clone(),
-        scope,
+        paths: targets.paths,
+        scope: scope_of(args, words.range.is_some()),
         range: words.range.clone(),
         options: ReadOptions {
             no_ignore: args.no_ignore,
@@ -425,8 +454,10 @@ fn request_of(args: &Args, words: &Words, rules: RunRules) -> Result<ScanRequest
         detect: tessera_detect::Options { confidence_min: args.confidence, ..tessera_detect::Options::default() },
         workers: args.jobs,
         keep_secrets: args.redacted_percent() < 100,
-        id_key: args.id_key.as_deref().map_or(Ok([0; 32]), read_id_key)?,
-    })
+        id_key,
+        tolerant: targets.tolerant,
+        left_out: targets.left_out,
+    }
 }
 
 fn read_id_key(path: &Path) -> Result<[u8; 32], String> {
@@ -443,7 +474,7 @@ fn parse_id_key(text: &str) -> Option<[u8; 32]> {
 }
 
 /// The rules that were named, for all targets; else those that each target brings, as gitleaks has it, for that target alone.
-fn rules_for(args: &Args, paths: &[PathBuf]) -> Result<RunRules, String> {
+fn rules_for(args: &Args, targets: &mut Targets) -> Result<RunRules, String> {
     let selection =
         RuleSelection { only: args.rule.clone(), without: args.no_rule.clone(), severity_min: args.severity };
     let selected = |rules: Rules| -> Result<Rules, String> {
@@ -457,15 +488,34 @@ fn rules_for(args: &Args, paths: &[PathBuf]) -> Result<RunRules, String> {
         return selected(searching_rules_of(args.rules.as_deref())?).map(RunRules::for_all);
     }
     let mut rules = RunRules::for_all(selected(Rules::builtin())?);
-    for path in paths {
+    let mut brought = Vec::new();
+    let mut refused = Vec::new();
+    for path in &targets.paths {
         let file = path.join(".gitleaks.toml");
         // A path that is not there is told when it is scanned.
         let (true, Ok(target)) = (file.is_file(), path.canonicalize()) else { continue };
-        if !args.quiet {
-            let (file, target) = (file.display(), path.display());
+        let own = searching_rules_of(Some(&file)).and_then(&selected);
+        match own.and_then(|own| rules.add_own(target.clone(), own)) {
+            Ok(()) => brought.push((file, target)),
+            // With other rules than its own it would be another scan than what was asked for.
+            Err(why) if targets.tolerant => refused.push(LeftOut::found(path, why)),
+            Err(why) => return Err(why),
+        }
+    }
+    if !args.quiet {
+        for (file, target) in brought.iter().take(RULES_TOLD_MAX) {
+            let (file, target) = (file.display(), target.display());
             tell!("rules of {file} are used for {target}; --rules builtin for the built-in ones");
         }
-        rules.add_own(target, selected(searching_rules_of(Some(&file))?)?)?;
+        if let Some(more) = brought.len().checked_sub(RULES_TOLD_MAX).filter(|&more| more > 0) {
+            tell!("{} more use rules of their own", count(more as u64, "target"));
+        }
+        refused.iter().for_each(|one| tell!("warning: cannot scan {}: {}", one.path.display(), shown(&one.why)));
+    }
+    targets.paths.retain(|path| !refused.iter().any(|one| one.path == *path));
+    targets.left_out.append(&mut refused);
+    if targets.paths.is_empty() {
+        return Err("nothing is left to scan".into());
     }
     Ok(rules)
 }
@@ -493,12 +543,21 @@ pub(crate) fn rules_of(path: Option<&Path>) -> Result<Rules, String> {
 }
 
 /// The suppressions in the ignore files of these paths, each for its own path, and in these baselines.
-pub(crate) fn suppressions(paths: &[PathBuf], baselines: &[PathBuf], id_key: [u8; 32]) -> Result<Suppressions, String> {
+pub(crate) fn suppressions(
+    paths: &[PathBuf],
+    baselines: &[PathBuf],
+    id_key: [u8; 32],
+    tolerant: bool,
+) -> Result<Suppressions, String> {
     let mut suppressions = Suppressions::new(id_key);
     for path in paths {
         // A path that is not there is told when it is scanned.
         let Ok(target) = path.canonicalize() else { continue };
-        suppressions.add_ignore_file_of(&target).map_err(|error| error.to_string())?;
+        match suppressions.add_ignore_file_of(&target) {
+            // Without it more is reported, not less.
+            Err(error) if tolerant => tell!("warning: {}", shown(error)),
+            added => added.map_err(|error| error.to_string())?,
+        }
     }
     for baseline in baselines {
         suppressions.add_baseline(baseline).map_err(|error| error.to_string())?;

@@ -25,7 +25,7 @@ fn the_command_that_ends_an_interrupted_fleet_scan_ends_that_run_and_no_other() 
         if run == local.run {
             return Err(format!("the local run and the run of the fleet have the same id, {run}"));
         }
-        until("the run is active", || statuses(&fleet).contains("active").then_some(()));
+        until("the run goes on", || statuses(&fleet).contains("waiting").then_some(()));
         follower.signal("-INT");
         let ended = follower.end();
         let commands = quoted_commands(&ended.stderr);
@@ -50,7 +50,7 @@ fn a_submitter_that_stops_before_a_worker_joins_says_so_and_the_same_command_goe
         large::tree(&mut case.random, &root);
         let fleet = Fleet::new(case, &etcd);
         let follower = fleet.submit(&[], &[&root]);
-        until("the run is active", || statuses(&fleet).contains("active").then_some(()));
+        until("the run goes on", || statuses(&fleet).contains("waiting").then_some(()));
         follower.signal("-INT");
         let ended = follower.end();
         if ended.code != Some(3) || ended.stderr.contains("error") {

@@ -39,6 +39,8 @@ pub struct Merged {
     pub reached: BTreeMap<ShardId, Option<Vec<u8>>>,
     /// Segments that a later owner did again.
     pub superseded: u64,
+    /// What became of the items of each target.
+    pub tallies: BTreeMap<u32, Tally>,
     /// How much of the plan was met, by target.
     pub coverage: BTreeMap<u32, Coverage>,
     /// The segments that count, by shard and in key order. Their tallies count here too; their notes are in `notes`.
@@ -229,6 +231,7 @@ impl Merger {
                     self.merged.damage.push(Damage::Gap { shard });
                 }
                 self.merged.tally.merge(&segment.tally);
+                self.merged.tallies.entry(segment.target).or_default().merge(&segment.tally);
                 self.merged.coverage.entry(segment.target).or_default().merge(&segment.entry.coverage);
                 self.merged.notes.append(&mut segment.notes);
                 for occurrence in findings {

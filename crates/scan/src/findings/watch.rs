@@ -24,35 +24,61 @@ pub struct Watch {
     pub tally: Tally,
     /// Findings so far.
     pub findings: u64,
+    /// Bytes of all files at the first look, and at the last.
+    lengths: Option<(u64, u64)>,
 }
 
 impl Watch {
+    /// Whether a worker wrote something since the first look.
+    pub fn has_grown(&self) -> bool {
+        self.lengths.is_some_and(|(first, last)| last > first)
+    }
+
+    /// Looks until there is nothing new.
+    pub fn look_to_the_end(&mut self, folder: &(impl Folder + ?Sized)) -> io::Result<()> {
+        loop {
+            let before = self.seen.values().sum::<u64>();
+            self.look(folder)?;
+            if self.seen.values().sum::<u64>() == before {
+                return Ok(());
+            }
+        }
+    }
+
     /// Looks again. A folder that is not there yet holds nothing.
     pub fn look(&mut self, folder: &(impl Folder + ?Sized)) -> io::Result<()> {
         let names = match folder.list() {
             Ok(names) => names,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.lengths.get_or_insert((0, 0));
+                return Ok(());
+            }
             Err(error) => return Err(error),
         };
+        let mut length = 0;
         for name in names.iter().filter(|name| name.ends_with(SUFFIX)) {
-            self.file(folder, name)?;
+            length += self.file(folder, name)?;
         }
+        let (first, _) = self.lengths.unwrap_or((length, length));
+        self.lengths = Some((first, length));
         Ok(())
     }
 
-    fn file(&mut self, folder: &(impl Folder + ?Sized), name: &str) -> io::Result<()> {
+    /// Reads what was added to a file; returns its length.
+    fn file(&mut self, folder: &(impl Folder + ?Sized), name: &str) -> io::Result<u64> {
         let file = folder.open(name)?;
+        let length = file.byte_len()?;
         let seen = self.seen.entry(folder.path_of(name)).or_insert(HEADER_BYTES as u64);
         let start = *seen;
-        let Some(added) = file.byte_len()?.checked_sub(start) else { return Ok(()) };
+        let Some(added) = length.checked_sub(start) else { return Ok(length) };
         let mut bytes = vec![0; HEADER_BYTES + added.min(LOOK_BYTES_MAX) as usize];
         let (header, rest) = bytes.split_at_mut(HEADER_BYTES);
         match file.read_exact_at(header, 0).and_then(|()| file.read_exact_at(rest, start)) {
             // Cut in the meantime: what was abandoned was not durable.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(length),
             read => read?,
         }
-        let Ok(mut records) = Records::new(&bytes) else { return Ok(()) };
+        let Ok(mut records) = Records::new(&bytes) else { return Ok(length) };
         let (whole, mut findings) = (records.bytes_left(), 0);
         // Stops at the first record that is not whole: it is being written. What no segment follows may still be taken back.
         while let Some(Ok(record)) = records.next() {
@@ -66,7 +92,7 @@ impl Watch {
                 Record::Begin { .. } | Record::Compared(_) => {}
             }
         }
-        Ok(())
+        Ok(length)
     }
 }
 
@@ -86,6 +112,7 @@ mod tests {
         let folder = dir.path().join("findings");
         let mut watch = Watch::default();
         watch.look(&folder).unwrap();
+        assert!(!watch.has_grown());
         std::fs::create_dir(&folder).unwrap();
         let key = RunKey::new(RunId::new(1), RunIncarnation::new(1));
         let mut sink = FileSink::create(&folder, key, WorkerId::new(1), 1).unwrap();
@@ -100,6 +127,7 @@ mod tests {
             for _ in 0..2 {
                 watch.look(&folder).unwrap();
                 assert_eq!((watch.tally.scanned, watch.tally.scanned_bytes), (count, count * 10));
+                assert!(watch.has_grown());
             }
         }
         // A record that is being written is left for later.

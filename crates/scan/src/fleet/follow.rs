@@ -127,7 +127,16 @@ fn follow_run<B: RunManagement>(
     }
     let origin = if prepared.is_resumed { Origin::Resumed(read_before) } else { Origin::Scanned };
     let elapsed = started.elapsed();
-    Ok(Followed::ToItsEnd(Box::new(ScanReport { run, origin, ended: None, targets, findings, receipt, elapsed })))
+    Ok(Followed::ToItsEnd(Box::new(ScanReport {
+        run,
+        further_runs: Vec::new(),
+        origin,
+        ended: None,
+        targets,
+        findings,
+        receipt,
+        elapsed,
+    })))
 }
 
 /// Ends a run that is out of date, if it has not ended.

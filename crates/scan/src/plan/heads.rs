@@ -19,12 +19,32 @@ use tessera_git_objects::oid::Oid;
 const KEPT_MAX: usize = 256;
 
 /// The heads of a repository at one time.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Heads {
     digest: u128,
     /// Some of the objects that refs point at.
     kept: Vec<Box<[u8]>>,
+    /// How many there are, for people.
+    pub count: HeadCount,
 }
+
+/// How many refs a repository had, and to how many objects they led.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HeadCount {
+    /// Refs, as `git for-each-ref` lists them.
+    pub refs: u64,
+    /// Objects that refs and the heads of working trees point at, each once.
+    pub heads: u64,
+}
+
+/// Another name for the same commit changes nothing that is scanned, so the count is left out.
+impl PartialEq for Heads {
+    fn eq(&self, other: &Self) -> bool {
+        (self.digest, &self.kept) == (other.digest, &other.kept)
+    }
+}
+
+impl Eq for Heads {}
 
 impl Heads {
     /// The heads as they are now: read by ourselves if we can, else through git.
@@ -40,7 +60,8 @@ impl Heads {
         let layout = Layout::discover(repository).ok()?;
         let (tips, cut) = (layout.tips(), layout.shallow().ok()?);
         let cut = cut.iter().map(|oid| oid.as_bytes().into()).collect();
-        Some(Self::new(&tips.oids.iter().map(|oid| oid.as_bytes().into()).collect(), &cut, tips.is_broken))
+        let oids = tips.oids.iter().map(|oid| oid.as_bytes().into()).collect();
+        Some(Self::new(&oids, &cut, tips.is_broken).with_refs(tips.refs))
     }
 
     fn by_git(repository: &Path) -> Result<Self, GitError> {
@@ -52,7 +73,8 @@ impl Heads {
         let lines = [&refs, &head].into_iter().flat_map(|text| text.split(|&byte| byte == b'\n'));
         let tips = lines.chain(heads).filter_map(parse_oid).filter(|oid| oid.iter().any(|&byte| byte != 0)).collect();
         let cut = git::cut_commits(repository).into_iter().collect();
-        Ok(Self::new(&tips, &cut, false))
+        let refs_len = refs.iter().filter(|&&byte| byte == b'\n').count();
+        Ok(Self::new(&tips, &cut, false).with_refs(refs_len))
     }
 
     fn new(tips: &BTreeSet<Box<[u8]>>, cut: &BTreeSet<Box<[u8]>>, is_broken: bool) -> Self {
@@ -65,7 +87,12 @@ impl Heads {
         }
         hasher.update(&[u8::from(is_broken)]);
         let step = tips.len().div_ceil(KEPT_MAX).max(1);
-        Self { digest: hasher.digest128(), kept: tips.iter().step_by(step).cloned().collect() }
+        let count = HeadCount { refs: 0, heads: tips.len() as u64 };
+        Self { digest: hasher.digest128(), kept: tips.iter().step_by(step).cloned().collect(), count }
+    }
+
+    fn with_refs(self, refs: usize) -> Self {
+        Self { count: HeadCount { refs: refs as u64, ..self.count }, ..self }
     }
 
     /// One of these that the repository at `path` does not have.
@@ -80,6 +107,8 @@ impl Heads {
         for oid in &self.kept {
             writer.bytes(oid);
         }
+        writer.u64(self.count.refs);
+        writer.u64(self.count.heads);
     }
 
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -88,7 +117,7 @@ impl Heads {
         for _ in 0..reader.u32()? {
             kept.push(reader.bytes()?.into());
         }
-        Ok(Self { digest, kept })
+        Ok(Self { digest, kept, count: HeadCount { refs: reader.u64()?, heads: reader.u64()? } })
     }
 }
 
@@ -147,8 +176,10 @@ mod tests {
         repository.git(&["checkout", "-q", "--detach"]);
         repository.commit("third", &[("a", "3")]);
         let ours = Heads::by_ourselves(repository.path()).unwrap();
-        assert_eq!(Heads::by_git(repository.path()).unwrap(), ours);
-        assert_eq!(ours.kept.len(), 3, "the tag, the branch and the detached head");
+        let by_git = Heads::by_git(repository.path()).unwrap();
+        assert_eq!((&by_git, by_git.count), (&ours, ours.count));
+        assert_eq!(ours.count, HeadCount { refs: 2, heads: 3 }, "the tag and the branch, and the detached head");
+        assert_eq!(ours.kept.len(), 3);
     }
 
     #[test]
@@ -202,6 +233,7 @@ mod tests {
         assert_eq!(heads.kept.len(), 200);
         let mut writer = Writer::default();
         heads.write(&mut writer);
-        assert_eq!(Heads::read(&mut Reader(&writer.0)), Ok(heads));
+        let read = Heads::read(&mut Reader(&writer.0)).unwrap();
+        assert_eq!((read.count, read), (heads.count, heads));
     }
 }

@@ -15,6 +15,9 @@ use crate::source::identity::{Identity, IdentityBuilder};
 use crate::source::item::{Item, ItemKind};
 use crate::wire::{Malformed, Reader, Writer};
 
+/// Most lists kept open, the ones opened last: a run may have thousands of trees.
+const LISTS_OPEN_MAX: usize = 32;
+
 /// A plan whose lists can be read. Workers of a process share one.
 #[derive(Debug)]
 pub struct OpenPlan {
@@ -56,6 +59,9 @@ impl OpenPlan {
             return Ok(Arc::clone(paths));
         }
         let paths = Arc::new(PlannedPaths::open(&*self.folder, name)?);
+        if open.len() == LISTS_OPEN_MAX {
+            open.remove(0);
+        }
         open.push((*name, Arc::clone(&paths)));
         Ok(paths)
     }
@@ -174,9 +180,17 @@ mod tests {
         let mut writer = PathsWriter::create(dir).unwrap();
         names.iter().for_each(|name| writer.push(&key(name)).unwrap());
         let (name, planned) = writer.finish().unwrap();
-        let target =
-            TargetPlan { target: 0, items: names.len() as u64, bytes: 0, planned, listed: Listed::Paths { name } };
-        let record = PlanRecord { id: PlanId(1), made_at: 0, program: String::new(), targets: vec![target] };
+        let target = TargetPlan {
+            target: 0,
+            path: "/srv".into(),
+            rules: 0,
+            items: names.len() as u64,
+            bytes: 0,
+            planned,
+            listed: Listed::Paths { name },
+        };
+        let targets = vec![target];
+        let record = PlanRecord { id: PlanId(1), made_at: 0, program: String::new(), targets, left_out: Vec::new() };
         (OpenPlan::new(record, dir.to_path_buf()), planned)
     }
 

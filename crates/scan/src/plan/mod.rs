@@ -31,7 +31,7 @@ use tessera_contracts::source_family::SourceFamily;
 use crate::clock::wall_clock;
 use crate::error::ScanError;
 use crate::op_ids::random_u64;
-
+use crate::run::left_out::LeftOut;
 use crate::source::Source;
 use heads::Heads;
 use record::{Listed, PlanId, PlanRecord, program};
@@ -53,13 +53,21 @@ const SHARDS_PER_WORKER: u64 = 4;
 /// Keys remembered while walking; thinned out by half when there are more.
 const MARKS_MAX: usize = 4 * SHARDS_MAX;
 
-/// A source to be planned.
+/// A source that was walked.
 #[derive(Debug)]
 pub struct Surveyed {
     /// Where items come from.
     pub source: Source,
-    /// What the refs of its repository led to before its history was listed.
-    pub heads: Option<Heads>,
+    survey: Survey,
+}
+
+impl Surveyed {
+    /// Walks over `source`. `heads` are what the refs of its repository led to before its history was listed; lists of paths go to
+    /// `dir`.
+    pub fn of(source: Source, heads: Option<Heads>, dir: &Path) -> Result<Self, ScanError> {
+        let survey = Survey::of(&source, heads, dir)?;
+        Ok(Self { source, survey })
+    }
 }
 
 /// A run to be registered.
@@ -78,20 +86,18 @@ struct PlannedShard {
 }
 
 impl Plan {
-    /// Plans these sources for so many workers. Lists of paths go to `dir`.
-    pub fn new(sources: &[Surveyed], workers: usize, dir: &Path) -> Result<Self, ScanError> {
-        let survey = |surveyed: &Surveyed| Survey::of(&surveyed.source, surveyed.heads.clone(), dir);
-        let surveys: Vec<Survey> = sources.iter().map(survey).collect::<Result<_, _>>()?;
-        let total: u64 = surveys.iter().map(|survey| survey.cost).sum();
+    /// Plans these sources for so many workers.
+    pub fn new(sources: &[Surveyed], workers: usize, left_out: Vec<LeftOut>) -> Self {
+        let total: u64 = sources.iter().map(|surveyed| surveyed.survey.cost).sum();
         let wanted = wanted_shards(total, workers as u64);
         let mut shards = Vec::new();
-        for (surveyed, survey) in sources.iter().zip(&surveys) {
+        for Surveyed { source, survey } in sources {
             // Each target has at least one shard; beyond that, its share of the work.
             let share = (u128::from(wanted) * u128::from(survey.cost)).div_ceil(u128::from(total.max(1))).max(1);
-            cut(surveyed.source.target(), survey, share as u64, &mut shards)?;
+            cut(source.target(), survey, share as u64, &mut shards);
         }
-        let record = new_record(surveys.into_iter().map(|survey| survey.plan).collect());
-        Ok(Self { shards, record })
+        let targets = sources.iter().map(|surveyed| surveyed.survey.plan.clone()).collect();
+        Self { shards, record: new_record(targets, left_out) }
     }
 
     /// Plans a target that `family` reads, for so many workers. The list of its keys goes to `dir`.
@@ -103,8 +109,8 @@ impl Plan {
     ) -> Result<Self, ScanError> {
         let survey = Survey::of_family(family, target, dir, |_| true)?;
         let mut shards = Vec::new();
-        cut(target, &survey, wanted_shards(survey.cost, workers as u64), &mut shards)?;
-        Ok(Self { shards, record: new_record(vec![survey.plan]) })
+        cut(target, &survey, wanted_shards(survey.cost, workers as u64), &mut shards);
+        Ok(Self { shards, record: new_record(vec![survey.plan], Vec::new()) })
     }
 
     /// The shards as a manifest takes them.
@@ -133,16 +139,16 @@ pub(crate) fn again<'s>(
             None => Survey::of(source, None, dir)?.plan,
         });
     }
-    Ok(new_record(targets))
+    Ok(new_record(targets, before.left_out.clone()))
 }
 
-fn new_record(targets: Vec<record::TargetPlan>) -> PlanRecord {
-    PlanRecord { id: PlanId(random_u64()), made_at: wall_clock().get(), program: program(), targets }
+fn new_record(targets: Vec<record::TargetPlan>, left_out: Vec<LeftOut>) -> PlanRecord {
+    PlanRecord { id: PlanId(random_u64()), made_at: wall_clock().get(), program: program(), targets, left_out }
 }
 
 /// Cuts a target into up to `pieces` shards.
-fn cut(target: &Target, survey: &Survey, pieces: u64, shards: &mut Vec<PlannedShard>) -> Result<(), ScanError> {
-    let metadata = target.encode()?;
+fn cut(target: &Target, survey: &Survey, pieces: u64, shards: &mut Vec<PlannedShard>) {
+    let metadata = target.encode().expect("the walk over a target encoded it");
     let (start, end) = key::target_range(target.number);
     let mut edges: Vec<Vec<u8>> = vec![start.to_vec()];
     for cut in 1..pieces {
@@ -158,7 +164,6 @@ fn cut(target: &Target, survey: &Survey, pieces: u64, shards: &mut Vec<PlannedSh
         let (start, end) = (pair[0].clone(), pair[1].clone());
         shards.push(PlannedShard { start, end, metadata: metadata.clone() });
     }
-    Ok(())
 }
 
 fn wanted_shards(cost: u64, workers: u64) -> u64 {
@@ -174,10 +179,10 @@ mod tests {
     use super::*;
     use crate::plan::target::{ReadOptions, TargetKind};
 
-    fn source(number: u32, path: &Path) -> Surveyed {
+    fn source(number: u32, path: &Path, lists: &Path) -> Surveyed {
         let path = path.canonicalize().unwrap();
         let target = Target { number, path, kind: TargetKind::Tree, rules: 0, options: ReadOptions::default() };
-        Surveyed { source: Source::of_target(target, Path::new("")).unwrap(), heads: None }
+        Surveyed::of(Source::of_target(target, Path::new("")).unwrap(), None, lists).unwrap()
     }
 
     #[test]
@@ -189,8 +194,8 @@ mod tests {
             std::fs::write(dir.path().join(format!("big/{i:02}")), vec![b'x'; 256 << 10]).unwrap();
             std::fs::write(dir.path().join(format!("s{i:02}")), "x").unwrap();
         }
-        let sources = [source(0, dir.path()), source(1, &dir.path().join("s00"))];
-        let plan = Plan::new(&sources, 2, lists.path()).unwrap();
+        let sources = [source(0, dir.path(), lists.path()), source(1, &dir.path().join("s00"), lists.path())];
+        let plan = Plan::new(&sources, 2, Vec::new());
         let manifest = plan.manifest();
         let shards = validate_manifest(&manifest).unwrap();
         assert_eq!(plan.record.planned(), 129);
@@ -219,7 +224,7 @@ mod tests {
     #[test]
     fn a_directory_without_files_is_a_shard_too() {
         let (dir, lists) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let plan = Plan::new(&[source(0, dir.path())], 4, lists.path()).unwrap();
+        let plan = Plan::new(&[source(0, dir.path(), lists.path())], 4, Vec::new());
         assert_eq!((plan.manifest().len(), plan.record.planned()), (1, 0));
     }
 }

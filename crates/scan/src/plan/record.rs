@@ -4,15 +4,19 @@
 //! goes on with an interrupted run plans anew and replaces it: each plan has a number of its own, and each segment names the
 //! plan it was read under, so that segments of an earlier plan are known and compared.
 
+use std::ffi::OsStr;
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use super::coverage::Coverage;
 use super::heads::Heads;
 use crate::files::{self, Folder};
+use crate::plan::target::{ReadOptions, Target, TargetKind};
+use crate::run::left_out::LeftOut;
 use crate::wire::{Malformed, Reader, Writer};
 
-const MAGIC: &[u8; 8] = b"TSRPLAN2";
+const MAGIC: &[u8; 8] = b"TSRPLAN3";
 const FILE: &str = "plan";
 
 /// The number of a plan. No two plans have the same.
@@ -28,15 +32,21 @@ pub struct PlanRecord {
     pub made_at: u64,
     /// The program that made it: another version may find other things.
     pub program: String,
-    /// What was planned of each target, by number.
+    /// What was planned of each target, in the order of their numbers. There are gaps where a target is left out.
     pub targets: Vec<TargetPlan>,
+    /// What was asked for and cannot be scanned.
+    pub left_out: Vec<LeftOut>,
 }
 
 /// What was planned of one target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetPlan {
-    /// The target.
+    /// The target's number.
     pub target: u32,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Which of the job's sets of rules holds for it.
+    pub rules: u16,
     /// Items that a walk over it met, also those that are left out.
     pub items: u64,
     /// Bytes of those to be read.
@@ -93,7 +103,8 @@ pub fn program() -> String {
 impl PlanRecord {
     /// What was planned of a target.
     pub fn target(&self, number: u32) -> Option<&TargetPlan> {
-        self.targets.iter().find(|plan| plan.target == number)
+        let at = self.targets.binary_search_by_key(&number, |plan| plan.target).ok()?;
+        self.targets.get(at)
     }
 
     /// Items to be read of all targets.
@@ -123,6 +134,10 @@ impl PlanRecord {
         for plan in &self.targets {
             plan.write(&mut writer);
         }
+        writer.u32(u32::try_from(self.left_out.len()).expect("a list has fewer than 2^32 lines"));
+        for left_out in &self.left_out {
+            left_out.write(&mut writer);
+        }
         let mut file = MAGIC.to_vec();
         file.extend_from_slice(&crc32c::crc32c(&writer.0).to_le_bytes());
         file.extend_from_slice(&writer.0);
@@ -140,14 +155,30 @@ impl PlanRecord {
         for _ in 0..reader.u32()? {
             targets.push(TargetPlan::read(&mut reader)?);
         }
+        let mut left_out = Vec::new();
+        for _ in 0..reader.u32()? {
+            left_out.push(LeftOut::read(&mut reader)?);
+        }
         reader.end()?;
-        Ok(Self { id, made_at, program, targets })
+        Ok(Self { id, made_at, program, targets, left_out })
     }
 }
 
 impl TargetPlan {
+    /// The target, as far as a plan describes it: how it is read, only the shards say.
+    pub fn described(&self) -> Target {
+        let kind = match &self.listed {
+            Listed::Paths { .. } => TargetKind::Tree,
+            Listed::Objects { name, .. } => TargetKind::Objects { list: *name },
+        };
+        let options = ReadOptions::default();
+        Target { number: self.target, path: self.path.clone(), kind, rules: self.rules, options }
+    }
+
     fn write(&self, writer: &mut Writer) {
         writer.u32(self.target);
+        writer.bytes(self.path.as_os_str().as_bytes());
+        writer.fixed(&self.rules.to_le_bytes());
         writer.u64(self.items);
         writer.u64(self.bytes);
         self.planned.write(writer);
@@ -167,7 +198,10 @@ impl TargetPlan {
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let (target, items, bytes) = (reader.u32()?, reader.u64()?, reader.u64()?);
+        let target = reader.u32()?;
+        let path = Path::new(OsStr::from_bytes(reader.bytes()?)).to_path_buf();
+        let rules = u16::from_le_bytes(reader.array()?);
+        let (items, bytes) = (reader.u64()?, reader.u64()?);
         let planned = Coverage::read(reader)?;
         let listed = match reader.u8()? {
             0 => Listed::Paths { name: reader.array()? },
@@ -175,19 +209,18 @@ impl TargetPlan {
             2 => Listed::Objects { name: reader.array()?, heads: None },
             _ => return Err(Malformed("it names an unknown kind of list")),
         };
-        Ok(Self { target, items, bytes, planned, listed })
+        Ok(Self { target, path, rules, items, bytes, planned, listed })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     fn record() -> PlanRecord {
         let planned = Coverage { planned: 3, digest: 1 << 100, added: 0 };
-        let tree = TargetPlan { target: 0, items: 5, bytes: 9, planned, listed: Listed::Paths { name: [4; 16] } };
+        let listed = Listed::Paths { name: [4; 16] };
+        let tree = TargetPlan { target: 0, path: "/srv".into(), rules: 3, items: 5, bytes: 9, planned, listed };
         let history = TargetPlan {
             target: 1,
             listed: Listed::Objects { name: [5; 16], heads: Some(Heads::default()) },
@@ -195,7 +228,9 @@ mod tests {
         };
         let staged =
             TargetPlan { target: 2, listed: Listed::Objects { name: [6; 16], heads: None }, ..history.clone() };
-        PlanRecord { id: PlanId(7), made_at: 8, program: program(), targets: vec![tree, history, staged] }
+        let named_at = "list, line 3".to_owned();
+        let left_out = vec![LeftOut { path: "/srv/gone".into(), named_at, why: "it is not there".into() }];
+        PlanRecord { id: PlanId(7), made_at: 8, program: program(), targets: vec![tree, history, staged], left_out }
     }
 
     #[test]
@@ -217,6 +252,6 @@ mod tests {
     #[test]
     fn the_bytes_of_a_plan_are_those_of_this_version() {
         let digest = xxhash_rust::xxh3::xxh3_64(&PlanRecord { program: "x".into(), ..record() }.encode());
-        assert_eq!(digest, 13_999_494_276_806_618_316, "a changed format needs a new name");
+        assert_eq!(digest, 11_946_585_625_449_479_862, "a changed format needs a new name");
     }
 }

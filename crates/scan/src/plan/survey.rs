@@ -36,7 +36,7 @@ impl Survey {
                     planned.pass(&item.key);
                     Ok(())
                 })?;
-                Ok(weights.into_survey(target.number, planned, Listed::Objects { name: *list, heads }))
+                Ok(weights.into_survey(target, planned, Listed::Objects { name: *list, heads }))
             }
             TargetKind::Tree | TargetKind::Open { .. } => {
                 Self::of_family(source, target, dir, |item| item.kind == ItemKind::File)
@@ -62,7 +62,7 @@ impl Survey {
                 },
             )?;
         let (name, planned) = paths.finish().map_err(failed)?;
-        Ok(weights.into_survey(target.number, planned, Listed::Paths { name }))
+        Ok(weights.into_survey(target, planned, Listed::Paths { name }))
     }
 }
 
@@ -128,8 +128,9 @@ impl Weights {
         self.cost = self.cost.saturating_add(size.saturating_add(ITEM_COST_BYTES));
     }
 
-    fn into_survey(self, target: u32, planned: Coverage, listed: Listed) -> Survey {
+    fn into_survey(self, target: &Target, planned: Coverage, listed: Listed) -> Survey {
         let Self { marks, cost, items, bytes, .. } = self;
-        Survey { marks, cost, plan: TargetPlan { target, items, bytes, planned, listed } }
+        let (number, path, rules) = (target.number, target.path.clone(), target.rules);
+        Survey { marks, cost, plan: TargetPlan { target: number, path, rules, items, bytes, planned, listed } }
     }
 }

@@ -57,6 +57,19 @@ pub fn group(occurrences: impl IntoIterator<Item = Occurrence>, introductions: &
         let key = (occurrence.rule.clone(), occurrence.secret_id.0);
         by_secret.entry(key).or_default().push(Location { occurrence, introduced });
     }
+    of_secrets(by_secret)
+}
+
+/// Groups the findings of two reports as if they were one.
+pub fn group_again(findings: impl IntoIterator<Item = Finding>) -> Vec<Finding> {
+    let mut by_secret: BTreeMap<(String, [u8; 32]), Vec<Location>> = BTreeMap::new();
+    for mut finding in findings {
+        by_secret.entry((finding.rule, finding.secret_id.0)).or_default().append(&mut finding.locations);
+    }
+    of_secrets(by_secret)
+}
+
+fn of_secrets(by_secret: BTreeMap<(String, [u8; 32]), Vec<Location>>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = by_secret
         .into_values()
         .map(|mut locations| {

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use tessera_detect::Severity;
 
-use super::view::{FindingView, NoteView, PlaceView, View};
+use super::by_target::Outcome;
+use super::view::{FindingView, NoteView, PlaceView, TargetRow, View};
 use crate::clock::calendar::utc;
 use crate::report::redact::Shown;
 use crate::run::ExitStatus;
@@ -13,13 +14,73 @@ use crate::run::ExitStatus;
 const PLACES_SHOWN: usize = 10;
 /// Unreadable things shown by name; the rest is counted.
 const NOTES_SHOWN: usize = 10;
+/// Targets shown with their numbers; the rest is counted.
+const TARGETS_SHOWN: usize = 50;
+/// Targets shown by name that were not scanned at all; the rest is counted.
+const LEFT_OUT_SHOWN: usize = 100;
 
 pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
     let paint = Paint(view.colours());
     for finding in view.findings() {
         write_finding(view, &finding, &paint, out)?;
     }
+    if view.has_many_targets() {
+        write_notable_targets(view, &paint, out)?;
+    }
     write_receipt(view, &paint, out)
+}
+
+/// All targets with their numbers, and those that were left out.
+pub(super) fn write_by_target(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let paint = Paint(view.colours());
+    write_rows(&view.target_rows().iter().collect::<Vec<_>>(), &paint, out)?;
+    write_left_out(view, &paint, usize::MAX, out)
+}
+
+/// Of many targets, those with secrets or with something unread.
+fn write_notable_targets(view: &View<'_>, paint: &Paint, out: &mut dyn Write) -> io::Result<()> {
+    let rows = view.target_rows();
+    let mut notable: Vec<_> = rows.iter().filter(|row| row.is_notable()).collect();
+    let clean = rows.len() - notable.len();
+    let hidden = notable.len().saturating_sub(TARGETS_SHOWN);
+    notable.truncate(TARGETS_SHOWN);
+    if !notable.is_empty() {
+        write_rows(&notable, paint, out)?;
+        if hidden > 0 {
+            writeln!(out, "  ... and {hidden} more (all in --format json)")?;
+        }
+        if clean > 0 {
+            writeln!(out, "  and {} without a secret, read completely", count(clean as u64, "target"))?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn write_rows(rows: &[&TargetRow], paint: &Paint, out: &mut dyn Write) -> io::Result<()> {
+    let header = format!(
+        "{:<10}  {:>5}  {:>8}  {:>9}  {:>7}  {:>6}  target",
+        "outcome", "refs", "items", "bytes", "secrets", "places"
+    );
+    writeln!(out, "{}", paint.bold(&header))?;
+    for row in rows {
+        let account = &row.account;
+        let outcome = format!("{:<10}", account.outcome().as_str());
+        let outcome = if account.outcome() == Outcome::Complete { outcome } else { paint.yellow(&outcome) };
+        let refs = account.heads.map_or_else(|| "-".to_owned(), |heads| heads.refs.to_string());
+        let (items, read) = (account.tally.enumerated(), bytes(account.tally.scanned_bytes));
+        let reason = match row.reason() {
+            reason if reason.is_empty() => reason,
+            reason => format!("  ({reason})"),
+        };
+        let path = line(&row.path);
+        writeln!(
+            out,
+            "{outcome}  {refs:>5}  {items:>8}  {read:>9}  {:>7}  {:>6}  {path}{reason}",
+            row.secrets, row.places
+        )?;
+    }
+    Ok(())
 }
 
 /// Text for a terminal.
@@ -116,6 +177,7 @@ fn write_receipt(view: &View<'_>, paint: &Paint, out: &mut dyn Write) -> io::Res
         let why = "of items with too many, or at places that are not listed";
         writeln!(out, "  cut         {:>8}  {findings} {why}", tally.findings_cut)?;
     }
+    write_left_out(view, paint, LEFT_OUT_SHOWN, out)?;
     for parked in view.parked() {
         writeln!(out, "  {}      {}", paint.yellow("parked"), line(&parked))?;
     }
@@ -148,6 +210,23 @@ fn write_receipt(view: &View<'_>, paint: &Paint, out: &mut dyn Write) -> io::Res
             writeln!(out, "{}", paint.red(&format!("{secrets} in {places}{open}")))
         }
     }
+}
+
+/// Targets that were not scanned at all.
+fn write_left_out(view: &View<'_>, paint: &Paint, max: usize, out: &mut dyn Write) -> io::Result<()> {
+    let left_out = view.left_out();
+    let unnamed = left_out.len().saturating_sub(max);
+    for left_out in left_out.take(max) {
+        let place = match line(&left_out.named_at) {
+            place if place.is_empty() => place,
+            place => format!(" ({place})"),
+        };
+        writeln!(out, "  {}    {}{place}: {}", paint.yellow("left out"), line(&left_out.path), line(&left_out.why))?;
+    }
+    if unnamed > 0 {
+        writeln!(out, "    ... and {unnamed} more (all in --format json)")?;
+    }
+    Ok(())
 }
 
 /// What was planned, and what became of it.

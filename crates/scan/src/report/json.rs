@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Map, Value, json};
 
 use super::sarif::uri;
-use super::view::{FindingView, PlaceView, View};
+use super::view::{FindingView, LeftOutView, PlaceView, TargetRow, View};
 use crate::clock::calendar::utc;
 use crate::report::redact::Shown;
 use crate::run::ExitStatus;
@@ -25,6 +25,7 @@ pub(super) fn value_of(view: &View<'_>) -> Value {
         "status": status(view),
         "targets": texts(view.targets()),
         "findings": findings,
+        "by_target": view.target_rows().iter().map(row_value).collect::<Vec<_>>(),
         "receipt": receipt_value(view),
     });
     add_end(view, &mut value);
@@ -48,6 +49,9 @@ pub(super) fn write_lines(view: &View<'_>, out: &mut dyn Write) -> io::Result<()
 
 /// How and when the run ended, for a report that is written again.
 fn add_end(view: &View<'_>, value: &mut Value) {
+    if !view.further_runs().is_empty() {
+        value["further_runs"] = view.further_runs().iter().map(|run| run.to_string()).collect::<Vec<_>>().into();
+    }
     if let Some(ended) = view.ended() {
         value["run_status"] = ended.status.as_str().into();
         value["ended_at"] = utc(ended.at).into();
@@ -112,6 +116,43 @@ fn place_value(place: &PlaceView<'_>) -> Value {
     value
 }
 
+/// The accounts of targets alone.
+pub(super) fn write_by_target(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let mut value = json!({
+        "run": view.run().to_string(),
+        "by_target": view.target_rows().iter().map(row_value).collect::<Vec<_>>(),
+        "left_out": view.left_out().map(|left_out| left_out_value(&left_out)).collect::<Vec<_>>(),
+    });
+    add_end(view, &mut value);
+    serde_json::to_writer_pretty(&mut *out, &value)?;
+    writeln!(out)
+}
+
+fn row_value(row: &TargetRow) -> Value {
+    let account = &row.account;
+    let tally = &account.tally;
+    let reason = Some(row.reason()).filter(|reason| !reason.is_empty());
+    json!({
+        "target": row.path.as_str(),
+        "outcome": account.outcome().as_str(),
+        "reason": reason,
+        "refs": account.heads.map(|heads| heads.refs),
+        "heads": account.heads.map(|heads| heads.heads),
+        "items": tally.enumerated(),
+        "scanned": tally.scanned,
+        "scanned_bytes": tally.scanned_bytes,
+        "skipped": tally.skipped_total(),
+        "unreadable": tally.unreadable_total(),
+        "secrets": row.secrets,
+        "places": row.places,
+    })
+}
+
+fn left_out_value(left_out: &LeftOutView) -> Value {
+    let named_at = Some(left_out.named_at.as_str()).filter(|place| !place.is_empty());
+    json!({"path": left_out.path.as_str(), "named_at": named_at, "reason": left_out.why.as_str()})
+}
+
 fn receipt_value(view: &View<'_>) -> Value {
     let (tally, shards, plan) = (view.tally(), view.shards(), view.plan());
     let skipped: Map<_, _> = tally.skipped.iter().map(|(why, &count)| (why.to_string(), count.into())).collect();
@@ -143,6 +184,7 @@ fn receipt_value(view: &View<'_>) -> Value {
             "split": shards.split, "parked": shards.parked,
         },
         "parked": texts(view.parked()),
+        "left_out": view.left_out().map(|left_out| left_out_value(&left_out)).collect::<Vec<_>>(),
         "damage": texts(view.damage().map(|damage| damage.text).chain(view.plan_problem())),
         "elapsed_ms": view.elapsed().as_millis() as u64,
     })

@@ -4,6 +4,7 @@
 //! redacted form. The same holds for secrets in all other text that comes from scanned content: formats are written from a view that
 //! has passed it through the [redactor](crate::report::redact).
 
+pub mod by_target;
 pub mod csv;
 pub mod finding;
 mod fingerprint;
@@ -98,6 +99,12 @@ impl Written<'_> {
     pub fn write_template(&self, name: &str, template: &str, out: &mut dyn Write) -> io::Result<()> {
         template::write(&View::of(self), name, template, out)
     }
+
+    /// Writes the accounts of its targets instead, for people or as JSON.
+    pub fn write_by_target(&self, as_json: bool, out: &mut dyn Write) -> io::Result<()> {
+        let view = View::of(self);
+        if as_json { json::write_by_target(&view, out) } else { human::write_by_target(&view, out) }
+    }
 }
 
 #[cfg(test)]
@@ -167,6 +174,7 @@ pub(crate) mod tests {
         };
         ScanReport {
             run: RunId::new(0xbeef),
+            further_runs: Vec::new(),
             origin: Origin::Scanned,
             ended: None,
             targets: vec![target],

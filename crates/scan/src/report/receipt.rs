@@ -10,6 +10,8 @@ use crate::findings::tally::Tally;
 use crate::findings::{Damage, Merged};
 use crate::plan::record::{PlanError, PlanRecord};
 use crate::plan::target::{Target, TargetKind};
+use crate::report::by_target::{self, ByTarget, TargetAccount};
+use crate::run::left_out::LeftOut;
 use crate::source::item::UnreadableReason;
 use crate::sweep::recheck::is_suspect;
 
@@ -30,6 +32,8 @@ pub struct Receipt {
     pub shards_short: u64,
     /// What was planned, and how much of it was met.
     pub plan: PlanAccount,
+    /// The same of each target by itself.
+    pub by_target: ByTarget,
 }
 
 /// What was planned, and how much of it was met.
@@ -47,6 +51,8 @@ pub struct PlanAccount {
     pub short_targets: Vec<u32>,
     /// Why the plan cannot be read.
     pub problem: Option<String>,
+    /// What was asked for and was not scanned at all.
+    pub left_out: Vec<LeftOut>,
 }
 
 /// What no scan of these targets searches, so that a clean one says nothing about it.
@@ -65,7 +71,7 @@ impl PlanAccount {
             Ok(plan) => plan,
             Err(error) => return Self { problem: Some(error.to_string()), ..Self::default() },
         };
-        let mut account = Self { planned: plan.planned(), ..Self::default() };
+        let mut account = Self { planned: plan.planned(), left_out: plan.left_out.clone(), ..Self::default() };
         for target in &plan.targets {
             let met = merged.coverage.get(&target.target).copied().unwrap_or_default();
             account.met = account.met.saturating_add(met.planned);
@@ -81,7 +87,7 @@ impl PlanAccount {
 
     /// Whether everything that was planned was met, as it is now.
     pub fn is_covered(&self) -> bool {
-        self.short_targets.is_empty() && self.uncompared == 0 && self.problem.is_none()
+        self.short_targets.is_empty() && self.uncompared == 0 && self.problem.is_none() && self.left_out.is_empty()
     }
 }
 
@@ -96,13 +102,18 @@ impl Receipt {
             damage: merged.damage.clone(),
             shards_short,
             plan: PlanAccount::default(),
+            by_target: merged.tallies.iter().map(|(&target, tally)| (target, account_of(tally))).collect(),
         }
     }
 
     /// The same account, held against a plan.
     #[must_use]
-    pub fn against(self, plan: PlanAccount) -> Self {
-        Self { plan, ..self }
+    pub fn against(self, plan: &Result<PlanRecord, PlanError>, merged: &Merged) -> Self {
+        let mut receipt = Self { plan: PlanAccount::new(plan, merged), ..self };
+        if let Ok(plan) = plan {
+            by_target::add_plan(&mut receipt, plan);
+        }
+        receipt
     }
 
     /// Planned items that were not there when their turn came.
@@ -120,6 +131,10 @@ impl Receipt {
             && self.plan.is_covered()
             && !self.damage.iter().any(Damage::loses_findings)
     }
+}
+
+fn account_of(tally: &Tally) -> TargetAccount {
+    TargetAccount { tally: tally.clone(), ..TargetAccount::default() }
 }
 
 #[cfg(test)]
@@ -144,10 +159,11 @@ mod tests {
         let planned = |target: u32| {
             let mut planned = Coverage::default();
             (1..=3).for_each(|key| planned.pass(&[target as u8, key]));
-            TargetPlan { target, items: 3, bytes: 0, planned, listed: Listed::Paths { name: [0; 16] } }
+            let listed = Listed::Paths { name: [0; 16] };
+            TargetPlan { target, path: "/srv".into(), rules: 0, items: 3, bytes: 0, planned, listed }
         };
         let targets = vec![planned(0), planned(1)];
-        let plan = PlanRecord { id: PlanId(1), made_at: 0, program: String::new(), targets };
+        let plan = PlanRecord { id: PlanId(1), made_at: 0, program: String::new(), targets, left_out: Vec::new() };
         let mut merged = Merged::default();
         for (target, keys) in passed {
             let met = merged.coverage.entry(*target).or_default();
@@ -169,7 +185,7 @@ mod tests {
         for (passed, short) in cases {
             let account = account(passed);
             assert_eq!((account.short_targets.as_slice(), account.is_covered()), (short, false), "{passed:?}");
-            assert!(!receipt().against(account).is_complete());
+            assert!(!Receipt { plan: account, ..receipt() }.is_complete());
         }
     }
 
@@ -180,7 +196,7 @@ mod tests {
 
     #[test]
     fn anything_not_read_does() {
-        let breaks: [fn(&mut Receipt); 10] = [
+        let breaks: [fn(&mut Receipt); 11] = [
             |receipt| receipt.shards.active = 1,
             |receipt| receipt.shards.parked = 1,
             |receipt| receipt.tally.add_unreadable(UnreadableReason::Io, 1),
@@ -190,6 +206,7 @@ mod tests {
             |receipt| receipt.plan.short_targets.push(0),
             |receipt| receipt.plan.uncompared = 1,
             |receipt| receipt.plan.problem = Some("damaged".into()),
+            |receipt| receipt.plan.left_out.push(LeftOut::found("/gone".as_ref(), "it is not there")),
             |receipt| receipt.damage.push(Damage::Gap { shard: tessera_contracts::ShardId::new(1) }),
         ];
         for (index, spoil) in breaks.into_iter().enumerate() {

@@ -5,6 +5,8 @@
 //! path was shortened before.
 
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use tessera_detect::{Confidence, FindingId, Position, Rule, SecretId, Severity};
 use super::Written;
 use crate::findings::tally::Tally;
 use crate::plan::target::Target;
+use crate::report::by_target::{Outcome, TargetAccount};
 use crate::report::finding::{Finding, Location};
 use crate::report::receipt::{PlanAccount, not_searched};
 use crate::report::redact::{Redactor, Shown};
@@ -62,10 +65,52 @@ pub(super) struct NoteView {
     pub(super) reason: UnreadableReason,
 }
 
+/// One target.
+pub(super) struct TargetRow {
+    pub(super) path: Shown,
+    pub(super) account: TargetAccount,
+    /// Different secrets that stand in it.
+    pub(super) secrets: u64,
+    /// Places of secrets in it.
+    pub(super) places: u64,
+}
+
+/// Something that was asked for and not scanned.
+pub(super) struct LeftOutView {
+    pub(super) path: Shown,
+    /// The list and line; empty if it stands in none.
+    pub(super) named_at: Shown,
+    pub(super) why: Shown,
+}
+
 /// What is wrong with the findings folder.
 pub(super) struct DamageView {
     pub(super) text: Shown,
     pub(super) loses_findings: bool,
+}
+
+impl TargetRow {
+    /// Why not everything of it was read; empty if everything was.
+    pub(super) fn reason(&self) -> String {
+        let account = &self.account;
+        let mut reasons: Vec<String> = Vec::new();
+        if let Outcome::Parked(reason) = account.outcome() {
+            reasons.push(reason.to_string());
+        }
+        reasons.extend(account.tally.unreadable.iter().map(|(reason, count)| format!("{count} {reason}")));
+        if account.is_short {
+            reasons.push("not every planned item is accounted for".to_owned());
+        }
+        if account.tally.findings_cut > 0 {
+            reasons.push(format!("{} findings cut", account.tally.findings_cut));
+        }
+        reasons.join(", ")
+    }
+
+    /// Whether there is something to look at.
+    pub(super) fn is_notable(&self) -> bool {
+        self.secrets > 0 || self.account.outcome() != Outcome::Complete
+    }
 }
 
 impl<'r> View<'r> {
@@ -144,11 +189,45 @@ impl<'r> View<'r> {
 
     /// The numbers of the plan; why it cannot be read is told by [`View::plan_problem`].
     pub(super) fn plan(&self) -> PlanAccount {
-        PlanAccount { problem: None, ..self.written.report.receipt.plan.clone() }
+        PlanAccount { problem: None, left_out: Vec::new(), ..self.written.report.receipt.plan.clone() }
     }
 
     pub(super) fn plan_problem(&self) -> Option<Shown> {
         self.written.report.receipt.plan.problem.as_ref().map(|problem| self.redactor.show(problem))
+    }
+
+    /// What was asked for and not scanned at all.
+    pub(super) fn left_out(&self) -> impl ExactSizeIterator<Item = LeftOutView> {
+        self.written.report.receipt.plan.left_out.iter().map(|left_out| LeftOutView {
+            path: self.redactor.show(left_out.path.as_os_str().as_bytes()),
+            named_at: self.redactor.show(&left_out.named_at),
+            why: self.redactor.show(&left_out.why),
+        })
+    }
+
+    /// Each target by itself.
+    pub(super) fn target_rows(&self) -> Vec<TargetRow> {
+        let mut found: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for finding in &self.written.report.findings {
+            let mut last = None;
+            // Places of a target follow one another.
+            for location in &finding.locations {
+                let target = location.occurrence.target;
+                let (secrets, places) = found.entry(target).or_default();
+                *places += 1;
+                *secrets += u64::from(last.replace(target) != Some(target));
+            }
+        }
+        let row = |target: &Target| {
+            let account = self.written.report.receipt.by_target.get(&target.number).cloned().unwrap_or_default();
+            let (secrets, places) = found.get(&target.number).copied().unwrap_or_default();
+            TargetRow { path: self.path_of_target(target), account, secrets, places }
+        };
+        self.written.report.targets.iter().map(row).collect()
+    }
+
+    pub(super) fn further_runs(&self) -> &[RunId] {
+        &self.written.report.further_runs
     }
 
     pub(super) fn parked(&self) -> Vec<Shown> {
@@ -195,7 +274,9 @@ impl<'r> View<'r> {
     }
 
     fn target_numbered(&self, number: u32) -> Option<&Target> {
-        self.written.report.targets.iter().find(|target| target.number == number)
+        let targets = &self.written.report.targets;
+        let at = targets.binary_search_by_key(&number, |target| target.number).ok()?;
+        targets.get(at)
     }
 
     /// The rule of a finding, as the target it was first found in has it.

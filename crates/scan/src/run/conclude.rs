@@ -12,8 +12,9 @@ use crate::error::ScanError;
 use crate::findings::{Merged, merge};
 use crate::plan::record::{PlanError, PlanRecord};
 use crate::plan::target::Target;
+use crate::report::by_target;
 use crate::report::finding::{Finding, group};
-use crate::report::receipt::{PlanAccount, Receipt};
+use crate::report::receipt::Receipt;
 use crate::run::folder::RunFolder;
 use crate::source::git::attribution::Introductions;
 
@@ -38,7 +39,7 @@ pub(crate) fn conclude_against<B: RunManagement>(
     targets: &[Target],
 ) -> Result<(Vec<Finding>, Receipt), ScanError> {
     let merged = merged_of(folder)?;
-    let receipt = account(backend, tenant, run, &merged)?.against(PlanAccount::new(plan, &merged));
+    let receipt = account(backend, tenant, run, &merged)?.against(plan, &merged);
     Ok((found(merged, folder, targets)?, receipt))
 }
 
@@ -62,8 +63,10 @@ pub fn account<B: RunManagement>(
 ) -> Result<Receipt, ScanError> {
     let (mut counts, mut parked, mut short) = (ShardCounts::default(), Vec::new(), 0);
     let mut reached = merged.reached.clone();
+    let mut receipt = Receipt::new(merged, ShardCounts::default(), Vec::new(), 0);
     for_each_shard(backend, tenant, run, &ShardFilter::all(), |backend, shard| {
         *counts.of_mut(shard.status) += 1;
+        by_target::of_shard(&mut receipt.by_target, shard).add_shard(shard);
         // Findings may be ahead of the cursor (a worker died in between), never behind.
         let known = reached.remove(&shard.shard).flatten();
         if known.as_deref() < shard.last_key.expose() {
@@ -75,7 +78,7 @@ pub fn account<B: RunManagement>(
         }
         Ok(())
     })?;
-    Ok(Receipt::new(merged, counts, parked, short))
+    Ok(Receipt { shards: counts, parked, shards_short: short, ..receipt })
 }
 
 /// Which target a parked shard is of, why it was parked, and which workers could not reach it.

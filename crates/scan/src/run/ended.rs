@@ -47,5 +47,17 @@ pub fn report_of<B: RunManagement>(
     let (findings, receipt) = conclude(backend, tenant, run, folder, &targets)?;
     let elapsed = Duration::from_millis(at.get().saturating_sub(record.created_at.get()));
     let ended = Some(RunEnd { status: record.status, at });
-    Ok(EndedRun { report: ScanReport { run, origin: Origin::Known, ended, targets, findings, receipt, elapsed }, job })
+    Ok(EndedRun {
+        report: ScanReport {
+            run,
+            further_runs: Vec::new(),
+            origin: Origin::Known,
+            ended,
+            targets,
+            findings,
+            receipt,
+            elapsed,
+        },
+        job,
+    })
 }

@@ -12,7 +12,6 @@ use tessera_coordination::run::status::RunStatus;
 
 use crate::error::ScanError;
 use crate::plan::record::PlanRecord;
-use crate::report::receipt::PlanAccount;
 use crate::run::conclude::{account, found, merged_of};
 use crate::run::ended::RunEnd;
 use crate::run::folder::RunFolder;
@@ -52,13 +51,26 @@ fn read<B: RunManagement>(
         return Ok(None);
     }
     let targets: Vec<_> = sources.iter().map(|source| source.target().clone()).collect();
-    // Every segment was just compared, whatever plan it was read under.
-    let plan = PlanAccount::new(&PlanRecord::load(folder.path()), &merged);
-    let receipt = account(backend, request.tenant, run, &merged)?.against(plan);
+    // Every segment was just compared, whatever plan it was read under: none of them is a suspect.
+    let plan = PlanRecord::load(folder.path());
+    // What was left out then may be there now.
+    if plan.as_ref().is_ok_and(|plan| plan.left_out != request.left_out) {
+        return Ok(None);
+    }
+    let receipt = account(backend, request.tenant, run, &merged)?.against(&plan, &merged);
     if !receipt.is_complete() {
         return Ok(None);
     }
     let findings = found(merged, folder, &targets)?;
     let origin = Origin::Known;
-    Ok(Some(ScanReport { run, origin, ended: None, targets, findings, receipt, elapsed: started.elapsed() }))
+    Ok(Some(ScanReport {
+        run,
+        further_runs: Vec::new(),
+        origin,
+        ended: None,
+        targets,
+        findings,
+        receipt,
+        elapsed: started.elapsed(),
+    }))
 }

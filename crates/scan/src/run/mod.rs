@@ -12,10 +12,13 @@ pub mod ended;
 mod facade;
 pub(crate) mod finished;
 pub mod folder;
+pub mod glance;
 pub mod job;
 pub mod label;
+pub mod left_out;
 pub mod local;
 pub mod locked;
+pub mod parts;
 pub mod prepare;
 pub(crate) mod register;
 pub mod request;
@@ -100,13 +103,15 @@ pub struct Attached {
 /// What a scan found.
 #[derive(Debug)]
 pub struct ScanReport {
-    /// The run.
+    /// The run, or the first of several under this report.
     pub run: RunId,
+    /// Further runs under it, if there was too much for one.
+    pub further_runs: Vec<RunId>,
     /// Where what it says comes from.
     pub origin: Origin,
     /// How and when the run ended, if that was before the report was asked for.
     pub ended: Option<RunEnd>,
-    /// What was scanned, by number.
+    /// What was scanned, in the order of its numbers.
     pub targets: Vec<Target>,
     /// Secrets and where they are.
     pub findings: Vec<Finding>,
@@ -237,7 +242,16 @@ pub fn execute<B: CoordinationFacade + Clone + Send>(
         LookedAgain::Done(read_before) if prepared.is_resumed => Origin::Resumed(read_before),
         _ => Origin::Scanned,
     };
-    Ok(ScanReport { run, origin, ended: None, targets, findings, receipt, elapsed: started.elapsed() })
+    Ok(ScanReport {
+        run,
+        further_runs: Vec::new(),
+        origin,
+        ended: None,
+        targets,
+        findings,
+        receipt,
+        elapsed: started.elapsed(),
+    })
 }
 
 /// What became of what was read before a command.

@@ -23,6 +23,7 @@ use crate::plan::target::{Target, TargetKind};
 use crate::plan::{self, Plan, Surveyed};
 use crate::run::conclude::for_each_shard;
 use crate::run::folder::RunFolder;
+use crate::run::left_out::LeftOut;
 use crate::run::register::{Registered, check_incarnation, register};
 use crate::run::request::{ScanRequest, ScanScope};
 use crate::source::Source;
@@ -96,8 +97,8 @@ pub(crate) fn prepare<B: RunManagement>(
         Err(error) => return Err(ScanError::coordinator(error)),
     };
     if !is_active {
-        let sources = new_sources(request, paths, folder)?;
-        let plan = Plan::new(&sources, new.workers, folder.path())?;
+        let (sources, left_out) = survey(request, paths, folder)?;
+        let plan = Plan::new(&sources, new.workers, left_out);
         // Before the run exists: a worker that sees the run finds its plan.
         plan.record.store(folder.path())?;
         let config = RunConfig { lease_duration: Some(new.lease_duration), ..RunConfig::default() };
@@ -141,7 +142,9 @@ pub(crate) fn moved_on(folder: &Path, paths: &[PathBuf]) -> Option<String> {
     if record.program != program() {
         return Some(format!("it was begun by {}", record.program));
     }
-    for (path, plan) in paths.iter().zip(&record.targets) {
+    for plan in &record.targets {
+        // Targets are numbered in the order of the paths; those that were left out have a number and no plan.
+        let Some(path) = paths.get(plan.target as usize) else { continue };
         let Listed::Objects { name, heads: Some(heads) } = &plan.listed else { continue };
         let moved = match Heads::of(path) {
             Ok(now) if now == *heads => !is_listed_alike(path, name, folder),
@@ -194,36 +197,61 @@ fn unpark_all<B: RunManagement>(
     })
 }
 
-fn new_sources(request: &ScanRequest, paths: &[PathBuf], folder: &RunFolder) -> Result<Vec<Surveyed>, ScanError> {
-    let mut sources = Vec::new();
+/// Opens and walks what is to be scanned. What cannot be is left out, if the request allows that.
+fn survey(
+    request: &ScanRequest,
+    paths: &[PathBuf],
+    folder: &RunFolder,
+) -> Result<(Vec<Surveyed>, Vec<LeftOut>), ScanError> {
+    let (mut surveyed, mut left_out) = (Vec::new(), request.left_out.clone());
+    let mut first = None;
     for (path, number) in paths.iter().zip(0..) {
-        let mut heads = None;
-        let kind = match request.scope {
-            ScanScope::Files => TargetKind::Tree,
-            ScanScope::History | ScanScope::Staged => {
-                let scope = if request.scope == ScanScope::History { Scope::History } else { Scope::Staged };
-                if !crate::source::git::is_repository(path)? {
-                    return Err(ScanError::NotARepository(path.clone()));
-                }
-                // Before the list: a ref that moves in between makes the heads too old, which is noticed later.
-                if scope == Scope::History && request.range.is_none() {
-                    heads = Some(Heads::of(path)?);
-                }
-                let list = match &request.range {
-                    Some(range) if scope == Scope::History => ObjectList::build_range(path, range, folder.path())?,
-                    _ => ObjectList::build(path, scope, folder.path())?,
-                };
-                TargetKind::Objects { list }
+        match survey_one(request, path, number, folder.path()) {
+            Ok(one) => surveyed.push(one),
+            Err(error) if request.tolerant && error.is_of_a_target() => {
+                left_out.push(LeftOut::found(path, &error));
+                first = first.or(Some(error));
             }
-        };
-        let rules = request.rules.number_for(path);
-        let target = Target { number, path: path.clone(), kind, rules, options: request.options.clone() };
-        // Refused now if it does not fit a shard.
-        target.encode()?;
-        let source = Source::of_target(target, folder.path()).map_err(ScanError::Source)?;
-        sources.push(Surveyed { source, heads });
+            Err(error) => return Err(error),
+        }
     }
-    Ok(sources)
+    match first {
+        // Nothing is left of a list: that is no scan.
+        Some(error) if surveyed.is_empty() => Err(error),
+        _ => Ok((surveyed, left_out)),
+    }
+}
+
+fn survey_one(request: &ScanRequest, path: &Path, number: u32, folder: &Path) -> Result<Surveyed, ScanError> {
+    let mut heads = None;
+    let kind = match request.scope {
+        ScanScope::Files => {
+            if let (true, Err(source)) = (request.tolerant, std::fs::metadata(path)) {
+                return Err(ScanError::Path { path: path.to_path_buf(), source });
+            }
+            TargetKind::Tree
+        }
+        ScanScope::History | ScanScope::Staged => {
+            let scope = if request.scope == ScanScope::History { Scope::History } else { Scope::Staged };
+            if !crate::source::git::is_repository(path)? {
+                return Err(ScanError::NotARepository(path.to_path_buf()));
+            }
+            // Before the list: a ref that moves in between makes the heads too old, which is noticed later.
+            if scope == Scope::History && request.range.is_none() {
+                heads = Some(Heads::of(path)?);
+            }
+            let list = match &request.range {
+                Some(range) if scope == Scope::History => ObjectList::build_range(path, range, folder)?,
+                _ => ObjectList::build(path, scope, folder)?,
+            };
+            TargetKind::Objects { list }
+        }
+    };
+    let rules = request.rules.number_for(path);
+    let target = Target { number, path: path.to_path_buf(), kind, rules, options: request.options.clone() };
+    // Refused now if it does not fit a shard.
+    target.encode()?;
+    Surveyed::of(Source::of_target(target, folder).map_err(ScanError::Source)?, heads, folder)
 }
 
 /// What a run scans, as its shards tell: a repository may have moved on since it was planned.

@@ -4,6 +4,7 @@
 //! and with which rules. Two requests that may find different things have different names, and so have runs of different
 //! coordinators: an id pasted into a command for the wrong one matches nothing there.
 
+use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -14,6 +15,7 @@ use crate::error::ScanError;
 use crate::plan::target::ReadOptions;
 use crate::read::rules::{Rules, RunRules};
 use crate::run::coordinator_name::CoordinatorName;
+use crate::run::left_out::LeftOut;
 use crate::source::git::range::CommitRange;
 use crate::wire::Writer;
 
@@ -40,6 +42,10 @@ pub struct ScanRequest {
     pub keep_secrets: bool,
     /// The key under which secrets and findings are named.
     pub id_key: [u8; 32],
+    /// Whether a path that cannot be scanned is left out and named, instead of being the end of the scan.
+    pub tolerant: bool,
+    /// What a list names besides these paths, and cannot be scanned.
+    pub left_out: Vec<LeftOut>,
 }
 
 /// What of a path is scanned.
@@ -70,6 +76,8 @@ impl ScanRequest {
             workers: 0,
             keep_secrets: false,
             id_key: [0; 32],
+            tolerant: false,
+            left_out: Vec::new(),
         }
     }
 
@@ -85,17 +93,25 @@ impl ScanRequest {
     pub(crate) fn canonical_paths(&self) -> Result<Vec<PathBuf>, ScanError> {
         let here = [PathBuf::from(".")];
         let paths = if self.paths.is_empty() { &here[..] } else { &self.paths };
-        let mut canonical = Vec::new();
+        let (mut canonical, mut known) = (Vec::new(), HashSet::new());
         for path in paths {
             let failed = |source| ScanError::Path { path: path.clone(), source };
-            let found = path.canonicalize().map_err(failed)?;
-            let kind = std::fs::metadata(&found).map_err(failed)?;
+            let found = path.canonicalize().and_then(|found| Ok((std::fs::metadata(&found)?, found)));
+            let (kind, found) = match found {
+                Ok(found) => found,
+                // It was there when it was listed. The plan says why it is not scanned.
+                Err(_) if self.tolerant => {
+                    canonical.push(path.clone());
+                    continue;
+                }
+                Err(error) => return Err(failed(error)),
+            };
             if !kind.is_file() && !kind.is_dir() {
                 // Inside a tree it is skipped; a user who names one wants it searched, and must not be told that all is clean.
                 let why = "a device, pipe or socket is not read; write what it has to say to a file, and scan that";
                 return Err(failed(std::io::Error::other(why)));
             }
-            if !canonical.contains(&found) {
+            if known.insert(found.clone()) {
                 canonical.push(found);
             }
         }

@@ -11,6 +11,7 @@ pub mod item;
 pub mod names;
 pub mod open;
 pub mod pattern;
+pub mod repositories;
 pub mod repository;
 pub mod small_file;
 pub mod tracked;

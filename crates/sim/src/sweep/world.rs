@@ -20,7 +20,6 @@ use tessera_scan::plan::ledger::OpenPlan;
 use tessera_scan::plan::paths::PathsWriter;
 use tessera_scan::plan::record::{Listed, PlanId, PlanRecord, TargetPlan};
 use tessera_scan::report::finding::group;
-use tessera_scan::report::receipt::PlanAccount;
 use tessera_scan::run::conclude::account;
 use tessera_scan::run::label::RunKey;
 use tessera_scan::source::git::attribution::Introductions;
@@ -410,7 +409,7 @@ impl World {
         let merged = merge(&folder, KEY).expect("nothing fails any more");
         let plan = PlanRecord::load(&folder);
         let receipt = account(&mut self.backend, tenant(), RUN, &merged).expect("nothing fails any more");
-        let receipt = receipt.against(PlanAccount::new(&plan, &merged));
+        let receipt = receipt.against(&plan, &merged);
         (self.report.superseded, self.report.shards) = (merged.superseded, receipt.shards.total().into());
         let findings = group(merged.occurrences.into_values(), &Introductions::default());
         check(&self.truth, &findings, &receipt, stale_for == 0 && !self.weather.changes)
@@ -451,9 +450,11 @@ fn plan(truth: &Truth, disk: &Disk, id: PlanId, dice: &mut Dice) -> io::Result<b
         }
         let (name, planned) = paths.finish()?;
         let listed = Listed::Paths { name };
-        targets.push(TargetPlan { target: target.number, items, bytes, planned, listed });
+        let (path, rules) = (target.path.clone(), target.rules);
+        targets.push(TargetPlan { target: target.number, path, rules, items, bytes, planned, listed });
     }
-    PlanRecord { id, made_at: 0, program: "tessera-sim".into(), targets }.store(&folder).map_err(io::Error::other)?;
+    let record = PlanRecord { id, made_at: 0, program: "tessera-sim".into(), targets, left_out: Vec::new() };
+    record.store(&folder).map_err(io::Error::other)?;
     Ok(true)
 }
 

@@ -1,6 +1,6 @@
 //! `tessera runs show` and `tessera runs report`: the findings of a run so far, and the report of one that has ended.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tessera_contracts::{RunId, TenantId};
 use tessera_coordination::RunManagement;
@@ -9,12 +9,13 @@ use tessera_scan::error::ScanError;
 use tessera_scan::run::conclude::conclude;
 use tessera_scan::run::ended::report_of;
 use tessera_scan::run::folder::RunFolder;
+use tessera_scan::run::glance::{latest_folder, report_so_far};
 use tessera_scan::run::job::Job;
 use tessera_scan::run::prepare::stored_targets;
 use tessera_scan::run::{ExitStatus, Origin, ScanReport};
 
 use super::super::scan::suppressions;
-use super::{Args, known, open_local};
+use super::{Args, By, known, open_local};
 use crate::{hint, report, signals, state_dir};
 
 /// Prints the findings of a run so far.
@@ -23,14 +24,38 @@ pub(super) fn show(
     tenant: TenantId,
     run: RunId,
     folder: &RunFolder,
+    by: Option<By>,
     how: &report::ReportArgs,
 ) -> Result<(), String> {
     let job = Job::load(folder.path()).map_err(|error| error.to_string())?;
     let targets = stored_targets(backend, tenant, run).map_err(|error| error.to_string())?;
     let (findings, receipt) = conclude(backend, tenant, run, folder, &targets).map_err(|error| error.to_string())?;
     let elapsed = std::time::Duration::ZERO;
-    let shown = ScanReport { run, origin: Origin::Scanned, ended: None, targets, findings, receipt, elapsed };
-    report::write(how, &job, &shown, 0, 0)
+    let (origin, further_runs) = (Origin::Scanned, Vec::new());
+    let shown = ScanReport { run, further_runs, origin, ended: None, targets, findings, receipt, elapsed };
+    write(by, how, &job, &shown)
+}
+
+/// The same of a run that another process of this machine works on.
+pub(super) fn show_running(
+    state_dir: &Path,
+    run: RunId,
+    pid: Option<u32>,
+    by: Option<By>,
+    how: &report::ReportArgs,
+) -> Result<(), String> {
+    let process = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+    let folder = latest_folder(state_dir, run).ok_or_else(|| format!("{process} has only just begun run {run}"))?;
+    let (shown, job) = report_so_far(&folder).map_err(|error| error.to_string())?;
+    tell!("{process} works on run {run}: this is what it has found so far");
+    write(by, how, &job, &shown)
+}
+
+fn write(by: Option<By>, how: &report::ReportArgs, job: &Job, shown: &ScanReport) -> Result<(), String> {
+    match by {
+        None => report::write(how, job, shown, 0, 0),
+        Some(By::Repository) => report::write_by_target(how, job, shown),
+    }
 }
 
 /// Prints the report of a run that has ended.
@@ -61,7 +86,7 @@ pub(super) fn print_report(
         report_of(&mut held.backend, tenant, run, &folder).map_err(told)?
     };
     let paths: Vec<PathBuf> = ended.report.targets.iter().map(|target| target.path.clone()).collect();
-    let suppressed = suppressions(&paths, baselines, ended.job.id_key)?.apply(&mut ended.report);
+    let suppressed = suppressions(&paths, baselines, ended.job.id_key, false)?.apply(&mut ended.report);
     if let Some(end) = ended.report.ended {
         // Not every format has a place for it.
         tell!("run {run} ended at {} ({})", utc(end.at), end.status);

@@ -133,7 +133,8 @@ impl Presence {
 /// A list that is written down.
 #[derive(Debug)]
 pub struct ObjectList {
-    file: File,
+    /// Opened for each reading: a run may have more lists than a process may have open files.
+    path: PathBuf,
     scope: Scope,
     count: u64,
     places: u64,
@@ -158,7 +159,8 @@ impl ObjectList {
     /// Opens the list with this name.
     pub fn open(dir: &Path, name: &[u8; 16]) -> std::io::Result<Self> {
         let damaged = |what| std::io::Error::new(std::io::ErrorKind::InvalidData, what);
-        let mut file = File::open(path_of(dir, name))?;
+        let path = path_of(dir, name);
+        let mut file = File::open(&path)?;
         let mut hasher = Xxh3::new();
         let mut buffer = vec![0; 1 << 16];
         loop {
@@ -182,8 +184,8 @@ impl ObjectList {
         let (Some(scope), true) = (scope, magic == MAGIC) else {
             return Err(damaged("the list of objects is of another version"));
         };
-        let list = Self { file, scope, count: number(8), places: number(16), commits: number(24) };
-        let len = list.file.metadata()?.len();
+        let list = Self { path, scope, count: number(8), places: number(16), commits: number(24) };
+        let len = file.metadata()?.len();
         match list.paths_at() {
             Some(end) if end <= len => Ok(list),
             _ => Err(damaged("the list of objects makes no sense")),
@@ -210,19 +212,19 @@ impl ObjectList {
     /// How blobs came to paths; those are missing that this list does not know that of.
     pub(crate) fn introduced(&self, wanted: &BTreeSet<BlobPath>) -> std::io::Result<BTreeMap<BlobPath, Introduced>> {
         let blobs: BTreeSet<&[u8]> = wanted.iter().map(|(blob, _)| &**blob).collect();
-        let mut found = BTreeMap::new();
-        let mut first = 0;
+        let (mut found, mut first) = (BTreeMap::new(), 0);
+        let file = &self.file()?;
         while first < self.count {
-            let entries = self.entries(first, 4_096)?;
+            let entries = self.entries(file, first, 4_096)?;
             first += entries.len() as u64;
             for entry in entries.iter().filter(|entry| blobs.contains(entry.oid())) {
-                for place in self.read_places(std::slice::from_ref(entry))? {
+                for place in self.read_places(file, std::slice::from_ref(entry))? {
                     let Some(number) = place.commit.map(u64::from).filter(|&number| number < self.commits) else {
                         continue;
                     };
                     let key = (entry.oid().into(), (&*place.path).into());
                     if wanted.contains(&key) {
-                        found.insert(key, Introduced { commit: self.commit(number)?, order: number });
+                        found.insert(key, Introduced { commit: self.commit(file, number)?, order: number });
                     }
                 }
             }
@@ -230,10 +232,10 @@ impl ObjectList {
         Ok(found)
     }
 
-    fn commit(&self, number: u64) -> std::io::Result<Box<[u8]>> {
+    fn commit(&self, file: &File, number: u64) -> std::io::Result<Box<[u8]>> {
         let mut commit = [0; COMMIT_BYTES];
         let at = self.commits_at().expect("checked when it was opened") + number * COMMIT_BYTES as u64;
-        self.file.read_exact_at(&mut commit, at)?;
+        file.read_exact_at(&mut commit, at)?;
         Ok(commit[..usize::from(commit[32]).min(32)].into())
     }
 
@@ -249,8 +251,13 @@ impl ObjectList {
 
     /// Up to `max` entries from `first` on.
     pub fn read(&self, first: u64, max: usize) -> std::io::Result<Vec<Entry>> {
-        let stored = self.entries(first, max)?;
-        let mut places = self.read_places(&stored)?.into_iter();
+        if first >= self.count {
+            // A shard may begin far behind the last entry, where a split of the keyspace put it.
+            return Ok(Vec::new());
+        }
+        let file = &self.file()?;
+        let stored = self.entries(file, first, max)?;
+        let mut places = self.read_places(file, &stored)?.into_iter();
         let entries = stored.iter().map(|entry| {
             Ok(Entry {
                 oid: entry.oid().into(),
@@ -263,14 +270,14 @@ impl ObjectList {
         entries.collect()
     }
 
-    fn entries(&self, first: u64, max: usize) -> std::io::Result<Vec<Stored>> {
+    fn file(&self) -> std::io::Result<File> {
+        File::open(&self.path)
+    }
+
+    fn entries(&self, file: &File, first: u64, max: usize) -> std::io::Result<Vec<Stored>> {
         let count = self.count.saturating_sub(first).min(max as u64);
-        if count == 0 {
-            // A shard may begin far behind the last entry, where a split of the keyspace put it.
-            return Ok(Vec::new());
-        }
         let mut bytes = vec![0; count as usize * ENTRY_BYTES];
-        self.file.read_exact_at(&mut bytes, HEADER_BYTES + first * ENTRY_BYTES as u64)?;
+        file.read_exact_at(&mut bytes, HEADER_BYTES + first * ENTRY_BYTES as u64)?;
         let entries = bytes.chunks_exact(ENTRY_BYTES).map(|entry| {
             let entry = Stored(entry.try_into().expect("chunks have this length"));
             let places = entry.places();
@@ -281,7 +288,7 @@ impl ObjectList {
     }
 
     /// The places of entries that follow one another: so do their places.
-    fn read_places(&self, entries: &[Stored]) -> std::io::Result<Vec<Placed>> {
+    fn read_places(&self, file: &File, entries: &[Stored]) -> std::io::Result<Vec<Placed>> {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(Vec::new()) };
         let range = first.places().start..last.places().end;
         if entries.windows(2).any(|pair| pair[0].places().end != pair[1].places().start) {
@@ -289,7 +296,7 @@ impl ObjectList {
         }
         let mut bytes = vec![0; (range.end - range.start) as usize * PLACE_BYTES];
         let at = self.places_at().expect("checked when it was opened") + range.start * PLACE_BYTES as u64;
-        self.file.read_exact_at(&mut bytes, at)?;
+        file.read_exact_at(&mut bytes, at)?;
         // Versions of a file have the same path, stored once and read once.
         let mut known: HashMap<u64, Arc<[u8]>, foldhash::fast::RandomState> = HashMap::default();
         let places = bytes.chunks_exact(PLACE_BYTES).map(|place| {
@@ -300,7 +307,7 @@ impl ObjectList {
                 None => {
                     let len = Some(number(8) as usize).filter(|&len| len <= PATH_BYTES_MAX).ok_or_else(damaged)?;
                     let mut path = vec![0; len];
-                    self.file.read_exact_at(&mut path, at)?;
+                    file.read_exact_at(&mut path, at)?;
                     let path: Arc<[u8]> = path.into();
                     known.insert(at, Arc::clone(&path));
                     path

@@ -1,7 +1,7 @@
 //! The blobs of a repository, in the order of their list.
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tessera_contracts::RestoredShardState;
 use tessera_contracts::source_family::{
@@ -32,8 +32,8 @@ struct Listed {
     target: Target,
     list: ObjectList,
     filter: Filter,
-    /// Opened when it is first needed; `None` if only git can read this repository.
-    store: OnceLock<Option<Arc<Store>>>,
+    /// Shared by all readers and closed with the last of them: a run may have thousands of repositories.
+    store: Mutex<Weak<Store>>,
 }
 
 /// Why a list cannot be used.
@@ -52,7 +52,7 @@ impl ObjectsSource {
     pub fn new(target: Target, name: &[u8; 16], dir: &Path) -> Result<Self, ObjectsError> {
         let filter = Filter::new(&target.options)?;
         let list = ObjectList::open(dir, name)?;
-        Ok(Self { listed: Arc::new(Listed { target, list, filter, store: OnceLock::new() }) })
+        Ok(Self { listed: Arc::new(Listed { target, list, filter, store: Mutex::default() }) })
     }
 
     /// The target.
@@ -86,8 +86,14 @@ impl ObjectsSource {
     /// A reader of its blobs, for one worker.
     pub fn reader(&self) -> Box<dyn BlobReader> {
         let path = &self.listed.target.path;
-        match self.listed.store.get_or_init(|| Store::open(path).ok().map(Arc::new)) {
-            Some(store) => Box::new(StoreReader::new(path, Arc::clone(store))),
+        let mut open = self.listed.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let store = open.upgrade().or_else(|| Store::open(path).ok().map(Arc::new));
+        match store {
+            Some(store) => {
+                *open = Arc::downgrade(&store);
+                Box::new(StoreReader::new(path, store))
+            }
+            // Only git can read it.
             None => Box::new(CatFile::new(path)),
         }
     }

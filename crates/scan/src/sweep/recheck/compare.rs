@@ -106,7 +106,7 @@ mod tests {
     }
 
     fn planned(path: &Path, lists: &Path) -> OpenPlan {
-        let plan = Plan::new(&[Surveyed { source: source(path), heads: None }], 1, lists).unwrap();
+        let plan = Plan::new(&[Surveyed::of(source(path), None, lists).unwrap()], 1, Vec::new());
         OpenPlan::new(plan.record, lists.to_path_buf())
     }
 

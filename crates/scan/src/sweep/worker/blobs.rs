@@ -1,6 +1,4 @@
-//! Readers of repositories, one for each target met.
-
-use std::collections::HashMap;
+//! Readers of repositories, for the targets met last.
 
 use crate::source::Source;
 use crate::source::git::GitError;
@@ -9,13 +7,28 @@ use crate::source::git::reader::{BlobRead, BlobReader};
 use crate::source::item::{Item, ItemKind};
 use tessera_git_objects::OBJECT_BYTES_MAX;
 
-/// Readers of repositories, one for each target met.
+/// Most readers kept: each has a repository's packs open, or a git of its own.
+const READERS_MAX: usize = 16;
+
+/// Readers of repositories, by target; the one used last comes last.
 #[derive(Debug, Default)]
-pub(crate) struct Blobs(HashMap<u32, Box<dyn BlobReader>>);
+pub(crate) struct Blobs(Vec<(u32, Box<dyn BlobReader>)>);
 
 impl Blobs {
     fn of(&mut self, source: &ObjectsSource) -> &mut dyn BlobReader {
-        self.0.entry(source.target().number).or_insert_with(|| source.reader()).as_mut()
+        let number = source.target().number;
+        let used = match self.0.iter().position(|(known, _)| *known == number) {
+            Some(at) => self.0.remove(at),
+            None => {
+                if self.0.len() == READERS_MAX {
+                    self.0.remove(0);
+                }
+                (number, source.reader())
+            }
+        };
+        self.0.push(used);
+        let (_, reader) = self.0.last_mut().expect("it was just added");
+        reader.as_mut()
     }
 
     /// Asks for the blobs of a page; what was asked for an earlier one is forgotten.

@@ -113,7 +113,7 @@ mod tests {
             TargetKind::Objects { .. } => Some(Heads::of(&target.path).unwrap()),
         };
         let source = Source::of_target(target.clone(), lists).unwrap();
-        Plan::new(&[Surveyed { source, heads }], 1, lists).unwrap().record
+        Plan::new(&[Surveyed::of(source, heads, lists).unwrap()], 1, Vec::new()).record
     }
 
     fn class(target: &Target, plan: &PlanRecord) -> Option<SourceErrorClass> {
