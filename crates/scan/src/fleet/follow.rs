@@ -15,6 +15,7 @@ use tessera_coordination::run::progress::{RunTerminalEvaluation, evaluate_run_te
 use tessera_coordination::run::status::RunStatus;
 
 use super::pause;
+use super::run_look::RunLook;
 use crate::clock::wall_clock;
 use crate::error::ScanError;
 use crate::findings::watch::Watch;
@@ -26,7 +27,6 @@ use crate::run::folder::RunFolder;
 use crate::run::job::Job;
 use crate::run::label::{RunKey, RunLabel};
 use crate::run::prepare::{self, NewRun, Prepared, prepare};
-use crate::run::register::check_incarnation;
 use crate::run::request::ScanRequest;
 use crate::run::{Control, LookedAgain, Origin, Progress, ScanReport, look_again};
 
@@ -46,8 +46,11 @@ pub struct Following {
     pub read_again_max: u64,
 }
 
-/// How often to look.
+/// How often to look into the findings folder.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// When a submitter that went on with a run asks whether any worker has a part of it in hand, if none has written anything.
+const ASK_WHO_WORKS_AFTER: Duration = Duration::from_secs(3);
 
 /// How often a submitter lets others go first before it gives up.
 const SUBMISSIONS_MAX: u32 = 16;
@@ -293,6 +296,10 @@ fn remember(dir: &Path, note: &Path, attempt: u64) -> std::io::Result<()> {
     std::fs::rename(staging, note)
 }
 
+/// Waits until nothing is left to do in a run, and shows how far it is.
+///
+/// How far it is, the findings folder tells. The coordinator is only asked whether the run is over, with requests that cost it the
+/// same however many shards the run has ([`RunLook`]).
 fn wait<B: RunManagement>(
     prepared: &Prepared,
     folder: &RunFolder,
@@ -300,16 +307,20 @@ fn wait<B: RunManagement>(
     control: &mut Control<'_>,
     started: Instant,
 ) -> Result<(), ScanError> {
-    let (tenant, run) = (folder.label().tenant, folder.key().run);
     let mut watch = Watch::default();
+    let mut look = RunLook::new(folder, prepared.is_resumed);
     let (items_total, bytes_total) = prepared.totals();
+    // In a new run nothing was written before; in one that goes on, the last owner may write again only much later.
+    let mut is_idle = (!prepared.is_resumed).then_some(true);
     while !control.stop.load(Ordering::Relaxed) {
-        let now = wall_clock();
-        let record = backend.get_run(tenant, run).map_err(ScanError::coordinator)?;
-        check_incarnation(&record, folder)?;
-        let progress = backend.get_run_progress(now, tenant, run).map_err(ScanError::coordinator)?;
+        let is_over = look.is_over(backend, Instant::now())?;
         // For the bar alone: what cannot be read now is read at the end, and errors show then.
         let _ = watch.look(&folder.findings());
+        if is_idle.is_none() && !watch.has_grown() && started.elapsed() > ASK_WHO_WORKS_AFTER {
+            // Once: it costs the coordinator a look at every shard.
+            let progress = backend.get_run_progress(wall_clock(), folder.label().tenant, folder.key().run);
+            is_idle = Some(progress.map_err(ScanError::coordinator)?.leased == 0);
+        }
         (control.progress)(&Progress {
             items: watch.tally.enumerated(),
             bytes: watch.tally.scanned_bytes,
@@ -317,12 +328,11 @@ fn wait<B: RunManagement>(
             items_total,
             bytes_total,
             is_resumed: prepared.is_resumed,
-            is_waiting: progress.leased == 0,
+            is_waiting: is_idle == Some(true) && !watch.has_grown(),
             attached: None,
             elapsed: started.elapsed(),
         });
-        let is_over = evaluate_run_terminal(&progress.counts) != RunTerminalEvaluation::StillActive;
-        if is_over || record.status != RunStatus::Active {
+        if is_over {
             return Ok(());
         }
         pause(LOOK_INTERVAL, control.stop);

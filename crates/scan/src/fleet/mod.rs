@@ -15,6 +15,7 @@ pub mod open;
 pub mod patience;
 pub mod patient;
 pub mod retire;
+mod run_look;
 pub mod serve;
 pub mod sites;
 #[cfg(test)]

@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tessera_contracts::{LogicalTime, RunId, TenantId, WorkerId};
 use tessera_coordination::RunManagement;
@@ -49,8 +49,12 @@ pub struct Serving {
     pub until_done: bool,
 }
 
-/// Between two looks for runs.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// Between two looks for runs, of all threads together. A look is one read of the store, two if there is no run.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// How long a thread stays with the only run there is before it looks for others.
+const SLICE: Duration = Duration::from_secs(2);
+/// Between two looks at a run in which nothing was open, and whose rest is parked: a look costs more with more shards.
+const FINISHED_INTERVAL: Duration = Duration::from_secs(5);
 const RUNS_PER_PAGE: usize = 1_000;
 /// How long a lease lasts in runs that do not say, in milliseconds.
 const LEASE_DURATION_DEFAULT: u64 = 30_000;
@@ -78,12 +82,14 @@ pub fn serve_sites<C: Connect + Sync, S: Sites>(
     // One that cannot go on stops all: the same disk or coordinator would stop them one by one.
     let stop_all = &AtomicBool::new(false);
     let id = WorkerId::new(random_u64());
+    let board = &Board::default();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..serving.threads.max(1) as u64)
             .map(|thread| {
                 scope.spawn(move || {
                     let unusable = BTreeSet::new();
-                    let mut server = Server { serving, sites, id, thread, stop: stop_all, progress, log, unusable };
+                    let mut server =
+                        Server { serving, sites, id, thread, stop: stop_all, progress, log, board, unusable };
                     let end = server.run(connect);
                     if end.is_err() {
                         stop_all.store(true, Ordering::Relaxed);
@@ -106,6 +112,34 @@ pub fn serve_sites<C: Connect + Sync, S: Sites>(
     })
 }
 
+/// The runs that go on, as one of the threads saw them last: all of them need one look, not one each.
+#[derive(Debug, Default)]
+struct Board(Mutex<Option<(Instant, BTreeSet<RunKey>)>>);
+
+impl Board {
+    fn runs(&self, backend: &mut impl RunManagement, tenant: TenantId) -> Result<BTreeSet<RunKey>, GetRunError> {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, runs)) = seen.as_ref().filter(|(at, _)| at.elapsed() < LOOK_INTERVAL) {
+            return Ok(runs.clone());
+        }
+        let runs = active_runs(backend, tenant)?;
+        *seen = Some((Instant::now(), runs.clone()));
+        Ok(runs)
+    }
+
+    /// The next look asks the coordinator. Called at each of its failures: a list from before one does not tell that it is over.
+    fn clear(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// A run that was seen is over: nobody needs to see it again.
+    fn take_off(&self, run: &RunKey) {
+        if let Some((_, runs)) = self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            runs.remove(run);
+        }
+    }
+}
+
 struct Server<'s, S> {
     serving: &'s Serving,
     sites: &'s S,
@@ -116,6 +150,7 @@ struct Server<'s, S> {
     stop: &'s AtomicBool,
     progress: &'s Arc<WorkerProgress>,
     log: &'s (dyn Fn(&str) + Sync),
+    board: &'s Board,
     /// Runs that cannot be worked on from here, so that it is said once.
     unusable: BTreeSet<RunKey>,
 }
@@ -128,11 +163,14 @@ impl<'s, S: Sites> Server<'s, S> {
     fn run<C: Connect>(&mut self, connect: &C) -> Result<(), ScanError> {
         let mut backend = connect.connect().map_err(ScanError::Coordinator)?;
         let mut workers = Workers::<S>::new();
+        // Runs in which nothing was open, and when: what is parked in them may be opened again.
+        let mut finished: BTreeMap<RunKey, Instant> = BTreeMap::new();
         let mut patience = Patience::new(self.serving.give_up_after, self.stop, self.log);
         while !self.stop.load(Ordering::Relaxed) {
-            let runs = match active_runs(&mut backend, self.serving.tenant) {
+            let runs = match self.board.runs(&mut backend, self.serving.tenant) {
                 Ok(runs) => runs,
                 Err(error) => {
+                    self.board.clear();
                     bear(&mut patience, &error)?;
                     continue;
                 }
@@ -141,24 +179,33 @@ impl<'s, S: Sites> Server<'s, S> {
             connect.join(&mut backend, self.serving.tenant, self.id);
             workers.retain(|run, _| runs.contains(run));
             let mut is_anything_open = false;
+            finished.retain(|run, at: &mut Instant| runs.contains(run) && at.elapsed() < FINISHED_INTERVAL);
+            let is_only_one = runs.len() == 1;
             for run in runs {
-                if !self.prepare(connect, &mut backend, run, &mut workers) {
+                if finished.contains_key(&run) || !self.prepare(connect, &mut backend, run, &mut workers) {
                     continue;
                 }
                 let Some(worker) = workers.get_mut(&run) else { continue };
-                match worker.run(&mut backend) {
+                // Runs take turns, a shard each, so that a small one ends in time however large its neighbours are.
+                let begun = Instant::now();
+                match worker.run_while(&mut backend, &|| is_only_one && begun.elapsed() < SLICE) {
                     Ok(WorkerEnd::Stopped) => break,
-                    Ok(WorkerEnd::Idle) => is_anything_open = true,
+                    Ok(WorkerEnd::Idle | WorkerEnd::Yielded) => is_anything_open = true,
                     Ok(WorkerEnd::RunSettled) => {
                         workers.remove(&run);
+                        self.board.take_off(&run);
                     }
-                    Ok(WorkerEnd::Finished) => self.settle(&mut backend, run.run, &mut patience)?,
+                    Ok(WorkerEnd::Finished) => {
+                        self.settle(&mut backend, run.run, &mut patience)?;
+                        finished.insert(run, Instant::now());
+                    }
                     // The run was retired under its workers. If it goes on all the same, the next look says what is wrong.
                     Err(WorkerError::Sink(error)) if error.is_gone() => {
                         workers.remove(&run);
                     }
                     Err(WorkerError::Coordinator { message, is_transient: true }) => {
                         is_anything_open = true;
+                        self.board.clear();
                         patience.failed(&message).map_err(ScanError::Coordinator)?;
                     }
                     Err(error) => return Err(error.into()),
@@ -187,14 +234,16 @@ impl<'s, S: Sites> Server<'s, S> {
             return true;
         }
         match self.worker(backend, run) {
-            Ok(worker) => {
+            Ok(Some(worker)) => {
                 connect.take_part(backend, self.serving.tenant, run, self.id);
                 workers.insert(run, worker);
                 self.unusable.remove(&run);
                 true
             }
-            // Created anew since the runs were listed: the next list has it.
-            Err(ScanError::OtherIncarnation { .. }) => false,
+            Ok(None) => {
+                self.board.take_off(&run);
+                false
+            }
             Err(error) => {
                 connect.abstain(backend, self.serving.tenant, run, self.id);
                 if self.unusable.insert(run) {
@@ -205,12 +254,16 @@ impl<'s, S: Sites> Server<'s, S> {
         }
     }
 
-    fn worker(&self, backend: &mut impl RunManagement, run: RunKey) -> Result<SiteWorker<'s, S>, ScanError> {
-        let record = backend.get_run(self.serving.tenant, run.run).map_err(ScanError::coordinator)?;
-        let folder = RunFolder::of_run(&self.serving.findings, self.serving.coordinator.clone(), &record)?;
-        if folder.key() != run {
-            return Err(ScanError::OtherIncarnation { prepared: run, current: record.incarnation });
+    /// A worker for `run`; `None` if the run ended, is gone, or was created anew since it was listed.
+    fn worker(&self, backend: &mut impl RunManagement, run: RunKey) -> Result<Option<SiteWorker<'s, S>>, ScanError> {
+        let record = match backend.get_run(self.serving.tenant, run.run) {
+            Err(GetRunError::RunNotFound(_)) => return Ok(None),
+            record => record.map_err(ScanError::coordinator)?,
+        };
+        if record.incarnation != run.incarnation || record.status != RunStatus::Active {
+            return Ok(None);
         }
+        let folder = RunFolder::of_run(&self.serving.findings, self.serving.coordinator.clone(), &record)?;
         let plan = Arc::new(OpenPlan::load(folder.path().to_path_buf())?);
         let progress = Arc::clone(self.progress);
         let place = Place { folder: &folder, plan, progress: Arc::clone(&progress), stop: self.stop };
@@ -219,7 +272,7 @@ impl<'s, S: Sites> Server<'s, S> {
         let config = WorkerConfig::new(self.serving.tenant, run.run, self.id).in_a_fleet(lease_duration);
         let config = WorkerConfig { place: self.id.get().wrapping_add(self.thread), ..config };
         let sink = Box::new(LazySink::new(folder.findings(), folder.key(), self.id));
-        Ok(Worker::at(site, config, wall_clock as fn() -> LogicalTime, sink, progress, self.stop))
+        Ok(Some(Worker::at(site, config, wall_clock as fn() -> LogicalTime, sink, progress, self.stop)))
     }
 
     /// Nothing is open in the run: it is done, unless something in it is parked.
@@ -232,12 +285,18 @@ impl<'s, S: Sites> Server<'s, S> {
         let tenant = self.serving.tenant;
         let progress = match backend.get_run_progress(wall_clock(), tenant, run) {
             Ok(progress) => progress,
-            Err(error) => return bear(patience, &error),
+            Err(error) => {
+                self.board.clear();
+                return bear(patience, &error);
+            }
         };
         if evaluate_run_terminal(&progress.counts) != RunTerminalEvaluation::AllDone {
             return Ok(());
         }
-        complete(backend, tenant, run).or_else(|error| bear(patience, &error))
+        complete(backend, tenant, run).or_else(|error| {
+            self.board.clear();
+            bear(patience, &error)
+        })
     }
 }
 

@@ -57,6 +57,8 @@ pub enum WorkerEnd {
     Idle,
     /// It was asked to stop; what it held was handed back.
     Stopped,
+    /// Others wait for their turn; nothing is held.
+    Yielded,
     /// The run was settled by someone else.
     RunSettled,
 }
@@ -137,6 +139,15 @@ impl<'w, S: Site, C: Clock> Worker<'w, S, C> {
 
     /// Works until nothing is left, or until told to stop.
     pub fn run<B: CoordinationFacade>(&mut self, backend: &mut B) -> Result<WorkerEnd, WorkerError> {
+        self.run_while(backend, &|| true)
+    }
+
+    /// The same, but `goes_on` is asked after each shard whether to claim another one.
+    pub fn run_while<B: CoordinationFacade>(
+        &mut self,
+        backend: &mut B,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<WorkerEnd, WorkerError> {
         let mut scratch = AcquireScratch::new();
         let mut calls = BackendCalls::new(backend, self.driver.config(), &mut scratch);
         loop {
@@ -146,6 +157,9 @@ impl<'w, S: Site, C: Clock> Worker<'w, S, C> {
                 Stepped::ShardOver(end) => {
                     let is_done = u64::from(end == ShardEnd::Done);
                     self.progress.shards.fetch_add(is_done, Ordering::Relaxed);
+                    if !goes_on() {
+                        return Ok(WorkerEnd::Yielded);
+                    }
                 }
                 Stepped::End(end) => return ended(end),
             }
