@@ -261,7 +261,7 @@ fn choose_run<B: RunManagement>(
             }
             Some(RunStatus::Active) => {
                 // A folder that is not there is told when it is opened: the run may be another submitter's.
-                moved_on = folder.and_then(Result::ok).and_then(|folder| prepare::moved_on(folder.path(), paths));
+                moved_on = folder.and_then(Result::ok).and_then(|folder| prepare::moved_on(request, folder.path(), paths));
                 if moved_on.is_some() {
                     end(backend, request.tenant, run)?;
                     continue;

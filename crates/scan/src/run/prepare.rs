@@ -27,6 +27,7 @@ use crate::run::left_out::LeftOut;
 use crate::run::register::{Registered, check_incarnation, register};
 use crate::run::request::{ScanRequest, ScanScope};
 use crate::source::Source;
+use crate::source::git::GitError;
 use crate::source::git::list::{ObjectList, Presence, Scope};
 
 /// A run that can be worked on.
@@ -132,9 +133,9 @@ pub(crate) fn stored_sources<B: RunManagement>(
     targets.into_iter().map(open).collect()
 }
 
-/// Why the run in `folder` cannot go on, in words that end a sentence, if it cannot: its histories are others now, or another
-/// program began it. Trees can always go on: what changed in them is read again.
-pub(crate) fn moved_on(folder: &Path, paths: &[PathBuf]) -> Option<String> {
+/// Why the run in `folder` cannot go on, in words that end a sentence, if it cannot: its histories, ranges or indexes are others
+/// now, or another program began it. Trees can go on: what changed in them is read again.
+pub(crate) fn moved_on(request: &ScanRequest, folder: &Path, paths: &[PathBuf]) -> Option<String> {
     let record = match PlanRecord::load(folder) {
         Ok(record) => record,
         Err(error) => return Some(format!("its plan cannot be used ({error})")),
@@ -145,14 +146,17 @@ pub(crate) fn moved_on(folder: &Path, paths: &[PathBuf]) -> Option<String> {
     for plan in &record.targets {
         // Targets are numbered in the order of the paths; those that were left out have a number and no plan.
         let Some(path) = paths.get(plan.target as usize) else { continue };
-        let Listed::Objects { name, heads: Some(heads) } = &plan.listed else { continue };
-        let moved = match Heads::of(path) {
-            Ok(now) if now == *heads => !is_listed_alike(path, name, folder),
-            Ok(_) => true,
-            Err(error) => return Some(format!("the refs of {} cannot be read ({error})", path.display())),
+        let Listed::Objects { name, heads } = &plan.listed else { continue };
+        let moved = match heads {
+            Some(heads) => Heads::of(path).map(|now| now != *heads || !is_listed_alike(path, name, folder)),
+            // No heads speak for an index or a range: its list is made anew.
+            None => list_objects(request, path, folder).map(|today| today != *name),
         };
-        if moved {
-            return Some(format!("the history of {} has changed since", path.display()));
+        let what = if request.scope == ScanScope::Staged { "index" } else { "history" };
+        match moved {
+            Ok(false) => {}
+            Ok(true) => return Some(format!("the {what} of {} has changed since", path.display())),
+            Err(error) => return Some(format!("the {what} of {} cannot be read ({error})", path.display())),
         }
     }
     None
@@ -232,19 +236,14 @@ fn survey_one(request: &ScanRequest, path: &Path, number: u32, folder: &Path) ->
             TargetKind::Tree
         }
         ScanScope::History | ScanScope::Staged => {
-            let scope = if request.scope == ScanScope::History { Scope::History } else { Scope::Staged };
             if !crate::source::git::is_repository(path)? {
                 return Err(ScanError::NotARepository(path.to_path_buf()));
             }
             // Before the list: a ref that moves in between makes the heads too old, which is noticed later.
-            if scope == Scope::History && request.range.is_none() {
+            if request.scope == ScanScope::History && request.range.is_none() {
                 heads = Some(Heads::of(path)?);
             }
-            let list = match &request.range {
-                Some(range) if scope == Scope::History => ObjectList::build_range(path, range, folder)?,
-                _ => ObjectList::build(path, scope, folder)?,
-            };
-            TargetKind::Objects { list }
+            TargetKind::Objects { list: list_objects(request, path, folder)? }
         }
     };
     let rules = request.rules.number_for(path);
@@ -252,6 +251,15 @@ fn survey_one(request: &ScanRequest, path: &Path, number: u32, folder: &Path) ->
     // Refused now if it does not fit a shard.
     target.encode()?;
     Surveyed::of(Source::of_target(target, folder).map_err(ScanError::Source)?, heads, folder)
+}
+
+/// Lists the objects of a repository that a request is for; the name of the list.
+fn list_objects(request: &ScanRequest, path: &Path, folder: &Path) -> Result<[u8; 16], GitError> {
+    match (request.scope, &request.range) {
+        (ScanScope::Staged, _) => ObjectList::build(path, Scope::Staged, folder),
+        (_, Some(range)) => ObjectList::build_range(path, range, folder),
+        (_, None) => ObjectList::build(path, Scope::History, folder),
+    }
 }
 
 /// What a run scans, as its shards tell: a repository may have moved on since it was planned.
