@@ -236,7 +236,7 @@ fn submitted(paths: &[PathBuf], following: &Following, shared: Shared) -> Result
     let request = ScanRequest { workers: 1, paths: paths.to_vec(), ..REQUEST.clone() };
     let stop = AtomicBool::new(false);
     let mut backend = Patient::new(shared, Patience::new(std::time::Duration::ZERO, &stop, &|_| {}));
-    submit(&request, paths, following, &mut backend).map(|submission| match submission {
+    submit(&request, paths, following, &mut backend, 0).map(|submission| match submission {
         Submission::Run(submitted) => submitted.folder.key(),
         Submission::Finished(report) => panic!("no run of this test is finished: {:?}", report.run),
     })

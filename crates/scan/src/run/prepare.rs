@@ -2,6 +2,11 @@
 //!
 //! A run that goes on is planned anew, so that its receipt is compared with what is there when the command is given. One
 //! whose repository has moved on does not go on (`moved_on`): its list of objects is that of an older history.
+//!
+//! The plan of a run is shared. Before a command replaces it, it holds its own view against the plan: a root that is empty
+//! here and was not when it was planned is an error, on one machine too. A file that is not here was removed, if there is one machine only;
+//! in a fleet it may lie on a file system that is not mounted here. A submitter therefore never takes planned files out of the
+//! plan of a run: it leaves the run alone and begins another, and workers tell what is there.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +25,7 @@ use crate::plan::heads::Heads;
 use crate::plan::ledger::OpenPlan;
 use crate::plan::record::{Listed, PlanRecord, program};
 use crate::plan::target::{Target, TargetKind};
-use crate::plan::{self, Plan, Surveyed};
+use crate::plan::{self, Plan, Surveyed, gone};
 use crate::run::conclude::for_each_shard;
 use crate::run::folder::RunFolder;
 use crate::run::left_out::LeftOut;
@@ -29,6 +34,7 @@ use crate::run::request::{ScanRequest, ScanScope};
 use crate::source::Source;
 use crate::source::git::GitError;
 use crate::source::git::list::{ObjectList, Presence, Scope};
+use crate::sweep::worker::reachable;
 
 /// A run that can be worked on.
 #[derive(Debug)]
@@ -69,13 +75,26 @@ impl Prepared {
     }
 }
 
-/// How a new run is made.
+/// What came of the attempt to prepare a run.
+#[derive(Debug)]
+pub(crate) enum Preparation {
+    Ready(Prepared),
+    /// The run goes on, and has planned files that are not here. It was left alone.
+    NotAllHere {
+        /// Which, as the end of a sentence.
+        because: String,
+    },
+}
+
+/// How a run is made, or gone on with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewRun {
     /// For how many workers it is cut.
     pub(crate) workers: usize,
     /// How long a lease lasts, in milliseconds: a stuck worker's shard is free after it.
     pub(crate) lease_duration: u64,
+    /// Whether other machines may see files that are not here.
+    pub(crate) is_one_of_many: bool,
 }
 
 /// Finds the run of `request` that `folder` is for, or plans and creates it.
@@ -86,7 +105,7 @@ pub(crate) fn prepare<B: RunManagement>(
     folder: &RunFolder,
     now: LogicalTime,
     new: NewRun,
-) -> Result<Prepared, ScanError> {
+) -> Result<Preparation, ScanError> {
     let (tenant, run) = (request.tenant, folder.key().run);
     let mut op_ids = OpIds::random();
     let is_active = match backend.get_run(tenant, run) {
@@ -107,18 +126,41 @@ pub(crate) fn prepare<B: RunManagement>(
             Registered::Now => {
                 let sources = sources.into_iter().map(|surveyed| Arc::new(surveyed.source)).collect();
                 let plan = Arc::new(OpenPlan::new(plan.record, folder.path().to_path_buf()));
-                return Ok(Prepared { sources, plan, is_resumed: false });
+                return Ok(Preparation::Ready(Prepared { sources, plan, is_resumed: false }));
             }
             Registered::ByAnother => {}
         }
     }
-    unpark_all(backend, now, tenant, run, &mut op_ids)?;
     let sources = stored_sources(backend, tenant, run, folder)?;
     let before = PlanRecord::load(folder.path())?;
+    for source in &sources {
+        reachable::check(source.target(), Some(&before)).map_err(ScanError::NotReachable)?;
+    }
     let record = plan::again(&before, sources.iter().map(|source| &**source), folder.path())?;
+    if new.is_one_of_many {
+        // The walk takes long: another submitter may have planned the run anew meanwhile.
+        for before in [before, PlanRecord::load(folder.path())?] {
+            if let Some(because) = not_all_here(&before, &record, folder)? {
+                return Ok(Preparation::NotAllHere { because });
+            }
+        }
+    }
     record.store(folder.path())?;
+    // Last: a command that leaves the run alone gives nothing in it another try.
+    unpark_all(backend, now, tenant, run, &mut op_ids)?;
     let plan = Arc::new(OpenPlan::new(record, folder.path().to_path_buf()));
-    Ok(Prepared { sources, plan, is_resumed: true })
+    Ok(Preparation::Ready(Prepared { sources, plan, is_resumed: true }))
+}
+
+/// Which files of `before` are not in `now`, as the end of a sentence.
+fn not_all_here(before: &PlanRecord, now: &PlanRecord, folder: &RunFolder) -> Result<Option<String>, ScanError> {
+    let failed = |source| ScanError::Folder { path: folder.path().to_path_buf(), source };
+    let gone = gone::first_gone(before, now, folder.path()).map_err(failed)?;
+    Ok(gone.map(|gone| {
+        let files =
+            if gone.files == 1 { "1 planned file is".into() } else { format!("{} planned files are", gone.files) };
+        format!("{files} not below {} here", gone.root.display())
+    }))
 }
 
 /// What a run reads, opened.
