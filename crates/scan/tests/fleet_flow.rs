@@ -215,6 +215,22 @@ fn files_that_only_workers_ever_saw_are_not_taken_for_removed_ones() {
     assert_eq!(Essence::of(&again), Essence::of(&stage.fresh()));
 }
 
+/// All of them are here and look as they did; only their stamps prove nothing.
+#[test]
+fn young_files_that_workers_met_as_new_are_read_again_by_the_same_run() {
+    let (stage, fleet) = (Stage::tree(FILES), Fleet::new());
+    write(stage.root(), "a/secret.env", format!("TOKEN={}\n", token(1)));
+    stage.make_young("a/secret.env");
+    let request = stage.request();
+    let aside = unmount_part(stage.root(), "a");
+    let submitted = fleet.submit(&request);
+    mount(&stage.root().join("a"), &aside);
+    partly_read(&fleet, &stage, &submitted);
+    let report = fleet.with_worker(&request, 1, || fleet.follow(&request));
+    assert!(matches!(report.origin, Origin::Resumed(before) if before.read_again > 0), "{:?}", report.origin);
+    assert_eq!((report.run, Essence::of(&report)), (submitted.run, Essence::of(&stage.fresh())));
+}
+
 #[test]
 fn a_run_of_an_older_history_is_left_alone_and_another_one_begun() {
     let (stage, fleet) = (Stage::empty(ScanScope::History), Fleet::new());

@@ -124,3 +124,25 @@ pub fn for_each_shard<B: RunManagement>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_settled_when_all_its_shards_are_done_and_nothing_waits_to_be_compared() {
+        let merged = Merged::default();
+        let receipt = |counts| Receipt::new(&merged, counts, Vec::new(), 0);
+        let done = receipt(ShardCounts { done: 2, split: 1, ..ShardCounts::default() });
+        assert!(may_complete(&done));
+        let mut uncompared = done.clone();
+        uncompared.plan.uncompared = 1;
+        assert!(!may_complete(&uncompared));
+        for open in [
+            ShardCounts { done: 1, active: 1, ..ShardCounts::default() },
+            ShardCounts { done: 1, parked: 1, ..ShardCounts::default() },
+        ] {
+            assert!(!may_complete(&receipt(open)), "{open:?}");
+        }
+    }
+}
