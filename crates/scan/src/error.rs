@@ -40,6 +40,9 @@ pub enum ScanError {
     /// A source cannot be read at all.
     #[error("{0}")]
     Source(SourceError),
+    /// A target of a run that goes on cannot be reached from here as it was planned. Nothing was changed.
+    #[error("{}. Once it can be read, the same command goes on; --fresh begins anew", .0.detail)]
+    NotReachable(SourceError),
     /// Git failed.
     #[error(transparent)]
     Git(#[from] GitError),

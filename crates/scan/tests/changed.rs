@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use stage::fleet::{mount, unmount};
 use stage::{Essence, LARGE, Stage, git, large_text, token, write};
+use tessera_scan::Scan;
 use tessera_scan::read::rules::Rules;
 use tessera_scan::run::request::ScanScope;
 use tessera_scan::run::{ExitStatus, Keeping, Origin, ReadBefore};
@@ -118,6 +120,27 @@ fn a_replaced_tree_is_reported_as_it_is_now() {
         },
     );
     assert_eq!(resumed.paths(), paths(&["c/new.env"]));
+}
+
+/// A mount that is not mounted looks like that. A part of a tree that is gone was removed.
+#[test]
+fn an_emptied_root_is_refused_when_a_scan_goes_on_and_scanned_when_it_is_begun_anew() {
+    let stage = Stage::tree(FILES);
+    write(stage.root(), "a/secret.env", format!("TOKEN={}\n", token(1)));
+    stage.interrupt_after(FILES as u64);
+    let aside = unmount(stage.root());
+    let again = || Scan::of([stage.root()]).workers(1).kept_in(stage.state.path()).run();
+    let refused = again().unwrap_err().to_string();
+    for part in ["is empty here, and 42 files were planned", "--fresh begins anew"] {
+        assert!(refused.contains(part), "{refused} lacks {part}");
+    }
+    mount(stage.root(), &aside);
+    let resumed = again().unwrap();
+    assert!(resumed.is_resumed(), "the refusal cost nothing");
+    assert_eq!(Essence::of(&resumed), Essence::of(&stage.fresh()));
+    let aside = unmount(stage.root());
+    assert_eq!(stage.anew().exit_status(), ExitStatus::CleanComplete, "asked to begin anew, it does");
+    drop(aside);
 }
 
 #[test]

@@ -6,8 +6,10 @@ mod stage;
 use std::path::Path;
 
 use stage::{Essence, Stage, git, token, write};
-use tessera_scan::run::request::ScanScope;
+use tessera_scan::Scan;
+use tessera_scan::run::request::{ScanRequest, ScanScope};
 use tessera_scan::run::{ExitStatus, Origin, ScanReport};
+use tessera_scan::source::git::range::CommitRange;
 
 fn is_known(report: &ScanReport) -> bool {
     report.origin == Origin::Known
@@ -111,4 +113,46 @@ fn the_report_of_a_history_is_given_again_until_a_head_moves() {
     git(stage.root(), &["commit", "-q", "-m", "more"]);
     let moved = stage.again();
     assert_eq!((is_known(&moved), moved.findings.len()), (false, 2));
+}
+
+/// A library may keep scans of what is staged and of ranges, which have no heads that could move.
+#[test]
+fn the_report_of_what_is_staged_is_given_again_until_the_index_changes() {
+    let stage = Stage::empty(ScanScope::Staged);
+    git(stage.root(), &["init", "-q", "-b", "main"]);
+    write(stage.root(), "a", "clean\n");
+    git(stage.root(), &["add", "-A"]);
+    let kept =
+        || Scan::of([stage.root()]).workers(1).scope(ScanScope::Staged).kept_in(stage.state.path()).run().unwrap();
+    assert_eq!(kept().exit_status(), ExitStatus::CleanComplete);
+    write(stage.root(), "not-staged.env", format!("TOKEN={}\n", token(1)));
+    assert!(is_known(&kept()), "the index is as it was");
+    git(stage.root(), &["add", "-A"]);
+    let changed = kept();
+    assert_eq!((is_known(&changed), Essence::of(&changed)), (false, Essence::of(&stage.fresh())));
+    assert_eq!(Essence::of(&changed).paths(), ["not-staged.env"].into());
+    git(stage.root(), &["commit", "-q", "-m", "all"]);
+    assert_eq!(kept().exit_status(), ExitStatus::CleanComplete, "nothing is staged any more");
+}
+
+#[test]
+fn the_report_of_a_range_of_commits_is_given_again_until_the_range_changes() {
+    let stage = Stage::empty(ScanScope::History);
+    git(stage.root(), &["init", "-q", "-b", "main"]);
+    let commit = |path: &str, text: String| {
+        write(stage.root(), path, text);
+        git(stage.root(), &["add", "-A"]);
+        git(stage.root(), &["commit", "-q", "-m", path]);
+    };
+    commit("first", "clean\n".into());
+    git(stage.root(), &["tag", "first"]);
+    commit("second", "clean too\n".into());
+    let range = CommitRange { revisions: vec!["first..HEAD".into()], ..CommitRange::default() };
+    let request = ScanRequest { range: Some(range), ..stage.request() };
+    let kept = || stage::run(&request, &stage.keeping(false));
+    assert_eq!(kept().exit_status(), ExitStatus::CleanComplete);
+    assert!(is_known(&kept()));
+    commit("new.env", format!("TOKEN={}\n", token(1)));
+    let changed = kept();
+    assert_eq!((is_known(&changed), changed.exit_status()), (false, ExitStatus::Findings));
 }

@@ -59,10 +59,15 @@ impl Fleet {
 
     /// Submits a scan of these targets, and follows it.
     pub(crate) fn submit(&self, scope: &[&str], targets: &[impl AsRef<Path>]) -> Running {
+        self.tessera.start(&self.submit_args(scope, targets))
+    }
+
+    /// The arguments of a command that does so.
+    pub(crate) fn submit_args(&self, scope: &[&str], targets: &[impl AsRef<Path>]) -> Vec<OsString> {
         let mut words: Vec<&OsStr> = ["scan", "--format", "json", "--lease", "2", "-j", "8"].map(AsRef::as_ref).into();
         words.extend(scope.iter().map(OsStr::new));
         words.extend(targets.iter().map(|target| target.as_ref().as_os_str()));
-        self.tessera.start(&self.args(&words))
+        self.args(&words)
     }
 
     pub(crate) fn worker(&self) -> Running {

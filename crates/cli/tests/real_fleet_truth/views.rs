@@ -1,7 +1,9 @@
-//! A worker that sees other files than the submitter: another worker reads the planned items, or the report is incomplete.
+//! Workers and submitters that see other files than the submitter that planned the run: another worker reads the planned
+//! items, or the report is incomplete.
 //!
-//! The worker runs in a mount namespace of its own, in which an empty file system or another folder lies over a folder.
+//! A process with another view runs in a mount namespace of its own, in which empty file systems or other folders lie over folders.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -40,17 +42,28 @@ fn can_hide() -> bool {
 
 /// Starts a worker that sees an empty folder in place of `hidden`, or `instead` if it is given.
 fn blind_worker(fleet: &Fleet, hidden: &Path, instead: Option<&Path>) -> Running {
-    let inner = fleet.tessera.command(&fleet.args(&["worker", "-j", "2"]));
+    blind(fleet, &fleet.args(&["worker", "-j", "2"]), &[(hidden, instead)])
+}
+
+/// Starts a command that sees an empty folder in place of each that is hidden, or another one if it is given.
+fn blind(fleet: &Fleet, args: &[OsString], hidden: &[(&Path, Option<&Path>)]) -> Running {
+    let inner = fleet.tessera.command(args);
     let program = inner.get_program().to_owned();
     let args: Vec<_> = inner.get_args().map(ToOwned::to_owned).collect();
     let variables: Vec<_> =
         inner.get_envs().map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned))).collect();
-    // It becomes the worker rather than start it, so that signals reach the worker.
-    let mount = if instead.is_some() { "mount --bind" } else { "mount -t tmpfs" };
-    let script = format!("{mount} \"$1\" \"$2\" && shift 2 && exec \"$@\"");
+    // It becomes the command rather than start it, so that signals reach the command.
+    let script =
+        "while [ \"$1\" != -- ]; do mount \"$1\" \"$2\" \"$3\" \"$4\" || exit 99; shift 4; done; shift; exec \"$@\"";
     let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", &script, "sh"]);
-    command.arg(instead.unwrap_or(Path::new("none"))).arg(hidden).arg(program).args(args);
+    command.args(["-m", "sh", "-c", script, "sh"]);
+    for (hidden, instead) in hidden {
+        match instead {
+            Some(instead) => command.args(["--bind", "--"]).arg(instead).arg(hidden),
+            None => command.args(["-t", "tmpfs", "none"]).arg(hidden),
+        };
+    }
+    command.arg("--").arg(program).args(args);
     for (name, value) in variables {
         match value {
             Some(value) => command.env(name, value),
@@ -58,7 +71,7 @@ fn blind_worker(fleet: &Fleet, hidden: &Path, instead: Option<&Path>) -> Running
         };
     }
     command.current_dir(&fleet.tessera.cwd).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    Running::of(command.spawn().unwrap(), format!("a worker that does not see {}", hidden.display()))
+    Running::of(command.spawn().unwrap(), format!("a command that does not see {hidden:?}"))
 }
 
 /// Targets, of which the one in `holder` can be hidden.
@@ -246,5 +259,123 @@ fn paths_that_were_planned_and_are_missing_are_not_called_read() {
             ));
         }
         Ok(())
+    });
+}
+
+/// The plan of the only run in a folder of findings.
+fn plan_in(findings: &Path) -> Option<Vec<u8>> {
+    let below = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    below(findings.into()).flat_map(below).find_map(|folder| std::fs::read(folder.join("plan")).ok())
+}
+
+/// The view of a second submitter that gives the same command while the run goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Second {
+    EmptyRoot,
+    LacksPart,
+    StaleClone,
+}
+
+#[test]
+fn a_submitter_that_sees_less_than_another_changes_no_report_of_it() {
+    if !can_hide() {
+        return test_support::skipped("it takes root to hide a folder from a process");
+    }
+    let etcd = EtcdCluster::start(1);
+    const VIEWS: [Second; 3] = [Second::EmptyRoot, Second::LacksPart, Second::StaleClone];
+    cases::run(VIEWS.len() as u64, |case| {
+        let view = VIEWS[case.number as usize % VIEWS.len()];
+        beside_a_second_submitter(case, &etcd, view).map_err(|problem| format!("{view:?}: {problem}"))
+    });
+}
+
+fn beside_a_second_submitter(case: &mut Case, etcd: &EtcdCluster, view: Second) -> Outcome {
+    let (root, stale) = (case.folder("tree"), case.dir().join("stale"));
+    let is_history = view == Second::StaleClone;
+    let truth = if is_history {
+        large::history(&mut case.random, &root);
+        history::clone_plainly(&root, &stale);
+        std::fs::write(root.join("newest"), format!("token: {}\n", token(&mut case.random))).unwrap();
+        commit_all(&root, "newest");
+        oracle::history(&root, oracle::ALL)
+    } else {
+        large::tree(&mut case.random, &root);
+        oracle::tree(&root)
+    };
+    let scope: &[&str] = if is_history { &["--history"] } else { &[] };
+    let fleet = Fleet::new(case, etcd);
+    let mut healthy = fleet.submit(scope, &[&root]);
+    let worker = fleet.worker();
+    fleet.wait_for_progress(&mut healthy);
+    // The run stays active while the second command is given.
+    worker.signal("-STOP");
+    let planned = plan_in(&fleet.findings);
+    let part = root.join("d05");
+    let hidden = match view {
+        Second::EmptyRoot => (root.as_path(), None),
+        Second::LacksPart => (part.as_path(), None),
+        Second::StaleClone => (root.as_path(), Some(stale.as_path())),
+    };
+    let mut second = blind(&fleet, &fleet.submit_args(scope, &[&root]), &[hidden]);
+    until("the second command has looked", || {
+        let has_looked = !second.is_running() || fleet.runs().len() > 1 || plan_in(&fleet.findings) != planned;
+        has_looked.then_some(())
+    });
+    worker.signal("-CONT");
+    let (healthy, second) = (healthy.end(), second.end());
+    drain(worker);
+    compare(&healthy.report()?, &truth)?;
+    match view {
+        Second::EmptyRoot if second.code == Some(2) && second.stderr.contains("is empty here") => Ok(()),
+        Second::EmptyRoot => Err(format!("exit {:?}: {}", second.code, second.stderr)),
+        // Workers read files that the submitter does not see.
+        Second::LacksPart => compare(&second.report()?, &truth),
+        Second::StaleClone => {
+            let (report, old) = (second.report()?, oracle::history(&stale, oracle::ALL));
+            let is_true = report.places.keys().all(|place| truth.places.contains_key(place));
+            if !is_true || report.places.len() != old.places.len() || !report.receipt.complete {
+                return Err(format!("{} places of {}, {:?}", report.places.len(), old.places.len(), report.receipt));
+            }
+            Ok(())
+        }
+    }
+}
+
+/// One of three targets is not there on a worker, another is empty there, and another worker dies in the middle.
+#[test]
+fn one_worker_that_lacks_two_targets_of_three_and_one_that_dies_cost_no_finding() {
+    if !can_hide() {
+        return test_support::skipped("it takes root to hide a folder from a process");
+    }
+    let etcd = EtcdCluster::start(1);
+    cases::run(2, |case| {
+        let is_history = case.number % 2 == 1;
+        let (seen, empty, holder) = (case.folder("seen"), case.folder("empty"), case.folder("holder"));
+        let absent = holder.join("absent");
+        let mut truth = Truth::counted();
+        for target in [&seen, &empty, &absent] {
+            std::fs::create_dir_all(target).unwrap();
+            if is_history {
+                large::history(&mut case.random, target);
+                truth.join(oracle::history(target, oracle::ALL));
+            } else {
+                large::tree(&mut case.random, target);
+                truth.join(oracle::tree(target));
+            }
+        }
+        let fleet = Fleet::new(case, &etcd);
+        let (healthy, dying) = (fleet.worker(), fleet.worker());
+        until_present(&fleet, 2);
+        let blind = blind(&fleet, &fleet.args(&["worker", "-j", "2"]), &[(&empty, None), (&holder, None)]);
+        until_present(&fleet, 4);
+        let scope: &[&str] = if is_history { &["--history"] } else { &[] };
+        let mut follower = fleet.submit(scope, &[&seen, &empty, &absent]);
+        fleet.wait_for_progress(&mut follower);
+        dying.signal("-KILL");
+        dying.end();
+        let ended = follower.end();
+        let said = drain(blind).stderr;
+        drain(healthy);
+        compare(&ended.report()?, &truth).map_err(|problem| format!("{problem}\nthe blind worker said: {said}"))
     });
 }

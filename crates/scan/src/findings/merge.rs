@@ -1,7 +1,7 @@
 //! The one reading of a folder of findings files.
 //!
 //! For each shard, an owner's segments count up to the cursor with which the next owner began. What lies beyond was not
-//! checkpointed, and the next owner did it again. Files may come in any order and may end in a torn record; the result is
+//! checkpointed, and the next owner did it again. So did the next owner with the end of the shard, which moves no cursor. Files may come in any order and may end in a torn record; the result is
 //! the same as if every item had been scanned once.
 //!
 //! A command that goes on with an interrupted run compares segments with what is there now, and reads again what changed. A
@@ -208,7 +208,9 @@ impl Merger {
             let mut kept = Vec::new();
             for ownership in owners.into_values().rev() {
                 for (segment, findings) in ownership.segments.into_iter().rev() {
-                    let is_redone = floor.as_ref().is_some_and(|floor| segment.span.to > *floor);
+                    // One without an item ends the shard: every later owner comes to that end again, with what is missing there.
+                    let is_end = segment.span.from == segment.span.to;
+                    let is_redone = floor.as_ref().is_some_and(|floor| is_end || segment.span.to > *floor);
                     if is_redone {
                         self.merged.superseded += 1;
                     } else {
@@ -325,6 +327,19 @@ mod tests {
     fn an_owner_that_began_again_from_nothing_supersedes_everything_before() {
         let merged = merged(&[file(2, 0, &[(0, 4)]), file(3, 0, &[(0, 2), (2, 4)])]);
         assert_eq!((merged.tally.scanned, merged.superseded), (4, 1));
+    }
+
+    /// It ends where it began: behind the last item, and with it the planned paths that are missing there.
+    #[test]
+    fn a_completion_that_a_later_owner_did_again_counts_once() {
+        let first = file(2, 0, &[(0, 3), (3, 3)]);
+        assert_eq!(merged(std::slice::from_ref(&first)).segments.len(), 2);
+        let merged = merged(&[first, file(3, 3, &[(3, 3)])]);
+        assert_eq!((merged.tally.scanned, merged.superseded, merged.segments.len()), (3, 1, 2));
+        assert_eq!(merged.segments[1].span.fence, FenceEpoch::new(3));
+        assert!(merged.damage.is_empty());
+        let empty = self::merged(&[file(2, 0, &[(0, 0)]), file(3, 0, &[(0, 0)])]);
+        assert_eq!((empty.segments.len(), empty.superseded), (1, 1), "of a shard without items too");
     }
 
     #[test]

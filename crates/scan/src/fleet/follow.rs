@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use tessera_contracts::{RunId, RunIncarnation, TenantId};
 use tessera_coordination::RunManagement;
 use tessera_coordination::error::{GetRunError, RunTransitionError};
-use tessera_coordination::run::progress::{RunTerminalEvaluation, evaluate_run_terminal};
 use tessera_coordination::run::status::RunStatus;
 
 use super::pause;
@@ -20,15 +19,15 @@ use crate::clock::wall_clock;
 use crate::error::ScanError;
 use crate::findings::watch::Watch;
 use crate::op_ids::{OpIds, random_incarnation};
-use crate::run::conclude::conclude_against;
+use crate::run::conclude::{conclude_against, may_complete};
 use crate::run::coordinator_name::CoordinatorName;
 use crate::run::finished::still_true;
 use crate::run::folder::RunFolder;
 use crate::run::job::Job;
 use crate::run::label::{RunKey, RunLabel};
-use crate::run::prepare::{self, NewRun, Prepared, prepare};
+use crate::run::prepare::{self, NewRun, Preparation, Prepared, prepare};
 use crate::run::request::ScanRequest;
-use crate::run::{Control, LookedAgain, Origin, Progress, ScanReport, look_again};
+use crate::run::{Again, Control, LookedAgain, Origin, Progress, ScanReport, look_again};
 
 /// How a run is submitted.
 #[derive(Debug, Clone)]
@@ -75,15 +74,16 @@ pub fn follow<B: RunManagement>(
 ) -> Result<ScanReport, ScanError> {
     let started = Instant::now();
     let paths = request.canonical_paths()?;
-    let (mut because, mut round) = (None, 0);
+    let (mut because, mut round, mut first) = (None, 0, 0);
     loop {
         round += 1;
-        let mut submitted = match submit(request, &paths, following, backend)? {
+        let mut submitted = match submit(request, &paths, following, backend, first)? {
             Submission::Run(submitted) => submitted,
             Submission::Finished(report) => return Ok(*report),
         };
         because = submitted.moved_on.take().or(because);
-        let items_max = if round < ROUNDS_MAX { following.read_again_max } else { u64::MAX };
+        first = submitted.number + 1;
+        let items_max = (round < ROUNDS_MAX).then_some(following.read_again_max);
         match follow_run(request, submitted, items_max, backend, control, started)? {
             Followed::ToItsEnd(report) => {
                 let origin = match because {
@@ -107,7 +107,7 @@ enum Followed {
 fn follow_run<B: RunManagement>(
     request: &ScanRequest,
     submitted: Submitted,
-    items_max: u64,
+    items_max: Option<u64>,
     backend: &mut B,
     control: &mut Control<'_>,
     started: Instant,
@@ -115,17 +115,17 @@ fn follow_run<B: RunManagement>(
     let Submitted { folder, mut prepared, .. } = submitted;
     let (folder, run) = (&folder, folder.key().run);
     wait(&prepared, folder, backend, control, started)?;
-    let read_before = match look_again(request, &mut prepared, items_max, backend, folder, control)? {
+    let again = Again { items_max, is_one_of_many: true };
+    let read_before = match look_again(request, &mut prepared, again, backend, folder, control)? {
         LookedAgain::Done(read_before) => read_before,
         LookedAgain::TooMuch { items } => {
-            end(backend, request.tenant, run)?;
             return Ok(Followed::OutOfDate(format!("{items} items have changed since they were read")));
         }
     };
     let targets = prepared.targets();
     let plan = Ok(prepared.plan.record().clone());
     let (findings, receipt) = conclude_against(&plan, backend, request.tenant, run, folder, &targets)?;
-    if evaluate_run_terminal(&receipt.shards) == RunTerminalEvaluation::AllDone {
+    if may_complete(&receipt) {
         complete(backend, request.tenant, run).map_err(ScanError::coordinator)?;
     }
     let origin = if prepared.is_resumed { Origin::Resumed(read_before) } else { Origin::Scanned };
@@ -142,7 +142,7 @@ fn follow_run<B: RunManagement>(
     })))
 }
 
-/// Ends a run that is out of date, if it has not ended.
+/// Ends a run that goes on, if it has not ended.
 fn end<B: RunManagement>(backend: &mut B, tenant: TenantId, run: RunId) -> Result<(), ScanError> {
     match backend.cancel_run(wall_clock(), tenant, run, OpIds::random().next_id()) {
         Ok(_) | Err(RunTransitionError::Illegal { .. }) => Ok(()),
@@ -154,6 +154,8 @@ fn end<B: RunManagement>(backend: &mut B, tenant: TenantId, run: RunId) -> Resul
 pub(super) struct Submitted {
     pub(super) folder: RunFolder,
     prepared: Prepared,
+    /// Which of the runs of the request it is.
+    number: u64,
     /// Why a run that was going on cannot.
     moved_on: Option<String>,
 }
@@ -164,18 +166,20 @@ pub(super) enum Submission {
     Finished(Box<ScanReport>),
 }
 
-/// Finds the run of this request that goes on, or makes the next one, folder first.
+/// Finds the run of this request that goes on, or makes the next one, folder first; none before the one with the number `first`.
 pub(super) fn submit<B: RunManagement>(
     request: &ScanRequest,
     paths: &[PathBuf],
     following: &Following,
     backend: &mut B,
+    mut first: u64,
 ) -> Result<Submission, ScanError> {
-    let new = NewRun { workers: request.worker_count(), lease_duration: following.lease_duration };
-    let mut attempt = 1;
+    let lease_duration = following.lease_duration;
+    let new = NewRun { workers: request.worker_count(), lease_duration, is_one_of_many: true };
+    let (mut attempt, mut not_all_here) = (1, None);
     loop {
-        let (run, known, moved_on) = match choose_run(request, paths, following, backend)? {
-            Chosen::Run { run, known, moved_on } => (run, known, moved_on),
+        let (number, run, known, moved_on) = match choose_run(request, paths, following, backend, first)? {
+            Chosen::Run { number, run, known, moved_on } => (number, run, known, moved_on),
             Chosen::Finished(report) => return Ok(Submission::Finished(report)),
         };
         let incarnation = known.map_or_else(random_incarnation, |(incarnation, _)| incarnation);
@@ -201,9 +205,22 @@ pub(super) fn submit<B: RunManagement>(
                 }
                 attempt += 1;
             }
-            prepared => return Ok(Submission::Run(Submitted { folder, prepared: prepared?, moved_on })),
+            Ok(Preparation::Ready(prepared)) => {
+                let moved_on = moved_on.or(not_all_here);
+                return Ok(Submission::Run(Submitted { folder, prepared, number, moved_on }));
+            }
+            Ok(Preparation::NotAllHere { because }) => {
+                first = number + 1;
+                not_all_here = Some(left_alone(&because, run));
+            }
+            Err(error) => return Err(error),
         }
     }
+}
+
+/// Why a run that goes on is not this command's, and that it was not ended: another submitter may follow it.
+fn left_alone(because: &str, run: RunId) -> String {
+    format!("{because}, and run {run} is left to its submitter")
 }
 
 /// Settles a run as done, unless another process was faster.
@@ -222,6 +239,8 @@ pub(super) fn complete<B: RunManagement>(
 enum Chosen {
     /// This run is to be followed, and begun if it has not been.
     Run {
+        /// Which of the runs of this request it is.
+        number: u64,
         run: RunId,
         /// Which creation of it is there, and whether it has its shards; `None` if there is none yet.
         known: Option<(RunIncarnation, RunStatus)>,
@@ -232,18 +251,20 @@ enum Chosen {
     Finished(Box<ScanReport>),
 }
 
-/// The run of this request that goes on, a finished one that is still true, or the next that has not been.
+/// The run of this request that goes on, a finished one that is still true, or the next that has not been; none before the one
+/// with the number `first`. A run that is not of what is here now goes on without this command, unless it was asked to begin anew.
 fn choose_run<B: RunManagement>(
     request: &ScanRequest,
     paths: &[PathBuf],
     following: &Following,
     backend: &mut B,
+    first: u64,
 ) -> Result<Chosen, ScanError> {
     let note =
         following.findings.join(format!("{:016x}.latest", request.run_id(&following.coordinator, paths, 0).get()));
     let noted: u64 = std::fs::read_to_string(&note).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
     let (mut moved_on, mut done) = (None, None);
-    for attempt in noted..noted.saturating_add(ATTEMPTS_MAX) {
+    for attempt in noted.max(first)..noted.saturating_add(ATTEMPTS_MAX) {
         let run = request.run_id(&following.coordinator, paths, attempt);
         let record = match backend.get_run(request.tenant, run) {
             Ok(record) => Some(record),
@@ -261,9 +282,9 @@ fn choose_run<B: RunManagement>(
             }
             Some(RunStatus::Active) => {
                 // A folder that is not there is told when it is opened: the run may be another submitter's.
-                moved_on = folder.and_then(Result::ok).and_then(|folder| prepare::moved_on(folder.path(), paths));
+                let moved = |folder: RunFolder| prepare::moved_on(request, folder.path(), paths);
+                moved_on = folder.and_then(Result::ok).and_then(moved).map(|because| left_alone(&because, run));
                 if moved_on.is_some() {
-                    end(backend, request.tenant, run)?;
                     continue;
                 }
             }
@@ -284,7 +305,7 @@ fn choose_run<B: RunManagement>(
             // Only a hint: a submitter that finds none searches from the start.
             let _ = remember(&following.findings, &note, attempt);
         }
-        return Ok(Chosen::Run { run, known, moved_on });
+        return Ok(Chosen::Run { number: attempt, run, known, moved_on });
     }
     Err(ScanError::TooManyRuns(ATTEMPTS_MAX))
 }

@@ -3,33 +3,47 @@
 //! A submitter's steps are calls to the coordinator with work on the folder in between. Here it dies before or after any of
 //! its calls, and another submitter, a collection or an operator that ends and retires the run runs to its end inside any of
 //! them. Whatever happened, the next submitter gets a run that workers can do: an active run whose folder is there, labelled
-//! and with a job; and nothing is left but what `collect` removes.
+//! and with a job; and nothing is left but what `collect` removes. The findings folder outlives coordinators: its store may be
+//! wiped, and submitters of another namespace may use it too. Whatever lies in it, a sweep reports the tree as it is.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock};
 
-use tessera_contracts::{LogicalTime, RunIncarnation, TenantId};
+use tessera_contracts::{LogicalTime, RunIncarnation, TenantId, WorkerId};
 use tessera_coordination::backend::Wrapper;
 use tessera_coordination::error::InfraError;
 use tessera_coordination::events::EventSink;
 use tessera_coordination::run::status::RunStatus;
 use tessera_coordination::{InMemoryCoordinator, RunManagement};
+use tessera_detect::template;
 
-use super::follow::{READ_AGAIN_MAX, Submission, submit};
+use super::follow::{READ_AGAIN_MAX, Submission, complete, submit};
 use super::retire::{Retiring, all_runs, key_of, retire};
 use super::{Following, Patience, Patient};
 use crate::clock::wall_clock;
 use crate::error::ScanError;
+use crate::findings::FileSink;
 use crate::fleet::collect::{Collecting, collect};
-use crate::op_ids::OpIds;
+use crate::op_ids::{OpIds, random_u64};
+use crate::plan::ledger::OpenPlan;
+use crate::read::detectors::Detectors;
+use crate::report::receipt::Receipt;
+use crate::run::conclude::conclude;
 use crate::run::coordinator_name::CoordinatorName;
 use crate::run::folder::{RunFolder, incarnations_in, runs_in};
 use crate::run::job::Job;
 use crate::run::label::{RunKey, RunLabel};
+use crate::run::prepare::stored_sources;
 use crate::run::request::{ScanRequest, TENANT_DEFAULT};
+use crate::sweep::WorkerConfig;
+use crate::sweep::worker::{Equipment, Worker};
+
+/// Its rules are read once: that takes longer than all the rest.
+static REQUEST: LazyLock<ScanRequest> = LazyLock::new(|| ScanRequest::of_paths(Vec::new()));
 
 /// What happens at one call of a submitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +64,14 @@ enum Event {
     RetiredBefore,
     /// Likewise, after the call took effect, before its answer.
     RetiredAfter,
+    /// The coordinator's store is wiped before the call; the findings folder is kept.
+    WipedBefore,
+    /// Likewise, after the call took effect, before its answer.
+    WipedAfter,
+    /// A submitter of another namespace with the same findings folder runs to its end before the call.
+    StrangerBefore,
+    /// Likewise, after the call took effect, before its answer.
+    StrangerAfter,
 }
 
 /// Who runs to its end inside a call.
@@ -58,6 +80,8 @@ enum Rival {
     Submitter,
     Collector,
     Retirer,
+    Wiper,
+    Stranger,
 }
 
 /// A coordinator that several submitters share.
@@ -87,6 +111,8 @@ impl Wrapper for Shared {
             Some(Event::AnotherBefore) => (self.rival)(Rival::Submitter),
             Some(Event::CollectedBefore) => (self.rival)(Rival::Collector),
             Some(Event::RetiredBefore) => (self.rival)(Rival::Retirer),
+            Some(Event::WipedBefore) => (self.rival)(Rival::Wiper),
+            Some(Event::StrangerBefore) => (self.rival)(Rival::Stranger),
             _ => {}
         }
         let answer = operation(&mut self.memory.borrow_mut(), events);
@@ -95,6 +121,8 @@ impl Wrapper for Shared {
             Some(Event::AnotherAfter) => (self.rival)(Rival::Submitter),
             Some(Event::CollectedAfter) => (self.rival)(Rival::Collector),
             Some(Event::RetiredAfter) => (self.rival)(Rival::Retirer),
+            Some(Event::WipedAfter) => (self.rival)(Rival::Wiper),
+            Some(Event::StrangerAfter) => (self.rival)(Rival::Stranger),
             _ => {}
         }
         answer
@@ -102,7 +130,7 @@ impl Wrapper for Shared {
 }
 
 impl Event {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 12] = [
         Self::DiesBefore,
         Self::DiesAfter,
         Self::AnotherBefore,
@@ -111,15 +139,25 @@ impl Event {
         Self::CollectedAfter,
         Self::RetiredBefore,
         Self::RetiredAfter,
+        Self::WipedBefore,
+        Self::WipedAfter,
+        Self::StrangerBefore,
+        Self::StrangerAfter,
     ];
 
     fn is_death(self) -> bool {
         matches!(self, Self::DiesBefore | Self::DiesAfter)
     }
 
+    fn is_before(self) -> bool {
+        let dies = matches!(self, Self::DiesBefore | Self::AnotherBefore | Self::CollectedBefore);
+        dies || matches!(self, Self::RetiredBefore | Self::WipedBefore | Self::StrangerBefore)
+    }
+
     /// Whether what the submitter was making may be taken from it, so that it fails.
     fn is_tidying(self) -> bool {
-        matches!(self, Self::CollectedBefore | Self::CollectedAfter | Self::RetiredBefore | Self::RetiredAfter)
+        let collected = matches!(self, Self::CollectedBefore | Self::CollectedAfter);
+        collected || matches!(self, Self::RetiredBefore | Self::RetiredAfter | Self::WipedBefore | Self::WipedAfter)
     }
 }
 
@@ -156,6 +194,12 @@ impl Stage {
                 Rival::Submitter => {
                     submitted(&paths, &findings, Shared::undisturbed(Rc::clone(&memory))).unwrap();
                 }
+                Rival::Wiper => *memory.borrow_mut() = InMemoryCoordinator::default(),
+                Rival::Stranger => {
+                    let coordinator = CoordinatorName::Etcd { namespace: "stranger".into() };
+                    let findings = Following { coordinator, ..findings.clone() };
+                    submitted(&paths, &findings, Shared::undisturbed(Rc::default())).unwrap();
+                }
                 Rival::Collector => collected(&findings, &mut memory.borrow_mut()),
                 Rival::Retirer => retired(&findings, &mut memory.borrow_mut()),
             }
@@ -184,10 +228,53 @@ impl Stage {
         collected(&self.following(), &mut self.memory.borrow_mut());
         let known: Vec<RunKey> =
             all_runs(&mut *self.memory.borrow_mut(), tenant()).unwrap().iter().map(key_of).collect();
+        let coordinator = self.following().coordinator;
         for run in runs_in(self.findings.path()).unwrap() {
             for incarnation in incarnations_in(self.findings.path(), run).unwrap() {
-                assert!(known.contains(&RunKey::new(run, incarnation)), "{case}: {run}/{incarnation} is no run's");
+                let folder = self.findings.path().join(run.to_string()).join(incarnation.to_string());
+                let is_strangers = RunLabel::load(&folder).is_ok_and(|label| label.coordinator != coordinator);
+                let is_known = known.contains(&RunKey::new(run, incarnation));
+                assert!(is_known || is_strangers, "{case}: {run}/{incarnation} is no run's");
             }
+        }
+    }
+}
+
+impl Stage {
+    /// Lets one worker do all of a run, and concludes it: where secrets are, and the receipt.
+    fn sweep(&self, key: RunKey) -> (BTreeSet<String>, Receipt) {
+        thread_local! { static DETECTORS: Detectors = Job::of(&REQUEST).detectors().unwrap() }
+        let mut memory = self.memory.borrow_mut();
+        let record = memory.get_run(tenant(), key.run).unwrap();
+        let folder = RunFolder::of_run(self.findings.path(), self.following().coordinator, &record).unwrap();
+        assert_eq!(folder.key(), key);
+        let sources = stored_sources(&mut *memory, tenant(), key.run, &folder).unwrap();
+        let targets: Vec<_> = sources.iter().map(|source| source.target().clone()).collect();
+        let id = WorkerId::new(random_u64());
+        let sink = FileSink::create(&folder.findings(), key, id, random_u64()).unwrap();
+        let equipment = Equipment {
+            reader: Job::load(folder.path()).unwrap().reader(DETECTORS.with(Detectors::fork)),
+            sources,
+            dir: folder.path().to_path_buf(),
+            plan: Some(Arc::new(OpenPlan::load(folder.path().to_path_buf()).unwrap())),
+            progress: Arc::default(),
+        };
+        let (config, stop) = (WorkerConfig::new(tenant(), key.run, id), AtomicBool::new(false));
+        Worker::new(config, wall_clock, equipment, Box::new(sink), &stop).run(&mut *memory).unwrap();
+        complete(&mut *memory, tenant(), key.run).unwrap();
+        let (findings, receipt) = conclude(&mut *memory, tenant(), key.run, &folder, &targets).unwrap();
+        let places = findings.iter().flat_map(|finding| &finding.locations);
+        (places.map(|at| String::from_utf8_lossy(&at.occurrence.path).into_owned()).collect(), receipt)
+    }
+
+    /// A tree of these files, each with a secret.
+    fn plant(&self, names: &[&str]) {
+        for entry in std::fs::read_dir(self.tree.path()).unwrap() {
+            std::fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        for (name, seed) in names.iter().zip(1..) {
+            let secret = template::expand("ghp_<<github 30>>", &mut template::Seed::new(seed)).unwrap();
+            std::fs::write(self.tree.path().join(name), format!("TOKEN={secret}\n")).unwrap();
         }
     }
 }
@@ -231,12 +318,10 @@ fn retired(following: &Following, memory: &mut InMemoryCoordinator) {
 }
 
 fn submitted(paths: &[PathBuf], following: &Following, shared: Shared) -> Result<RunKey, ScanError> {
-    // Its rules are read once: that takes longer than all the rest.
-    static REQUEST: LazyLock<ScanRequest> = LazyLock::new(|| ScanRequest::of_paths(Vec::new()));
     let request = ScanRequest { workers: 1, paths: paths.to_vec(), ..REQUEST.clone() };
     let stop = AtomicBool::new(false);
     let mut backend = Patient::new(shared, Patience::new(std::time::Duration::ZERO, &stop, &|_| {}));
-    submit(&request, paths, following, &mut backend).map(|submission| match submission {
+    submit(&request, paths, following, &mut backend, 0).map(|submission| match submission {
         Submission::Run(submitted) => submitted.folder.key(),
         Submission::Finished(report) => panic!("no run of this test is finished: {:?}", report.run),
     })
@@ -275,6 +360,36 @@ fn wherever_a_submitter_dies_or_is_overtaken_the_next_gets_a_run_that_can_be_don
         }
     }
     assert!(cases >= Event::ALL.len() * calls, "{cases} cases");
+}
+
+/// A run of the same request was swept before, over another tree, and its folder is still there.
+#[test]
+fn whatever_happened_over_a_kept_folder_a_sweep_reports_the_tree_as_it_is() {
+    let mut cases = 0;
+    for event in Event::ALL {
+        // Before the first call, and after each: what happens before a later call happens after the one before it.
+        let last = if event.is_before() { 1 } else { usize::MAX };
+        for at in 0..last {
+            let case = format!("{event:?} at call {at}");
+            let stage = Stage::new();
+            stage.plant(&["before", "both"]);
+            let before = stage.submit(None).1.unwrap();
+            assert_eq!(stage.sweep(before).0.len(), 2, "{case}");
+            stage.plant(&["both", "now", "too"]);
+            let (made, _) = stage.submit(Some((at, event)));
+            if made <= at {
+                break;
+            }
+            cases += 1;
+            // Planned now, or by the submitter to which it happened.
+            let again = stage.submit(None).1.unwrap_or_else(|error| panic!("{case}: {error}"));
+            let (paths, receipt) = stage.sweep(again);
+            assert_eq!(paths.iter().map(String::as_str).collect::<Vec<_>>(), ["both", "now", "too"], "{case}");
+            assert!(receipt.is_complete(), "{case}: {receipt:?}");
+            assert_eq!((receipt.tally.scanned, receipt.plan.planned, receipt.plan.added), (3, 3, 0), "{case}");
+        }
+    }
+    assert!(cases >= Event::ALL.len() / 2 * 6, "{cases} cases");
 }
 
 #[test]

@@ -12,8 +12,10 @@
 //! | [`record`] | the plan, as it lies beside the findings |
 //! | [`paths`], [`heads`] | what it holds of a tree, and of a history |
 //! | [`coverage`], [`ledger`] | what workers met, held against it |
+//! | `gone` | a plan held against the one before |
 
 pub mod coverage;
+pub(crate) mod gone;
 pub mod heads;
 pub mod key;
 pub mod ledger;

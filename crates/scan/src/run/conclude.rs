@@ -4,7 +4,7 @@ use tessera_contracts::{RunId, ShardId, ShardKey, TenantId};
 use tessera_coordination::RunManagement;
 use tessera_coordination::record::shard_record::ShardRecord;
 use tessera_coordination::record::status::ParkReason;
-use tessera_coordination::run::progress::ShardCounts;
+use tessera_coordination::run::progress::{RunTerminalEvaluation, ShardCounts, evaluate_run_terminal};
 use tessera_coordination::run::summary::{SHARD_PAGE_LIMIT_MAX, ShardFilter, ShardPage, ShardSummary};
 
 use crate::clock::wall_clock;
@@ -41,6 +41,12 @@ pub(crate) fn conclude_against<B: RunManagement>(
     let merged = merged_of(folder)?;
     let receipt = account(backend, tenant, run, &merged)?.against(plan, &merged);
     Ok((found(merged, folder, targets)?, receipt))
+}
+
+/// Whether a command may settle the run of this receipt as done: all its shards are, and nothing waits to be compared, which is
+/// what the same command does next.
+pub(crate) fn may_complete(receipt: &Receipt) -> bool {
+    evaluate_run_terminal(&receipt.shards) == RunTerminalEvaluation::AllDone && receipt.plan.uncompared == 0
 }
 
 /// What lies in the folder of a run.
@@ -117,4 +123,26 @@ pub fn for_each_shard<B: RunManagement>(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_settled_when_all_its_shards_are_done_and_nothing_waits_to_be_compared() {
+        let merged = Merged::default();
+        let receipt = |counts| Receipt::new(&merged, counts, Vec::new(), 0);
+        let done = receipt(ShardCounts { done: 2, split: 1, ..ShardCounts::default() });
+        assert!(may_complete(&done));
+        let mut uncompared = done.clone();
+        uncompared.plan.uncompared = 1;
+        assert!(!may_complete(&uncompared));
+        for open in [
+            ShardCounts { done: 1, active: 1, ..ShardCounts::default() },
+            ShardCounts { done: 1, parked: 1, ..ShardCounts::default() },
+        ] {
+            assert!(!may_complete(&receipt(open)), "{open:?}");
+        }
+    }
 }

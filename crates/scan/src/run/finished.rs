@@ -29,7 +29,7 @@ pub(crate) fn still_true<B: RunManagement>(
     folder: &RunFolder,
 ) -> Option<ScanReport> {
     let record = backend.get_run(request.tenant, run).ok().filter(|record| record.status == RunStatus::Done)?;
-    if moved_on(folder.path(), paths).is_some() {
+    if moved_on(request, folder.path(), paths).is_some() {
         return None;
     }
     let report = read(request, run, backend, folder).ok().flatten()?;

@@ -63,7 +63,7 @@ pub(crate) fn scan_kept(
         return Ok(if is_awaited { ScanReport { ended: None, elapsed: started.elapsed(), ..report } } else { report });
     }
     let active = known.filter(|(_, record)| record.status == RunStatus::Active).map(|(folder, _)| folder);
-    let because = active.as_ref().and_then(|folder| moved_on(folder.path(), paths));
+    let because = active.as_ref().and_then(|folder| moved_on(request, folder.path(), paths));
     let folder = match active.filter(|_| because.is_none()) {
         Some(folder) => folder,
         // A run that ended and is not true any more is begun anew, and so is one that was interrupted before it had shards.

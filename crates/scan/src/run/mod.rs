@@ -30,7 +30,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tessera_contracts::{LogicalTime, RunId, WorkerId};
-use tessera_coordination::run::progress::{RunTerminalEvaluation, evaluate_run_terminal};
 use tessera_coordination::{CoordinationFacade, CoordinatorRuntimeConfig, InMemoryCoordinator, RunManagement};
 
 use crate::backoff::Backoff;
@@ -41,14 +40,14 @@ use crate::op_ids::{OpIds, random_incarnation, random_u64};
 use crate::plan::target::Target;
 use crate::report::finding::Finding;
 use crate::report::receipt::Receipt;
-use crate::run::conclude::conclude_against;
+use crate::run::conclude::{conclude_against, may_complete};
 use crate::run::coordinator_name::CoordinatorName;
 use crate::run::ended::RunEnd;
 use crate::run::folder::RunFolder;
 use crate::run::job::Job;
 use crate::run::label::{RunKey, RunLabel};
 use crate::run::locked::Locked;
-use crate::run::prepare::{NewRun, Prepared, prepare};
+use crate::run::prepare::{NewRun, Preparation, Prepared, prepare};
 use crate::run::request::ScanRequest;
 use crate::sweep::WorkerConfig;
 use crate::sweep::recheck::Recheck;
@@ -224,16 +223,18 @@ pub fn execute<B: CoordinationFacade + Clone + Send>(
     control: &mut Control<'_>,
 ) -> Result<ScanReport, ScanError> {
     let (started, run) = (Instant::now(), folder.key().run);
-    let new = NewRun { workers: request.worker_count(), lease_duration: LEASE_DURATION };
-    let mut prepared = prepare(request, paths, &mut backend, folder, clock(), new)?;
+    let new = NewRun { workers: request.worker_count(), lease_duration: LEASE_DURATION, is_one_of_many: false };
+    let mut prepared = match prepare(request, paths, &mut backend, folder, clock(), new)? {
+        Preparation::Ready(prepared) => prepared,
+        Preparation::NotAllHere { .. } => unreachable!("on one machine a file that is not here is not anywhere"),
+    };
     work(request, &prepared, &backend, folder, &clock, &mut Watched { control, started })?;
-    let looked = look_again(request, &mut prepared, u64::MAX, &mut backend, folder, control)?;
+    let again = Again { items_max: None, is_one_of_many: false };
+    let looked = look_again(request, &mut prepared, again, &mut backend, folder, control)?;
     let targets = prepared.targets();
     let plan = Ok(prepared.plan.record().clone());
     let (findings, receipt) = conclude_against(&plan, &mut backend, request.tenant, run, folder, &targets)?;
-    let is_all_done = evaluate_run_terminal(&receipt.shards) == RunTerminalEvaluation::AllDone;
-    // While something was not compared, the same command has to look at it.
-    if is_all_done && receipt.plan.uncompared == 0 {
+    if may_complete(&receipt) {
         backend
             .complete_run(clock(), request.tenant, run, OpIds::random().next_id())
             .map_err(ScanError::coordinator)?;
@@ -254,21 +255,30 @@ pub fn execute<B: CoordinationFacade + Clone + Send>(
     })
 }
 
+/// How a command looks again at what was read before it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Again {
+    /// Items that it reads again by itself. If there are more, another run has to read them; `None` if there can be none.
+    pub(crate) items_max: Option<u64>,
+    /// Whether other machines may see files that are not here.
+    pub(crate) is_one_of_many: bool,
+}
+
 /// What became of what was read before a command.
 pub(crate) enum LookedAgain {
     Done(ReadBefore),
-    /// So many items changed that another run has to read them.
+    /// So many items changed, or such that only workers ever saw, that another run has to read them.
     TooMuch {
         items: u64,
     },
 }
 
 /// Compares what was read before this command with what is there now, once all shards are done, and reads again what
-/// changed, if it is not more than `items_max`.
+/// changed, as far as `again` allows.
 pub(crate) fn look_again<B: RunManagement>(
     request: &ScanRequest,
     prepared: &mut Prepared,
-    items_max: u64,
+    again: Again,
     backend: &mut B,
     folder: &RunFolder,
     control: &Control<'_>,
@@ -286,11 +296,12 @@ pub(crate) fn look_again<B: RunManagement>(
         folder,
         job: &job,
         workers: request.worker_count(),
+        is_one_of_many: again.is_one_of_many,
         stop: control.stop,
     };
     let looked = recheck.look(backend, request.tenant, run)?;
-    if looked.changed_items > items_max {
-        return Ok(LookedAgain::TooMuch { items: looked.changed_items });
+    if again.items_max.is_some_and(|max| looked.changed_items > max || looked.unplanned_items > 0) {
+        return Ok(LookedAgain::TooMuch { items: looked.changed_items + looked.unplanned_items });
     }
     let read_again = recheck.read_again(&looked)?;
     Ok(LookedAgain::Done(ReadBefore { same: looked.same_items, read_again }))

@@ -2,6 +2,11 @@
 //!
 //! A run that goes on is planned anew, so that its receipt is compared with what is there when the command is given. One
 //! whose repository has moved on does not go on (`moved_on`): its list of objects is that of an older history.
+//!
+//! The plan of a run is shared. Before a command replaces it, it holds its own view against the plan: a root that is empty
+//! here and was not when it was planned is an error, on one machine too. A file that is not here was removed, if there is one machine only;
+//! in a fleet it may lie on a file system that is not mounted here. A submitter therefore never takes planned files out of the
+//! plan of a run: it leaves the run alone and begins another, and workers tell what is there.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,14 +25,16 @@ use crate::plan::heads::Heads;
 use crate::plan::ledger::OpenPlan;
 use crate::plan::record::{Listed, PlanRecord, program};
 use crate::plan::target::{Target, TargetKind};
-use crate::plan::{self, Plan, Surveyed};
+use crate::plan::{self, Plan, Surveyed, gone};
 use crate::run::conclude::for_each_shard;
 use crate::run::folder::RunFolder;
 use crate::run::left_out::LeftOut;
 use crate::run::register::{Registered, check_incarnation, register};
 use crate::run::request::{ScanRequest, ScanScope};
 use crate::source::Source;
+use crate::source::git::GitError;
 use crate::source::git::list::{ObjectList, Presence, Scope};
+use crate::sweep::worker::reachable;
 
 /// A run that can be worked on.
 #[derive(Debug)]
@@ -68,13 +75,26 @@ impl Prepared {
     }
 }
 
-/// How a new run is made.
+/// What came of the attempt to prepare a run.
+#[derive(Debug)]
+pub(crate) enum Preparation {
+    Ready(Prepared),
+    /// The run goes on, and has planned files that are not here. It was left alone.
+    NotAllHere {
+        /// Which, as the end of a sentence.
+        because: String,
+    },
+}
+
+/// How a run is made, or gone on with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewRun {
     /// For how many workers it is cut.
     pub(crate) workers: usize,
     /// How long a lease lasts, in milliseconds: a stuck worker's shard is free after it.
     pub(crate) lease_duration: u64,
+    /// Whether other machines may see files that are not here.
+    pub(crate) is_one_of_many: bool,
 }
 
 /// Finds the run of `request` that `folder` is for, or plans and creates it.
@@ -85,7 +105,7 @@ pub(crate) fn prepare<B: RunManagement>(
     folder: &RunFolder,
     now: LogicalTime,
     new: NewRun,
-) -> Result<Prepared, ScanError> {
+) -> Result<Preparation, ScanError> {
     let (tenant, run) = (request.tenant, folder.key().run);
     let mut op_ids = OpIds::random();
     let is_active = match backend.get_run(tenant, run) {
@@ -106,18 +126,41 @@ pub(crate) fn prepare<B: RunManagement>(
             Registered::Now => {
                 let sources = sources.into_iter().map(|surveyed| Arc::new(surveyed.source)).collect();
                 let plan = Arc::new(OpenPlan::new(plan.record, folder.path().to_path_buf()));
-                return Ok(Prepared { sources, plan, is_resumed: false });
+                return Ok(Preparation::Ready(Prepared { sources, plan, is_resumed: false }));
             }
             Registered::ByAnother => {}
         }
     }
-    unpark_all(backend, now, tenant, run, &mut op_ids)?;
     let sources = stored_sources(backend, tenant, run, folder)?;
     let before = PlanRecord::load(folder.path())?;
+    for source in &sources {
+        reachable::check(source.target(), Some(&before)).map_err(ScanError::NotReachable)?;
+    }
     let record = plan::again(&before, sources.iter().map(|source| &**source), folder.path())?;
+    if new.is_one_of_many {
+        // The walk takes long: another submitter may have planned the run anew meanwhile.
+        for before in [before, PlanRecord::load(folder.path())?] {
+            if let Some(because) = not_all_here(&before, &record, folder)? {
+                return Ok(Preparation::NotAllHere { because });
+            }
+        }
+    }
     record.store(folder.path())?;
+    // Last: a command that leaves the run alone gives nothing in it another try.
+    unpark_all(backend, now, tenant, run, &mut op_ids)?;
     let plan = Arc::new(OpenPlan::new(record, folder.path().to_path_buf()));
-    Ok(Prepared { sources, plan, is_resumed: true })
+    Ok(Preparation::Ready(Prepared { sources, plan, is_resumed: true }))
+}
+
+/// Which files of `before` are not in `now`, as the end of a sentence.
+fn not_all_here(before: &PlanRecord, now: &PlanRecord, folder: &RunFolder) -> Result<Option<String>, ScanError> {
+    let failed = |source| ScanError::Folder { path: folder.path().to_path_buf(), source };
+    let gone = gone::first_gone(before, now, folder.path()).map_err(failed)?;
+    Ok(gone.map(|gone| {
+        let files =
+            if gone.files == 1 { "1 planned file is".into() } else { format!("{} planned files are", gone.files) };
+        format!("{files} not below {} here", gone.root.display())
+    }))
 }
 
 /// What a run reads, opened.
@@ -132,9 +175,9 @@ pub(crate) fn stored_sources<B: RunManagement>(
     targets.into_iter().map(open).collect()
 }
 
-/// Why the run in `folder` cannot go on, in words that end a sentence, if it cannot: its histories are others now, or another
-/// program began it. Trees can always go on: what changed in them is read again.
-pub(crate) fn moved_on(folder: &Path, paths: &[PathBuf]) -> Option<String> {
+/// Why the run in `folder` cannot go on, in words that end a sentence, if it cannot: its histories, ranges or indexes are others
+/// now, or another program began it. Trees can go on: what changed in them is read again.
+pub(crate) fn moved_on(request: &ScanRequest, folder: &Path, paths: &[PathBuf]) -> Option<String> {
     let record = match PlanRecord::load(folder) {
         Ok(record) => record,
         Err(error) => return Some(format!("its plan cannot be used ({error})")),
@@ -145,14 +188,17 @@ pub(crate) fn moved_on(folder: &Path, paths: &[PathBuf]) -> Option<String> {
     for plan in &record.targets {
         // Targets are numbered in the order of the paths; those that were left out have a number and no plan.
         let Some(path) = paths.get(plan.target as usize) else { continue };
-        let Listed::Objects { name, heads: Some(heads) } = &plan.listed else { continue };
-        let moved = match Heads::of(path) {
-            Ok(now) if now == *heads => !is_listed_alike(path, name, folder),
-            Ok(_) => true,
-            Err(error) => return Some(format!("the refs of {} cannot be read ({error})", path.display())),
+        let Listed::Objects { name, heads } = &plan.listed else { continue };
+        let moved = match heads {
+            Some(heads) => Heads::of(path).map(|now| now != *heads || !is_listed_alike(path, name, folder)),
+            // No heads speak for an index or a range: its list is made anew.
+            None => list_objects(request, path, folder).map(|today| today != *name),
         };
-        if moved {
-            return Some(format!("the history of {} has changed since", path.display()));
+        let what = if request.scope == ScanScope::Staged { "index" } else { "history" };
+        match moved {
+            Ok(false) => {}
+            Ok(true) => return Some(format!("the {what} of {} has changed since", path.display())),
+            Err(error) => return Some(format!("the {what} of {} cannot be read ({error})", path.display())),
         }
     }
     None
@@ -232,19 +278,14 @@ fn survey_one(request: &ScanRequest, path: &Path, number: u32, folder: &Path) ->
             TargetKind::Tree
         }
         ScanScope::History | ScanScope::Staged => {
-            let scope = if request.scope == ScanScope::History { Scope::History } else { Scope::Staged };
             if !crate::source::git::is_repository(path)? {
                 return Err(ScanError::NotARepository(path.to_path_buf()));
             }
             // Before the list: a ref that moves in between makes the heads too old, which is noticed later.
-            if scope == Scope::History && request.range.is_none() {
+            if request.scope == ScanScope::History && request.range.is_none() {
                 heads = Some(Heads::of(path)?);
             }
-            let list = match &request.range {
-                Some(range) if scope == Scope::History => ObjectList::build_range(path, range, folder)?,
-                _ => ObjectList::build(path, scope, folder)?,
-            };
-            TargetKind::Objects { list }
+            TargetKind::Objects { list: list_objects(request, path, folder)? }
         }
     };
     let rules = request.rules.number_for(path);
@@ -252,6 +293,15 @@ fn survey_one(request: &ScanRequest, path: &Path, number: u32, folder: &Path) ->
     // Refused now if it does not fit a shard.
     target.encode()?;
     Surveyed::of(Source::of_target(target, folder).map_err(ScanError::Source)?, heads, folder)
+}
+
+/// Lists the objects of a repository that a request is for; the name of the list.
+fn list_objects(request: &ScanRequest, path: &Path, folder: &Path) -> Result<[u8; 16], GitError> {
+    match (request.scope, &request.range) {
+        (ScanScope::Staged, _) => ObjectList::build(path, Scope::Staged, folder),
+        (_, Some(range)) => ObjectList::build_range(path, range, folder),
+        (_, None) => ObjectList::build(path, Scope::History, folder),
+    }
 }
 
 /// What a run scans, as its shards tell: a repository may have moved on since it was planned.

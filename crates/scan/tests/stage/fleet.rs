@@ -62,6 +62,13 @@ impl Fleet {
         follow(request, &self.following(false), &mut self.backend.clone(), &mut control)
     }
 
+    /// Submits anew, ends what goes on, and leaves before a worker has begun.
+    pub(crate) fn submit_fresh(&self, request: &ScanRequest) -> ScanReport {
+        let stop = AtomicBool::new(true);
+        let mut control = Control { stop: &stop, progress: &mut |_: &Progress| {} };
+        follow(request, &self.following(true), &mut self.backend.clone(), &mut control).unwrap()
+    }
+
     /// Submits, and leaves before a worker has begun.
     pub(crate) fn submit(&self, request: &ScanRequest) -> ScanReport {
         self.follow_until(request, &AtomicBool::new(true)).unwrap()
@@ -162,8 +169,13 @@ impl Fleet {
 
 /// Moves everything in `root` aside, as if what is mounted there were not.
 pub(crate) fn unmount(root: &Path) -> tempfile::TempDir {
+    unmount_part(root, "")
+}
+
+/// Moves everything in a folder below `root` aside.
+pub(crate) fn unmount_part(root: &Path, part: &str) -> tempfile::TempDir {
     let aside = tempfile::tempdir_in(root.parent().unwrap()).unwrap();
-    for entry in std::fs::read_dir(root).unwrap() {
+    for entry in std::fs::read_dir(root.join(part)).unwrap() {
         let entry = entry.unwrap();
         std::fs::rename(entry.path(), aside.path().join(entry.file_name())).unwrap();
     }

@@ -13,16 +13,17 @@ use crate::source::item::Item;
 pub(crate) enum Verdict {
     /// Its items are what they were; what it is worth under the plan.
     Same(Entry),
-    /// They are not, or it cannot be told.
+    /// All of them are here and look as they did, but that proves nothing.
+    Unproven,
+    /// They are not what they were.
     Changed,
+    /// Some that were planned are not here.
+    Absent,
 }
 
 /// Compares segments that follow each other with what is there now, in one walk that opens no file.
 pub(crate) fn batch(source: &Source, plan: &OpenPlan, batch: &[Suspect]) -> Result<Vec<Verdict>, SourceError> {
     let Some(first) = batch.first() else { return Ok(Vec::new()) };
-    if batch.iter().all(must_be_read) {
-        return Ok(vec![Verdict::Changed; batch.len()]);
-    }
     let ledger = plan.ledger(first.segment.target, first.low()).map_err(|error| plan_failed(&error))?;
     let mut walk = Walk { batch, ledger, missing: 0, verdicts: Vec::new() };
     let state = first.state().map_err(|error| SourceError::new(SourceErrorClass::Poisoned, error.to_string()))?;
@@ -78,8 +79,13 @@ impl Walk<'_> {
         let missing = &mut self.missing;
         self.ledger.pass(suspect.bound(), &mut |_| *missing += 1).map_err(|error| plan_failed(&error))?;
         let (now, missing) = (self.ledger.take(), std::mem::take(missing));
-        let is_same = suspect.segment.entry.identity.is_still(&now.identity) && missing == 0 && !must_be_read(suspect);
-        self.verdicts.push(if is_same { Verdict::Same(now) } else { Verdict::Changed });
+        let looks_same = suspect.segment.entry.identity.digest == now.identity.digest;
+        self.verdicts.push(match looks_same {
+            _ if missing > 0 => Verdict::Absent,
+            true if must_be_read(suspect) => Verdict::Unproven,
+            true => Verdict::Same(now),
+            false => Verdict::Changed,
+        });
         Ok(())
     }
 }
@@ -149,7 +155,7 @@ mod tests {
         change(&root, &mut first);
         let suspects = [suspect(first), suspect(second)];
         let verdicts = batch(&source, &before, &suspects).unwrap();
-        [0, 1].map(|at| verdicts[at] == Verdict::Changed)
+        [0, 1].map(|at| !matches!(verdicts[at], Verdict::Same(_)))
     }
 
     #[test]
@@ -179,6 +185,6 @@ mod tests {
         let now = planned(&root, lists.path());
         std::fs::remove_file(root.join("aa")).unwrap();
         assert!(matches!(batch(&source, &before, &suspects).unwrap()[..], [Verdict::Same(_)]));
-        assert_eq!(batch(&source, &now, &suspects).unwrap(), [Verdict::Changed]);
+        assert_eq!(batch(&source, &now, &suspects).unwrap(), [Verdict::Absent]);
     }
 }

@@ -5,6 +5,10 @@
 //! what is not is read again as a whole ([`read_again`]), and its findings take the place of the old ones. Both are written down,
 //! so that an interruption here loses nothing.
 //!
+//! In a fleet a file that is not here may be on another machine. What one machine lacks takes no findings of another away: a
+//! segment that met files which are not here stays a suspect, so that the receipt is not complete, and workers of another run tell what
+//! is there.
+//!
 //! This comes last, when all shards are done: then it covers also what other workers of a fleet read before they knew of
 //! the new plan. Until it is done the receipt counts suspects as not compared, and the run is not complete.
 
@@ -41,6 +45,8 @@ pub(crate) struct Recheck<'r> {
     pub(crate) job: &'r Job,
     /// Threads that read again.
     pub(crate) workers: usize,
+    /// Whether other machines may see files that are not here.
+    pub(crate) is_one_of_many: bool,
     pub(crate) stop: &'r AtomicBool,
 }
 
@@ -54,6 +60,8 @@ pub(crate) struct Looked {
     pub(crate) same_items: u64,
     /// Items of those that are not.
     pub(crate) changed_items: u64,
+    /// Items of segments that are not what they were, with files that no plan named: they may be on another machine.
+    pub(crate) unplanned_items: u64,
 }
 
 /// Whether a segment was read under another plan than `plan`, and may be out of date.
@@ -93,7 +101,11 @@ impl Recheck<'_> {
                         looked.same_items += items;
                         same.push(Compared { span: suspect.segment.span.clone(), pass: looked.pass, entry });
                     }
-                    Verdict::Changed => {
+                    Verdict::Absent if self.is_one_of_many => {}
+                    Verdict::Changed if self.is_one_of_many && suspect.segment.entry.coverage.added > 0 => {
+                        looked.unplanned_items += items;
+                    }
+                    Verdict::Unproven | Verdict::Changed | Verdict::Absent => {
                         looked.changed_items += items;
                         looked.changed.push(suspect.clone());
                     }
@@ -134,7 +146,7 @@ pub(crate) fn is_unchanged<B: RunManagement>(
         let target = batch[0].segment.target;
         let Some(source) = sources.iter().find(|source| source.target().number == target) else { return Ok(false) };
         let Ok(verdicts) = compare::batch(source, &plan, batch) else { return Ok(false) };
-        if verdicts.contains(&Verdict::Changed) {
+        if !verdicts.iter().all(|verdict| matches!(verdict, Verdict::Same(_))) {
             return Ok(false);
         }
     }
