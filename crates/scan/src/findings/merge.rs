@@ -208,7 +208,12 @@ impl Merger {
             let mut kept = Vec::new();
             for ownership in owners.into_values().rev() {
                 for (segment, findings) in ownership.segments.into_iter().rev() {
-                    let is_redone = floor.as_ref().is_some_and(|floor| segment.span.to > *floor);
+                    let is_redone = floor.as_ref().is_some_and(|floor| {
+                        // Planned files that are missing behind the last item count in a segment that covers no key. A later
+                        // owner passes them again: the shard was not done.
+                        let is_empty = segment.span.from == segment.span.to;
+                        segment.span.to > *floor || is_empty && segment.span.to == *floor
+                    });
                     if is_redone {
                         self.merged.superseded += 1;
                     } else {
@@ -325,6 +330,25 @@ mod tests {
     fn an_owner_that_began_again_from_nothing_supersedes_everything_before() {
         let merged = merged(&[file(2, 0, &[(0, 4)]), file(3, 0, &[(0, 2), (2, 4)])]);
         assert_eq!((merged.tally.scanned, merged.superseded), (4, 1));
+    }
+
+    #[test]
+    fn files_missing_behind_the_last_item_count_once_if_their_shard_was_not_done() {
+        let end = |fence| {
+            let mut end = segment(fence, 3, 3);
+            end.tally.add_unreadable(UnreadableReason::PlannedNotRead, 2);
+            (0..2).for_each(|key| end.entry.coverage.pass(&[key]));
+            let mut file = file(fence, 3, &[]);
+            frame(&segment_payload(&end), &mut file);
+            file
+        };
+        let first = file(2, 0, &[(0, 3)]);
+        for files in [vec![first.clone(), end(3)], vec![first.clone(), end(3), end(4)]] {
+            let merged = merged(&files);
+            assert_eq!((merged.tally.scanned, merged.tally.unreadable_total()), (3, 2));
+            assert_eq!(merged.coverage[&0].planned, 2);
+            assert!(merged.damage.is_empty());
+        }
     }
 
     #[test]
