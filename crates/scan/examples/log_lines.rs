@@ -97,7 +97,10 @@ impl Connector for Log {
 
     fn handler(&self, dir: &Path) -> io::Result<Outbox> {
         let path = dir.join(format!("{:016x}.outbox", tessera_scan::op_ids::random_u64()));
-        Ok(Outbox(File::create(path)?, Vec::new()))
+        let outbox = File::create(path)?;
+        // Its name must be as durable as its lines: a cursor that moved over lines in a file that is gone loses them.
+        File::open(dir)?.sync_all()?;
+        Ok(Outbox(outbox, Vec::new()))
     }
 }
 
@@ -128,14 +131,19 @@ pub fn handed_on(dir: &Path) -> io::Result<BTreeMap<String, usize>> {
     Ok(lines)
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let log = Log(std::env::args_os().nth(1).ok_or("name a log")?.into());
+/// Hands a log on: how many lines were met, whether the receipt is complete, and how many lines lie in outboxes.
+pub fn hand_on(log: &Log) -> Result<(u64, bool, usize), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
     let fleet = OpenFleet::in_memory(dir.path());
-    let run = fleet.submit(&log, &log.0, CursorSemantics::Dispatched)?;
-    fleet.work(&log, &AtomicBool::new(false))?;
+    let run = fleet.submit(log, &log.0, CursorSemantics::Dispatched)?;
+    fleet.work(log, &AtomicBool::new(false))?;
     let (_, receipt) = fleet.conclude(&run)?;
-    println!("{} lines met, complete: {}", receipt.tally.enumerated(), receipt.is_complete());
-    println!("{} lines handed on", handed_on(run.path())?.len());
+    Ok((receipt.tally.enumerated(), receipt.is_complete(), handed_on(run.path())?.len()))
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let log = Log(std::env::args_os().nth(1).ok_or("name a log")?.into());
+    let (met, is_complete, handed_on) = hand_on(&log)?;
+    println!("{met} lines met, complete: {is_complete}, {handed_on} handed on");
     Ok(())
 }

@@ -162,6 +162,14 @@ fn lines_in(run: &RunFolder) -> (u64, u64) {
 }
 
 #[test]
+fn the_example_takes_less_than_150_lines_and_hands_on_each_line_of_a_log() {
+    let source = include_str!("../examples/log_lines.rs");
+    assert!(source.lines().count() < 150, "{} lines", source.lines().count());
+    let stage = Stage::new();
+    assert_eq!(log_lines::hand_on(&stage.log).unwrap(), (LINES, true, LINES as usize));
+}
+
+#[test]
 fn a_dispatcher_that_dies_leaves_lines_that_are_handed_on_twice_and_none_that_is_not() {
     let stage = Stage::new();
     let (fleet, log) = (stage.fleet(), Dying::new(&stage.log, outbox));

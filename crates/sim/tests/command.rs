@@ -1,7 +1,10 @@
 //! `tessera-sim` as a user meets it: its output, its end and its exit codes.
 #![allow(clippy::unwrap_used, reason = "a test whose stage cannot be set should fail")]
 
+use std::path::Path;
 use std::process::{Command, Output};
+
+use tessera_sim::sweep::broken::Defect;
 
 fn sim(arguments: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tessera-sim")).arg("coordination").args(arguments.split(' ')).output().unwrap()
@@ -93,19 +96,46 @@ fn sweep(arguments: &str) -> Output {
 }
 
 #[test]
-fn a_defect_of_the_sweep_ends_with_one_and_tells_the_command_that_shows_it_again() {
-    let broken = sweep("--seed 1 --defect checkpoint-first --items 100000000");
-    let told = out(&broken);
-    assert_eq!(broken.status.code(), Some(1), "{told}");
-    let is_told = |told: &str| told.contains("CompleteWhenItCanBe is broken: ");
-    assert!(is_told(&told), "{told}");
-    let again = told.lines().find_map(|line| line.split_once(" -- sweep ")).unwrap().1;
-    let repeated = sweep(again);
-    assert_eq!(repeated.status.code(), Some(1), "{again}");
-    assert!(is_told(&out(&repeated)), "{again}");
-    let mended = sweep(&again.replace(" --defect checkpoint-first", ""));
-    assert_eq!(mended.status.code(), Some(0), "with the rule in force the same world is fine");
-    for arguments in ["--without nonsense", "--defect nonsense", "--seed x"] {
+fn every_defect_of_the_sweep_ends_with_one_and_tells_the_command_that_shows_it_again() {
+    for defect in Defect::ALL {
+        let chosen = format!(" --defect {}", defect.name());
+        let broken = sweep(&format!("--seed 1 --seconds 60{chosen}"));
+        let told = out(&broken);
+        assert_eq!(broken.status.code(), Some(1), "{defect:?}: {told}");
+        let is_told = |told: &str| told.contains(&format!("\n{} is broken: ", defect.caught_by()));
+        assert!(is_told(&told), "{defect:?}: {told}");
+        let again = told.lines().find_map(|line| line.split_once(" -- sweep ")).unwrap().1;
+        let repeated = sweep(again);
+        assert_eq!(repeated.status.code(), Some(1), "{again}");
+        assert!(is_told(&out(&repeated)), "{again}");
+        let mended = sweep(&again.replace(&chosen, ""));
+        assert_eq!(mended.status.code(), Some(0), "with the rule in force the same world is fine: {again}");
+    }
+}
+
+#[test]
+fn commands_that_the_document_names_show_their_defects() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/MUTANTS.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    let commands: Vec<&str> = document.lines().filter_map(|line| line.strip_prefix("tessera-sim sweep ")).collect();
+    assert_eq!(commands.len(), 4, "{commands:?}");
+    for (command, defect) in commands.into_iter().zip(Defect::ALL) {
+        assert!(command.contains(&format!("--defect {}", defect.name())), "{command}");
+        let broken = sweep(command);
+        assert_eq!(broken.status.code(), Some(1), "{command}");
+        assert!(out(&broken).contains(&format!("{} is broken: ", defect.caught_by())), "{command}");
+    }
+}
+
+#[test]
+fn a_sweep_below_the_demanded_rate_or_with_senseless_options_is_no_success() {
+    let calm = "--one --seed 1 --small --world-steps 0";
+    assert_eq!(sweep(calm).status.code(), Some(0));
+    let slow = sweep(&format!("{calm} --rate-min 1e15"));
+    assert_eq!(slow.status.code(), Some(1));
+    assert!(out(&slow).contains("too slow: "), "{slow:?}");
+    assert_eq!(sweep(&format!("{calm} --at 17:split")).status.code(), Some(0));
+    for arguments in ["--without nonsense", "--defect nonsense", "--seed x", "--at 17", "--at x:split", "--at 1:x"] {
         assert_eq!(sweep(arguments).status.code(), Some(2), "{arguments}");
     }
 }

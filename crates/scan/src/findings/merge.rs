@@ -1,8 +1,8 @@
 //! The one reading of a folder of findings files.
 //!
 //! For each shard, an owner's segments count up to the cursor with which the next owner began. What lies beyond was not
-//! checkpointed, and the next owner did it again. So did the next owner with the end of the shard, which moves no cursor. Files may come in any order and may end in a torn record; the result is
-//! the same as if every item had been scanned once.
+//! checkpointed, and the next owner did it again. So did the next owner with the end of the shard, which moves no cursor. Files may
+//! come in any order and may end in a torn record; the result is the same as if every item had been scanned once.
 //!
 //! A command that goes on with an interrupted run compares segments with what is there now, and reads again what changed. A
 //! segment that was read again stands in the place of the one with the same span, with its findings and without those
@@ -208,9 +208,12 @@ impl Merger {
             let mut kept = Vec::new();
             for ownership in owners.into_values().rev() {
                 for (segment, findings) in ownership.segments.into_iter().rev() {
-                    // One without an item ends the shard: every later owner comes to that end again, with what is missing there.
-                    let is_end = segment.span.from == segment.span.to;
-                    let is_redone = floor.as_ref().is_some_and(|floor| is_end || segment.span.to > *floor);
+                    let is_redone = floor.as_ref().is_some_and(|floor| {
+                        // Planned files that are missing behind the last item count in a segment that covers no key. A later
+                        // owner passes them again: the shard was not done.
+                        let is_empty = segment.span.from == segment.span.to;
+                        segment.span.to > *floor || is_empty && segment.span.to == *floor
+                    });
                     if is_redone {
                         self.merged.superseded += 1;
                     } else {
@@ -340,6 +343,25 @@ mod tests {
         assert!(merged.damage.is_empty());
         let empty = self::merged(&[file(2, 0, &[(0, 0)]), file(3, 0, &[(0, 0)])]);
         assert_eq!((empty.segments.len(), empty.superseded), (1, 1), "of a shard without items too");
+    }
+
+    #[test]
+    fn files_missing_behind_the_last_item_count_once_if_their_shard_was_not_done() {
+        let end = |fence| {
+            let mut end = segment(fence, 3, 3);
+            end.tally.add_unreadable(UnreadableReason::PlannedNotRead, 2);
+            (0..2).for_each(|key| end.entry.coverage.pass(&[key]));
+            let mut file = file(fence, 3, &[]);
+            frame(&segment_payload(&end), &mut file);
+            file
+        };
+        let first = file(2, 0, &[(0, 3)]);
+        for files in [vec![first.clone(), end(3)], vec![first.clone(), end(3), end(4)]] {
+            let merged = merged(&files);
+            assert_eq!((merged.tally.scanned, merged.tally.unreadable_total()), (3, 2));
+            assert_eq!(merged.coverage[&0].planned, 2);
+            assert!(merged.damage.is_empty());
+        }
     }
 
     #[test]

@@ -30,7 +30,7 @@ use crate::run::job::Job;
 use crate::run::label::{RunKey, RunLabel};
 use crate::run::prepare::moved_on;
 use crate::run::request::ScanRequest;
-use crate::run::run_lock::RunLock;
+use crate::run::run_lock::{LockAttempt, RunLock};
 use crate::run::{Attached, Control, Origin, Progress, SHARDS_MAX, ScanReport, execute};
 
 /// The coordinator's file in the folder of a run.
@@ -101,8 +101,8 @@ fn wait_for_lock(
     let (mut watch, mut has_waited) = (Watch::default(), false);
     loop {
         let holder = match RunLock::try_acquire(state_dir, run).map_err(failed)? {
-            Ok(lock) => return Ok((lock, has_waited)),
-            Err(holder) => holder,
+            LockAttempt::Locked(lock) => return Ok((lock, has_waited)),
+            LockAttempt::HeldBy(holder) => holder,
         };
         has_waited = true;
         if control.stop.load(Ordering::Relaxed) {
@@ -142,9 +142,12 @@ impl HeldRun {
         if !is_begun() && !RunLock::exists(state_dir, run) {
             return Ok(None);
         }
-        let locked = RunLock::try_acquire(state_dir, run)
+        let attempt = RunLock::try_acquire(state_dir, run)
             .map_err(|source| ScanError::Folder { path: state_dir.to_path_buf(), source })?;
-        let lock = locked.map_err(|holder| ScanError::Busy { run, holder })?;
+        let lock = match attempt {
+            LockAttempt::Locked(lock) => lock,
+            LockAttempt::HeldBy(holder) => return Err(ScanError::Busy { run, holder }),
+        };
         if !is_begun() {
             return Ok(None);
         }
@@ -173,9 +176,8 @@ pub fn collect(state_dir: &Path, created_before: LogicalTime, dry_run: bool) -> 
     let mut collected = Collected::default();
     for run in runs_in(state_dir).map_err(|source| failed(state_dir, source))? {
         // A run that another process works on has begun.
-        let Ok(lock) = RunLock::try_acquire(state_dir, run).map_err(|source| failed(state_dir, source))? else {
-            continue;
-        };
+        let attempt = RunLock::try_acquire(state_dir, run).map_err(|source| failed(state_dir, source))?;
+        let LockAttempt::Locked(lock) = attempt else { continue };
         let dir = run_dir(state_dir, run);
         let labels = labels_in(state_dir, run).map_err(|source| failed(&dir, source))?;
         if has_begun(state_dir, run, &labels)? {

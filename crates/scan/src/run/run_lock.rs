@@ -26,49 +26,57 @@ pub struct Holder {
     pub lock: PathBuf,
 }
 
-/// What became of a try.
+/// What became of an attempt to lock a run.
 #[derive(Debug)]
-enum Attempt {
-    Held(RunLock),
-    Busy(Holder),
+pub enum LockAttempt {
+    /// This process has the lock.
+    Locked(RunLock),
+    /// Another process has it.
+    HeldBy(Holder),
+}
+
+/// What became of an attempt to lock one file.
+#[derive(Debug)]
+enum FileAttempt {
+    Is(LockAttempt),
     /// The file was taken away by a holder that retired its run: a lock on it keeps no process out.
     Stale,
 }
 
 impl RunLock {
     /// Takes the lock of a run below `state_dir`, or says which process has it.
-    pub fn try_acquire(state_dir: &Path, run: RunId) -> io::Result<Result<Self, Holder>> {
+    pub fn try_acquire(state_dir: &Path, run: RunId) -> io::Result<LockAttempt> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(state_dir)?;
         let path = path_of(state_dir, run);
         loop {
             let mut options = OpenOptions::new();
             let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
             match Self::lock(file, path.clone())? {
-                Attempt::Held(lock) => return Ok(Ok(lock)),
-                Attempt::Busy(holder) => return Ok(Err(holder)),
-                Attempt::Stale => {}
+                FileAttempt::Is(attempt) => return Ok(attempt),
+                FileAttempt::Stale => {}
             }
         }
     }
 
-    fn lock(mut file: File, path: PathBuf) -> io::Result<Attempt> {
+    fn lock(mut file: File, path: PathBuf) -> io::Result<FileAttempt> {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut text = String::new();
                 // What cannot be read says nothing about the process; it holds the lock all the same.
                 let _ = file.read_to_string(&mut text);
-                return Ok(Attempt::Busy(Holder { pid: text.trim().parse().ok(), lock: path }));
+                let holder = Holder { pid: text.trim().parse().ok(), lock: path };
+                return Ok(FileAttempt::Is(LockAttempt::HeldBy(holder)));
             }
             Err(TryLockError::Error(error)) => return Err(error),
         }
         if !is_same_file(&file, &path)? {
-            return Ok(Attempt::Stale);
+            return Ok(FileAttempt::Stale);
         }
         file.set_len(0)?;
         file.rewind()?;
         writeln!(file, "{}", std::process::id())?;
-        Ok(Attempt::Held(Self { file, path }))
+        Ok(FileAttempt::Is(LockAttempt::Locked(Self { file, path })))
     }
 
     /// Whether a process has, or had, the lock.
@@ -103,30 +111,44 @@ mod tests {
 
     const RUN: RunId = RunId::new(7);
 
+    fn locked(state_dir: &Path, run: RunId) -> RunLock {
+        match RunLock::try_acquire(state_dir, run).unwrap() {
+            LockAttempt::Locked(lock) => lock,
+            LockAttempt::HeldBy(holder) => panic!("{holder:?} holds it"),
+        }
+    }
+
+    fn holder(state_dir: &Path, run: RunId) -> Holder {
+        match RunLock::try_acquire(state_dir, run).unwrap() {
+            LockAttempt::Locked(_) => panic!("no process holds it"),
+            LockAttempt::HeldBy(holder) => holder,
+        }
+    }
+
     #[test]
     fn one_holds_the_lock_and_others_learn_who_it_is() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("made/when/needed");
-        let held = RunLock::try_acquire(&state, RUN).unwrap().unwrap();
-        let holder = RunLock::try_acquire(&state, RUN).unwrap().unwrap_err();
-        assert_eq!(holder, Holder { pid: Some(std::process::id()), lock: state.join("0000000000000007.lock") });
-        RunLock::try_acquire(&state, RunId::new(8)).unwrap().unwrap();
+        let held = locked(&state, RUN);
+        let expected = Holder { pid: Some(std::process::id()), lock: state.join("0000000000000007.lock") };
+        assert_eq!(holder(&state, RUN), expected);
+        locked(&state, RunId::new(8));
         drop(held);
-        RunLock::try_acquire(&state, RUN).unwrap().unwrap();
+        locked(&state, RUN);
     }
 
     #[test]
-    fn a_lock_on_a_file_that_was_taken_away_keeps_nobody_out() {
+    fn a_lock_on_a_file_that_was_taken_away_keeps_no_process_out() {
         let dir = tempfile::tempdir().unwrap();
-        let held = RunLock::try_acquire(dir.path(), RUN).unwrap().unwrap();
+        let held = locked(dir.path(), RUN);
         // As a process that opened the file before it was taken away, and locks it now.
         let late = File::open(&held.path).unwrap();
         let path = held.path.clone();
         held.remove().unwrap();
-        assert!(matches!(RunLock::lock(late.try_clone().unwrap(), path.clone()).unwrap(), Attempt::Stale));
-        let next = RunLock::try_acquire(dir.path(), RUN).unwrap().unwrap();
-        assert!(matches!(RunLock::lock(late, path).unwrap(), Attempt::Stale), "also beside the next holder");
-        assert!(RunLock::try_acquire(dir.path(), RUN).unwrap().is_err());
+        assert!(matches!(RunLock::lock(late.try_clone().unwrap(), path.clone()).unwrap(), FileAttempt::Stale));
+        let next = locked(dir.path(), RUN);
+        assert!(matches!(RunLock::lock(late, path).unwrap(), FileAttempt::Stale), "also beside the next holder");
+        holder(dir.path(), RUN);
         drop(next);
     }
 }

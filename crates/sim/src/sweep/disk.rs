@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tessera_scan::files::{AppendFile, Folder, ReadFile};
 
+use super::config::Met;
 use crate::coordination::dice::Dice;
 
 /// A machine that has the disk mounted.
@@ -38,6 +39,7 @@ struct State {
     files: BTreeMap<String, Stored>,
     dice: Dice,
     faults: DiskFaults,
+    met: Met,
     now: u64,
     /// Files younger than this are left out of another machine's lists.
     stale_for: u64,
@@ -49,11 +51,12 @@ struct Stored {
     id: u64,
     writer: Machine,
     made_at: u64,
-    bytes: Vec<u8>,
+    /// Shared with those that have it open.
+    bytes: Arc<Vec<u8>>,
     /// So many bytes are durable.
     synced: usize,
-    /// Its content before it was cut, if that may come back.
-    uncut: Option<Vec<u8>>,
+    /// Its end before it was cut and where that began, if it may come back.
+    uncut: Option<(usize, Vec<u8>)>,
     name: Name,
 }
 
@@ -73,7 +76,8 @@ impl Disk {
     /// An empty disk.
     pub fn new(seed: u64, faults: DiskFaults) -> Self {
         let files = BTreeMap::new();
-        Self(Arc::new(Mutex::new(State { files, dice: Dice::new(seed), faults, now: 0, stale_for: 0 })))
+        let (dice, met) = (Dice::new(seed), Met::default());
+        Self(Arc::new(Mutex::new(State { files, dice, faults, met, now: 0, stale_for: 0 })))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -100,6 +104,11 @@ impl Disk {
         self.state().stale_for = stale_for;
     }
 
+    /// How often it failed.
+    pub fn met(&self) -> Met {
+        self.state().met
+    }
+
     /// The machine loses its power.
     pub fn cut_power(&self, machine: Machine) {
         let state = &mut *self.state();
@@ -107,7 +116,7 @@ impl Disk {
         let names: Vec<String> = own.map(|(name, _)| name.clone()).collect();
         for name in names {
             let Some(mut stored) = state.files.remove(&name) else { continue };
-            stored.tear(&mut state.dice, state.faults.zeros);
+            stored.tear(&mut state.dice, state.faults.zeros, &mut state.met);
             let keeps_name = state.dice.happens(500_000);
             match std::mem::replace(&mut stored.name, Name::Durable) {
                 Name::New if !keeps_name => {}
@@ -127,18 +136,20 @@ impl Disk {
 
 impl Stored {
     /// Applies a power cut.
-    fn tear(&mut self, dice: &mut Dice, zeros: u32) {
-        if let Some(uncut) = self.uncut.take().filter(|_| dice.happens(300_000)) {
-            self.bytes = uncut;
+    fn tear(&mut self, dice: &mut Dice, zeros: u32, met: &mut Met) {
+        let bytes = Arc::make_mut(&mut self.bytes);
+        if let Some((from, end)) = self.uncut.take().filter(|_| dice.happens(300_000)) {
+            bytes.truncate(from);
+            bytes.extend_from_slice(&end);
         }
-        let kept = dice.between(self.synced as u64, self.bytes.len() as u64) as usize;
-        let has_zeros = dice.happens(zeros);
-        if has_zeros {
-            self.bytes[kept..].fill(0);
+        let kept = dice.between(self.synced as u64, bytes.len() as u64) as usize;
+        if dice.happens(zeros) {
+            met.count("zeros");
+            bytes[kept..].fill(0);
         } else {
-            self.bytes.truncate(kept);
+            bytes.truncate(kept);
         }
-        self.synced = self.bytes.len();
+        self.synced = bytes.len();
     }
 }
 
@@ -165,6 +176,7 @@ impl Folder for Mounted {
     fn create(&self, name: &str) -> io::Result<Box<dyn AppendFile>> {
         let state = &mut *self.disk.state();
         if state.dice.happens(state.faults.name) {
+            state.met.count("disk");
             return Err(fails("making a file"));
         }
         if state.files.contains_key(name) {
@@ -177,7 +189,7 @@ impl Folder for Mounted {
                 id,
                 writer: self.machine,
                 made_at: state.now,
-                bytes: Vec::new(),
+                bytes: Arc::default(),
                 synced: 0,
                 uncut: None,
                 name: Name::New,
@@ -195,19 +207,24 @@ impl Folder for Mounted {
         } else {
             state.dice.between(stored.synced as u64, stored.bytes.len() as u64) as usize
         };
-        Ok(Box::new(Bytes(stored.bytes[..seen].to_vec())))
+        Ok(Box::new(Bytes { bytes: Arc::clone(&stored.bytes), seen }))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
-        let state = self.disk.state();
+        let state = &mut *self.disk.state();
         let is_stale = |stored: &Stored| stored.writer != self.machine && state.now < stored.made_at + state.stale_for;
         let listed = state.files.iter().filter(|(_, stored)| !is_stale(stored));
-        Ok(listed.map(|(name, _)| name.clone()).collect())
+        let listed: Vec<String> = listed.map(|(name, _)| name.clone()).collect();
+        if listed.len() < state.files.len() {
+            state.met.count("stale");
+        }
+        Ok(listed)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let state = &mut *self.disk.state();
         if state.dice.happens(state.faults.name) {
+            state.met.count("disk");
             return Err(fails("a rename"));
         }
         let mut stored = state.files.remove(from).ok_or_else(missing)?;
@@ -224,6 +241,7 @@ impl Folder for Mounted {
     fn sync(&self) -> io::Result<()> {
         let state = &mut *self.disk.state();
         if state.dice.happens(state.faults.sync) {
+            state.met.count("disk");
             return Err(fails("a sync of names"));
         }
         for stored in state.files.values_mut().filter(|stored| stored.writer == self.machine) {
@@ -249,7 +267,11 @@ impl Appended {
     fn with<T>(&self, write: impl FnOnce(&mut Stored, &mut Dice, DiskFaults) -> io::Result<T>) -> io::Result<T> {
         let state = &mut *self.disk.state();
         let stored = state.files.get_mut(&self.name).filter(|stored| stored.id == self.id).ok_or_else(missing)?;
-        write(stored, &mut state.dice, state.faults)
+        let written = write(stored, &mut state.dice, state.faults);
+        if written.is_err() {
+            state.met.count("disk");
+        }
+        written
     }
 }
 
@@ -258,10 +280,10 @@ impl AppendFile for Appended {
         self.with(|stored, dice, faults| {
             if dice.happens(faults.append) {
                 let part = dice.between(0, bytes.len() as u64) as usize;
-                stored.bytes.extend_from_slice(&bytes[..part]);
+                Arc::make_mut(&mut stored.bytes).extend_from_slice(&bytes[..part]);
                 return Err(io::ErrorKind::StorageFull.into());
             }
-            stored.bytes.extend_from_slice(bytes);
+            Arc::make_mut(&mut stored.bytes).extend_from_slice(bytes);
             Ok(())
         })
     }
@@ -281,8 +303,7 @@ impl AppendFile for Appended {
         self.with(|stored, _, _| {
             let len = len as usize;
             if len < stored.bytes.len() {
-                stored.uncut = Some(stored.bytes.clone());
-                stored.bytes.truncate(len);
+                stored.uncut = Some((len, Arc::make_mut(&mut stored.bytes).split_off(len)));
                 stored.synced = stored.synced.min(len);
             }
             Ok(())
@@ -292,16 +313,19 @@ impl AppendFile for Appended {
 
 /// A machine's view of a file when it opened it.
 #[derive(Debug)]
-struct Bytes(Vec<u8>);
+struct Bytes {
+    bytes: Arc<Vec<u8>>,
+    seen: usize,
+}
 
 impl ReadFile for Bytes {
     fn byte_len(&self) -> io::Result<u64> {
-        Ok(self.0.len() as u64)
+        Ok(self.seen as u64)
     }
 
     fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
         let from = usize::try_from(at).map_err(io::Error::other)?;
-        let part = self.0.get(from..).and_then(|rest| rest.get(..buffer.len()));
+        let part = self.bytes[..self.seen].get(from..).and_then(|rest| rest.get(..buffer.len()));
         buffer.copy_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }

@@ -2,9 +2,10 @@
 //!
 //! A world has targets with planted secrets, machines with workers, a disk that they share and the in-memory coordinator.
 //! Workers die between any two actions, alone or with their machine; they stop for longer than their lease lasts and then
-//! write on; they see targets that are empty, gone, flaky or different; owners are asked to split and to yield at any point;
+//! write on; they see targets that are empty, gone, flaky, away for a page or different; owners are asked to split and to yield at any point;
 //! clocks differ; calls fail before or after they took effect; the disk tears, forgets and refuses ([`disk`]). When the
-//! faults stop, the report is held against the planted secrets ([`checker`]).
+//! faults stop, the report is held against the planted secrets ([`checker`]). A small calm world instead meets one trouble, before an
+//! action of choice ([`config::At`]).
 //!
 //! Everything follows from one seed. Reading content is not simulated: a machine knows at once the content of an item.
 
@@ -27,7 +28,7 @@ pub use world::{Report, simulate};
 
 use self::broken::Defect;
 use self::checker::Violation;
-use self::config::{Config, KINDS};
+use self::config::{At, Config, KINDS};
 use crate::coordination::{fresh_seed, world_seeds};
 
 /// What `tessera-sim sweep` is asked to do.
@@ -54,6 +55,15 @@ pub struct Args {
     /// Simulate one world only: the one of --seed.
     #[arg(long)]
     one: bool,
+    /// Small worlds, whose workers reach a safe point every few items.
+    #[arg(long)]
+    small: bool,
+    /// One power cut, split or pause just before this action of each world, as in 17:split.
+    #[arg(long, value_name = "ACTION:TROUBLE")]
+    at: Option<At>,
+    /// End with 1 if fewer items are simulated in a second.
+    #[arg(long, value_name = "ITEMS", default_value_t = 0.0)]
+    rate_min: f64,
 }
 
 /// Runs worlds until enough was simulated or a property is broken.
@@ -66,6 +76,7 @@ pub fn run(args: &Args) -> ExitCode {
     for seed in world_seeds(first) {
         let mut config = Config::new(seed, args.world_steps);
         config.without.clone_from(&args.without);
+        (config.is_small, config.at) = (args.small, args.at);
         match simulate(&config, args.defect) {
             Ok(report) => sum = sum.plus(&report),
             Err(violation) => {
@@ -81,22 +92,14 @@ pub fn run(args: &Args) -> ExitCode {
     }
     let rate = sum.items as f64 / start.elapsed().as_secs_f64();
     println!(
-        "{worlds} worlds, {} items, {} actions, {} deaths, {} segments done again, no violation ({rate:.0} items/s)",
-        sum.items, sum.actions, sum.deaths, sum.superseded
+        "{worlds} worlds, {} items, {} actions, {} deaths, {} splits, {} segments done again, no violation ({rate:.0} items/s)",
+        sum.items, sum.actions, sum.deaths, sum.splits, sum.superseded
     );
-    ExitCode::SUCCESS
-}
-
-impl Report {
-    fn plus(&self, other: &Self) -> Self {
-        Self {
-            actions: self.actions + other.actions,
-            items: self.items + other.items,
-            superseded: self.superseded + other.superseded,
-            deaths: self.deaths + other.deaths,
-            shards: self.shards + other.shards,
-        }
+    if rate < args.rate_min {
+        println!("too slow: {rate:.0} items/s, and {:.0} are demanded", args.rate_min);
+        return ExitCode::FAILURE;
     }
+    ExitCode::SUCCESS
 }
 
 /// The smallest world found in which the same property still breaks: fewer kinds of trouble, fewer actions.
@@ -122,13 +125,12 @@ fn explain(args: &Args, config: &Config, violation: &Violation) {
     let without: String = least.without.iter().map(|kind| format!(" --without {kind}")).collect();
     let defect = match args.defect {
         Defect::None => String::new(),
-        defect => {
-            let name = clap::ValueEnum::to_possible_value(&defect).map(|value| value.get_name().to_owned());
-            format!(" --defect {}", name.unwrap_or_default())
-        }
+        defect => format!(" --defect {}", defect.name()),
     };
+    let small = if least.is_small { " --small" } else { "" };
+    let at = least.at.map_or_else(String::new, |at| format!(" --at {at}"));
     println!(
-        "again: cargo run --release -p tessera-sim -- sweep --one --seed {} --world-steps {}{defect}{without}",
+        "again: cargo run --release -p tessera-sim -- sweep --one --seed {} --world-steps {}{small}{at}{defect}{without}",
         least.seed, least.steps
     );
 }

@@ -38,6 +38,8 @@ pub(super) enum View {
     Absent,
     /// It fails now and then.
     Flaky,
+    /// It is away when its next page is read, and back when the page is done.
+    Blinking,
 }
 
 impl View {
@@ -46,7 +48,7 @@ impl View {
             Self::Planned | Self::Flaky => planted.is_planned,
             Self::Newer => true,
             Self::Older => planted.is_planned && !planted.item.size.is_multiple_of(5),
-            Self::Empty | Self::Absent => false,
+            Self::Empty | Self::Absent | Self::Blinking => false,
         }
     }
 }
@@ -59,6 +61,10 @@ pub(super) struct Views {
     pub(super) flakes: Cell<u64>,
     /// Items read.
     pub(super) items: Cell<u64>,
+    /// Pages read while their target was away.
+    pub(super) pages_away: Cell<u64>,
+    /// How often a target was away for a page, and back when the worker looked whether it is there.
+    pub(super) returns: Cell<u64>,
 }
 
 impl Views {
@@ -105,6 +111,8 @@ pub(super) struct SimSite {
 pub(super) struct Here {
     target: Target,
     pages: Option<CheckedPages<SimPages>>,
+    /// Whether the target was away for one of these pages.
+    was_away: Rc<Cell<bool>>,
 }
 
 impl SimSite {
@@ -114,7 +122,8 @@ impl SimSite {
 
     fn source(&self) -> SimSource {
         let target = self.here().target.number;
-        SimSource { truth: Rc::clone(&self.truth), views: Rc::clone(&self.views), target }
+        let was_away = Rc::clone(&self.here().was_away);
+        SimSource { truth: Rc::clone(&self.truth), views: Rc::clone(&self.views), target, was_away }
     }
 
     fn check(&self, target: &Target) -> Result<(), SourceError> {
@@ -133,7 +142,7 @@ impl Site for SimSite {
     fn locate(&mut self, state: &RestoredShardState, _: bool) -> Result<(), SourceError> {
         let target = Target::decode(state.spec().metadata()).expect("the world wrote it");
         self.check(&target)?;
-        self.here = Some(Here { target, pages: None });
+        self.here = Some(Here { target, pages: None, was_away: Rc::default() });
         Ok(())
     }
 
@@ -151,6 +160,7 @@ impl Site for SimSite {
         let ledger = self.plan.ledger(target, low).expect("the plan was stored whole");
         draft.open(target, ledger);
         let pages = self.source().open(state)?;
+        self.here().was_away.set(false);
         self.here.as_mut().expect("it is located").pages = Some(CheckedPages::new(pages, state.clone()));
         Ok(())
     }
@@ -197,7 +207,12 @@ impl Site for SimSite {
     }
 
     fn look(&mut self) -> Result<(), SourceError> {
-        self.check(&self.here().target)
+        let here = self.here();
+        let is_back = !matches!(self.views.of(here.target.number), View::Empty | View::Absent);
+        if is_back && here.was_away.take() {
+            self.views.returns.set(self.views.returns.get() + 1);
+        }
+        self.check(&here.target)
     }
 
     fn leave(&mut self, _: bool) {
@@ -215,6 +230,7 @@ struct SimSource {
     truth: Rc<Truth>,
     views: Rc<Views>,
     target: u32,
+    was_away: Rc<Cell<bool>>,
 }
 
 impl SourceFamily for SimSource {
@@ -232,8 +248,8 @@ impl SourceFamily for SimSource {
         }
         let after = state.cursor().last_key().map(<[u8]>::to_vec);
         let (start, end) = (state.spec().start().to_vec(), state.spec().end().to_vec());
-        let (truth, views) = (Rc::clone(&self.truth), Rc::clone(&self.views));
-        Ok(SimPages { truth, views, target: self.target, after, start, end })
+        let (truth, views, was_away) = (Rc::clone(&self.truth), Rc::clone(&self.views), Rc::clone(&self.was_away));
+        Ok(SimPages { truth, views, target: self.target, was_away, after, start, end })
     }
 }
 
@@ -243,6 +259,7 @@ struct SimPages {
     truth: Rc<Truth>,
     views: Rc<Views>,
     target: u32,
+    was_away: Rc<Cell<bool>>,
     after: Option<Vec<u8>>,
     start: Vec<u8>,
     end: Vec<u8>,
@@ -254,6 +271,13 @@ impl ItemPages for SimPages {
     fn next_page(&mut self, limits: PageLimits) -> Result<Page<Item>, SourceError> {
         let low = self.after.as_deref().map_or(Bound::Included(&self.start[..]), Bound::Excluded);
         let view = self.views.of(self.target);
+        if matches!(view, View::Empty | View::Absent | View::Blinking) {
+            self.was_away.set(true);
+            self.views.pages_away.set(self.views.pages_away.get() + 1);
+        }
+        if view == View::Blinking {
+            self.views.of.borrow_mut()[self.target as usize] = View::Planned;
+        }
         let ahead = self.truth.items.range::<[u8], _>((low, Bound::Excluded(&self.end[..])));
         let mut shown = ahead.map(|(_, planted)| planted).filter(|planted| view.shows(planted));
         let (mut items, mut bytes) = (Vec::new(), 0);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Mutex, OnceLock};
 
 use tessera_detect::{Detector, IdKey, RuleSet, Source, template};
 use tessera_scan::findings::occurrence::{Occurrence, Place};
@@ -12,6 +12,9 @@ use tessera_scan::source::item::{Item, ItemKind, SkipReason};
 
 use super::broken::Defect;
 use crate::coordination::dice::Dice;
+
+/// Different secrets of a world, at most.
+const SECRETS: u64 = 40;
 
 /// A place of a planted secret: target, path, offset.
 pub type PlantedPlace = (u32, Vec<u8>, u64);
@@ -41,17 +44,27 @@ impl Truth {
     /// Draws targets of up to `items_max` items. The second target is a clone of the first.
     pub(super) fn draw(dice: &mut Dice, targets: u64, items_max: u64, defect: Defect) -> Self {
         let mut truth = Self { targets: Vec::new(), items: BTreeMap::new(), places: BTreeSet::new() };
+        let mut wanted = Wanted::new();
         let mut first_seed = 0;
         for number in 0..targets as u32 {
             let drawn = dice.roll();
             let seed = if number == 1 { first_seed } else { drawn };
             first_seed = if number == 0 { seed } else { first_seed };
-            truth.plant(number, &mut Dice::new(seed), items_max, defect);
+            truth.plant(number, &mut Dice::new(seed), items_max, &mut wanted);
+        }
+        for ((seed, line), places) in wanted {
+            for (key, occurrence) in occurrences(seed, line, places, defect) {
+                let planted = truth.items.get_mut(&key).expect("it was planted");
+                if planted.is_planned {
+                    truth.places.insert(place_of(&occurrence));
+                }
+                planted.occurrences.push(occurrence);
+            }
         }
         truth
     }
 
-    fn plant(&mut self, number: u32, dice: &mut Dice, items_max: u64, defect: Defect) {
+    fn plant(&mut self, number: u32, dice: &mut Dice, items_max: u64, wanted: &mut Wanted) {
         let path = PathBuf::from(format!("/target/{number}"));
         self.targets.push(Target { number, path, kind: TargetKind::Tree, rules: 0, options: ReadOptions::default() });
         for name in 0..dice.between(0, items_max) {
@@ -67,17 +80,15 @@ impl Truth {
             let is_planned = dice.happens(970_000);
             let looks = if dice.happens(20_000) { dice.between(1, 20) } else { 0 };
             let secrets = if is_read && dice.happens(150_000) { dice.between(1, 3) } else { 0 };
-            let mut occurrences = Vec::new();
-            for secret in 0..secrets {
-                // Some secrets stand in many places.
-                let secret_seed = if dice.happens(500_000) { dice.below(5) } else { dice.roll() };
-                occurrences.push(occurrence(number, path.as_bytes(), secret, secret_seed, defect));
-            }
-            if is_planned {
-                self.places.extend(occurrences.iter().map(place_of));
+            for line in 0..secrets {
+                // Most secrets stand in many places.
+                let among = if dice.happens(500_000) { 5 } else { SECRETS };
+                let seed = dice.below(among);
+                let place = (number, path.clone().into_bytes(), key.clone());
+                wanted.entry((seed, line)).or_default().push(place);
             }
             let item = Item { key: key.clone(), size: dice.below(100_000), kind, stamp: None };
-            self.items.insert(key, Planted { item, is_planned, looks, occurrences });
+            self.items.insert(key, Planted { item, is_planned, looks, occurrences: Vec::new() });
         }
     }
 
@@ -93,19 +104,31 @@ pub(super) fn place_of(occurrence: &Occurrence) -> PlantedPlace {
     (occurrence.target, occurrence.path.clone(), occurrence.offset)
 }
 
-/// The real detector's result for a token in a file.
-fn occurrence(target: u32, path: &[u8], line: u64, seed: u64, defect: Defect) -> Occurrence {
-    static DETECTOR: OnceLock<Arc<std::sync::Mutex<Detector>>> = OnceLock::new();
-    let detector = DETECTOR.get_or_init(|| {
-        Arc::new(std::sync::Mutex::new(Detector::new(&RuleSet::builtin()).expect("the built-in rules are good")))
-    });
+/// Where secrets go, by seed of the secret and line: target, path, and key of the item.
+type Wanted = BTreeMap<(u64, u64), Vec<(u32, Vec<u8>, Vec<u8>)>>;
+
+/// The real detector's results for a token in a line of these files. It runs once for all of them: a world has thousands.
+fn occurrences(
+    seed: u64,
+    line: u64,
+    places: Vec<(u32, Vec<u8>, Vec<u8>)>,
+    defect: Defect,
+) -> Vec<(Vec<u8>, Occurrence)> {
+    static DETECTOR: OnceLock<Mutex<Detector>> = OnceLock::new();
+    let detector =
+        DETECTOR.get_or_init(|| Mutex::new(Detector::new(&RuleSet::builtin()).expect("the built-in rules are good")));
     let token = template::expand("ghp_<<github 30>>", &mut template::Seed::new(seed)).expect("a good template");
     let text = format!("{}token = \"{token}\"\n", "\n".repeat(line as usize));
-    let named = if defect == Defect::PlaceWithoutTarget { 0 } else { target };
-    let mut found = None;
+    let mut found = Vec::new();
     let mut detector = detector.lock().expect("the detector does not panic");
     detector.scan_bytes(Source::path("x"), text.as_bytes(), |finding| {
-        found = Some(Occurrence::new(finding, &IdKey::new([0; 32]), &Place::of_item(named, path, None), false));
+        found.extend(places.iter().map(|(target, path, key)| {
+            let named = if defect == Defect::PlaceWithoutTarget { 0 } else { *target };
+            let place = Place::of_item(named, path, None);
+            let occurrence = Occurrence::new(finding, &IdKey::new([0; 32]), &place, false);
+            (key.clone(), Occurrence { target: *target, ..occurrence })
+        }));
     });
-    Occurrence { target, ..found.expect("the detector finds a planted token") }
+    assert_eq!(found.len(), places.len(), "the detector finds a planted token");
+    found
 }

@@ -1,7 +1,9 @@
 //! A world: machines with workers, a disk that they share, a coordinator, and faults.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::io;
+use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +15,9 @@ use tessera_coordination::record::status::ShardStatus;
 use tessera_coordination::run::config::RunConfig;
 use tessera_coordination::run::summary::{ShardFilter, ShardPage, ShardSummary};
 use tessera_coordination::{AcquireScratch, CoordinatorRuntimeConfig, InMemoryCoordinator, RunManagement};
-use tessera_scan::findings::{Draft, FileSink, merge};
+use tessera_scan::files::{self, Folder};
+use tessera_scan::findings::record::{Record, Records, Span};
+use tessera_scan::findings::{Draft, FileSink, Merged, merge};
 use tessera_scan::op_ids::OpIds;
 use tessera_scan::plan::key::target_range;
 use tessera_scan::plan::ledger::OpenPlan;
@@ -29,12 +33,12 @@ use tessera_scan::sweep::worker::driver::{Driver, Stepped};
 use tessera_scan::sweep::{Sharing, SweepEnd, WorkerConfig};
 
 use super::broken::Defect;
-use super::checker::{Violation, check};
-use super::config::{Config, Weather};
+use super::checker::{Reported, Sight, Violation, check};
+use super::config::{At, Config, Met, Trouble, Weather};
 use super::disk::{Disk, Machine};
 use super::faults::FaultyCalls;
 use super::site::{SimSite, SkewedClock, View, Views};
-use super::truth::Truth;
+use super::truth::{PlantedPlace, Truth, place_of};
 use crate::coordination::dice::Dice;
 
 const RUN: RunId = RunId::new(1);
@@ -44,7 +48,7 @@ const SUBMITTER: Machine = 0;
 /// Machines that see no target to the end, at most: the coordinator parks a shard that three workers cannot reach.
 const UNHEALTHY_MAX: usize = 2;
 /// Actions after which a world without faults must have come to its end.
-const CALM_STEPS_MAX: u64 = 1_000_000;
+const CALM_STEPS_MAX: u64 = 200_000;
 /// Actions between two looks of the operator.
 const OPERATOR_STEPS: u64 = 500;
 
@@ -61,9 +65,33 @@ pub struct Report {
     pub deaths: u64,
     /// Shards at the end.
     pub shards: u64,
+    /// Of these, those that splits made.
+    pub splits: u64,
+    /// Times that a target was away for a page, and back when its worker looked at its root.
+    pub returns: u64,
+    /// How often each kind of trouble happened.
+    pub met: Met,
+}
+
+impl Report {
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            actions: self.actions + other.actions,
+            items: self.items + other.items,
+            superseded: self.superseded + other.superseded,
+            deaths: self.deaths + other.deaths,
+            shards: self.shards + other.shards,
+            splits: self.splits + other.splits,
+            returns: self.returns + other.returns,
+            met: self.met.plus(&other.met),
+        }
+    }
 }
 
 struct Process {
+    worker: WorkerId,
     driver: Driver<SimSite, SkewedClock>,
     wakes_at: u64,
     stops: bool,
@@ -92,6 +120,8 @@ pub(super) struct World {
     scratch: AcquireScratch,
     now: Rc<Cell<u64>>,
     hosts: Vec<Host>,
+    /// Shards that the run began with.
+    registered: u64,
     /// Workers so far.
     workers: u64,
     report: Report,
@@ -112,7 +142,7 @@ impl World {
         let mut dice = Dice::new(config.seed ^ 0x5eed);
         let truth = Truth::draw(&mut dice, weather.targets, weather.items_max, defect);
         let disk = Disk::new(dice.roll(), weather.disk);
-        let plan = submit(&truth, &disk, &mut dice)?;
+        let plan = submit(&truth, &disk, &mut dice, defect)?;
         let skew_allowance = if dice.happens(500_000) { weather.skew } else { 0 };
         let runtime = CoordinatorRuntimeConfig {
             clock_skew_allowance: skew_allowance,
@@ -120,11 +150,13 @@ impl World {
             ..CoordinatorRuntimeConfig::for_shards(20_000)
         };
         let mut backend = InMemoryCoordinator::new(runtime).expect("a good configuration");
-        register(&truth, &mut backend, &weather, &mut dice);
+        let registered = register(&truth, &mut backend, &weather, &mut dice);
         let views = || Views {
             of: RefCell::new(vec![View::Planned; truth.targets.len()]),
             flakes: Cell::new(0),
             items: Cell::new(0),
+            pages_away: Cell::new(0),
+            returns: Cell::new(0),
         };
         let host = |machine| Host { machine, views: Rc::new(views()), process: None, starts_at: 0, is_finished: false };
         let hosts = (1..=weather.machines as Machine).map(host).collect();
@@ -138,6 +170,7 @@ impl World {
             scratch: AcquireScratch::new(),
             now: Rc::new(Cell::new(1_000)),
             hosts,
+            registered,
             workers: 0,
             report: Report::default(),
             truth: Rc::new(truth),
@@ -159,6 +192,8 @@ impl World {
         self.settle()?;
         self.conclude(0)?;
         self.report.items = self.hosts.iter().map(|host| host.views.items.get()).sum();
+        self.report.returns = self.returns();
+        self.report.met = self.report.met.plus(&self.disk.met());
         Ok(self.report)
     }
 
@@ -179,6 +214,8 @@ impl World {
             if runs_at <= now {
                 if host.process.is_none() {
                     self.start(index);
+                } else if self.config.at.is_some_and(|at| at.action == self.report.actions) {
+                    self.strike(index);
                 } else {
                     self.act(index);
                 }
@@ -193,13 +230,14 @@ impl World {
     }
 
     fn act(&mut self, index: usize) {
-        let Self { hosts, backend, scratch, dice, weather, now, .. } = self;
+        let Self { hosts, backend, scratch, dice, weather, now, report, defect, .. } = self;
         let host = &mut hosts[index];
         let Some(process) = &mut host.process else { return };
         let calls = BackendCalls::new(backend, process.driver.config(), scratch);
-        let mut calls = FaultyCalls { calls, dice, per_million: weather.call };
+        let (per_million, defect, met) = (weather.call, *defect, &mut report.met);
+        let mut calls = FaultyCalls { calls, dice, per_million, defect, met };
         let stepped = process.driver.step(&mut calls, process.stops);
-        self.report.actions += 1;
+        report.actions += 1;
         match stepped {
             Stepped::Did | Stepped::ShardOver(_) => {}
             Stepped::Wait(pause) => process.wakes_at = now.get() + u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
@@ -212,8 +250,8 @@ impl World {
                 host.starts_at = now.get() + 100;
             }
         }
-        if dice.happens(300_000) {
-            now.set(now.get() + dice.between(1, 3));
+        if dice.happens(weather.time) {
+            now.set(now.get() + dice.between(1, weather.time_max));
             self.disk.set_now(now.get());
         }
     }
@@ -231,13 +269,13 @@ impl World {
             }
         };
         let mut config = WorkerConfig::new(tenant(), RUN, worker).in_a_fleet(weather.lease_duration);
-        config.safe_point_interval = dice.between(5, 200);
+        config.safe_point_interval = dice.between(5, weather.safe_points_max);
         config.renew_interval = weather.lease_duration / 6;
-        config.page.items_max = dice.between(1, 32) as usize;
+        config.page.items_max = dice.between(1, weather.page_max) as usize;
         config.patience = None;
         config.idle_wait_max = Duration::from_millis(200);
         config.sharing = Sharing {
-            asks: dice.happens(800_000),
+            asks: dice.happens(800_000) && self.config.has("asks"),
             ask_interval: 50,
             split_cost_min: 0,
             replace_cost_min: dice.between(1, 4_000_000),
@@ -251,10 +289,14 @@ impl World {
             defect: self.defect,
             here: None,
         };
-        let clock = SkewedClock { now: Rc::clone(&self.now), ahead: dice.below(weather.skew + 1) };
+        let ahead = dice.below(weather.skew + 1);
+        if ahead > 0 {
+            self.report.met.count("skew");
+        }
+        let clock = SkewedClock { now: Rc::clone(&self.now), ahead };
         let draft = Draft::new(self.defect.around(sink));
         let driver = Driver::new(config, draft, site, clock).with_op_ids(OpIds::new(dice.roll()));
-        host.process = Some(Process { driver, wakes_at: self.now.get(), stops: false });
+        host.process = Some(Process { worker, driver, wakes_at: self.now.get(), stops: false });
     }
 
     // --- faults
@@ -262,69 +304,105 @@ impl World {
     fn trouble(&mut self) {
         let index = self.dice.below(self.hosts.len() as u64) as usize;
         let (dice, weather, now) = (&mut self.dice, &self.weather, self.now.get());
-        let host = &mut self.hosts[index];
+        let (host, met) = (&mut self.hosts[index], &mut self.report.met);
         if dice.happens(weather.crash) && host.process.is_some() {
-            self.kill(index);
+            let loses_power = dice.happens(weather.power);
+            self.kill(index, loses_power);
         } else if dice.happens(weather.pause) {
             if let Some(process) = &mut host.process {
                 process.wakes_at = now + dice.between(1, 4 * weather.lease_duration);
+                met.count("pauses");
             }
         } else if dice.happens(weather.stop) {
             if let Some(process) = &mut host.process {
                 process.stops = true;
+                met.count("stops");
             }
         } else if dice.happens(weather.mount) {
             self.remount(index);
         } else if dice.happens(weather.split) {
-            self.order(|backend, now, shard, dice| {
-                let kept = Fraction::from_millionths(dice.between(1, 999_999) as u32).unwrap_or(Fraction::HALF);
-                let _ = backend.request_split(now, tenant(), ShardKey::new(RUN, shard.shard), shard.epoch(), kept);
-            });
+            self.request_split(|_| true);
         } else if dice.happens(weather.yields) {
-            self.order(|backend, now, shard, _| {
-                let _ = backend.request_yield(now, tenant(), ShardKey::new(RUN, shard.shard), shard.epoch());
-            });
+            let Some(shard) = self.held(|_| true) else { return };
+            let (now, key) = (LogicalTime::new(now), ShardKey::new(RUN, shard.shard));
+            if self.backend.request_yield(now, tenant(), key, shard.epoch()).is_ok() {
+                self.report.met.count("yields");
+            }
+        }
+    }
+
+    /// The trouble that was asked for meets the worker of a host.
+    fn strike(&mut self, index: usize) {
+        let Some(At { trouble, .. }) = self.config.at.take() else { return };
+        let Some(process) = &mut self.hosts[index].process else { return };
+        let worker = process.worker;
+        match trouble {
+            Trouble::PowerCut => self.kill(index, true),
+            Trouble::Split => self.request_split(|holder| holder == worker),
+            Trouble::Pause => {
+                process.wakes_at = self.now.get() + 2 * self.weather.lease_duration;
+                self.report.met.count("pauses");
+            }
+        }
+    }
+
+    /// Asks the owner of a shard to split it, if there is one such owner.
+    fn request_split(&mut self, is_owner: impl Fn(WorkerId) -> bool) {
+        let Some(shard) = self.held(is_owner) else { return };
+        let now = LogicalTime::new(self.now.get());
+        let kept = Fraction::from_millionths(self.dice.between(1, 999_999) as u32).unwrap_or(Fraction::HALF);
+        let key = ShardKey::new(RUN, shard.shard);
+        if self.backend.request_split(now, tenant(), key, shard.epoch(), kept).is_ok() {
+            self.report.met.count("splits");
         }
     }
 
     /// A process dies, and perhaps its machine with it.
-    fn kill(&mut self, index: usize) {
+    fn kill(&mut self, index: usize, loses_power: bool) {
         let host = &mut self.hosts[index];
         host.process = None;
         host.starts_at = self.now.get() + self.dice.between(0, 2 * self.weather.lease_duration);
-        if self.dice.happens(self.weather.power) {
+        self.report.met.count("crashes");
+        if loses_power {
             self.disk.cut_power(host.machine);
+            self.report.met.count("power");
         }
         self.report.deaths += 1;
     }
 
-    /// A machine sees a target differently from now on.
+    /// A machine sees a target differently from now on. Its worker goes on.
     fn remount(&mut self, index: usize) {
         let target = self.dice.below(self.truth.targets.len() as u64) as usize;
-        let views = Rc::clone(&self.hosts[index].views);
-        let was = views.of.borrow()[target];
+        let mut views = self.hosts[index].views.of.borrow_mut();
         let changed = [View::Newer, View::Older];
-        let view = match was {
+        let (view, kind) = match views[target] {
             View::Planned | View::Newer if self.weather.changes && self.dice.happens(500_000) => {
-                changed[self.dice.below(2) as usize]
+                (changed[self.dice.below(2) as usize], "changes")
             }
-            View::Planned | View::Newer => [View::Empty, View::Absent, View::Flaky][self.dice.below(3) as usize],
-            View::Older | View::Empty | View::Absent | View::Flaky => View::Planned,
+            View::Planned | View::Newer => {
+                let gone = [View::Empty, View::Absent, View::Flaky, View::Blinking, View::Blinking];
+                (gone[self.dice.below(5) as usize], "mounts")
+            }
+            View::Older | View::Empty | View::Absent | View::Flaky | View::Blinking => (View::Planned, "mounts"),
         };
-        // A worker that sees a file system go and come back would count the items it missed in between.
-        if was != View::Planned && self.hosts[index].process.is_some() {
-            self.kill(index);
-        }
-        views.of.borrow_mut()[target] = view;
+        views[target] = view;
+        self.report.met.count(kind);
     }
 
-    fn order(&mut self, order: impl FnOnce(&mut InMemoryCoordinator, LogicalTime, &ShardSummary, &mut Dice)) {
+    fn returns(&self) -> u64 {
+        self.hosts.iter().map(|host| host.views.returns.get()).sum()
+    }
+
+    /// One of the shards that are held by such an owner.
+    fn held(&mut self, is_owner: impl Fn(WorkerId) -> bool) -> Option<ShardSummary> {
         let now = LogicalTime::new(self.now.get());
-        let held = self.shards(|shard| shard.lease.is_some_and(|lease| lease.deadline > now));
-        if !held.is_empty() {
-            let shard = &held[self.dice.below(held.len() as u64) as usize];
-            order(&mut self.backend, now, shard, &mut self.dice);
+        let is_held =
+            |shard: &ShardSummary| shard.lease.is_some_and(|lease| lease.deadline > now && is_owner(lease.owner));
+        let mut held = self.shards(is_held);
+        if held.is_empty() {
+            return None;
         }
+        Some(held.swap_remove(self.dice.below(held.len() as u64) as usize))
     }
 
     fn shards(&mut self, is_wanted: impl Fn(&ShardSummary) -> bool) -> Vec<ShardSummary> {
@@ -347,16 +425,13 @@ impl World {
         self.disk.heal();
         let mut unhealthy = 0;
         for index in 0..self.hosts.len() {
-            let is_healthy =
-                self.hosts[index].views.of.borrow().iter().all(|view| matches!(view, View::Planned | View::Newer));
+            let is_well = |view: &View| matches!(view, View::Planned | View::Newer | View::Blinking);
+            let is_healthy = self.hosts[index].views.of.borrow().iter().all(is_well);
             let heals = !is_healthy && (index == 0 || unhealthy == UNHEALTHY_MAX || self.dice.happens(500_000));
             let stays = !is_healthy && !heals;
             unhealthy += usize::from(stays);
-            if heals && self.hosts[index].process.is_some() {
-                self.kill(index);
-            }
             for view in self.hosts[index].views.of.borrow_mut().iter_mut() {
-                if heals || matches!(view, View::Flaky) {
+                if heals || matches!(view, View::Flaky | View::Blinking) {
                     *view = View::Planned;
                 }
             }
@@ -367,12 +442,15 @@ impl World {
     fn settle(&mut self) -> Result<(), Violation> {
         for step in 0..CALM_STEPS_MAX {
             if step.is_multiple_of(OPERATOR_STEPS) {
-                let open = self.shards(|shard| matches!(shard.status, ShardStatus::Active | ShardStatus::Parked));
-                if open.is_empty() {
+                let now = LogicalTime::new(self.now.get());
+                let progress = self.backend.get_run_progress(now, tenant(), RUN).expect("the run is there");
+                if progress.counts.active + progress.counts.parked == 0 {
                     return Ok(());
                 }
-                for shard in open.iter().filter(|shard| shard.status == ShardStatus::Parked) {
-                    self.unpark(shard);
+                if progress.counts.parked > 0 {
+                    for shard in self.shards(|shard| shard.status == ShardStatus::Parked) {
+                        self.unpark(&shard);
+                    }
                 }
             }
             self.step();
@@ -411,40 +489,83 @@ impl World {
         let receipt = account(&mut self.backend, tenant(), RUN, &merged).expect("nothing fails any more");
         let receipt = receipt.against(&plan, &merged);
         (self.report.superseded, self.report.shards) = (merged.superseded, receipt.shards.total().into());
+        self.report.splits = self.report.shards.saturating_sub(self.registered);
+        let stored = stored(&folder, &merged).expect("nothing fails any more");
         let findings = group(merged.occurrences.into_values(), &Introductions::default());
-        check(&self.truth, &findings, &receipt, stale_for == 0 && !self.weather.changes)
+        let reported = Reported { findings: &findings, receipt: &receipt, stored: &stored };
+        let sight = Sight {
+            lists_are_fresh: stale_for == 0,
+            trees_stay: !self.weather.changes,
+            pages_are_whole: self.hosts.iter().all(|host| host.views.pages_away.get() == 0),
+            targets_stay: self.returns() == 0,
+        };
+        check(&self.truth, &reported, sight)
     }
 }
 
+/// The places in those segments of findings files that the merge counts.
+fn stored(folder: &impl Folder, merged: &Merged) -> io::Result<Vec<PlantedPlace>> {
+    let counts: BTreeSet<&Span> = merged.segments.iter().map(|segment| &segment.span).collect();
+    let mut places = Vec::new();
+    for name in folder.list()?.iter().filter(|name| name.ends_with(".findings")) {
+        let bytes = files::read(folder, name)?;
+        let Ok(records) = Records::new(&bytes) else { continue };
+        let mut pending = Vec::new();
+        for record in records.map_while(Result::ok) {
+            match record {
+                Record::Begin { .. } => pending.clear(),
+                Record::Finding(occurrence) => pending.push(place_of(&occurrence)),
+                Record::Segment(segment) if counts.contains(&segment.span) => places.append(&mut pending),
+                Record::Segment(_) => pending.clear(),
+                Record::Compared(_) => {}
+            }
+        }
+    }
+    Ok(places)
+}
+
 /// Plans the run and stores the plan, on a machine that may die on the way and begins anew.
-fn submit(truth: &Truth, disk: &Disk, dice: &mut Dice) -> Result<OpenPlan, Violation> {
-    let folder = disk.seen_by(SUBMITTER);
+fn submit(truth: &Truth, disk: &Disk, dice: &mut Dice, defect: Defect) -> Result<OpenPlan, Violation> {
+    let folder = defect.folder(disk.seen_by(SUBMITTER));
     loop {
         let id = PlanId(dice.roll());
-        match plan(truth, disk, id, dice) {
+        match plan(truth, &*folder, id, dice, defect) {
             Ok(true) => break,
             Ok(false) | Err(_) => disk.cut_power(SUBMITTER),
         }
     }
     disk.cut_power(SUBMITTER);
-    OpenPlan::load(folder)
-        .map_err(|error| Violation::new("PlanIsDurable", format!("a stored plan cannot be read: {error}")))
+    let broken = |error: String| Violation::new("PlanIsDurable", format!("a stored plan cannot be read: {error}"));
+    let plan = OpenPlan::load(disk.seen_by(SUBMITTER)).map_err(|error| broken(error.to_string()))?;
+    read_lists(&plan).map_err(|error| broken(error.to_string()))?;
+    Ok(plan)
+}
+
+/// Reads each list of a plan to its end.
+fn read_lists(plan: &OpenPlan) -> io::Result<()> {
+    for target in &plan.record().targets {
+        let mut ledger = plan.ledger(target.target, Bound::Unbounded)?;
+        ledger.pass(Bound::Unbounded, &mut |_| {})?;
+        if !ledger.take().coverage.covers(&target.planned) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+    }
+    Ok(())
 }
 
 /// Whether the plan was stored before the machine died.
-fn plan(truth: &Truth, disk: &Disk, id: PlanId, dice: &mut Dice) -> io::Result<bool> {
-    let folder = disk.seen_by(SUBMITTER);
+fn plan(truth: &Truth, folder: &dyn Folder, id: PlanId, dice: &mut Dice, defect: Defect) -> io::Result<bool> {
     let mut targets = Vec::new();
     for target in &truth.targets {
         if dice.happens(50_000) {
             return Ok(false);
         }
-        let mut paths = PathsWriter::create(&folder)?;
-        let (mut items, mut bytes) = (0, 0);
+        let mut paths = PathsWriter::create(folder)?;
+        let (mut items, mut bytes, mut lost) = (0, 0, defect == Defect::PlanLosesPath);
         for planted in truth.planned(target.number) {
             items += 1;
             bytes += planted.item.size;
-            if planted.item.kind == ItemKind::File {
+            if planted.item.kind == ItemKind::File && !std::mem::take(&mut lost) {
                 paths.push(&planted.item.key)?;
             }
         }
@@ -454,12 +575,12 @@ fn plan(truth: &Truth, disk: &Disk, id: PlanId, dice: &mut Dice) -> io::Result<b
         targets.push(TargetPlan { target: target.number, path, rules, items, bytes, planned, listed });
     }
     let record = PlanRecord { id, made_at: 0, program: "tessera-sim".into(), targets, left_out: Vec::new() };
-    record.store(&folder).map_err(io::Error::other)?;
+    record.store(folder).map_err(io::Error::other)?;
     Ok(true)
 }
 
-/// Cuts each target at some of its items.
-fn register(truth: &Truth, backend: &mut InMemoryCoordinator, weather: &Weather, dice: &mut Dice) {
+/// Cuts each target at some of its items. How many shards that makes.
+fn register(truth: &Truth, backend: &mut InMemoryCoordinator, weather: &Weather, dice: &mut Dice) -> u64 {
     let mut cuts: Vec<(Vec<u8>, Vec<u8>, Vec<u8>)> = Vec::new();
     for target in &truth.targets {
         let (start, end) = target_range(target.number);
@@ -487,4 +608,5 @@ fn register(truth: &Truth, backend: &mut InMemoryCoordinator, weather: &Weather,
     backend
         .create_run_with_shards(LogicalTime::new(1), tenant(), RUN, KEY.incarnation, config, &shards, OpId::new(1))
         .expect("a good manifest");
+    shards.len() as u64
 }
