@@ -44,6 +44,37 @@ fn an_ignore_file_of_one_target_silences_no_other() {
     assert_eq!(scan(dir.path(), &["two", "one"]).places(), ["one a.env:1", "one tests/b.env:2", "two tests/b.env:2"]);
 }
 
+/// The same name and line at the root of a repository and in a folder of it.
+#[test]
+fn an_ignore_file_names_places_below_its_own_folder() {
+    let dir = repository();
+    for (number, folder) in ["", "src/", "src/src/"].into_iter().enumerate() {
+        write(dir.path(), &format!("{folder}x.env"), format!("TOKEN={}\n", token(number as u64)));
+    }
+    commit_all(dir.path(), "all of it");
+    let all = ["src src/x.env:1", "src x.env:1"];
+    for (file, line, left) in [
+        (".gitleaksignore", "x.env", &all[..]),
+        (".gitleaksignore", "src/x.env", &all[..1]),
+        (".gitleaksignore", "src/src/x.env", &all[1..]),
+        ("src/.gitleaksignore", "x.env", &all[..1]),
+        ("src/.gitleaksignore", "src/x.env", &all[1..]),
+        ("src/.gitleaksignore", "src/src/x.env", &all[..]),
+    ] {
+        write(dir.path(), file, format!("{line}:github-pat:1\n"));
+        assert_eq!(scan(dir.path(), &["src"]).places(), left, "{line} in {file}");
+        std::fs::remove_file(dir.path().join(file)).unwrap();
+    }
+    // The id of a secret in the file of the repository holds in its folders.
+    let report = scan(dir.path(), &["src/x.env"]).report;
+    write(dir.path(), ".gitleaksignore", report["findings"][0]["secret_id"].as_str().unwrap());
+    assert_eq!(scan(dir.path(), &["src"]).places(), all[..1]);
+    // A history names its paths from the root, whichever folder is named.
+    let commit = git(dir.path(), &["rev-parse", "HEAD"]);
+    write(dir.path(), ".gitleaksignore", format!("{}:src/x.env:github-pat:1\n", commit.trim()));
+    assert_eq!(scan(dir.path(), &["--history", "src"]).places(), ["src src/src/x.env:1", "src x.env:1"]);
+}
+
 #[test]
 fn an_ignore_file_of_one_history_silences_no_other() {
     let dir = two_targets();
@@ -177,4 +208,29 @@ fn a_redacted_baseline_hides_nothing_and_says_why() {
         "{}",
         scanned.said
     );
+}
+
+#[test]
+fn what_rules_extend_is_looked_for_in_the_working_directory_and_then_beside_them() {
+    let dir = two_targets();
+    let rule = |id: &str, regex: &str| format!("[[rules]]\nid = '{id}'\nregex = '{regex}'\n");
+    write(dir.path(), "one/.gitleaks.toml", "[extend]\npath = 'config/base.toml'\n");
+    write(dir.path(), "config/base.toml", rule("of-the-working-directory", "ghp_[0-9A-Za-z]{36}"));
+    write(dir.path(), "one/config/base.toml", rule("beside-the-file", "two_[a-z]{12}"));
+    let found = |at: &str, args: &[&str]| {
+        let report = scan(&dir.path().join(at), args).report;
+        let rules =
+            report["findings"].as_array().unwrap().iter().map(|finding| finding["rule"].as_str().unwrap().to_owned());
+        rules.collect::<std::collections::BTreeSet<String>>().into_iter().collect::<Vec<_>>()
+    };
+    for args in [&["one"][..], &["--rules", "one/.gitleaks.toml", "one"]] {
+        assert_eq!(found("", args), ["of-the-working-directory"], "{args:?}");
+    }
+    // The working directory of the command counts, and not the one above the file.
+    assert_eq!(found("one", &["."]), ["beside-the-file"]);
+    assert_eq!(found("two", &["../one"]), ["beside-the-file"]);
+    std::fs::remove_file(dir.path().join("config/base.toml")).unwrap();
+    for args in [&["one"][..], &["--rules", "one/.gitleaks.toml", "one"]] {
+        assert_eq!(found("", args), ["beside-the-file"], "{args:?}");
+    }
 }

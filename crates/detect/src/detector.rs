@@ -20,7 +20,7 @@ use crate::finding::{Finding, Secret};
 use crate::lines::{LineCursor, Position};
 use crate::path_class::LastClass;
 use crate::pattern::Reach;
-use crate::program::{Bank, Look, Program};
+use crate::program::{Bank, Look, Program, WINDOW_BYTES_MAX};
 use crate::rule::{Confidence, Rule};
 use crate::ruleset::RuleSet;
 use crate::stream::Stream;
@@ -210,6 +210,8 @@ impl Detector {
                 Look::Assigned { after, .. } => Some((assign::NAME_BYTES_MAX, assign::REACH_MAX + after)),
                 Look::Path => Some((0, 0)),
             };
+            // Further secrets may follow, however many.
+            let reach = if plan.then.is_some() { reach.map(|(before, _)| (before, WINDOW_BYTES_MAX)) } else { reach };
             (rule, reach)
         })
     }

@@ -410,6 +410,7 @@ impl DraftRule {
             keywords: self.keywords,
             matching,
             secret_group: self.secret_group,
+            then: None,
             path: self.path,
             entropy_min: self.entropy.unwrap_or(0.0),
             // gitleaks asks the rules whose name begins so for a digit.

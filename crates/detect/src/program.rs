@@ -45,6 +45,8 @@ pub(crate) struct Plan {
     /// What every match of an anchored expression or a value begins with.
     pub(crate) opening: Opening,
     pub(crate) path: Option<u32>,
+    /// The expression of `Rule::then`.
+    pub(crate) then: Option<u32>,
     pub(crate) allow: Vec<AllowPlan>,
     /// Indices of the rules of `Rule::required`, in order.
     pub(crate) required: Vec<u16>,
@@ -123,6 +125,7 @@ impl Program {
                 Matching::Path => (Look::Path, u32::MAX),
             };
             let path = rule.path.as_ref().map(&mut keep);
+            let then = rule.then.as_ref().map(&mut keep);
             if path.is_some() {
                 with_path.push(i);
             }
@@ -144,7 +147,7 @@ impl Program {
                         .ok_or_else(|| RuleError::NoSuchRule(required.id.clone()))
                 })
                 .collect::<Result<_, _>>()?;
-            plans.push(Plan { look, pattern, opening, path, allow, required });
+            plans.push(Plan { look, pattern, opening, path, then, allow, required });
         }
         let words: Vec<&[u8]> = by_keyword.keys().map(|word| word.as_bytes()).collect();
         let prefilter = Prefilter::new(&words)?;

@@ -142,6 +142,8 @@ pub struct Rule {
     pub at_edge: bool,
     /// Which capture group is the secret. `None`: the first group that took part, else the whole match.
     pub secret_group: Option<usize>,
+    /// What further secrets of a match look like, each right behind the one before: the values of one document.
+    pub then: Option<Pattern>,
     /// The rule looks only at paths that this matches.
     pub path: Option<Pattern>,
     /// Least Shannon entropy of the secret in bits a byte; 0 asks for nothing.

@@ -10,6 +10,8 @@
 //! confidence = "high"                     # low, medium or high; default high
 //! keywords = ["acme_"]                    # lower case; one must be near
 //! regex = '(?&edge)(acme_[0-9a-z]{32})\b' # the first group is the secret; (?&edge): see below
+//! then = ',([0-9a-z]{32})'                # right behind a secret: a further one; the first group again
+//! path = '\.acme$'                        # only files with such a path
 //! entropy = 3.0                           # bits a byte, at least
 //! needs = ["digit", "letter"]             # character classes that must occur
 //! check = "crc62"                         # offline proof
@@ -297,6 +299,7 @@ fn read_rule(table: &Table<'_>, id: &str, admit: Admit) -> Result<Rule, RuleFile
         keywords,
         matching,
         secret_group: table.count("secret_group")?.map(|group| group as usize),
+        then: table.string("then")?.map(admit).transpose().map_err(fail)?,
         path,
         entropy_min: table.number("entropy")?.unwrap_or(0.0) as f32,
         needs: table.strings("needs")?.iter().map(|word| word.parse()).collect::<Result<_, _>>().map_err(fail)?,

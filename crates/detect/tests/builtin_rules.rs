@@ -39,7 +39,8 @@ fn there_are_at_least_150_rules_with_distinct_readable_ids() {
 #[test]
 fn every_expression_passes_the_limits_that_user_rules_must_pass() {
     for rule in RuleSet::builtin().rules() {
-        if let Matching::Text(pattern) | Matching::Assigned { value: pattern, .. } = &rule.matching {
+        let (Matching::Text(pattern) | Matching::Assigned { value: pattern, .. }) = &rule.matching else { continue };
+        for pattern in [Some(pattern), rule.then.as_ref()].into_iter().flatten() {
             tessera_detect::pattern::Pattern::new(pattern.as_str())
                 .unwrap_or_else(|error| panic!("{}: {error}", rule.id));
         }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tessera_sim::coordination::broken::{Broken, Rule};
 use tessera_sim::coordination::config::{Config, Level};
@@ -106,4 +106,40 @@ fn the_document_lists_every_broken_rule_and_the_test_that_catches_it() {
     }
     assert!(expected.len() > 40, "the lists were found");
     assert_eq!(listed, expected.iter().map(String::as_str).collect());
+}
+
+/// Source files of the workspace.
+fn sources() -> Vec<PathBuf> {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.extension() {
+                _ if path.is_dir() && !path.ends_with("target") => folders.push(path),
+                Some(extension) if extension == "rs" => files.push(path),
+                _ => {}
+            }
+        }
+    }
+    files
+}
+
+/// A file may be named by the end of its path, such as `refs.rs` of a crate that stands beside it.
+#[test]
+fn the_document_names_files_and_tests_that_there_are() {
+    let document = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/MUTANTS.md")).unwrap();
+    let sources = sources();
+    let is_there = |name: &str| {
+        let (file, test) = name.split_once("::").unwrap_or((name, ""));
+        let function = format!("fn {test}(");
+        let mut files = sources.iter().filter(|path| path.ends_with(file));
+        files.any(|path| test.is_empty() || fs::read_to_string(path).unwrap().contains(&function))
+    };
+    let words: BTreeSet<&str> = document.split('`').skip(1).step_by(2).collect();
+    let is_file = |word: &&str| word.ends_with(".rs") || word.contains(".rs::");
+    let named: Vec<&str> = words.into_iter().filter(is_file).collect();
+    assert!(named.len() > 100, "the names were found: {}", named.len());
+    let missing: Vec<&str> = named.into_iter().filter(|name| !is_there(name)).collect();
+    assert_eq!(missing, [""; 0]);
 }

@@ -119,7 +119,8 @@ pub(crate) struct Args {
     #[arg(long)]
     binary: bool,
 
-    /// Read the content of zip, tar and gzip files, up to limits; content beyond them counts as unreadable
+    /// Read the content of archives (zip, jar, tar, 7z, gzip, bzip2, xz, zstd), of docx, xlsx and pptx documents and of sqlite databases,
+    /// up to limits; content beyond them counts as unreadable
     #[arg(long)]
     archives: bool,
 
@@ -504,13 +505,14 @@ fn rules_for(args: &Args, targets: &mut Targets) -> Result<RunRules, String> {
     }
     if !args.quiet {
         for (file, target) in brought.iter().take(RULES_TOLD_MAX) {
-            let (file, target) = (file.display(), target.display());
+            // As it was named.
+            let (target, file) = (shown(file.parent().unwrap_or(target).display()), shown(file.display()));
             tell!("rules of {file} are used for {target}; --rules builtin for the built-in ones");
         }
         if let Some(more) = brought.len().checked_sub(RULES_TOLD_MAX).filter(|&more| more > 0) {
             tell!("{} more use rules of their own", count(more as u64, "target"));
         }
-        refused.iter().for_each(|one| tell!("warning: cannot scan {}: {}", one.path.display(), shown(&one.why)));
+        refused.iter().for_each(|one| tell!("warning: cannot scan {}: {}", shown(one.path.display()), shown(&one.why)));
     }
     targets.paths.retain(|path| !refused.iter().any(|one| one.path == *path));
     targets.left_out.append(&mut refused);
@@ -537,7 +539,7 @@ pub(crate) fn rules_of(path: Option<&Path>) -> Result<Rules, String> {
     let Some(path) = path.filter(|path| *path != Path::new("builtin")) else { return Ok(Rules::builtin()) };
     let rules = Rules::from_gitleaks_file(path)?;
     for warning in rules.set().warnings() {
-        tell!("warning: {}: {}", path.display(), shown(warning));
+        tell!("warning: {}: {}", shown(path.display()), shown(warning));
     }
     Ok(rules)
 }

@@ -14,7 +14,7 @@ use tessera_scan::run::conclude::for_each_shard;
 
 use super::runs::{known, open_local};
 use crate::fleet::failure;
-use crate::tell::{print, shown};
+use crate::tell::{clean, print, shown};
 use crate::{fleet, hint, signals, state_dir};
 
 /// Show the shards of a run as a table and as a bar, and act on them
@@ -124,7 +124,8 @@ fn act_on(
         }
         Some(Command::Explain { .. }) => {
             let explained = backend.explain_claim(wall_clock(), tenant, run, WorkerId::new(1));
-            print(format!("{}\n", explained.map_err(failure)?.words(utc)))
+            let words = explained.map_err(failure)?.words(utc).to_string();
+            print(words.lines().map(|line| legible(line) + "\n").collect::<String>())
         }
         Some(Command::History { shard, .. }) => {
             let key = ShardKey::new(run, *shard);
@@ -136,7 +137,7 @@ fn act_on(
                     held.fence,
                     held.worker,
                     utc(held.since),
-                    held.reason
+                    legible(held.reason)
                 ));
             }
             print(&text)
@@ -160,7 +161,7 @@ fn table(mut shards: Vec<ShardSummary>) -> String {
     for shard in &shards {
         let owner = shard.lease.map_or_else(|| "-".repeat(16), |lease| lease.owner.to_string());
         let progress = match (shard.park, shard.last_key.expose()) {
-            (Some(park), _) => park.reason.to_string(),
+            (Some(park), _) => legible(park.reason),
             (None, Some(key)) => format!("up to {}", shown_key(key)),
             (None, None) => "nothing yet".into(),
         };
@@ -186,9 +187,33 @@ fn mark(shard: &ShardSummary) -> char {
 /// A key for people: the path in it, or hex if it is none.
 fn shown_key(key: &[u8]) -> String {
     let rest = tessera_scan::plan::key::split(key).map_or(key, |(_, rest)| rest);
-    let path = tessera_scan::plan::key::display_path(rest);
-    match String::from_utf8(path) {
-        Ok(path) if !path.is_empty() && !path.chars().any(char::is_control) && !path.starts_with('/') => path,
-        _ => rest.iter().map(|byte| format!("{byte:02x}")).collect(),
+    // The keys of a history are numbers of eight bytes, of which the first is zero; no path begins with a zero.
+    match rest.first() {
+        None | Some(0) => rest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        Some(_) => legible(String::from_utf8_lossy(&tessera_scan::plan::key::display_path(rest))),
+    }
+}
+
+/// Words that may quote a scanned item: secrets in them are shortened, and nothing in them steers the terminal.
+fn legible(words: impl std::fmt::Display) -> String {
+    clean(shown(words).as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tessera_scan::plan::key::path_key;
+
+    #[test]
+    fn a_key_is_shown_as_a_path_without_secrets_and_marks_or_as_a_number() {
+        let seed = &mut tessera_detect::template::Seed::new(1);
+        let token = tessera_detect::template::expand("ghp_<<github 30>>", seed).unwrap();
+        let path = |components: &[&str]| shown_key(&path_key(3, components.iter().map(|part| part.as_bytes())));
+        assert_eq!(path(&["src", "main.rs"]), "src/main.rs");
+        assert_eq!(path(&["src", &format!("zz-{token}")]), "src/zz-ghp_****");
+        assert_eq!(path(&["a\u{202e}b", "\u{1b}[31m\n"]), "a\u{fffd}b/\u{fffd}[31m\u{fffd}");
+        assert_eq!(shown_key(&[&path_key(3, [token.as_bytes()])[..], b"\xff"].concat()), "ghp_****\u{fffd}");
+        let number = [&3_u32.to_be_bytes()[..], &258_u64.to_be_bytes()].concat();
+        assert_eq!(shown_key(&number), "0000000000000102");
     }
 }

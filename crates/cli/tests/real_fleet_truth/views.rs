@@ -1,13 +1,16 @@
 //! Workers and submitters that see other files than the submitter that planned the run: another worker reads the planned
 //! items, or the report is incomplete.
 //!
-//! A process with another view runs in a mount namespace of its own, in which empty file systems or other folders lie over folders.
+//! A process with another view runs in a mount namespace of its own, in which empty file systems or other folders lie over folders; or
+//! without the permission to read folders of others.
 
 use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use serde_json::json;
 use tessera_coordination::backend::BlockOn as _;
 use tessera_coordination_etcd::client::EtcdClient;
 use tessera_coordination_etcd::keyspace::LAYOUT;
@@ -32,12 +35,28 @@ enum View {
     Missing,
     /// The repository lacks the newest commits: a mirror that was not fetched.
     Stale,
+    /// The folder is there and belongs to another user, who lets no other user read it.
+    Denied,
 }
 
-/// Whether this process may make mount namespaces.
+/// The owner of folders that a worker may not read.
+const ANOTHER_USER: u32 = 65_534;
+
+/// As root without the permission to read what belongs to others.
+fn setpriv() -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--inh-caps=-dac_override,-dac_read_search", "--bounding-set=-dac_override,-dac_read_search"]);
+    command
+}
+
+/// Whether this process may make mount namespaces, and give up permissions.
 fn can_hide() -> bool {
-    let status = Command::new("unshare").args(["-m", "true"]).stderr(Stdio::null()).status();
-    rustix::process::geteuid().is_root() && status.is_ok_and(|status| status.success())
+    let can = |mut command: Command| command.stderr(Stdio::null()).status().is_ok_and(|status| status.success());
+    let mut unshare = Command::new("unshare");
+    unshare.args(["-m", "true"]);
+    let mut setpriv = setpriv();
+    setpriv.arg("true");
+    rustix::process::geteuid().is_root() && can(unshare) && can(setpriv)
 }
 
 /// Starts a worker that sees an empty folder in place of `hidden`, or `instead` if it is given.
@@ -47,11 +66,6 @@ fn blind_worker(fleet: &Fleet, hidden: &Path, instead: Option<&Path>) -> Running
 
 /// Starts a command that sees an empty folder in place of each that is hidden, or another one if it is given.
 fn blind(fleet: &Fleet, args: &[OsString], hidden: &[(&Path, Option<&Path>)]) -> Running {
-    let inner = fleet.tessera.command(args);
-    let program = inner.get_program().to_owned();
-    let args: Vec<_> = inner.get_args().map(ToOwned::to_owned).collect();
-    let variables: Vec<_> =
-        inner.get_envs().map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned))).collect();
     // It becomes the command rather than start it, so that signals reach the command.
     let script =
         "while [ \"$1\" != -- ]; do mount \"$1\" \"$2\" \"$3\" \"$4\" || exit 99; shift 4; done; shift; exec \"$@\"";
@@ -63,15 +77,30 @@ fn blind(fleet: &Fleet, args: &[OsString], hidden: &[(&Path, Option<&Path>)]) ->
             None => command.args(["-t", "tmpfs", "none"]).arg(hidden),
         };
     }
-    command.arg("--").arg(program).args(args);
-    for (name, value) in variables {
+    command.arg("--");
+    start_by(fleet, command, args, format!("a command that does not see {hidden:?}"))
+}
+
+/// Starts a worker that may not read `folder`, which is closed to all but another user.
+fn denied_worker(fleet: &Fleet, folder: &Path) -> Running {
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)).unwrap();
+    std::os::unix::fs::chown(folder, Some(ANOTHER_USER), None).unwrap();
+    let args = fleet.args(&["worker", "-j", "2"]);
+    start_by(fleet, setpriv(), &args, format!("a worker that may not read {}", folder.display()))
+}
+
+/// Starts our program by a command that becomes the one which is named behind it.
+fn start_by(fleet: &Fleet, mut command: Command, args: &[OsString], said: String) -> Running {
+    let inner = fleet.tessera.command(args);
+    command.arg(inner.get_program()).args(inner.get_args());
+    for (name, value) in inner.get_envs() {
         match value {
             Some(value) => command.env(name, value),
             None => command.env_remove(name),
         };
     }
     command.current_dir(&fleet.tessera.cwd).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    Running::of(command.spawn().unwrap(), format!("a command that does not see {hidden:?}"))
+    Running::of(command.spawn().unwrap(), said)
 }
 
 /// Targets, of which the one in `holder` can be hidden.
@@ -114,17 +143,27 @@ impl Input {
             View::Empty => blind_worker(fleet, &self.holder.join("hidden"), None),
             View::Missing => blind_worker(fleet, &self.holder, None),
             View::Stale => blind_worker(fleet, &self.holder.join("hidden"), Some(&self.stale)),
+            // Git refuses a repository that belongs to another user; so the folder around it does.
+            View::Denied if !self.scope.is_empty() => denied_worker(fleet, &self.holder),
+            View::Denied => denied_worker(fleet, &self.holder.join("hidden")),
         }
     }
 }
 
 fn each_view(body: impl Fn(&mut Case, &EtcdCluster, View, bool) -> Outcome) {
     if !can_hide() {
-        return test_support::skipped("it takes root to hide a folder from a process");
+        return test_support::skipped("it takes root, unshare and setpriv to hide a folder from a process");
     }
     let etcd = EtcdCluster::start(1);
-    const VIEWS: [(View, bool); 5] =
-        [(View::Empty, false), (View::Missing, false), (View::Empty, true), (View::Missing, true), (View::Stale, true)];
+    const VIEWS: [(View, bool); 7] = [
+        (View::Denied, false),
+        (View::Denied, true),
+        (View::Empty, false),
+        (View::Missing, false),
+        (View::Empty, true),
+        (View::Missing, true),
+        (View::Stale, true),
+    ];
     cases::run(VIEWS.len() as u64, |case| {
         let (view, is_history) = VIEWS[case.number as usize % VIEWS.len()];
         body(case, &etcd, view, is_history).map_err(|problem| format!("{view:?}, history: {is_history}: {problem}"))
@@ -142,6 +181,15 @@ fn a_target_that_no_worker_sees_is_not_clean() {
         let report = ended.report()?;
         if report.receipt.complete || report.code != Some(3) {
             return Err(format!("exit {:?}, {:?}", report.code, report.receipt));
+        }
+        // Nothing of it is called unreadable or damaged: it was not looked at.
+        let parked = report.json["receipt"]["parked"].to_string();
+        let says = if view == View::Denied { "ermission denied" } else { "unreachable" };
+        if !parked.contains("unreachable")
+            || !parked.contains(says)
+            || report.json["receipt"]["unreadable"] != json!({})
+        {
+            return Err(format!("{}", report.json["receipt"]));
         }
         Ok(())
     });

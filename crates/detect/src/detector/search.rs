@@ -171,9 +171,9 @@ impl Detector {
             if span.start >= layer.own.end {
                 break;
             }
-            from = span.end.max(from + 1);
-            *last_end = layer.base + span.end as u64;
-            self.judge(block, layer, rule, span, secret);
+            let end = self.judge_all(block, layer, rule, span, secret);
+            from = end.max(from + 1);
+            *last_end = layer.base + end as u64;
         }
     }
 
@@ -187,9 +187,39 @@ impl Detector {
         last_end: &mut u64,
     ) -> Option<Range<usize>> {
         let (span, secret) = self.find(layer, rule, window, anchored)?;
-        *last_end = layer.base + span.end as u64;
-        self.judge(block, layer, rule, span.clone(), secret);
-        Some(span)
+        let start = span.start;
+        let end = self.judge_all(block, layer, rule, span, secret);
+        *last_end = layer.base + end as u64;
+        Some(start..end)
+    }
+
+    /// Judges a match, and the secrets that its rule finds right behind it. Returns where all that ends.
+    fn judge_all(
+        &mut self,
+        block: &Block<'_>,
+        layer: &Layer<'_>,
+        rule: u16,
+        span: Range<usize>,
+        secret: Range<usize>,
+    ) -> usize {
+        let Some(then) = self.program.plans[usize::from(rule)].then else {
+            let end = span.end;
+            self.judge(block, layer, rule, span, secret);
+            return end;
+        };
+        // Each stands for itself: at its own line, and with the remarks of that line.
+        let mut end = secret.end;
+        self.judge(block, layer, rule, secret.clone(), secret);
+        loop {
+            let until = layer.text.len().min(end + WINDOW_BYTES_MAX);
+            match self.find_pattern(layer, then, None, end..until, Anchored::Yes) {
+                Some((_, next)) if next.end > end => {
+                    end = next.end;
+                    self.judge(block, layer, rule, next.clone(), next);
+                }
+                _ => return end.max(span.end),
+            }
+        }
     }
 
     fn attempt_value(
@@ -257,13 +287,26 @@ impl Detector {
         window: Range<usize>,
         anchored: Anchored,
     ) -> Option<(Range<usize>, Range<usize>)> {
+        let pattern = self.program.plans[usize::from(rule)].pattern;
+        let group = self.program.rules[usize::from(rule)].secret_group;
+        self.find_pattern(layer, pattern, group, window, anchored)
+    }
+
+    /// The first match of an expression in a window, and the group in it that is the secret.
+    fn find_pattern(
+        &mut self,
+        layer: &Layer<'_>,
+        pattern: u32,
+        secret_group: Option<usize>,
+        window: Range<usize>,
+        anchored: Anchored,
+    ) -> Option<(Range<usize>, Range<usize>)> {
         self.state.summary.expression_bytes += window.len() as u64;
-        let plan = &self.program.plans[usize::from(rule)];
-        let matcher = self.bank.matcher(&self.program, plan.pattern);
+        let matcher = self.bank.matcher(&self.program, pattern);
         let input = Input::new(layer.text).span(window).anchored(anchored);
         matcher.regex.search_captures_with(&mut matcher.cache, &input, &mut matcher.captures);
         let span = matcher.captures.get_match()?.range();
-        let group = match self.program.rules[usize::from(rule)].secret_group {
+        let group = match secret_group {
             Some(group) => matcher.captures.get_group(group),
             None => (1..matcher.captures.group_len())
                 .find_map(|i| matcher.captures.get_group(i).filter(|g| g.start < g.end)),

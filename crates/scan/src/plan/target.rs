@@ -54,7 +54,7 @@ pub struct ReadOptions {
     pub no_ignore: bool,
     /// Read also what is not text.
     pub read_binary: bool,
-    /// Read what is inside zip, tar and gzip files.
+    /// Read what is inside archives, office documents and databases.
     pub archives: bool,
     /// Leave out what is larger, in bytes.
     pub size_max: Option<u64>,

@@ -24,6 +24,7 @@ impl Reaches {
         let (mut wide, mut across) = (Vec::new(), 0);
         for (rule, reach) in detector.reaches() {
             let is_in_line = reach.is_some()
+                && rule.then.is_none()
                 && match &rule.matching {
                     Matching::Path => true,
                     Matching::Text(pattern) => stays_in_line(pattern.as_str()),

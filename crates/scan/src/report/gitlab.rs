@@ -7,6 +7,7 @@ use tessera_contracts::LogicalTime;
 use tessera_detect::Severity;
 
 use super::fingerprint::Fingerprints;
+use super::plain_json;
 use super::view::{FindingView, PlaceView, View};
 use crate::clock::calendar::utc;
 use crate::clock::wall_clock;
@@ -50,7 +51,7 @@ pub(super) fn write_secrets(view: &View<'_>, out: &mut dyn Write) -> io::Result<
         },
         "vulnerabilities": vulnerabilities,
     });
-    serde_json::to_writer_pretty(&mut *out, &value)?;
+    plain_json::write_pretty(&value, out)?;
     writeln!(out)
 }
 
@@ -115,7 +116,7 @@ pub(super) fn write_quality(view: &View<'_>, out: &mut dyn Write) -> io::Result<
             }));
         }
     }
-    serde_json::to_writer_pretty(&mut *out, &issues)?;
+    plain_json::write_pretty(&issues.into(), out)?;
     writeln!(out)
 }
 

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
+use super::plain_json;
 use super::view::{CommitView, View};
 use crate::report::redact::Shown;
 
@@ -37,7 +38,7 @@ pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
             }));
         }
     }
-    serde_json::to_writer_pretty(&mut *out, &entries)?;
+    plain_json::write_pretty(&entries.into(), out)?;
     writeln!(out)
 }
 

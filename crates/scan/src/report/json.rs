@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
+use super::plain_json;
 use super::sarif::uri;
 use super::view::{FindingView, LeftOutView, PlaceView, TargetRow, View};
 use crate::clock::calendar::utc;
@@ -11,7 +12,7 @@ use crate::report::redact::Shown;
 use crate::run::ExitStatus;
 
 pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, &value_of(view))?;
+    plain_json::write_pretty(&value_of(view), out)?;
     writeln!(out)
 }
 
@@ -36,14 +37,14 @@ pub(super) fn write_lines(view: &View<'_>, out: &mut dyn Write) -> io::Result<()
     for finding in view.findings() {
         let mut value = finding_value(&finding);
         value["kind"] = "finding".into();
-        serde_json::to_writer(&mut *out, &value)?;
+        plain_json::write_line(&value, out)?;
         writeln!(out)?;
     }
     let mut value = receipt_value(view);
     value["kind"] = "receipt".into();
     value["status"] = status(view).into();
     add_end(view, &mut value);
-    serde_json::to_writer(&mut *out, &value)?;
+    plain_json::write_line(&value, out)?;
     writeln!(out)
 }
 
@@ -124,7 +125,7 @@ pub(super) fn write_by_target(view: &View<'_>, out: &mut dyn Write) -> io::Resul
         "left_out": view.left_out().map(|left_out| left_out_value(&left_out)).collect::<Vec<_>>(),
     });
     add_end(view, &mut value);
-    serde_json::to_writer_pretty(&mut *out, &value)?;
+    plain_json::write_pretty(&value, out)?;
     writeln!(out)
 }
 

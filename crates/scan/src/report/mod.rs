@@ -16,6 +16,7 @@ pub mod human;
 pub mod json;
 mod junit;
 mod markdown;
+mod plain_json;
 pub mod receipt;
 pub mod redact;
 mod root;
@@ -268,6 +269,63 @@ pub(crate) mod tests {
         );
         let own = Rules::from_gitleaks(&text, &mut |_| Err("no".into())).unwrap();
         (report, Job { rules: vec![own], ..job(false) }, tokens)
+    }
+
+    /// Marks that turn the direction of text, and ones on which a terminal acts.
+    const STEERING: [char; 8] =
+        ['\u{202e}', '\u{2066}', '\u{200f}', '\u{61c}', '\u{2028}', '\u{9b}', '\u{7f}', '\u{1b}'];
+
+    /// A report in which all text that can come from scanned content has such marks.
+    fn full_of_marks() -> ScanReport {
+        let marks: String = STEERING.iter().collect();
+        let mut report = report();
+        report.targets[0].path = PathBuf::from(format!("/srv/{marks}target"));
+        report.targets.push(Target { number: 1, ..report.targets[0].clone() });
+        for location in report.findings.iter_mut().flat_map(|finding| &mut finding.locations) {
+            location.occurrence.path = format!("\u{e4}{marks}fdp.exe").into_bytes();
+            location.introduced = Some(Attribution {
+                commit: "c0ffee".repeat(7),
+                author: format!("Ada {marks}"),
+                email: format!("{marks}@example.org"),
+                date: "2024-01-01T00:00:00Z".into(),
+                subject: format!("use {marks} now"),
+                order: 1,
+            });
+        }
+        report.receipt.notes[0].path = format!("lost/{marks}").into_bytes();
+        report.receipt.parked.push(format!("shard 1: poisoned (cannot read {marks})"));
+        report.receipt.plan.problem = Some(format!("cannot read {marks}"));
+        report
+    }
+
+    #[test]
+    fn no_format_has_a_mark_that_steers_its_reader() {
+        let report = full_of_marks();
+        let mut texts: Vec<(String, String)> =
+            FORMATS.iter().map(|&format| (format!("{format:?}"), written_of(&report, format))).collect();
+        let written = Written { report: &report, job: &job(false), suppressed: 0, colours: false, redacted_percent: 0 };
+        let template = "{% for f in findings %}{{ f.locations }}{% for l in f.locations %}{{ l.path }}{% endfor %}{% endfor %}{{ receipt }}";
+        let mut rendered = Vec::new();
+        written.write_template("t.txt", template, &mut rendered).unwrap();
+        texts.push(("template".into(), String::from_utf8(rendered).unwrap()));
+        for as_json in [true, false] {
+            let mut by_target = Vec::new();
+            written.write_by_target(as_json, &mut by_target).unwrap();
+            texts.push((format!("by target, as JSON: {as_json}"), String::from_utf8(by_target).unwrap()));
+        }
+        let steering: Vec<&str> =
+            texts.iter().filter(|(_, text)| text.contains(STEERING)).map(|(name, _)| &**name).collect();
+        assert_eq!(steering, [""; 0]);
+        // A program that reads JSON has the names as they are.
+        for format in [Format::Json, Format::Gitleaks, Format::GitlabCodeQuality] {
+            let text = written_of(&report, format);
+            assert!(text.contains("\\u202e") && text.contains("\\u009b") && text.contains('\u{e4}'), "{text}");
+            let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let path =
+                [&value["findings"][0]["locations"][0]["path"], &value[0]["File"], &value[0]["location"]["path"]];
+            let path = path.into_iter().find_map(|path| path.as_str()).unwrap();
+            assert_eq!(path.as_bytes(), report.findings[0].locations[0].occurrence.path, "{format:?}");
+        }
     }
 
     /// The kinds of text whose secret is in what a format shows.

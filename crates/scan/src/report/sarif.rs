@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use tessera_detect::Severity;
 
 use super::fingerprint::Fingerprints;
+use super::plain_json;
 use super::view::{FindingView, PlaceView, View};
 use crate::clock::calendar::utc;
 
@@ -84,7 +85,7 @@ pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
     if let Some(ended) = view.ended() {
         value["runs"][0]["invocations"][0]["endTimeUtc"] = utc(ended.at).into();
     }
-    serde_json::to_writer_pretty(&mut *out, &value)?;
+    plain_json::write_pretty(&value, out)?;
     writeln!(out)
 }
 

@@ -1,7 +1,8 @@
 //! What is known and not to be reported again.
 //!
 //! `.gitleaksignore` names places by fingerprint, one a line: `file:rule:line`, or `commit:file:rule:line` in a history. A
-//! file that lies in a target speaks of that target alone.
+//! file that lies in a target speaks of that target alone, and names files below the target. One at the root of the repository around
+//! a target names files below that root: `x.env` there is not the `x.env` of a folder.
 //!
 //! A baseline is an earlier report, and is named by a flag, so it holds for all targets. Ours names secrets by their id
 //! and not by line, so it stays valid when code moves, and the same works in an ignore file: a line with a secret's id. Gitleaks' names
@@ -34,8 +35,24 @@ pub struct Suppressions {
     /// In all targets.
     everywhere: Known,
     /// In one target, by its path.
-    in_target: BTreeMap<PathBuf, Known>,
+    in_target: BTreeMap<PathBuf, OwnLists>,
     notes: Vec<String>,
+}
+
+/// What ignore files say about one target.
+#[derive(Debug, Default)]
+struct OwnLists {
+    /// With paths below the root of the repository around the target.
+    of_repository: Known,
+    /// With paths below the target.
+    of_target: Known,
+}
+
+impl OwnLists {
+    fn names(&self, finding: &Finding, location: &Location, roots: &Roots) -> bool {
+        self.of_repository.names(finding, location, || vec![roots.path_of(location)])
+            || self.of_target.names(finding, location, || vec![location.occurrence.path.clone()])
+    }
 }
 
 #[derive(Debug, Default)]
@@ -83,23 +100,11 @@ impl Suppressions {
     /// Adds what the ignore file of a target names, if it has one, and what that of its repository does. `target` is absolute and
     /// without links.
     pub fn add_ignore_file_of(&mut self, target: &Path) -> Result<(), SuppressError> {
+        let own = self.in_target.entry(target.to_path_buf()).or_default();
         if let Some(root) = layout::root_of(target).ok().filter(|root| root != target) {
-            self.add_ignore_file_in(&root, target)?;
+            own.of_repository.add_ignore_file_in(&root)?;
         }
-        self.add_ignore_file_in(target, target)
-    }
-
-    fn add_ignore_file_in(&mut self, folder: &Path, target: &Path) -> Result<(), SuppressError> {
-        let path = folder.join(".gitleaksignore");
-        match small_file::read_found(&path) {
-            Ok(text) => {
-                self.in_target.entry(target.to_path_buf()).or_default().add_lines(&text);
-                Ok(())
-            }
-            // What is no folder has none in it.
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
-            Err(source) => Err(SuppressError::Io { path: path.display().to_string(), source }),
-        }
+        own.of_target.add_ignore_file_in(target)
     }
 
     /// Adds the lines of an ignore file, for all targets.
@@ -132,15 +137,15 @@ impl Suppressions {
     pub fn apply(&self, report: &mut ScanReport) -> u64 {
         let ScanReport { targets, findings, .. } = report;
         let roots = Roots::of(targets);
-        let own: BTreeMap<u32, &Known> =
+        let own: BTreeMap<u32, &OwnLists> =
             targets.iter().filter_map(|target| Some((target.number, self.in_target.get(&target.path)?))).collect();
         let mut known = 0;
         findings.retain_mut(|finding| {
             let mut locations = std::mem::take(&mut finding.locations);
             locations.retain(|location| {
                 let of_target = own.get(&location.occurrence.target);
-                let is_known = self.everywhere.names(finding, location, &roots)
-                    || of_target.is_some_and(|known| known.names(finding, location, &roots));
+                let is_known = self.everywhere.names(finding, location, || paths_known_by(&roots, location))
+                    || of_target.is_some_and(|lists| lists.names(finding, location, &roots));
                 known += u64::from(is_known);
                 !is_known
             });
@@ -160,6 +165,19 @@ struct Added {
 }
 
 impl Known {
+    fn add_ignore_file_in(&mut self, folder: &Path) -> Result<(), SuppressError> {
+        let path = folder.join(".gitleaksignore");
+        match small_file::read_found(&path) {
+            Ok(text) => {
+                self.add_lines(&text);
+                Ok(())
+            }
+            // What is no folder has none in it.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
+            Err(source) => Err(SuppressError::Io { path: path.display().to_string(), source }),
+        }
+    }
+
     fn add_lines(&mut self, text: &str) {
         for line in text.lines() {
             let line = line.split(" #").next().unwrap_or_default().trim();
@@ -202,15 +220,16 @@ impl Known {
         Ok(Added { entries: entries.len(), redacted })
     }
 
-    fn names(&self, finding: &Finding, location: &Location, roots: &Roots) -> bool {
+    /// Whether it names this place, whose file may be called any of `paths`.
+    fn names(&self, finding: &Finding, location: &Location, paths: impl Fn() -> Vec<Vec<u8>>) -> bool {
         if self.secrets.contains(&finding.secret_id.to_string()) {
             return true;
         }
         if self.fingerprints.is_empty() && self.found.is_empty() {
             return false;
         }
-        paths_known_by(roots, location).into_iter().any(|path| {
-            let place = fingerprint(&finding.rule, location, &path);
+        paths().into_iter().any(|path| {
+            let place = fingerprint(&finding.rule, location, &legible(&path));
             self.fingerprints.contains(&place) || self.found.contains(&(place, finding.secret_id))
         })
     }
@@ -234,11 +253,10 @@ pub(super) fn fingerprint(rule: &str, location: &Location, path: &str) -> String
     place_named(commit, path, rule, location.occurrence.start.line)
 }
 
-/// The paths under which a list may know a place: below its root, as our reports have it, or below its target, as programs have it
+/// The paths under which a list for all targets may know a place: below its root, as our reports have it, or below its target, as programs have it
 /// that were started there.
-fn paths_known_by(roots: &Roots, location: &Location) -> [String; 3] {
-    [roots.path_of(location), roots.plain_path_of(location), location.occurrence.path.clone()]
-        .map(|path| legible(&path))
+fn paths_known_by(roots: &Roots, location: &Location) -> Vec<Vec<u8>> {
+    vec![roots.path_of(location), roots.plain_path_of(location), location.occurrence.path.clone()]
 }
 
 fn place_named(commit: &str, file: &str, rule: &str, line: u64) -> String {
@@ -285,6 +303,26 @@ mod tests {
             report.findings[0].locations[1].occurrence.target = 1;
             assert_eq!((suppressions.apply(&mut report), report.findings[0].locations.len()), (1, 1));
             assert_eq!(report.findings[0].locations[0].occurrence.target, 1);
+        }
+    }
+
+    #[test]
+    fn an_ignore_file_of_a_repository_names_places_below_its_root_and_that_of_a_folder_below_the_folder() {
+        let repository = test_support::Repository::new();
+        let root = repository.path().canonicalize().unwrap();
+        let folder = root.join("src");
+        std::fs::create_dir(&folder).unwrap();
+        for (dir, line, known) in
+            [(&root, "a.env", 0), (&root, "src/a.env", 1), (&folder, "a.env", 1), (&folder, "src/a.env", 0)]
+        {
+            let file = dir.join(".gitleaksignore");
+            std::fs::write(&file, format!("{line}:github-pat:2\n")).unwrap();
+            let mut suppressions = Suppressions::default();
+            suppressions.add_ignore_file_of(&folder).unwrap();
+            let mut report = report();
+            report.targets[0].path.clone_from(&folder);
+            assert_eq!(suppressions.apply(&mut report), known, "{line} in {}", dir.display());
+            std::fs::remove_file(file).unwrap();
         }
     }
 

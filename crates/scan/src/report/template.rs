@@ -1,13 +1,15 @@
 //! A report as a user's template says, in the language of Jinja.
 //!
 //! A template sees the fields of the JSON report, so what is documented there holds here, and secrets are shortened in both. In a
-//! template whose name ends with `.html` or `.xml` text is escaped. It can include no other file.
+//! template whose name ends with `.html` or `.xml` text is escaped. Marks on which a terminal or an editor acts are replaced. It can include
+//! no other file.
 
 use std::io::{self, Write};
 
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior, Value};
 
+use super::human::steers;
 use super::json;
 use super::view::View;
 
@@ -17,10 +19,23 @@ pub(super) fn write(view: &View<'_>, name: &str, template: &str, out: &mut dyn W
     environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
     let rendered = environment
         .template_from_named_str(name, template)
-        .and_then(|template| template.render(Value::from(Serde(json::value_of(view)))));
+        .and_then(|template| template.render(Value::from(Serde(harmless(json::value_of(view))))));
     let rendered = rendered.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, wrong(name, &error)))?;
     // The language leaves out the end of the last line.
     writeln!(out, "{rendered}")
+}
+
+/// The same value without marks that steer its reader, but with the ends of lines.
+fn harmless(value: serde_json::Value) -> serde_json::Value {
+    match value {
+        serde_json::Value::String(text) => {
+            let harmless = |char: char| if steers(char) && !matches!(char, '\n' | '\t') { '\u{fffd}' } else { char };
+            text.chars().map(harmless).collect::<String>().into()
+        }
+        serde_json::Value::Array(values) => values.into_iter().map(harmless).collect(),
+        serde_json::Value::Object(fields) => fields.into_iter().map(|(name, value)| (name, harmless(value))).collect(),
+        plain => plain,
+    }
 }
 
 fn wrong(name: &str, error: &minijinja::Error) -> String {

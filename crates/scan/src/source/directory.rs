@@ -8,7 +8,8 @@
 //! is left out counts once. If an ignore rule names it, it is searched for repositories of their own, since rules end where another
 //! repository begins ([`crate::source::repository`]); nothing else in it is looked at, and only the first walk searches
 //! (`barren`). A directory that cannot be listed is an item under its own key, and so belongs
-//! to exactly one shard, however many shards begin inside it.
+//! to exactly one shard, however many shards begin inside it. The folder of a submodule that is not checked out is one too, since
+//! nothing of the submodule lies there; files of others in it are read.
 //!
 //! Symbolic links are not followed, so the walk cannot loop and cannot leave the target. Memory is bounded: names are
 //! held in windows ([`crate::source::names`]), and when directories are nested, those of outer ones are given up and
@@ -388,8 +389,10 @@ impl DirectoryPages {
     ) -> Result<Option<Item>, NotAdmitted> {
         let is_searched = self.stack.last().is_some_and(|frame| frame.entered == Entered::ForRepositories);
         let repository = self.source.repository_at(&self.source.path_below(&key[TARGET_BYTES..]));
+        let is_bare_submodule = repository.is_none() && self.is_submodule(&key::display_path(&key[TARGET_BYTES..]));
         let entered = match (is_ignored, is_tracked) {
-            _ if repository.is_some() => Entered::Plainly,
+            // Git ignores neither a repository nor what it tracks as one.
+            _ if repository.is_some() || is_bare_submodule => Entered::Plainly,
             (false, _) => Entered::Plainly,
             (true, true) => Entered::ForTracked,
             (true, false) => Entered::ForRepositories,
@@ -407,6 +410,8 @@ impl DirectoryPages {
                 if entered == Entered::ForRepositories {
                     // The outermost ignored directory counts, once; names in it that cannot be listed are ignored too.
                     frame.slot = (!is_searched).then_some(skipped);
+                } else if is_bare_submodule && frame.slot.is_none() {
+                    frame.slot = Some(ItemKind::Skipped { reason: SkipReason::Submodule, count: 1 });
                 }
                 self.push(frame);
                 Ok(None)
@@ -468,6 +473,15 @@ impl DirectoryPages {
         let frames = self.stack.iter().filter_map(|frame| frame.repository.as_ref().zip(Some(frame.way(path))));
         frames.into_iter().any(|(repository, way)| repository.tracks(way, is_dir))
             || self.source.above.tracks(path, is_dir)
+    }
+
+    /// Whether the repository around `path` has a submodule there.
+    fn is_submodule(&self, path: &[u8]) -> bool {
+        let innermost = self.stack.iter().rev().find(|frame| frame.repository.is_some());
+        match innermost.and_then(|frame| frame.repository.as_ref().zip(Some(frame.way(path)))) {
+            Some((repository, way)) => repository.has_submodule(way),
+            None => self.source.above.has_submodule(path),
+        }
     }
 
     fn admitted(&self, key: Vec<u8>, size: u64, kind: ItemKind) -> Result<Item, NotAdmitted> {
@@ -661,6 +675,36 @@ mod tests {
             ("pipe", skipped(SkipReason::Special)),
         ];
         assert_eq!(items, expected.map(|(path, kind)| (path.to_owned(), kind)).into());
+    }
+
+    #[test]
+    fn a_submodule_that_is_not_checked_out_is_counted_and_what_lies_in_its_folder_is_read() {
+        let repository = test_support::Repository::new();
+        let root = repository.path().canonicalize().unwrap();
+        repository.commit("first", &[("a", "1"), (".gitignore", "ignored\n")]);
+        for path in ["empty", "deep/filled", "here", "ignored", "removed"] {
+            repository.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{},{path}", "1".repeat(40))]);
+            std::fs::create_dir_all(root.join(path)).unwrap();
+        }
+        write(&root, "deep/filled/file", "x");
+        init(&root.join("here"));
+        std::fs::remove_dir(root.join("removed")).unwrap();
+        std::fs::create_dir(root.join("plain")).unwrap();
+        let items = read(&source(&root, ReadOptions::default()), &whole(), 3);
+        let expected = [
+            (".git", skipped(SkipReason::GitInternal)),
+            (".gitignore", ItemKind::File),
+            ("a", ItemKind::File),
+            ("deep/filled", skipped(SkipReason::Submodule)),
+            ("deep/filled/file", ItemKind::File),
+            ("empty", skipped(SkipReason::Submodule)),
+            ("here/.git", skipped(SkipReason::GitInternal)),
+            ("ignored", skipped(SkipReason::Submodule)),
+        ];
+        assert_eq!(seen(&items), expected.map(|(path, kind)| (path.to_owned(), kind)).into());
+        // Also from a folder of the repository.
+        let below = seen(&read(&source(&root.join("deep"), ReadOptions::default()), &whole(), 3));
+        assert_eq!(below["filled"], skipped(SkipReason::Submodule));
     }
 
     #[test]

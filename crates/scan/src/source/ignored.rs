@@ -144,6 +144,11 @@ impl Above {
         self.repositories.iter().any(|(repository, way)| repository.tracks(&joined(way, path), is_dir))
     }
 
+    /// Whether the repository around the target has a submodule at this path below it.
+    pub fn has_submodule(&self, path: &[u8]) -> bool {
+        self.repositories.first().is_some_and(|(repository, way)| repository.has_submodule(&joined(way, path)))
+    }
+
     /// Whether the target lies in a repository.
     pub fn is_in_repository(&self) -> bool {
         !self.repositories.is_empty()

@@ -79,6 +79,11 @@ impl Repository {
         let has = if is_dir { Tracked::has_below } else { Tracked::has_file };
         self.tracked.as_ref().is_some_and(|tracked| has(tracked, path))
     }
+
+    /// Whether this path below its root is where a submodule stands.
+    pub fn has_submodule(&self, path: &[u8]) -> bool {
+        self.tracked.as_ref().is_some_and(|tracked| tracked.has_submodule(path))
+    }
 }
 
 /// Repositories met lately, so that each shard of one does not read its index again.

@@ -143,11 +143,14 @@ impl Standing {
             "--reverse",
             "--date-order",
             "--raw",
-            "-m",
+            "--diff-merges=separate",
             "--root",
             "--no-renames",
+            "--no-relative",
+            "--ignore-submodules=none",
             "--no-abbrev",
             "--no-color",
+            "--no-ext-diff",
             "--format=%x1f%H",
         ];
         let mut running = Running::start(repository, "log", &args, false)?;

@@ -100,6 +100,9 @@ pub(crate) fn git(repository: &Path, args: &[impl AsRef<OsStr>]) -> Command {
         .args(["-c", "core.packedGitWindowSize=1m", "-c", "core.packedGitLimit=64m"])
         .args(["-c", "core.deltaBaseCacheLimit=48m", "-c", "core.bigFileThreshold=16m"])
         .args(["-c", "core.fsmonitor=false", "-c", "log.showSignature=false"])
+        // Git ends with an error if a user's order of files cannot be read. What else a user likes to see (a folder's own changes alone, no
+        // submodules, colours) is set by flags of each command.
+        .args(["-c", "diff.orderFile=/dev/null"])
         .args(args)
         .env("GIT_TERMINAL_PROMPT", "0")
         .env("GIT_OPTIONAL_LOCKS", "0")
@@ -108,6 +111,7 @@ pub(crate) fn git(repository: &Path, args: &[impl AsRef<OsStr>]) -> Command {
         // What was put in another's place is a ref of its own: both are read, neither hides the other.
         .env("GIT_NO_REPLACE_OBJECTS", "1")
         .env("GIT_GRAFT_FILE", "/dev/null")
+        .env_remove("GIT_EXTERNAL_DIFF")
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -216,6 +220,136 @@ pub fn is_repository(path: &Path) -> Result<bool, GitError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::git::list::Listed;
+    use crate::source::git::range::CommitRange;
+    use tessera_git_objects::places::BOUNDS;
+    use test_support::Repository;
+
+    /// Settings that change what git prints, or how, in the repository's own configuration.
+    const SETTINGS: [(&str, &str); 34] = [
+        ("diff.relative", "true"),
+        ("diff.orderFile", "no-such-file"),
+        ("diff.renames", "copies"),
+        ("diff.renameLimit", "1"),
+        ("diff.noprefix", "true"),
+        ("diff.mnemonicPrefix", "true"),
+        ("diff.srcPrefix", "x/"),
+        ("diff.external", "false"),
+        ("diff.ignoreSubmodules", "all"),
+        ("diff.submodule", "log"),
+        ("diff.algorithm", "patience"),
+        ("diff.colorMoved", "zebra"),
+        ("diff.noise.textconv", "false"),
+        ("diff.noise.command", "false"),
+        ("submodule.there.ignore", "all"),
+        ("submodule.recurse", "true"),
+        ("color.ui", "always"),
+        ("color.diff", "always"),
+        ("core.pager", "false"),
+        ("pager.log", "true"),
+        ("pager.diff", "true"),
+        ("core.quotePath", "false"),
+        ("core.abbrev", "5"),
+        ("log.abbrevCommit", "true"),
+        ("log.showSignature", "true"),
+        ("log.showRoot", "false"),
+        ("log.follow", "true"),
+        ("log.decorate", "full"),
+        ("log.date", "relative"),
+        ("log.diffMerges", "first-parent"),
+        ("log.mailmap", "false"),
+        ("format.pretty", "oneline"),
+        ("format.notes", "true"),
+        ("notes.displayRef", "refs/notes/*"),
+    ];
+
+    /// Versions below and beside a folder, a renamed file, names beyond ASCII, submodules, a merge that changes what both sides have, notes,
+    /// and something staged.
+    fn repository() -> Repository {
+        let repository = Repository::new();
+        let commit = |message: &str, files: &[(&str, &str)]| drop(repository.commit(message, files));
+        let submodule = |path: &str, digit: &str| {
+            let info = format!("160000,{},{path}", digit.repeat(40));
+            repository.git(&["update-index", "--add", "--cacheinfo", &info]);
+        };
+        let text = "a line\n".repeat(20);
+        commit(
+            "first",
+            &[("a", "1\n"), ("sub/b", "2\n"), ("sub/\u{e4}\t", "3\n"), (".gitattributes", "* diff=noise\n")],
+        );
+        commit("second", &[("a", "4\n"), ("sub/b", "5\n"), ("old", &text)]);
+        repository.git(&["mv", "old", "sub/new"]);
+        let module = "[submodule \"there\"]\n\tpath = there\n\turl = ../there\n";
+        commit("moved", &[(".gitmodules", module)]);
+        submodule("there", "1");
+        repository.git(&["commit", "-q", "-m", "a submodule"]);
+        repository.git(&["checkout", "-q", "-b", "side"]);
+        commit("side", &[("a", "6\n"), ("sub/side", "7\n")]);
+        repository.git(&["checkout", "-q", "main"]);
+        commit("main", &[("a", "8\n")]);
+        repository.try_git(&["merge", "-q", "side"]);
+        commit("merge", &[("a", "9\n"), ("sub/merged", "10\n")]);
+        repository.git(&["notes", "add", "-m", ":100644 100644 1 2 M\tnoted"]);
+        for (path, text) in [("a", "11\n"), ("sub/b", "12\n")] {
+            std::fs::write(repository.path().join(path), text).unwrap();
+            repository.git(&["add", path]);
+        }
+        submodule("there", "2");
+        repository
+    }
+
+    fn told(listed: Listed) -> Vec<String> {
+        let mut told = Vec::new();
+        for entry in listed.entries {
+            let commit = |number: Option<u32>| number.map(|number| hex_oid(listed.commits[number as usize].as_bytes()));
+            let place =
+                |place: &list::Placed| (String::from_utf8_lossy(&place.path).into_owned(), commit(place.commit));
+            let mut places: Vec<_> = entry.places.iter().map(place).collect();
+            places.sort();
+            told.push(format!("{} {:?} {places:?} {}", hex_oid(&entry.oid), entry.presence, entry.has_more));
+        }
+        told.sort();
+        told
+    }
+
+    /// Everything that git commands list, from a folder of the repository.
+    fn listings(folder: &Path) -> [Vec<String>; 4] {
+        let range = |revision: &str| {
+            let range = CommitRange { revisions: vec![revision.into()], ..CommitRange::default() };
+            told(range::listed(folder, &range).unwrap())
+        };
+        [
+            range("HEAD"),
+            range("HEAD~1..HEAD"),
+            told(by_git::history(folder, BOUNDS).unwrap()),
+            told(staged::listed(folder).unwrap()),
+        ]
+    }
+
+    #[test]
+    fn no_setting_of_a_user_changes_what_is_listed() {
+        let repository = repository();
+        let (root, folder) = (repository.path(), repository.path().join("sub"));
+        let expected = listings(root);
+        for (listing, paths) in expected.iter().zip([
+            &["\"a\"", "\"sub/b\"", "\"sub/\u{e4}\\t\"", "\"sub/new\"", "Submodule [(\"there\""][..],
+            &["\"a\"", "\"sub/merged\""],
+            &["\"a\"", "\"sub/b\"", "\"sub/\u{e4}\\t\"", "\"sub/new\"", "Submodule [(\"there\""],
+            &["\"a\"", "\"sub/b\"", "Submodule [(\"there\""],
+        ]) {
+            let text = listing.join("\n");
+            assert!(paths.iter().all(|path| text.contains(path)), "{text}");
+        }
+        assert_eq!(listings(&folder), expected, "from a folder");
+        let mut wrong = Vec::new();
+        for (name, value) in SETTINGS {
+            repository.git(&["config", name, value]);
+            let found = std::panic::catch_unwind(|| listings(&folder));
+            wrong.extend(found.map_or(true, |found| found != expected).then_some(name));
+            repository.git(&["config", "--unset", name]);
+        }
+        assert_eq!(wrong, [""; 0]);
+    }
 
     #[test]
     fn a_command_that_fails_says_where_and_why() {

@@ -103,6 +103,8 @@ pub(super) fn listed(repository: &Path, range: &CommitRange) -> Result<Listed, G
         "-c",
         "--root",
         "--no-renames",
+        "--no-relative",
+        "--ignore-submodules=none",
         "--no-abbrev",
         "--no-color",
         "--no-ext-diff",

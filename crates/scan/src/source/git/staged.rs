@@ -33,6 +33,8 @@ fn listed_in(repository: &Path, index: Option<&Path>) -> Result<Listed, GitError
         "--no-abbrev",
         "--no-renames",
         "--no-relative",
+        "--ignore-submodules=none",
+        "--no-color",
         "--no-ext-diff",
         "--diff-filter=AMTU",
     ];

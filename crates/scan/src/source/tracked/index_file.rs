@@ -9,6 +9,8 @@ const STAT_BYTES: usize = 40;
 const MODE_AT: usize = 24;
 /// The mode of an entry that stands for a whole directory.
 const MODE_DIR: u32 = 0o040_000;
+/// The mode of an entry where another repository lies.
+const MODE_SUBMODULE: u32 = 0o160_000;
 /// Flag of an entry that has more flags.
 const EXTENDED: u16 = 0x4000;
 /// The further flags that git knows: added by intent, and left out of the working tree. Git refuses an index with any other.
@@ -36,6 +38,8 @@ pub(super) struct Entry<'e> {
     pub(super) path: &'e [u8],
     /// Whether it stands for all that lies in a directory.
     pub(super) is_whole_dir: bool,
+    /// Whether another repository lies there.
+    pub(super) is_submodule: bool,
 }
 
 /// What a split index builds on.
@@ -98,7 +102,7 @@ impl<'a> IndexFile<'a> {
             // From version 4 on a path ends with one zero; before, entries are padded to a multiple of eight bytes.
             let end = if self.version == 4 { name_end + 1 } else { (name_end + 8) & !7 };
             rest = entry.get(end..).ok_or(CUT)?;
-            visit(Entry { path: &path, is_whole_dir: mode == MODE_DIR })?;
+            visit(Entry { path: &path, is_whole_dir: mode == MODE_DIR, is_submodule: mode == MODE_SUBMODULE })?;
         }
         self.base(rest)
     }

@@ -24,6 +24,8 @@ pub struct Tracked {
     bytes: Vec<u8>,
     /// Where each path starts and ends.
     paths: Vec<(u32, u32)>,
+    /// Those of submodules, again.
+    submodules: Vec<(u32, u32)>,
     /// Whether some paths stand for all files of a directory (a sparse index); those end in a slash.
     has_whole_dirs: bool,
     /// Whether letters are alike in upper and lower case; then paths are kept in lower case.
@@ -84,12 +86,21 @@ impl Tracked {
         self.paths.get(at).is_some_and(|&path| self.resolve(path).starts_with(&prefix)) || self.is_in_whole_dir(dir)
     }
 
+    /// Whether a submodule stands there.
+    pub fn has_submodule(&self, path: &[u8]) -> bool {
+        !self.submodules.is_empty() && self.is_among(&self.submodules, &self.folded(path))
+    }
+
     fn folded<'p>(&self, path: &'p [u8]) -> Cow<'p, [u8]> {
         if self.ignores_case { path.to_ascii_lowercase().into() } else { path.into() }
     }
 
     fn has(&self, path: &[u8]) -> bool {
-        self.paths.binary_search_by(|&known| self.resolve(known).cmp(path)).is_ok()
+        self.is_among(&self.paths, path)
+    }
+
+    fn is_among(&self, sorted: &[(u32, u32)], path: &[u8]) -> bool {
+        sorted.binary_search_by(|&known| self.resolve(known).cmp(path)).is_ok()
     }
 
     fn is_in_whole_dir(&self, path: &[u8]) -> bool {
@@ -114,16 +125,21 @@ impl Tracked {
         }
         self.bytes.extend_from_slice(entry.path);
         self.paths.push((start as u32, end as u32));
+        if entry.is_submodule {
+            self.submodules.push((start as u32, end as u32));
+        }
         self.has_whole_dirs |= entry.is_whole_dir;
         Ok(())
     }
 
     fn sort(&mut self) {
-        let mut paths = std::mem::take(&mut self.paths);
-        if !paths.is_sorted_by(|&a, &b| self.resolve(a) <= self.resolve(b)) {
-            paths.sort_unstable_by(|&a, &b| self.resolve(a).cmp(self.resolve(b)));
+        let (mut paths, mut submodules) = (std::mem::take(&mut self.paths), std::mem::take(&mut self.submodules));
+        for list in [&mut paths, &mut submodules] {
+            if !list.is_sorted_by(|&a, &b| self.resolve(a) <= self.resolve(b)) {
+                list.sort_unstable_by(|&a, &b| self.resolve(a).cmp(self.resolve(b)));
+            }
         }
-        self.paths = paths;
+        (self.paths, self.submodules) = (paths, submodules);
     }
 }
 

@@ -140,6 +140,16 @@ mod tests {
     }
 
     #[test]
+    fn a_root_that_may_not_be_read_is_unreachable_whatever_was_planned_in_it() {
+        let denied = || Err(io::Error::from(io::ErrorKind::PermissionDenied));
+        for planned in [0, 1, 7] {
+            let error = judge_tree(Path::new("/srv/closed"), denied(), planned).unwrap_err();
+            assert_eq!(error.class, SourceErrorClass::PermissionDenied);
+            assert!(error.to_string().contains("/srv/closed"), "{error}");
+        }
+    }
+
+    #[test]
     fn a_single_file_is_reachable_while_it_is_there() {
         let (dir, lists) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let file = target(&dir.path().join("a"), TargetKind::Tree);
