@@ -4,16 +4,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use tessera_contracts::{TenantId, WorkerId};
+use tessera_contracts::{ShardEpoch, TenantId, WorkerId};
 use tessera_coordination::backend::BlockOn;
 use tessera_coordination_etcd::config::{Secret, Tls, TlsIdentity};
 use tessera_coordination_etcd::{EtcdConfig, EtcdCoordinator, sync};
 use tessera_scan::error::ScanError;
 use tessera_scan::fleet::patience::infra_of;
-use tessera_scan::fleet::{Connect, Patience, Patient};
+use tessera_scan::fleet::{Connect, HELD_MAX, Patience, Patient};
 use tessera_scan::run::coordinator_name::CoordinatorName;
 use tessera_scan::run::label::RunKey;
 use tessera_scan::run::request::TENANT_DEFAULT;
+use tessera_scan::sweep::Held;
 
 use crate::login::Parted;
 use crate::{hint, login};
@@ -178,6 +179,14 @@ impl Connect for Fleet {
 
     fn take_part(&self, backend: &mut EtcdCoordinator, tenant: TenantId, run: RunKey, worker: WorkerId) {
         let _ = backend.executor.block_on(backend.backend.take_part(tenant, run.run, run.incarnation, worker));
+    }
+
+    fn held(&self, backend: &mut EtcdCoordinator, tenant: TenantId, run: RunKey) -> Vec<Held> {
+        let held =
+            backend.executor.block_on(backend.backend.held(tenant, run.run, HELD_MAX as u32)).unwrap_or_default();
+        // The owners of another creation of the run refuse what they are asked.
+        let epoch = |fence| ShardEpoch::new(run.incarnation, fence);
+        held.into_iter().map(|(shard, fence)| Held { shard, epoch: epoch(fence) }).collect()
     }
 
     fn leave(&self, backend: &mut EtcdCoordinator, worker: WorkerId) {

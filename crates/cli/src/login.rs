@@ -10,10 +10,12 @@ use std::path::Path;
 use std::process::Command;
 
 use tessera_coordination_etcd::config::{Credentials, Secret};
+use tessera_scan::fleet::PASSWORD_VARIABLE;
 use tessera_scan::source::small_file;
 
-/// The variable with the password.
-pub(crate) const PASSWORD_VARIABLE: &str = "TESSERA_COORDINATOR_PASSWORD";
+/// The variable that names the file with the password.
+const FILE_VARIABLE: &str = "TESSERA_COORDINATOR_PASSWORD_FILE";
+const FILE_FLAG: &str = "--coordinator-password-file";
 
 /// A URL of a coordinator in two parts.
 #[derive(Debug, PartialEq, Eq)]
@@ -88,7 +90,8 @@ fn chosen(
 /// Starts this program again with a password of the command line in the environment instead, where no other user sees it.
 pub(crate) fn hide_password() {
     let args: Vec<OsString> = std::env::args_os().collect();
-    let Some(hidden) = hidden(&args) else { return };
+    let names_a_file = std::env::var_os(FILE_VARIABLE).is_some_and(|file| !file.is_empty());
+    let Some(hidden) = hidden(&args, names_a_file) else { return };
     tell!(
         "warning: a password in --coordinator is seen in lists of processes and kept by shells; set {PASSWORD_VARIABLE}, or name \
          a file with --coordinator-password-file, and give etcd://USER@HOST"
@@ -108,9 +111,14 @@ struct Hidden {
     password: String,
 }
 
-/// The arguments without the password in them, if there is one.
-fn hidden(args: &[OsString]) -> Option<Hidden> {
+/// The arguments without the password in them, if there is one. Where a file with a password is named too, the password stays: the
+/// program ends at once, because it was given two.
+fn hidden(args: &[OsString], names_a_file: bool) -> Option<Hidden> {
     const FLAG: &[u8] = b"--coordinator";
+    let is_file_flag = |arg: &OsString| arg.as_bytes().starts_with(FILE_FLAG.as_bytes());
+    if names_a_file || args.iter().any(is_file_flag) {
+        return None;
+    }
     let at = args.iter().position(|arg| arg.as_bytes() == FLAG || arg.as_bytes().starts_with(b"--coordinator="))?;
     let (at, prefix): (usize, &[u8]) =
         if args[at].as_bytes() == FLAG { (at + 1, b"") } else { (at, b"--coordinator=") };
@@ -166,7 +174,7 @@ mod tests {
     #[test]
     fn arguments_lose_the_password_and_nothing_else() {
         let args = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
-        let hide = |words: &[&str]| hidden(&args(words));
+        let hide = |words: &[&str]| hidden(&args(words), false);
         let two = hide(&["tessera", "worker", "--coordinator", "etcd://ann:pw@a:1/x", "-q"]).unwrap();
         assert_eq!(two.args, args(&["tessera", "worker", "--coordinator", "etcd://ann@a:1/x", "-q"]));
         let one = hide(&["tessera", "--coordinator=etcds://ann:p:w@a:1"]).unwrap();
@@ -175,6 +183,17 @@ mod tests {
             assert_eq!(hide(&["tessera", "--coordinator", without]), None, "{without}");
         }
         assert_eq!(hide(&["tessera", "--coordinator"]), None);
-        assert_eq!(hidden(&[]), None);
+        assert_eq!(hidden(&[], false), None);
+    }
+
+    #[test]
+    fn a_password_beside_a_file_with_one_is_not_hidden_and_so_refused() {
+        let args = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        let given = ["tessera", "runs", "--coordinator", "etcd://ann:pw@a:1"];
+        assert!(hidden(&args(&given), false).is_some());
+        assert_eq!(hidden(&args(&given), true), None, "named by the variable");
+        for flag in [&["--coordinator-password-file", "f"][..], &["--coordinator-password-file=f"]] {
+            assert_eq!(hidden(&args(&[&given, flag].concat()), false), None, "{flag:?}");
+        }
     }
 }

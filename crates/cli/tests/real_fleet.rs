@@ -27,6 +27,8 @@ struct Stage {
 const PATIENCE: Duration = Duration::from_secs(600);
 const FILES: u64 = 1_500;
 const SECRETS: usize = 30;
+/// Large files of the test that needs three workers at work.
+const FILLERS: u64 = 200;
 
 impl Stage {
     fn new() -> Self {
@@ -74,6 +76,15 @@ impl Stage {
             let folders = runs.iter().flat_map(|run| below(run));
             folders.map(|folder| folder.join("findings")).find(|findings| findings.is_dir())
         })
+    }
+
+    /// Waits until the run has shards that can be claimed.
+    fn wait_for_shards(&self) {
+        until(|| {
+            let listed = self.tessera(&["runs", "--json"]).output().unwrap();
+            let listed: Value = serde_json::from_slice(&listed.stdout).ok()?;
+            listed["runs"][0]["shards"]["open"].as_u64().filter(|open| *open > 0)
+        });
     }
 
     /// Waits until so many workers have made something durable.
@@ -144,9 +155,18 @@ fn drain(child: Child) {
 #[test]
 fn with_one_of_three_workers_killed_and_one_drained_the_findings_are_those_of_one_run() {
     let stage = Stage::new();
+    // Work for seconds, so that all three come to write; it takes no more room than one file.
+    let first = stage.tree.path().join("d00/filler0.rs");
+    std::fs::write(&first, "fn main() { println!(\"hello, world\"); }\n".repeat(50_000)).unwrap();
+    for file in 1..FILLERS {
+        let dir = stage.tree.path().join(format!("d{:02}", file % 23));
+        std::fs::hard_link(&first, dir.join(format!("filler{file}.rs"))).unwrap();
+    }
     let expected = stage.expected();
     assert_eq!(expected["findings"].as_array().unwrap().len(), SECRETS);
     let follower = stage.submit();
+    stage.wait_for_shards();
+    // The run is there before the workers are, so the first look of each one sees it.
     let mut workers: Vec<Child> = (0..3).map(|_| stage.worker()).collect();
     stage.wait_for_writers(3);
     let drained = workers.remove(1);
@@ -161,7 +181,7 @@ fn with_one_of_three_workers_killed_and_one_drained_the_findings_are_those_of_on
     let findings = stage.run_folder();
     let merged = merge(&findings, RunLabel::load(findings.parent().unwrap()).unwrap().key).unwrap();
     assert!(merged.superseded <= 1, "{} segments were done again", merged.superseded);
-    assert_eq!((merged.tally.scanned, merged.occurrences.len()), (FILES, SECRETS));
+    assert_eq!((merged.tally.scanned, merged.occurrences.len()), (FILES + FILLERS, SECRETS));
     assert!(merged.damage.iter().all(|damage| !damage.loses_findings()), "{:?}", merged.damage);
 }
 

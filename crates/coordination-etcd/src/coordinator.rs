@@ -40,7 +40,7 @@ use core::time::Duration;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tessera_contracts::{LogicalTime, RunId, RunIncarnation, TenantId, WorkerId};
+use tessera_contracts::{FenceEpoch, LogicalTime, RunId, RunIncarnation, ShardId, TenantId, WorkerId};
 use tessera_coordination::error::InfraError;
 
 use self::cache::Cache;
@@ -191,6 +191,20 @@ impl<K: Kv + Clone> AsyncEtcdCoordinator<K> {
         worker: WorkerId,
     ) -> Result<(), InfraError> {
         self.inner.take_part(Creation { tenant, run, incarnation }, worker).await
+    }
+
+    /// Up to `limit` shards of a run that workers hold, each with the fence epoch of its owner. One request, however many shards the
+    /// run has.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn held(
+        &self,
+        tenant: TenantId,
+        run: RunId,
+        limit: u32,
+    ) -> Result<Vec<(ShardId, FenceEpoch)>, InfraError> {
+        self.inner.held(tenant, run, limit).await
     }
 
     /// Ends the worker's session, so that whatever it still holds is free at once: the last step of a planned stop.

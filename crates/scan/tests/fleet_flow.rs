@@ -4,17 +4,23 @@
 mod stage;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use stage::fleet::{Fleet, mount, unmount, unmount_part};
 use stage::{Essence, Stage, git, token, write};
-use tessera_coordination::RunManagement;
+use tessera_coordination::backend::Wrapper;
+use tessera_coordination::error::{InfraError, RunTransitionError};
+use tessera_coordination::events::EventSink;
 use tessera_coordination::run::status::RunStatus;
 use tessera_coordination::run::summary::ShardFilter;
+use tessera_coordination::{InMemoryCoordinator, RunManagement};
 use tessera_scan::findings::merge;
+use tessera_scan::fleet::{Connect, Serving, serve};
 use tessera_scan::run::conclude::conclude;
 use tessera_scan::run::coordinator_name::CoordinatorName;
 use tessera_scan::run::folder::RunFolder;
+use tessera_scan::run::locked::Locked;
 use tessera_scan::run::prepare::stored_targets;
 use tessera_scan::run::request::{ScanRequest, ScanScope};
 use tessera_scan::run::{ExitStatus, Origin, ScanReport};
@@ -327,4 +333,103 @@ fn a_stop_while_a_run_goes_on_leaves_it_to_the_fleet() {
     assert_eq!(report.receipt.plan.planned, FILES as u64 + 1);
     let done = fleet.with_worker(&request, 1, || fleet.follow(&request));
     assert_eq!((done.run, done.exit_status()), (report.run, ExitStatus::CleanComplete));
+}
+
+/// A coordinator whose next settlements fail in a way that can pass.
+#[derive(Clone)]
+struct Unsettling {
+    inner: Locked<InMemoryCoordinator>,
+    failures: Arc<AtomicU32>,
+}
+
+impl Wrapper for Unsettling {
+    type Inner = Locked<InMemoryCoordinator>;
+
+    fn pass<T, E: From<InfraError>>(
+        &mut self,
+        events: &mut dyn EventSink,
+        operation: impl FnOnce(&mut Self::Inner, &mut dyn EventSink) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let settles = std::any::type_name::<E>() == std::any::type_name::<RunTransitionError>();
+        let left = |failures: u32| failures.checked_sub(1);
+        if settles && self.failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok() {
+            return Err(InfraError::transient("settle_run", "away").into());
+        }
+        operation(&mut self.inner, events)
+    }
+}
+
+struct UnsettlingFleet(Unsettling);
+
+impl Connect for UnsettlingFleet {
+    type Backend = Unsettling;
+
+    fn connect(&self) -> Result<Unsettling, String> {
+        Ok(self.0.clone())
+    }
+}
+
+#[test]
+fn a_worker_that_ends_when_all_is_done_settles_the_run_also_if_that_fails_at_first() {
+    let (stage, fleet) = (Stage::tree(FILES), Fleet::new());
+    let request = stage.request();
+    let submitted = fleet.submit(&request);
+    let unsettling = Unsettling { inner: fleet.backend.clone(), failures: Arc::new(AtomicU32::new(2)) };
+    let serving = Serving { until_done: true, ..fleet.serving(request.tenant, 2) };
+    let stop = AtomicBool::new(false);
+    serve(&serving, &UnsettlingFleet(unsettling.clone()), &stop, &Arc::default(), &|_| {}).unwrap();
+    assert_eq!(unsettling.failures.load(Ordering::Relaxed), 0, "it was tried");
+    assert_eq!(status(&fleet, &submitted, &request), RunStatus::Done);
+}
+
+/// A coordinator that does not answer before it is released.
+#[derive(Clone)]
+struct Silent {
+    calls: Arc<AtomicU32>,
+    released: Arc<AtomicBool>,
+}
+
+impl Wrapper for Silent {
+    type Inner = Locked<InMemoryCoordinator>;
+
+    fn pass<T, E: From<InfraError>>(
+        &mut self,
+        _: &mut dyn EventSink,
+        _: impl FnOnce(&mut Self::Inner, &mut dyn EventSink) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        while !self.released.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        Err(InfraError::transient("call", "away").into())
+    }
+}
+
+struct SilentFleet(Silent);
+
+impl Connect for SilentFleet {
+    type Backend = Silent;
+
+    fn connect(&self) -> Result<Silent, String> {
+        Ok(self.0.clone())
+    }
+}
+
+#[test]
+fn a_worker_of_many_threads_that_is_told_to_stop_waits_for_one_call_of_a_silent_coordinator() {
+    let fleet = Fleet::new();
+    let silent = Silent { calls: Arc::default(), released: Arc::default() };
+    let serving = fleet.serving(Stage::tree(1).request().tenant, 8);
+    let (calls, released) = (Arc::clone(&silent.calls), Arc::clone(&silent.released));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let served = scope.spawn(|| serve(&serving, &SilentFleet(silent), &stop, &Arc::default(), &|_| {}));
+        while calls.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        stop.store(true, Ordering::Relaxed);
+        released.store(true, Ordering::Relaxed);
+        let _ = served.join().unwrap();
+    });
+    assert_eq!(calls.load(Ordering::Relaxed), 1, "the other threads did not queue for calls of their own");
 }

@@ -12,6 +12,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+use tessera_scan::fleet::PASSWORD_VARIABLE;
+
 use super::scan;
 use crate::piped::PrivateFolder;
 use crate::tell::{clean, print};
@@ -230,7 +232,13 @@ fn is_object(word: &str) -> bool {
 /// Git in a repository, as a hook finds it.
 fn git(repository: &Path) -> Command {
     let mut command = Command::new("git");
-    command.arg("-C").arg(repository).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command
+        .arg("-C")
+        .arg(repository)
+        .env_remove(PASSWORD_VARIABLE)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
     command
 }
 

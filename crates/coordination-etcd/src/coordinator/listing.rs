@@ -11,7 +11,7 @@ use core::ops::ControlFlow;
 use std::sync::Arc;
 
 use tessera_contracts::redact::RedactedKey;
-use tessera_contracts::{LogicalTime, RunId, ShardId, ShardKey, TenantId, WorkerId};
+use tessera_contracts::{FenceEpoch, LogicalTime, RunId, ShardId, ShardKey, TenantId, WorkerId};
 use tessera_coordination::decide::acquire::{is_claimable, is_open};
 use tessera_coordination::error::{GetRunError, GetShardError, InfraError, RunNotFound};
 use tessera_coordination::record::shard_record::ShardRecord;
@@ -26,7 +26,7 @@ use tessera_coordination::stored::check_same_incarnation;
 use super::stored::{ShardPaths, StoredRun, StoredShard, compose, decode_owner, found, lists};
 use super::{Inner, failed, unreadable};
 use crate::codec::{CodecError, ColdPart, HotPart};
-use crate::keyspace::shard_of;
+use crate::keyspace::{Window, shard_of};
 use crate::kv::{KeyValue, Kv, KvError, KvErrorKind, Moment, Op, OpResponse, RangeRequest, Revision, Txn};
 
 /// Shards one page reads at most: with the largest records a few megabytes.
@@ -194,6 +194,24 @@ impl<K: Kv> Inner<K> {
         shards.clear();
         shards.extend(listed);
         Ok(rest)
+    }
+
+    /// Up to so many shards of a run that are held, each with its owner's fence epoch: one request.
+    pub(super) async fn held(
+        &self,
+        tenant: TenantId,
+        run: RunId,
+        limit: u32,
+    ) -> Result<Vec<(ShardId, FenceEpoch)>, InfraError> {
+        let operation = "held";
+        let read = RangeRequest::of(self.space.owners(tenant, run, Window::ALL)).limit(limit);
+        let owners = self.kv.range(read, self.deadline()).await.map_err(|error| failed(operation, &error))?;
+        let held = owners.kvs.iter().filter_map(|kv| Some((shard_of(&kv.key)?, kv)));
+        held.map(|(shard, kv)| {
+            let owner = decode_owner(kv).map_err(|error| unreadable(operation, &error))?;
+            Ok((shard, owner.part.fence))
+        })
+        .collect()
     }
 
     pub(super) async fn progress(

@@ -16,6 +16,7 @@ pub mod patience;
 pub mod patient;
 pub mod retire;
 mod run_look;
+mod run_turns;
 pub mod serve;
 pub mod sites;
 #[cfg(test)]
@@ -25,10 +26,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tessera_contracts::{TenantId, WorkerId};
-use tessera_coordination::CoordinationFacade;
+use tessera_coordination::run::summary::{ShardFilter, ShardPage};
+use tessera_coordination::{CoordinationFacade, RunManagement as _};
 
+use crate::clock::wall_clock;
 use crate::run::label::RunKey;
 use crate::run::locked::Locked;
+use crate::sweep::Held;
 
 pub use follow::{Following, follow};
 pub use open::OpenFleet;
@@ -37,6 +41,12 @@ pub use patient::Patient;
 pub use retire::{Retiring, retire};
 pub use serve::{Serving, serve, serve_sites};
 pub use sites::{LocalSites, OpenSites, Sites};
+
+/// The environment variable with the coordinator's password. Programs that this one starts have no use for it.
+pub const PASSWORD_VARIABLE: &str = "TESSERA_COORDINATOR_PASSWORD";
+
+/// Shards that are looked at to find one to share.
+pub const HELD_MAX: usize = 100;
 
 /// How to reach the coordinator.
 pub trait Connect {
@@ -60,6 +70,23 @@ pub trait Connect {
     /// A worker begins to serve a run, perhaps after it could not.
     fn take_part(&self, backend: &mut Self::Backend, tenant: TenantId, run: RunKey, worker: WorkerId) {
         let _ = (backend, tenant, run, worker);
+    }
+
+    /// Up to [`HELD_MAX`] shards of a run that workers hold. A coordinator that can tell this without a look at all shards does so
+    /// here. For one that fails there are none: they are wanted to ask their owners for a share.
+    fn held(&self, backend: &mut Self::Backend, tenant: TenantId, run: RunKey) -> Vec<Held> {
+        let (now, mut shards) = (wall_clock(), Vec::new());
+        let (filter, page) = (ShardFilter::active(), ShardPage::first(HELD_MAX));
+        match backend.list_shards_into(now, tenant, run.run, &filter, page, &mut shards) {
+            Ok(_) => shards
+                .iter()
+                .filter(|shard| {
+                    shard.incarnation == run.incarnation && shard.lease_deadline().is_some_and(|at| at > now)
+                })
+                .map(|shard| Held { shard: shard.shard, epoch: shard.epoch() })
+                .collect(),
+            Err(_) => Vec::new(),
+        }
     }
 
     /// A worker is gone for good: whatever the coordinator keeps for it can be forgotten. A wish; it would expire anyway.

@@ -79,7 +79,7 @@ impl Fleet {
         self.follow_until(request, &AtomicBool::new(false)).unwrap()
     }
 
-    fn serving(&self, tenant: TenantId, threads: usize) -> Serving {
+    pub(crate) fn serving(&self, tenant: TenantId, threads: usize) -> Serving {
         let findings = self.findings.path().to_path_buf();
         let coordinator = CoordinatorName::Memory;
         Serving { coordinator, tenant, findings, threads, give_up_after: Duration::from_secs(600), until_done: false }

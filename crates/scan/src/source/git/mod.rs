@@ -21,6 +21,8 @@ use std::process::{Child, Command, Stdio};
 use tessera_git_objects::layout::{Layout, LayoutError};
 pub(crate) use tessera_git_objects::oid::{hex_oid, parse_oid};
 
+use crate::fleet::PASSWORD_VARIABLE;
+
 /// Git cannot do what is asked.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
@@ -94,6 +96,7 @@ pub(crate) fn git(repository: &Path, args: &[impl AsRef<OsStr>]) -> Command {
         command.env_remove(variable);
     }
     command
+        .env_remove(PASSWORD_VARIABLE)
         .arg("-C")
         .arg(repository)
         // Packs are mapped in pieces and deltas are cached within bounds, so that memory does not follow the pack's size.

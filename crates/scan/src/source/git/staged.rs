@@ -15,6 +15,7 @@ use std::process::{Command, Stdio};
 
 use super::list::{Entry, Listed, Placed, Presence, Scope};
 use super::{GitError, Running, parse_oid};
+use crate::fleet::PASSWORD_VARIABLE;
 
 const INDEX: &str = "GIT_INDEX_FILE";
 
@@ -98,7 +99,7 @@ fn index_of_caller(repository: &Path) -> Option<PathBuf> {
     let git_dir = absolute(&answer(super::git(repository, &["rev-parse", "--absolute-git-dir"]))?)?;
     let theirs = |args: &[&str]| {
         let mut command = Command::new("git");
-        command.args(args).stdin(Stdio::null()).stderr(Stdio::null());
+        command.args(args).env_remove(PASSWORD_VARIABLE).stdin(Stdio::null()).stderr(Stdio::null());
         answer(command)
     };
     if absolute(&theirs(&["rev-parse", "--absolute-git-dir"])?)? != git_dir {

@@ -17,13 +17,15 @@ use crate::findings::record::Span;
 use crate::source::ahead::Ahead;
 use crate::source::item::Item;
 
-/// When something happens, and whether the worker was told to stop.
+/// When something happens, and whether the worker is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     /// Now.
     pub now: LogicalTime,
     /// Whether the worker is to hand back what it holds and end.
     pub stops: bool,
+    /// Whether another run waits for the worker: it hands back what it holds at the next safe point, and begins nothing.
+    pub gives_way: bool,
 }
 
 /// What a sweep asks its driver to do.
@@ -151,6 +153,8 @@ pub enum HandBack {
     Stopping,
     /// The coordinator asked for it.
     Asked,
+    /// Another run waits for the worker.
+    GivingWay,
     /// The target cannot be read from here; why, ready to be displayed.
     Unreachable(String),
 }
@@ -268,6 +272,8 @@ pub enum SweepEnd {
     Idle,
     /// The worker was told to stop, and handed back what it held.
     Stopped,
+    /// Another run waits for the worker, which handed back what it held.
+    GaveWay,
     /// The run is over.
     RunSettled,
     /// Findings cannot be made durable.

@@ -80,6 +80,12 @@ impl Claims {
                 self.retry.succeeded();
                 return Found::Granted(granted);
             }
+            // Without patience there is one look, and the caller says when the next one is.
+            (Doing::Claiming, Event::Answered(Answer::NothingToClaim))
+                if env.config.patience == Some(Duration::ZERO) =>
+            {
+                self.end(SweepEnd::Idle)
+            }
             (Doing::Claiming, Event::Answered(Answer::NothingToClaim)) => self.call(Doing::Counting, Call::CountOpen),
             (Doing::Counting, Event::Answered(Answer::Open(open))) => self.counted(open, env),
             (Doing::Listing, Event::Answered(Answer::Held(held))) => self.ask(&held, env),
@@ -89,7 +95,13 @@ impl Claims {
     }
 
     fn claim(&mut self, env: &Env<'_>) -> Action {
-        if env.at.stops { self.end(SweepEnd::Stopped) } else { self.call(Doing::Claiming, Call::Claim) }
+        if env.at.stops {
+            self.end(SweepEnd::Stopped)
+        } else if env.at.gives_way {
+            self.end(SweepEnd::GaveWay)
+        } else {
+            self.call(Doing::Claiming, Call::Claim)
+        }
     }
 
     fn call(&mut self, doing: Doing, call: Call) -> Action {

@@ -22,7 +22,8 @@ pub struct WorkerConfig {
     pub renew_interval: u64,
     /// Longest pause between two looks for work.
     pub idle_wait_max: Duration,
-    /// How long it waits in a run that has no work for it; `None` for as long as the run goes on.
+    /// How long it waits in a run that has no work for it; `None` for as long as the run goes on. With none at all it only claims:
+    /// its caller finds out how the run stands, asks owners to share, and says when to look again.
     pub patience: Option<Duration>,
     /// Most items and bytes of a page.
     pub page: PageLimits,
@@ -74,14 +75,14 @@ impl WorkerConfig {
         }
     }
 
-    /// For a coordinator that many share: asks less often, and looks after other runs while one has no work.
+    /// For a coordinator that many share: asks less often, and leaves a run that has no work for it.
     pub fn in_a_fleet(self, lease_duration: u64) -> Self {
         let interval = (lease_duration / 6).clamp(100, 2_000);
         Self {
             safe_point_interval: interval,
             renew_interval: interval,
             idle_wait_max: Duration::from_secs(1),
-            patience: Some(Duration::from_secs(2)),
+            patience: Some(Duration::ZERO),
             is_one_of_many: true,
             ..self
         }

@@ -283,7 +283,7 @@ impl Hold {
             Some(Order::PleaseSplit { .. }) => !self.cannot_split,
             Some(Order::Cancelled(_) | Order::PleaseYield) => true,
         };
-        if env.at.stops || is_due || is_asked { self.safe_point(env) } else { self.next_item(env) }
+        if env.at.stops || env.at.gives_way || is_due || is_asked { self.safe_point(env) } else { self.next_item(env) }
     }
 
     // --- safe points
@@ -327,6 +327,7 @@ impl Hold {
         match self.session.orders().most_urgent() {
             Some(Order::Cancelled(_)) => Next::Over(ShardEnd::RunSettled),
             Some(Order::PleaseYield) => self.release(HandBack::Asked, env),
+            _ if env.at.gives_way => self.release(HandBack::GivingWay, env),
             Some(Order::PleaseSplit { fraction }) if !self.cannot_split => {
                 let state = self.state();
                 self.then(Doing::Sharing { kept: fraction }, Action::LookAhead(state))

@@ -47,15 +47,17 @@ struct Stage {
     sweep: Sweep,
     now: u64,
     stops: bool,
+    gives_way: bool,
 }
 
 impl Stage {
     fn new(config: WorkerConfig) -> Self {
-        Self { sweep: Sweep::new(config, KEY, OpIds::new(7)), now: 1_000, stops: false }
+        Self { sweep: Sweep::new(config, KEY, OpIds::new(7)), now: 1_000, stops: false, gives_way: false }
     }
 
     fn tell(&mut self, event: Event) -> Action {
-        self.sweep.step(event, Moment { now: LogicalTime::new(self.now), stops: self.stops })
+        let (now, stops, gives_way) = (LogicalTime::new(self.now), self.stops, self.gives_way);
+        self.sweep.step(event, Moment { now, stops, gives_way })
     }
 
     fn answer(&mut self, answer: Answer) -> Action {
@@ -314,6 +316,31 @@ fn a_worker_that_stops_keeps_what_is_done_and_hands_the_shard_back() {
     assert!(matches!(release, Action::Call(Call::Release { reason: HandBack::Stopping, .. })), "{release:?}");
     assert!(matches!(stage.answer(Answer::Done), Action::ShardOver(ShardEnd::HandedBack)));
     assert!(matches!(stage.tell(Event::Done), Action::End(SweepEnd::Stopped)));
+}
+
+#[test]
+fn a_worker_that_gives_way_finishes_its_item_and_hands_the_shard_back_with_its_cursor() {
+    let mut stage = Stage::opened(config());
+    stage.page(&["b", "c"], true);
+    stage.gives_way = true;
+    let Action::MakeDurable(span) = stage.read("b") else { panic!("the end of an item is a safe point now") };
+    assert_eq!(span.to, Some(b"b".to_vec()));
+    let checkpoint = stage.tell(Event::Done);
+    assert!(
+        matches!(&checkpoint, Action::Call(Call::Checkpoint { cursor, .. }) if *cursor == span.to),
+        "{checkpoint:?}"
+    );
+    let release = stage.answer(Answer::Done);
+    assert!(matches!(release, Action::Call(Call::Release { reason: HandBack::GivingWay, .. })), "{release:?}");
+    assert!(matches!(stage.answer(Answer::Done), Action::ShardOver(ShardEnd::HandedBack)));
+    assert!(matches!(stage.tell(Event::Done), Action::End(SweepEnd::GaveWay)));
+}
+
+#[test]
+fn a_worker_without_patience_ends_at_the_first_refusal_and_asks_nothing_else() {
+    let mut stage = Stage::new(WorkerConfig { patience: Some(Duration::ZERO), ..config() });
+    assert!(matches!(stage.tell(Event::Done), Action::Call(Call::Claim)));
+    assert!(matches!(stage.answer(Answer::NothingToClaim), Action::End(SweepEnd::Idle)));
 }
 
 #[test]

@@ -79,7 +79,7 @@ impl<'b, B: CoordinationFacade> BackendCalls<'b, B> {
                 let reason = match reason {
                     HandBack::Foreign => ReleaseReason::Released,
                     HandBack::Stopping => ReleaseReason::Drained,
-                    HandBack::Asked => ReleaseReason::Yielded,
+                    HandBack::Asked | HandBack::GivingWay => ReleaseReason::Yielded,
                     HandBack::Unreachable(detail) => ReleaseReason::Unreachable(Unreachable::because(detail)),
                 };
                 done(self.backend.release(now, tenant, lease, None, reason, *op_id))

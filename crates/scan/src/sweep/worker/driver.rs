@@ -86,6 +86,7 @@ pub struct Driver<S, C> {
     clock: C,
     /// What came of the last action.
     event: Event,
+    gives_way: bool,
 }
 
 /// What a step came to.
@@ -105,7 +106,7 @@ impl<S: Site, C: Clock> Driver<S, C> {
     /// A worker that has not begun; its findings go to `draft`.
     pub fn new(config: WorkerConfig, draft: Draft, site: S, clock: C) -> Self {
         let sweep = Sweep::new(config, draft.key(), OpIds::random());
-        Self { sweep, draft, site, clock, event: Event::Done }
+        Self { sweep, draft, site, clock, event: Event::Done, gives_way: false }
     }
 
     /// The same worker, with op ids from this sequence.
@@ -120,9 +121,19 @@ impl<S: Site, C: Clock> Driver<S, C> {
         self.sweep.config()
     }
 
+    /// Whether another run waits for the worker: from the next step on it hands back what it holds as soon as it can.
+    pub fn give_way(&mut self, gives_way: bool) {
+        self.gives_way = gives_way;
+    }
+
+    /// Whether it holds a shard.
+    pub fn is_holding(&self) -> bool {
+        self.sweep.session().is_some()
+    }
+
     /// Does the next action. `stops` tells it to hand back what it holds and end.
     pub fn step(&mut self, calls: &mut impl Calls, stops: bool) -> Stepped {
-        let at = Moment { now: self.clock.now(), stops };
+        let at = Moment { now: self.clock.now(), stops, gives_way: self.gives_way };
         let event = std::mem::replace(&mut self.event, Event::Done);
         let action = self.sweep.step(event, at);
         let (event, stepped) = match action {

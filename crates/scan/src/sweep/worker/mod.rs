@@ -57,10 +57,30 @@ pub enum WorkerEnd {
     Idle,
     /// It was asked to stop; what it held was handed back.
     Stopped,
-    /// Others wait for their turn; nothing is held.
+    /// Its turn in the run is over; what it held was handed back.
     Yielded,
     /// The run was settled by someone else.
     RunSettled,
+}
+
+/// What a worker of several runs is told while it works on one of them.
+pub trait Turn {
+    /// Whether it is to give way to another run. Asked before each action.
+    fn is_over(&self) -> bool;
+
+    /// The run had a shard for it.
+    fn found_work(&self);
+}
+
+/// The turn of a worker that has one run.
+struct Endless;
+
+impl Turn for Endless {
+    fn is_over(&self) -> bool {
+        false
+    }
+
+    fn found_work(&self) {}
 }
 
 /// A worker cannot go on.
@@ -139,30 +159,35 @@ impl<'w, S: Site, C: Clock> Worker<'w, S, C> {
 
     /// Works until nothing is left, or until told to stop.
     pub fn run<B: CoordinationFacade>(&mut self, backend: &mut B) -> Result<WorkerEnd, WorkerError> {
-        self.run_while(backend, &|| true)
+        self.run_while(backend, &Endless)
     }
 
-    /// The same, but `goes_on` is asked after each shard whether to claim another one.
+    /// The same, but only as long as its turn lasts. At its end the worker finishes the item it reads and hands back its shard, from
+    /// which any worker goes on.
     pub fn run_while<B: CoordinationFacade>(
         &mut self,
         backend: &mut B,
-        goes_on: &dyn Fn() -> bool,
+        turn: &dyn Turn,
     ) -> Result<WorkerEnd, WorkerError> {
         let mut scratch = AcquireScratch::new();
         let mut calls = BackendCalls::new(backend, self.driver.config(), &mut scratch);
+        let mut was_holding = false;
         loop {
+            self.driver.give_way(turn.is_over());
             match self.driver.step(&mut calls, self.stop.load(Ordering::Relaxed)) {
                 Stepped::Did => {}
                 Stepped::Wait(pause) => std::thread::sleep(pause),
                 Stepped::ShardOver(end) => {
                     let is_done = u64::from(end == ShardEnd::Done);
                     self.progress.shards.fetch_add(is_done, Ordering::Relaxed);
-                    if !goes_on() {
-                        return Ok(WorkerEnd::Yielded);
-                    }
                 }
                 Stepped::End(end) => return ended(end),
             }
+            let is_holding = self.driver.is_holding();
+            if is_holding && !was_holding {
+                turn.found_work();
+            }
+            was_holding = is_holding;
         }
     }
 }
@@ -172,6 +197,7 @@ fn ended(end: SweepEnd) -> Result<WorkerEnd, WorkerError> {
         SweepEnd::Finished => Ok(WorkerEnd::Finished),
         SweepEnd::Idle => Ok(WorkerEnd::Idle),
         SweepEnd::Stopped => Ok(WorkerEnd::Stopped),
+        SweepEnd::GaveWay => Ok(WorkerEnd::Yielded),
         SweepEnd::RunSettled => Ok(WorkerEnd::RunSettled),
         SweepEnd::StoreFailed(error) => Err(WorkerError::Sink(error)),
         SweepEnd::CoordinatorFailed(CallFailure { message, is_transient }) => {
