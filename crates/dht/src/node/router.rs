@@ -346,7 +346,8 @@ impl Router {
         while self.operations.may_work_unasked(cx.place)
             && let Some((id, record)) = self.republishing.alive_mut().next_due(cx)
         {
-            self.begin(cx, Start::put(&id, record));
+            let is_held_here = self.peers.members().holds_its_own(cx.place);
+            self.begin(cx, Start { is_held_here, ..Start::put(&id, record) });
         }
     }
 
@@ -355,7 +356,8 @@ impl Router {
             && let Some((id, refusals, record)) = self.republishing.next_given_on(cx, self.server.records())
         {
             cx.counters.records_republished += 1;
-            self.begin(cx, Start { refusals: Some(refusals), ..Start::put(&id, record) });
+            let is_held_here = self.peers.members().holds_its_own(cx.place);
+            self.begin(cx, Start { refusals: Some(refusals), is_held_here, ..Start::put(&id, record) });
         }
     }
 
@@ -533,7 +535,8 @@ impl Router {
         if !kept && !keep_alive && self.peers.members().table().live_len() == 0 {
             return Some(Answer::NoRoom); // No other node will have it either.
         }
-        self.begin(cx, Start { command: Some(command), budget, ..Start::put(&id, record) })
+        let is_held_here = is_holder && (kept || keep_alive);
+        self.begin(cx, Start { command: Some(command), budget, is_held_here, ..Start::put(&id, record) })
     }
 
     /// This lane's own objection to a version that is to be written. Where the node is alone, no other would object; where it is not, a

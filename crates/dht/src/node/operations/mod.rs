@@ -622,9 +622,7 @@ impl Operations {
         let operation = self.named(id);
         match operation.task {
             Task::FindProviders => Answer::Providers(operation.lookup.providers().to_vec()),
-            Task::Put | Task::Announce => {
-                Answer::Written(operation.writes.written.clone().with_quorum(cx.place.config.put_quorum_percent))
-            }
+            Task::Put | Task::Announce => Answer::Written(operation.writes.result(cx.place.config.put_quorum_percent)),
             _ => {
                 let holders = operation.lookup.holders().take(cx.place.config.lookup.k);
                 Answer::Nodes(holders.map(|candidate| candidate.contact).collect())
@@ -637,7 +635,7 @@ impl Operations {
         let operation = self.named(id);
         let (id, is_put) = (operation.content_id(), operation.task == Task::Put);
         let writes = &mut operation.writes;
-        let written = core::mem::take(&mut writes.written).with_quorum(cx.place.config.put_quorum_percent);
+        let written = writes.result(cx.place.config.put_quorum_percent);
         if !is_put {
             cx.counters.announces_refused += written.refused.iter().map(|(_, count)| u64::from(*count)).sum::<u64>();
             cx.counters.announces_unanswered += u64::from(written.silent);

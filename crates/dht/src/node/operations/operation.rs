@@ -84,6 +84,8 @@ pub(crate) struct Start {
     /// What a put stores; and if it is held for others, how often holders that were asked too often refused it before.
     pub(crate) record: Vec<u8>,
     pub(crate) refusals: Option<u8>,
+    /// This node is one of those that the record belongs to, and holds it.
+    pub(crate) is_held_here: bool,
     pub(crate) announcing: Option<Box<Announcing>>,
 }
 
@@ -99,6 +101,7 @@ impl Start {
             budget: Budget::default(),
             record: Vec::new(),
             refusals: None,
+            is_held_here: false,
             announcing: None,
         }
     }
@@ -191,7 +194,7 @@ impl Operation {
         self.phase = if start.privacy == Privacy::Blind { Phase::Blind } else { Phase::Walking };
         self.offered = Offered::default();
         self.first_walk = None;
-        self.writes.begin(start.record, start.refusals, start.announcing);
+        self.writes.begin(start);
     }
 
     /// Gives back what it held, and is free.
