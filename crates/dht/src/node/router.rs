@@ -483,11 +483,14 @@ impl Router {
         let found_sequence = view.map(|view| view.sequence()).filter(|_| mutable);
         // A reader here never goes back: a version seen before outranks the network's answer.
         if let Some(seen) = seen.filter(|seen| found_sequence.is_none_or(|found| found < *seen)) {
-            return match self.record_here(cx.now, &id) {
-                Some(kept) if RecordView::read(kept).is_ok_and(|view| view.sequence() >= seen) => {
-                    Answer::Record(kept.to_vec())
-                }
-                _ => found_sequence.map_or(Answer::NoRecord, |found| Answer::OnlyStale { seen, found }),
+            if let Some(kept) = self.record_here(cx.now, &id)
+                && RecordView::read(kept).is_ok_and(|view| view.sequence() >= seen)
+            {
+                return Answer::Record(kept.to_vec());
+            }
+            return match found_sequence {
+                Some(found) => Answer::OnlyStale { seen, found },
+                None => self.nothing_found(cx, operation, finish),
             };
         }
         if let Some(sequence) = found_sequence {
@@ -495,12 +498,15 @@ impl Router {
         }
         match found {
             Some(record) => Answer::Record(record),
-            None if finish == Finish::Cancelled
-                || self.operations.is_conclusive(cx, &self.peers, operation, finish) =>
-            {
-                Answer::NoRecord
-            }
-            None => Answer::Inconclusive,
+            None => self.nothing_found(cx, operation, finish),
+        }
+    }
+
+    /// The answer of a lookup that came back with nothing. One that was cancelled claims no more than its caller wants to know.
+    fn nothing_found(&mut self, cx: &Context<'_>, operation: OperationId, finish: Finish) -> Answer {
+        match finish == Finish::Cancelled || self.operations.is_conclusive(cx, &self.peers, operation, finish) {
+            true => Answer::NoRecord,
+            false => Answer::Inconclusive,
         }
     }
 

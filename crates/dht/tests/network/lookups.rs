@@ -8,10 +8,10 @@ use tessera_dht::identity::Crypto as _;
 use tessera_dht::lookup::{Finish, LookupConfig, Standing};
 use tessera_dht::node::command::{Answer, Budget, Command, Privacy};
 use tessera_dht::node::config::NodeConfig;
-use tessera_dht::record::immutable_record;
+use tessera_dht::record::{RecordView, immutable_record};
 use tessera_dht::seal::keys::PERIOD_SECS;
 use tessera_dht::store::records::Class;
-use tessera_dht::wire::message::{Contacts, Message, capability, kind};
+use tessera_dht::wire::message::{Contacts, Message, Providers, capability, kind};
 
 /// Few holders, so that most members have to ask.
 fn few_holders() -> NodeConfig {
@@ -419,4 +419,90 @@ fn a_relayed_answer_says_nothing_about_the_relays_round_trip() {
             assert!(round_trip_ms.is_none_or(|ms| ms <= 20), "{round_trip_ms:?}, silent: {silent}");
         }
     }
+}
+
+#[test]
+fn a_reader_that_has_seen_a_version_calls_silence_inconclusive_and_denial_no_record() {
+    for silent in [15, 0] {
+        let mut net = Net::of(20, &NodeConfig::default());
+        let record = net::mutable(7, 5, Some(b"seen"), net.now);
+        let id = RecordView::read(&record).unwrap().id();
+        net.put(1, record);
+        assert!(matches!(net.get(2, id, true).answer, Answer::Record(_)));
+        for n in 0..20 {
+            net.ask(n, Command::Forget { id });
+        }
+        net.silent.extend(20 - silent..20);
+        let outcome = net.get(2, id, true);
+        let expected = if silent > 0 { Answer::Inconclusive } else { Answer::NoRecord };
+        assert_eq!(outcome.answer, expected, "{silent} of nineteen holders are silent: {:?}", outcome.stats);
+    }
+}
+
+/// Forty nodes, of which few hold a record, and eight in front of them that answer and know of nothing but themselves.
+fn with_crowd(retry_by_region: bool, is_stored: bool) -> (Net, ContentId, usize) {
+    let lookup = LookupConfig { k: 4, retry_by_region, ..LookupConfig::default() };
+    let mut net = Net::of(40, &NodeConfig { lookup, ..NodeConfig::default() });
+    let id = ContentId::of_immutable(b"behind a crowd");
+    if is_stored {
+        net.put(1, immutable_record(b"behind a crowd", 3600).unwrap());
+        net.ask(1, Command::Forget { id });
+    }
+    let mut ground: Vec<usize> = (1000..5000).collect();
+    ground.sort_by_cached_key(|who| identity(*who).public_key().node_id().distance_to(&id));
+    ground.truncate(8);
+    let addr = |who: usize| Addr::v4([10, 99, (who >> 8) as u8, who as u8], 4000);
+    let contact = |who: &usize| Contact { key: identity(*who).public_key(), addr: addr(*who) };
+    let crowd: Vec<u8> = ground.iter().flat_map(|who| contact(who).to_wire()).collect();
+    for who in ground {
+        let closer = crowd.clone();
+        net.play(
+            who,
+            Box::new(move |asked, reply| match asked {
+                Message::Ping => reply(Message::Pong { observed: Addr::v4([10, 0, 0, 1], 4000) }),
+                Message::FindNode { .. } => {
+                    reply(Message::Nodes { token: [255; 16], contacts: Contacts::over(&closer) });
+                }
+                Message::FindValue { .. } => {
+                    reply(Message::Value { token: [255; 16], record: None, closer: Contacts::over(&closer) });
+                }
+                Message::GetProviders { .. } => {
+                    let (providers, closer) = (Providers::over(&[]), Contacts::over(&closer));
+                    let (token, total, next, part, parts) = ([255; 16], 0, 0, 0, 1);
+                    reply(Message::Providers { token, total, next, part, parts, providers, closer });
+                }
+                _ => {}
+            }),
+        );
+    }
+    net.run(20_000);
+    let reader = (2..40).rfind(|n| net.members[*n].lanes[0].records().peek(&id).is_none()).unwrap();
+    (net, id, reader)
+}
+
+fn walks_around(net: &Net, n: usize) -> u64 {
+    net.members[n].lanes[0].counters().lookups_around
+}
+
+#[test]
+fn a_crowd_that_denies_a_record_is_gone_around_once_and_not_believed() {
+    let (mut net, id, reader) = with_crowd(true, false);
+    for mutable in [false, true] {
+        let before = walks_around(&net, reader);
+        let outcome = net.get(reader, id, mutable);
+        assert_eq!(outcome.answer, Answer::Inconclusive, "{outcome:?}");
+        assert_eq!(walks_around(&net, reader) - before, 1);
+    }
+}
+
+#[test]
+fn holders_behind_a_crowd_are_found_by_way_of_the_region_and_not_without() {
+    let (mut net, id, reader) = with_crowd(true, true);
+    let outcome = net.get(reader, id, false);
+    assert!(matches!(outcome.answer, Answer::Record(_)), "{outcome:?}");
+    assert_eq!(walks_around(&net, reader), 1);
+    let (mut net, id, reader) = with_crowd(false, true);
+    let outcome = net.get(reader, id, false);
+    assert_eq!(outcome.answer, Answer::Inconclusive, "{outcome:?}");
+    assert_eq!(walks_around(&net, reader), 0);
 }

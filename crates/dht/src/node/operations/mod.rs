@@ -614,7 +614,7 @@ impl Operations {
     /// Whether the lookup of an operation that found nothing says that there is nothing.
     pub(super) fn is_conclusive(&mut self, cx: &Context<'_>, peers: &Peers, id: OperationId, finish: Finish) -> bool {
         let operation = self.named(id);
-        operation.lookup.is_conclusive(finish, operation.holders_expected(cx, peers, finish))
+        operation.is_conclusive(cx, peers, finish)
     }
 
     /// The answer to a lookup that no other component has a say in.

@@ -132,6 +132,7 @@ struct Offered {
 pub(super) struct FirstWalk {
     pub(super) requests: u16,
     pub(super) elapsed_ms: u64,
+    met_crowd: bool,
 }
 
 /// Rounds in which a lookup is given contacts that fell silent lately: another follows only if one of the last was there.
@@ -320,6 +321,13 @@ impl Operation {
         others.saturating_sub(self.lookup.candidates().iter().filter(is_gone).count())
     }
 
+    /// Whether a lookup that ended so and found nothing says that there is nothing. A walk around leaves out those that were asked before: where it
+    /// met no others, or where the first met a crowd, holders may be among those that neither met.
+    pub(super) fn is_conclusive(&self, cx: &Context<'_>, peers: &Peers, finish: Finish) -> bool {
+        let leaves_open = self.first_walk.is_some_and(|first| first.met_crowd || finish == Finish::Alone);
+        !leaves_open && self.lookup.is_conclusive(finish, self.holders_expected(cx, peers, finish))
+    }
+
     /// Whether a walk that ended so is to be followed by another, by way of the region. Once, and not if its command has a budget of its own.
     pub(super) fn goes_around(&self, cx: &Context<'_>, peers: &Peers, finish: Finish) -> bool {
         let config = &cx.place.config.lookup;
@@ -331,10 +339,7 @@ impl Operation {
             // Where nobody answers, nobody knows a way around.
             && self.lookup.stats(cx.now.mono_ms).answers > 0;
         may && match self.task {
-            Task::Get { .. } => {
-                self.lookup.record().is_none()
-                    && !self.lookup.is_conclusive(finish, self.holders_expected(cx, peers, finish))
-            }
+            Task::Get { .. } => self.lookup.record().is_none() && !self.is_conclusive(cx, peers, finish),
             Task::Put => self.lookup.is_crowded(),
             _ => false,
         }
@@ -343,6 +348,7 @@ impl Operation {
     /// Goes around: keeps what the walk came to, and whom it need not ask again.
     pub(super) fn keep_first_walk(&mut self, cx: &Context<'_>) {
         let stats = self.lookup.stats(cx.now.mono_ms);
+        let met_crowd = self.lookup.is_crowded();
         if self.task == Task::Put {
             // It goes to those again to whom it belongs.
             self.writes.clear();
@@ -350,7 +356,7 @@ impl Operation {
         } else {
             self.lookup.remember_asked();
         }
-        self.first_walk = Some(FirstWalk { requests: stats.requests, elapsed_ms: stats.elapsed_ms });
+        self.first_walk = Some(FirstWalk { requests: stats.requests, elapsed_ms: stats.elapsed_ms, met_crowd });
     }
 }
 
