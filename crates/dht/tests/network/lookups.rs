@@ -1,5 +1,7 @@
 //! Lookups in a lane, around the pure machine: caps, penalties, privacy, caching, budgets, clean-up.
 
+use std::collections::BTreeSet;
+
 use crate::net::{self, Net, identity};
 use tessera_contracts::point::{ContentId, NodeId, Point as _};
 use tessera_dht::addr::Addr;
@@ -505,4 +507,27 @@ fn holders_behind_a_crowd_are_found_by_way_of_the_region_and_not_without() {
     let outcome = net.get(reader, id, false);
     assert_eq!(outcome.answer, Answer::Inconclusive, "{outcome:?}");
     assert_eq!(walks_around(&net, reader), 0);
+}
+
+/// Points other than `id` that a member asks others about nodes near, while it does what a command says.
+fn points_asked_about(net: &mut Net, n: usize, id: &ContentId, command: Command) -> BTreeSet<[u8; 32]> {
+    net.tap = Some(Vec::new());
+    let before = walks_around(net, n);
+    net.ask(n, command);
+    assert_eq!(walks_around(net, n) - before, 1);
+    let seen = (0..net.members.len()).flat_map(|to| net.seen_by(to));
+    let asked = seen.filter(|seen| seen.kind == kind::FIND_NODE && seen.from == net.members[n].contact.addr);
+    asked.filter_map(|seen| seen.about).filter(|about| about != id.as_bytes()).collect()
+}
+
+#[test]
+fn a_write_that_goes_around_a_crowd_asks_about_several_points_and_a_read_about_one() {
+    let (mut net, id, reader) = with_crowd(true, false);
+    let read = Command::Get { id, mutable: false, privacy: Privacy::None };
+    assert_eq!(points_asked_about(&mut net, reader, &id, read).len(), 1);
+    let record = immutable_record(b"behind a crowd", 3600).unwrap();
+    let points = points_asked_about(&mut net, reader, &id, Command::Put { record, keep_alive: false });
+    assert!(points.len() >= 5, "{} points", points.len());
+    let shared = points.iter().map(|point| ContentId::from_bytes(*point).distance_to(&id).leading_zeros()).min();
+    assert!(shared >= Some(2), "all of them in the region of the target: {shared:?}");
 }

@@ -345,6 +345,17 @@ impl Operation {
         }
     }
 
+    /// How wide the region is taken to be in which a walk goes around, in those of K nodes. The crowd that a write goes around counts in the
+    /// estimate of who met it.
+    pub(super) fn widths_around(&self) -> usize {
+        if self.task == Task::Put { 2 } else { 1 }
+    }
+
+    /// Whether each step asks about another point of the region: a write is to meet everybody who lives there.
+    pub(super) fn sweeps_region(&self) -> bool {
+        self.task == Task::Put && self.phase == Phase::Around
+    }
+
     /// Goes around: keeps what the walk came to, and whom it need not ask again.
     pub(super) fn keep_first_walk(&mut self, cx: &Context<'_>) {
         let stats = self.lookup.stats(cx.now.mono_ms);

@@ -168,8 +168,11 @@ impl Writes {
 
     /// Remembers the nodes that a blind lookup found; none of them is written to.
     pub(super) fn take_found(&mut self, lookup: &Lookup) {
-        let room = FRONTIER_MAX - self.holders.len().min(FRONTIER_MAX);
-        self.holders.extend(lookup.holders().take(room).map(Holder::of));
+        for candidate in lookup.holders() {
+            if self.holders.len() < FRONTIER_MAX && self.holders.iter().all(|holder| holder.id != candidate.id) {
+                self.holders.push(Holder::of(candidate));
+            }
+        }
     }
 
     pub(super) fn found(&self) -> &[Holder] {
