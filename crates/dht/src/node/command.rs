@@ -177,7 +177,8 @@ pub enum Answer {
     Record(Vec<u8>),
     /// There is no such record, say the nodes that should hold it.
     NoRecord,
-    /// Nothing was found, but too few of the nodes that should hold it answered, or a crowd stood in front of them: there may be such a record.
+    /// Nothing was found, but too few of the nodes that should hold it answered, or a crowd stood in front of them: there may be such a record, or
+    /// such providers.
     Inconclusive,
     /// A mutable record was found, but this node has seen a newer one that it no longer has, and does not go back.
     OnlyStale {
@@ -186,7 +187,7 @@ pub enum Answer {
         /// The highest found now.
         found: u64,
     },
-    /// Providers, possibly none.
+    /// Providers; none if there are none, say the nodes that should know of them.
     Providers(Vec<SignedProvider>),
     /// The write is over.
     Written(Written),

@@ -88,6 +88,7 @@ impl Router {
                 Effect::LookupEnded { operation, finish } => {
                     let answer = match self.operations.task_of(operation) {
                         Task::Get { mutable } => self.answer_get(cx, operation, mutable, finish),
+                        Task::FindProviders => self.answer_providers(cx, operation, finish),
                         _ => self.operations.answer(cx, operation),
                     };
                     self.complete(cx, operation, answer, finish);
@@ -499,6 +500,16 @@ impl Router {
         match found {
             Some(record) => Answer::Record(record),
             None => self.nothing_found(cx, operation, finish),
+        }
+    }
+
+    /// The answer of a lookup for providers: those that it found, or that there may be some all the same.
+    fn answer_providers(&mut self, cx: &Context<'_>, operation: OperationId, finish: Finish) -> Answer {
+        let found = self.operations.answer(cx, operation);
+        let is_empty = matches!(&found, Answer::Providers(found) if found.is_empty());
+        match is_empty && self.nothing_found(cx, operation, finish) == Answer::Inconclusive {
+            true => Answer::Inconclusive,
+            false => found,
         }
     }
 

@@ -8,6 +8,7 @@ use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
 use tessera_dht::identity::Crypto as _;
 use tessera_dht::lookup::{Finish, LookupConfig, Standing};
+use tessera_dht::node::LaneNode;
 use tessera_dht::node::command::{Answer, Budget, Command, Privacy};
 use tessera_dht::node::config::NodeConfig;
 use tessera_dht::record::{RecordView, immutable_record};
@@ -441,7 +442,7 @@ fn a_reader_that_has_seen_a_version_calls_silence_inconclusive_and_denial_no_rec
     }
 }
 
-/// Forty nodes, of which few hold a record, and eight in front of them that answer and know of nothing but themselves.
+/// Forty nodes, of which few hold a record and know of a provider, and eight in front of them that answer and know of nothing but themselves.
 fn with_crowd(retry_by_region: bool, is_stored: bool) -> (Net, ContentId, usize) {
     let lookup = LookupConfig { k: 4, retry_by_region, ..LookupConfig::default() };
     let mut net = Net::of(40, &NodeConfig { lookup, ..NodeConfig::default() });
@@ -449,6 +450,8 @@ fn with_crowd(retry_by_region: bool, is_stored: bool) -> (Net, ContentId, usize)
     if is_stored {
         net.put(1, immutable_record(b"behind a crowd", 3600).unwrap());
         net.ask(1, Command::Forget { id });
+        net.ask(1, Command::Provide { ids: vec![id] });
+        net.run(20_000);
     }
     let mut ground: Vec<usize> = (1000..5000).collect();
     ground.sort_by_cached_key(|who| identity(*who).public_key().node_id().distance_to(&id));
@@ -478,7 +481,8 @@ fn with_crowd(retry_by_region: bool, is_stored: bool) -> (Net, ContentId, usize)
         );
     }
     net.run(20_000);
-    let reader = (2..40).rfind(|n| net.members[*n].lanes[0].records().peek(&id).is_none()).unwrap();
+    let knows = |lane: &LaneNode| lane.records().peek(&id).is_some() || lane.providers().of(&id).next().is_some();
+    let reader = (2..40).rfind(|n| !knows(&net.members[*n].lanes[0])).unwrap();
     (net, id, reader)
 }
 
@@ -486,27 +490,37 @@ fn walks_around(net: &Net, n: usize) -> u64 {
     net.members[n].lanes[0].counters().lookups_around
 }
 
+/// Everything that a lookup can be after.
+fn questions(id: ContentId) -> [Command; 4] {
+    let get = |mutable, privacy| Command::Get { id, mutable, privacy };
+    let providers = Command::FindProviders { id, limit: 3 };
+    [get(false, Privacy::None), get(true, Privacy::None), get(false, Privacy::Blind), providers]
+}
+
 #[test]
-fn a_crowd_that_denies_a_record_is_gone_around_once_and_not_believed() {
+fn a_crowd_that_denies_is_gone_around_once_and_not_believed() {
     let (mut net, id, reader) = with_crowd(true, false);
-    for mutable in [false, true] {
+    for question in questions(id) {
         let before = walks_around(&net, reader);
-        let outcome = net.get(reader, id, mutable);
-        assert_eq!(outcome.answer, Answer::Inconclusive, "{outcome:?}");
-        assert_eq!(walks_around(&net, reader) - before, 1);
+        let outcome = net.ask(reader, question.clone());
+        assert_eq!(outcome.answer, Answer::Inconclusive, "{question:?}: {outcome:?}");
+        assert_eq!(walks_around(&net, reader) - before, 1, "{question:?}");
     }
 }
 
 #[test]
 fn holders_behind_a_crowd_are_found_by_way_of_the_region_and_not_without() {
-    let (mut net, id, reader) = with_crowd(true, true);
-    let outcome = net.get(reader, id, false);
-    assert!(matches!(outcome.answer, Answer::Record(_)), "{outcome:?}");
-    assert_eq!(walks_around(&net, reader), 1);
-    let (mut net, id, reader) = with_crowd(false, true);
-    let outcome = net.get(reader, id, false);
-    assert_eq!(outcome.answer, Answer::Inconclusive, "{outcome:?}");
-    assert_eq!(walks_around(&net, reader), 0);
+    let [get, _, _, providers] = questions(ContentId::of_immutable(b"behind a crowd"));
+    for (question, retry_by_region) in [(&get, true), (&get, false), (&providers, true), (&providers, false)] {
+        let (mut net, _, reader) = with_crowd(retry_by_region, true);
+        let answer = net.ask(reader, question.clone()).answer;
+        match &answer {
+            Answer::Record(_) => assert!(retry_by_region, "{question:?}"),
+            Answer::Providers(found) => assert!(retry_by_region && found.len() == 1, "{question:?}: {found:?}"),
+            other => assert!(!retry_by_region && *other == Answer::Inconclusive, "{question:?}: {other:?}"),
+        }
+        assert_eq!(walks_around(&net, reader), u64::from(retry_by_region), "{question:?}");
+    }
 }
 
 /// Points other than `id` that a member asks others about nodes near, while it does what a command says.

@@ -496,9 +496,9 @@ impl Operations {
             operation.writes.clear();
         }
         operation.writes.take_found(&operation.lookup);
-        let goal = match operation.task {
-            Task::Put => Goal::Nodes,
-            Task::Get { mutable: true } => {
+        let goal = match (operation.first_walk, operation.task) {
+            (Some(first), _) => first.goal,
+            (None, Task::Get { mutable: true }) => {
                 Goal::Mutable { sequence_min: sequences.peek(&target).copied().unwrap_or(0) }
             }
             _ => Goal::Immutable,
@@ -514,7 +514,10 @@ impl Operations {
             before.requests = before.requests.saturating_add(spent.requests);
             before.elapsed_ms = before.elapsed_ms.saturating_add(spent.elapsed_ms);
             operation.lookup.leave_out_asked();
-            offer_closest(cx, peers, &mut operation.lookup);
+            // A blind lookup shows its target to the region only, where the nearest of our own table need not be.
+            if !is_private {
+                offer_closest(cx, peers, &mut operation.lookup);
+            }
             // Of the K nearest of our own table, the crowd may be most.
             if operation.task == Task::Put {
                 let is_usable = |contact: &Contact| !peers.is_quarantined(cx, &contact.key);

@@ -132,6 +132,7 @@ struct Offered {
 pub(super) struct FirstWalk {
     pub(super) requests: u16,
     pub(super) elapsed_ms: u64,
+    pub(super) goal: Goal,
     met_crowd: bool,
 }
 
@@ -334,12 +335,12 @@ impl Operation {
         let may = config.retry_by_region
             && self.phase == Phase::Walking
             && self.first_walk.is_none()
-            && self.privacy != Privacy::Blind
             && self.budget == Budget::default()
             // Where nobody answers, nobody knows a way around.
             && self.lookup.stats(cx.now.mono_ms).answers > 0;
         may && match self.task {
             Task::Get { .. } => self.lookup.record().is_none() && !self.is_conclusive(cx, peers, finish),
+            Task::FindProviders => self.lookup.providers().is_empty() && !self.is_conclusive(cx, peers, finish),
             Task::Put => self.lookup.is_crowded(),
             _ => false,
         }
@@ -367,7 +368,8 @@ impl Operation {
         } else {
             self.lookup.remember_asked();
         }
-        self.first_walk = Some(FirstWalk { requests: stats.requests, elapsed_ms: stats.elapsed_ms, met_crowd });
+        let (requests, elapsed_ms, goal) = (stats.requests, stats.elapsed_ms, self.lookup.goal());
+        self.first_walk = Some(FirstWalk { requests, elapsed_ms, goal, met_crowd });
     }
 }
 
