@@ -10,7 +10,7 @@ use tessera_dht::identity::Crypto as _;
 use tessera_dht::lookup::{Finish, LookupConfig, Standing};
 use tessera_dht::node::LaneNode;
 use tessera_dht::node::command::{Answer, Budget, Command, Privacy};
-use tessera_dht::node::config::NodeConfig;
+use tessera_dht::node::config::{Defences, NodeConfig};
 use tessera_dht::record::{RecordView, immutable_record};
 use tessera_dht::seal::keys::PERIOD_SECS;
 use tessera_dht::store::records::Class;
@@ -544,4 +544,37 @@ fn a_write_that_goes_around_a_crowd_asks_about_several_points_and_a_read_about_o
     assert!(points.len() >= 5, "{} points", points.len());
     let shared = points.iter().map(|point| ContentId::from_bytes(*point).distance_to(&id).leading_zeros()).min();
     assert!(shared >= Some(2), "all of them in the region of the target: {shared:?}");
+}
+
+#[test]
+fn a_public_node_sends_nothing_to_a_private_address_that_another_names() {
+    for refuse_private in [true, false] {
+        let defences = Defences { refuse_private, ..Defences::default() };
+        let public_addr = Some(Addr::v4([51, 15, 1, 1], 4000));
+        let mut net = Net::of(1, &NodeConfig::default());
+        let public = net.join(1, &NodeConfig { public_addr, defences, ..NodeConfig::default() });
+        net.run(20_000);
+        let hosts = [[10, 77, 77, 1], [192, 168, 7, 1], [51, 15, 9, 9]].map(|host| Addr::v4(host, 4000));
+        let named = |(n, addr): (usize, &Addr)| Contact { key: identity(700 + n).public_key(), addr: *addr };
+        let list: Vec<u8> = hosts.iter().enumerate().flat_map(|host| named(host).to_wire()).collect();
+        net.puppets.insert(
+            0,
+            Box::new(move |asked, reply| match asked {
+                Message::FindNode { .. } => reply(Message::Nodes { token: [255; 16], contacts: Contacts::over(&list) }),
+                Message::FindValue { .. } => {
+                    reply(Message::Value { token: [255; 16], record: None, closer: Contacts::over(&list) });
+                }
+                Message::Store { .. } => reply(Message::Stored { closer: Contacts::over(&list) }),
+                _ => {}
+            }),
+        );
+        net.tap = Some(Vec::new());
+        net.ask(public, Command::FindNode { target: [7; 32] });
+        net.get(public, ContentId::of_immutable(b"nowhere"), false);
+        net.put(public, immutable_record(b"somewhere", 3600).unwrap());
+        net.put(public, immutable_record(b"and again", 3600).unwrap());
+        net.run(60_000);
+        let is_sent_to = |host: &Addr| net.tap.iter().flatten().any(|(_, to, _)| to == host);
+        assert_eq!(hosts.iter().map(is_sent_to).collect::<Vec<_>>(), [!refuse_private, !refuse_private, true]);
+    }
 }
