@@ -145,8 +145,8 @@ impl fmt::Display for NodeError {
                 let answered = count(u64::from(explain.stats.answers), "node");
                 write!(
                     f,
-                    "it is not known whether {id} exists: {answered} answered without it, but too few of those that should hold it. \
-                     Try again later, or by way of another node"
+                    "nothing of {id} was found, which does not mean that there is nothing: {answered} answered, but too few of those that should \
+                     know. Try again later, or by way of another node"
                 )
             }
             Self::Deleted { id, sequence } => write!(f, "{id} was deleted by its owner (version {sequence})"),

@@ -203,10 +203,13 @@ impl Node {
             Call::new(async move {
                 let outcome =
                     inner.ask(id.as_bytes(), Some(queue.clone()), || Command::FindProviders { id, limit }).await?;
-                if let Answer::Providers(providers) = &outcome.answer {
-                    providers.iter().for_each(|provider| queue.push(provider));
+                let explain = Explain::of(&outcome);
+                match &outcome.answer {
+                    Answer::Providers(providers) => providers.iter().for_each(|provider| queue.push(provider)),
+                    Answer::Inconclusive => return Err(NodeError::Inconclusive { id, explain: Box::new(explain) }),
+                    _ => {}
                 }
-                Ok(Explain::of(&outcome))
+                Ok(explain)
             }),
         )
     }

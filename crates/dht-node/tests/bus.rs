@@ -33,6 +33,7 @@ fn changes_of_lanes_and_news_for_new_lanes_are_control_messages_and_all_are_ackn
     for id in ids {
         assert!(node.get(id).wait().is_ok());
     }
+    assert!(node.runtime_snapshot().total("acks_taken") > 0, "messages were acknowledged");
     assert_eq!(node.runtime_snapshot().total("acks_given_up"), 0);
     assert_eq!(node.status().wait().unwrap().alarms, [] as [String; 0]);
 }

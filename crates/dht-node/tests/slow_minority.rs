@@ -35,13 +35,11 @@ fn twelve_attackers_with_made_up_contacts_keep_a_value_neither_from_holders_near
     near.sort_by_key(|node| node.id().distance_to(&target));
     let (near, far) = near.split_at(20);
     let stored = far[0].put(value.to_vec()).wait().unwrap();
-    let holders = near.iter().filter(|node| node.status().wait().unwrap().held("records") > 0);
-    let holders = holders.count();
+    let holders = near.iter().filter(|node| node.status().wait().unwrap().held("records") > 0).count();
 
     let found = (0..READS).filter(|n| far[1 + n % (far.len() - 1)].get(target).wait().is_ok()).count();
     assert!(found * 100 >= READS * 95, "{found} of {READS} reads found it");
-    // A crowd takes places that a write would have gone to; the aim of 18 is met in about every second run.
-    assert!(holders >= 8, "{holders} of the 20 nearest hold it: {stored:?}");
+    assert!(holders >= 18, "{holders} of the 20 nearest hold it: {stored:?}");
     drop(attackers);
 }
 

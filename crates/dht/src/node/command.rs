@@ -140,7 +140,8 @@ pub struct Written {
     pub refused: Vec<(ErrorCode, u16)>,
     /// Nodes that did not answer, or were not met.
     pub silent: u16,
-    /// How many have to say that they hold it for the write to count.
+    /// How many have to say that they hold it for the write to count. A writer that is a holder itself counts among those that should hold it, and
+    /// not among those that have to say so.
     pub quorum: u16,
 }
 
@@ -151,10 +152,12 @@ impl Written {
         self.holders > 0 && self.acknowledged >= self.quorum.max(1)
     }
 
-    /// The same, with its quorum: a share of those that should hold it, in per cent.
-    pub(crate) fn with_quorum(self, percent: u8) -> Self {
-        let quorum = (u32::from(self.holders) * u32::from(percent.clamp(1, 100))).div_ceil(100);
-        Self { quorum: quorum as u16, ..self }
+    /// The same, with its quorum: a share in per cent of those that should hold it. Where the writer is one of them and `is_held_here`, its own copy
+    /// is a part of that share; the others have to make up the rest.
+    pub(crate) fn with_quorum(self, percent: u8, is_held_here: bool) -> Self {
+        let own = u32::from(is_held_here);
+        let share = (u32::from(self.holders) + own) * u32::from(percent.clamp(1, 100));
+        Self { quorum: (share.div_ceil(100) - own) as u16, ..self }
     }
 
     pub(crate) fn refuse(&mut self, code: ErrorCode) {
@@ -174,7 +177,8 @@ pub enum Answer {
     Record(Vec<u8>),
     /// There is no such record, say the nodes that should hold it.
     NoRecord,
-    /// Nothing was found, but too few of the nodes that should hold it answered, or a crowd stood in front of them: there may be such a record.
+    /// Nothing was found, but too few of the nodes that should hold it answered, or a crowd stood in front of them: there may be such a record, or
+    /// such providers.
     Inconclusive,
     /// A mutable record was found, but this node has seen a newer one that it no longer has, and does not go back.
     OnlyStale {
@@ -183,7 +187,7 @@ pub enum Answer {
         /// The highest found now.
         found: u64,
     },
-    /// Providers, possibly none.
+    /// Providers; none if there are none, say the nodes that should know of them.
     Providers(Vec<SignedProvider>),
     /// The write is over.
     Written(Written),

@@ -88,6 +88,7 @@ impl Router {
                 Effect::LookupEnded { operation, finish } => {
                     let answer = match self.operations.task_of(operation) {
                         Task::Get { mutable } => self.answer_get(cx, operation, mutable, finish),
+                        Task::FindProviders => self.answer_providers(cx, operation, finish),
                         _ => self.operations.answer(cx, operation),
                     };
                     self.complete(cx, operation, answer, finish);
@@ -346,7 +347,8 @@ impl Router {
         while self.operations.may_work_unasked(cx.place)
             && let Some((id, record)) = self.republishing.alive_mut().next_due(cx)
         {
-            self.begin(cx, Start::put(&id, record));
+            let is_held_here = self.peers.members().holds_its_own(cx.place);
+            self.begin(cx, Start { is_held_here, ..Start::put(&id, record) });
         }
     }
 
@@ -355,7 +357,8 @@ impl Router {
             && let Some((id, refusals, record)) = self.republishing.next_given_on(cx, self.server.records())
         {
             cx.counters.records_republished += 1;
-            self.begin(cx, Start { refusals: Some(refusals), ..Start::put(&id, record) });
+            let is_held_here = self.peers.members().holds_its_own(cx.place);
+            self.begin(cx, Start { refusals: Some(refusals), is_held_here, ..Start::put(&id, record) });
         }
     }
 
@@ -481,11 +484,14 @@ impl Router {
         let found_sequence = view.map(|view| view.sequence()).filter(|_| mutable);
         // A reader here never goes back: a version seen before outranks the network's answer.
         if let Some(seen) = seen.filter(|seen| found_sequence.is_none_or(|found| found < *seen)) {
-            return match self.record_here(cx.now, &id) {
-                Some(kept) if RecordView::read(kept).is_ok_and(|view| view.sequence() >= seen) => {
-                    Answer::Record(kept.to_vec())
-                }
-                _ => found_sequence.map_or(Answer::NoRecord, |found| Answer::OnlyStale { seen, found }),
+            if let Some(kept) = self.record_here(cx.now, &id)
+                && RecordView::read(kept).is_ok_and(|view| view.sequence() >= seen)
+            {
+                return Answer::Record(kept.to_vec());
+            }
+            return match found_sequence {
+                Some(found) => Answer::OnlyStale { seen, found },
+                None => self.nothing_found(cx, operation, finish),
             };
         }
         if let Some(sequence) = found_sequence {
@@ -493,12 +499,25 @@ impl Router {
         }
         match found {
             Some(record) => Answer::Record(record),
-            None if finish == Finish::Cancelled
-                || self.operations.is_conclusive(cx, &self.peers, operation, finish) =>
-            {
-                Answer::NoRecord
-            }
-            None => Answer::Inconclusive,
+            None => self.nothing_found(cx, operation, finish),
+        }
+    }
+
+    /// The answer of a lookup for providers: those that it found, or that there may be some all the same.
+    fn answer_providers(&mut self, cx: &Context<'_>, operation: OperationId, finish: Finish) -> Answer {
+        let found = self.operations.answer(cx, operation);
+        let is_empty = matches!(&found, Answer::Providers(found) if found.is_empty());
+        match is_empty && self.nothing_found(cx, operation, finish) == Answer::Inconclusive {
+            true => Answer::Inconclusive,
+            false => found,
+        }
+    }
+
+    /// The answer of a lookup that came back with nothing. One that was cancelled claims no more than its caller wants to know.
+    fn nothing_found(&mut self, cx: &Context<'_>, operation: OperationId, finish: Finish) -> Answer {
+        match finish == Finish::Cancelled || self.operations.is_conclusive(cx, &self.peers, operation, finish) {
+            true => Answer::NoRecord,
+            false => Answer::Inconclusive,
         }
     }
 
@@ -533,7 +552,8 @@ impl Router {
         if !kept && !keep_alive && self.peers.members().table().live_len() == 0 {
             return Some(Answer::NoRoom); // No other node will have it either.
         }
-        self.begin(cx, Start { command: Some(command), budget, ..Start::put(&id, record) })
+        let is_held_here = is_holder && (kept || keep_alive);
+        self.begin(cx, Start { command: Some(command), budget, is_held_here, ..Start::put(&id, record) })
     }
 
     /// This lane's own objection to a version that is to be written. Where the node is alone, no other would object; where it is not, a

@@ -23,6 +23,7 @@ fn asked_in(remembered: usize, seeds: usize, minutes: u64) -> Vec<(u64, Addr)> {
     let mut net = Net::empty();
     let config = NodeConfig::default();
     net.members.push(net::Member {
+        who: 0,
         lanes: vec![net::lane(0, &config, &net::map(1), 0, net.now)],
         map: net::map(1),
         contact: absent(0),

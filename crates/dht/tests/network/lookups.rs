@@ -1,17 +1,20 @@
 //! Lookups in a lane, around the pure machine: caps, penalties, privacy, caching, budgets, clean-up.
 
+use std::collections::BTreeSet;
+
 use crate::net::{self, Net, identity};
 use tessera_contracts::point::{ContentId, NodeId, Point as _};
 use tessera_dht::addr::Addr;
 use tessera_dht::contact::Contact;
 use tessera_dht::identity::Crypto as _;
 use tessera_dht::lookup::{Finish, LookupConfig, Standing};
+use tessera_dht::node::LaneNode;
 use tessera_dht::node::command::{Answer, Budget, Command, Privacy};
-use tessera_dht::node::config::NodeConfig;
-use tessera_dht::record::immutable_record;
+use tessera_dht::node::config::{Defences, NodeConfig};
+use tessera_dht::record::{RecordView, immutable_record};
 use tessera_dht::seal::keys::PERIOD_SECS;
 use tessera_dht::store::records::Class;
-use tessera_dht::wire::message::{Contacts, Message, capability, kind};
+use tessera_dht::wire::message::{Contacts, Message, Providers, capability, kind};
 
 /// Few holders, so that most members have to ask.
 fn few_holders() -> NodeConfig {
@@ -418,5 +421,160 @@ fn a_relayed_answer_says_nothing_about_the_relays_round_trip() {
             let round_trip_ms = peer.and_then(|peer| peer.round_trip.srtt_ms());
             assert!(round_trip_ms.is_none_or(|ms| ms <= 20), "{round_trip_ms:?}, silent: {silent}");
         }
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_a_version_calls_silence_inconclusive_and_denial_no_record() {
+    for silent in [15, 0] {
+        let mut net = Net::of(20, &NodeConfig::default());
+        let record = net::mutable(7, 5, Some(b"seen"), net.now);
+        let id = RecordView::read(&record).unwrap().id();
+        net.put(1, record);
+        assert!(matches!(net.get(2, id, true).answer, Answer::Record(_)));
+        for n in 0..20 {
+            net.ask(n, Command::Forget { id });
+        }
+        net.silent.extend(20 - silent..20);
+        let outcome = net.get(2, id, true);
+        let expected = if silent > 0 { Answer::Inconclusive } else { Answer::NoRecord };
+        assert_eq!(outcome.answer, expected, "{silent} of nineteen holders are silent: {:?}", outcome.stats);
+    }
+}
+
+/// Forty nodes, of which few hold a record and know of a provider, and eight in front of them that answer and know of nothing but themselves.
+fn with_crowd(retry_by_region: bool, is_stored: bool) -> (Net, ContentId, usize) {
+    let lookup = LookupConfig { k: 4, retry_by_region, ..LookupConfig::default() };
+    let mut net = Net::of(40, &NodeConfig { lookup, ..NodeConfig::default() });
+    let id = ContentId::of_immutable(b"behind a crowd");
+    if is_stored {
+        net.put(1, immutable_record(b"behind a crowd", 3600).unwrap());
+        net.ask(1, Command::Forget { id });
+        net.ask(1, Command::Provide { ids: vec![id] });
+        net.run(20_000);
+    }
+    let mut ground: Vec<usize> = (1000..5000).collect();
+    ground.sort_by_cached_key(|who| identity(*who).public_key().node_id().distance_to(&id));
+    ground.truncate(8);
+    let addr = |who: usize| Addr::v4([10, 99, (who >> 8) as u8, who as u8], 4000);
+    let contact = |who: &usize| Contact { key: identity(*who).public_key(), addr: addr(*who) };
+    let crowd: Vec<u8> = ground.iter().flat_map(|who| contact(who).to_wire()).collect();
+    for who in ground {
+        let closer = crowd.clone();
+        net.play(
+            who,
+            Box::new(move |asked, reply| match asked {
+                Message::Ping => reply(Message::Pong { observed: Addr::v4([10, 0, 0, 1], 4000) }),
+                Message::FindNode { .. } => {
+                    reply(Message::Nodes { token: [255; 16], contacts: Contacts::over(&closer) });
+                }
+                Message::FindValue { .. } => {
+                    reply(Message::Value { token: [255; 16], record: None, closer: Contacts::over(&closer) });
+                }
+                Message::GetProviders { .. } => {
+                    let (providers, closer) = (Providers::over(&[]), Contacts::over(&closer));
+                    let (token, total, next, part, parts) = ([255; 16], 0, 0, 0, 1);
+                    reply(Message::Providers { token, total, next, part, parts, providers, closer });
+                }
+                _ => {}
+            }),
+        );
+    }
+    net.run(20_000);
+    let knows = |lane: &LaneNode| lane.records().peek(&id).is_some() || lane.providers().of(&id).next().is_some();
+    let reader = (2..40).rfind(|n| !knows(&net.members[*n].lanes[0])).unwrap();
+    (net, id, reader)
+}
+
+fn walks_around(net: &Net, n: usize) -> u64 {
+    net.members[n].lanes[0].counters().lookups_around
+}
+
+/// Everything that a lookup can be after.
+fn questions(id: ContentId) -> [Command; 4] {
+    let get = |mutable, privacy| Command::Get { id, mutable, privacy };
+    let providers = Command::FindProviders { id, limit: 3 };
+    [get(false, Privacy::None), get(true, Privacy::None), get(false, Privacy::Blind), providers]
+}
+
+#[test]
+fn a_crowd_that_denies_is_gone_around_once_and_not_believed() {
+    let (mut net, id, reader) = with_crowd(true, false);
+    for question in questions(id) {
+        let before = walks_around(&net, reader);
+        let outcome = net.ask(reader, question.clone());
+        assert_eq!(outcome.answer, Answer::Inconclusive, "{question:?}: {outcome:?}");
+        assert_eq!(walks_around(&net, reader) - before, 1, "{question:?}");
+    }
+}
+
+#[test]
+fn holders_behind_a_crowd_are_found_by_way_of_the_region_and_not_without() {
+    let [get, _, _, providers] = questions(ContentId::of_immutable(b"behind a crowd"));
+    for (question, retry_by_region) in [(&get, true), (&get, false), (&providers, true), (&providers, false)] {
+        let (mut net, _, reader) = with_crowd(retry_by_region, true);
+        let answer = net.ask(reader, question.clone()).answer;
+        match &answer {
+            Answer::Record(_) => assert!(retry_by_region, "{question:?}"),
+            Answer::Providers(found) => assert!(retry_by_region && found.len() == 1, "{question:?}: {found:?}"),
+            other => assert!(!retry_by_region && *other == Answer::Inconclusive, "{question:?}: {other:?}"),
+        }
+        assert_eq!(walks_around(&net, reader), u64::from(retry_by_region), "{question:?}");
+    }
+}
+
+/// Points other than `id` that a member asks others about nodes near, while it does what a command says.
+fn points_asked_about(net: &mut Net, n: usize, id: &ContentId, command: Command) -> BTreeSet<[u8; 32]> {
+    net.tap = Some(Vec::new());
+    let before = walks_around(net, n);
+    net.ask(n, command);
+    assert_eq!(walks_around(net, n) - before, 1);
+    let seen = (0..net.members.len()).flat_map(|to| net.seen_by(to));
+    let asked = seen.filter(|seen| seen.kind == kind::FIND_NODE && seen.from == net.members[n].contact.addr);
+    asked.filter_map(|seen| seen.about).filter(|about| about != id.as_bytes()).collect()
+}
+
+#[test]
+fn a_write_that_goes_around_a_crowd_asks_about_several_points_and_a_read_about_one() {
+    let (mut net, id, reader) = with_crowd(true, false);
+    let read = Command::Get { id, mutable: false, privacy: Privacy::None };
+    assert_eq!(points_asked_about(&mut net, reader, &id, read).len(), 1);
+    let record = immutable_record(b"behind a crowd", 3600).unwrap();
+    let points = points_asked_about(&mut net, reader, &id, Command::Put { record, keep_alive: false });
+    assert!(points.len() >= 5, "{} points", points.len());
+    let shared = points.iter().map(|point| ContentId::from_bytes(*point).distance_to(&id).leading_zeros()).min();
+    assert!(shared >= Some(2), "all of them in the region of the target: {shared:?}");
+}
+
+#[test]
+fn a_public_node_sends_nothing_to_a_private_address_that_another_names() {
+    for refuse_private in [true, false] {
+        let defences = Defences { refuse_private, ..Defences::default() };
+        let public_addr = Some(Addr::v4([51, 15, 1, 1], 4000));
+        let mut net = Net::of(1, &NodeConfig::default());
+        let public = net.join(1, &NodeConfig { public_addr, defences, ..NodeConfig::default() });
+        net.run(20_000);
+        let hosts = [[10, 77, 77, 1], [192, 168, 7, 1], [51, 15, 9, 9]].map(|host| Addr::v4(host, 4000));
+        let named = |(n, addr): (usize, &Addr)| Contact { key: identity(700 + n).public_key(), addr: *addr };
+        let list: Vec<u8> = hosts.iter().enumerate().flat_map(|host| named(host).to_wire()).collect();
+        net.puppets.insert(
+            0,
+            Box::new(move |asked, reply| match asked {
+                Message::FindNode { .. } => reply(Message::Nodes { token: [255; 16], contacts: Contacts::over(&list) }),
+                Message::FindValue { .. } => {
+                    reply(Message::Value { token: [255; 16], record: None, closer: Contacts::over(&list) });
+                }
+                Message::Store { .. } => reply(Message::Stored { closer: Contacts::over(&list) }),
+                _ => {}
+            }),
+        );
+        net.tap = Some(Vec::new());
+        net.ask(public, Command::FindNode { target: [7; 32] });
+        net.get(public, ContentId::of_immutable(b"nowhere"), false);
+        net.put(public, immutable_record(b"somewhere", 3600).unwrap());
+        net.put(public, immutable_record(b"and again", 3600).unwrap());
+        net.run(60_000);
+        let is_sent_to = |host: &Addr| net.tap.iter().flatten().any(|(_, to, _)| to == host);
+        assert_eq!(hosts.iter().map(is_sent_to).collect::<Vec<_>>(), [!refuse_private, !refuse_private, true]);
     }
 }

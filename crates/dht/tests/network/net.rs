@@ -12,7 +12,7 @@ use tessera_dht::identity::{Crypto as _, Identity};
 use tessera_dht::node::LaneNode;
 use tessera_dht::node::command::{Command, CommandId, Outcome, Privacy};
 use tessera_dht::node::config::NodeConfig;
-use tessera_dht::node::outbox::{Importance, Logged, MessageClass, Outbox};
+use tessera_dht::node::outbox::{Importance, Logged, MessageClass, Outbox, message_kind};
 use tessera_dht::record::{MutableDraft, mutable_record};
 use tessera_dht::rng::LaneRng;
 use tessera_dht::seal::keys::NetworkKey;
@@ -75,6 +75,8 @@ impl Outbox for Effects {
 }
 
 pub(crate) struct Member {
+    /// The number of its identity.
+    pub(crate) who: usize,
     pub(crate) lanes: Vec<LaneNode>,
     pub(crate) map: PrefixMap,
     pub(crate) contact: Contact,
@@ -203,9 +205,29 @@ impl Net {
         let map = map(lanes);
         let lanes = (0..lanes).map(|at| lane(n, config, &map, at as u8, self.now)).collect();
         self.by_addr.insert(addr, n);
-        self.members.push(Member { lanes, map, contact, log: Vec::new(), disk: Disk::Instant, logged: 0 });
+        self.members.push(Member { who: n, lanes, map, contact, log: Vec::new(), disk: Disk::Instant, logged: 0 });
         let seeds = (n != known).then(|| self.members[known].contact).into_iter().collect();
         self.start(n, seeds);
+        n
+    }
+
+    /// Adds a member that the test plays, with the identity of a number, and tells each other of it.
+    pub(crate) fn play(&mut self, who: usize, puppet: Puppet) -> usize {
+        let n = self.members.len();
+        let addr = Addr::v4([10, 99, (who >> 8) as u8, who as u8], 4000);
+        let contact = Contact { key: identity(who).public_key(), addr };
+        self.by_addr.insert(addr, n);
+        self.puppets.insert(n, puppet);
+        let (lanes, log) = (Vec::new(), Vec::new());
+        self.members.push(Member { who, lanes, map: map(1), contact, log, disk: Disk::Instant, logged: 0 });
+        let mut payload = [0xff; 54];
+        payload[..50].copy_from_slice(&contact.to_wire());
+        let now = self.now;
+        for other in 0..n {
+            for at in 0..self.members[other].lanes.len() {
+                self.call_lane(other, at, |lane, out| lane.on_message(now, message_kind::CONTACT, &payload, out));
+            }
+        }
         n
     }
 
@@ -307,13 +329,14 @@ impl Net {
         }
         let is_lost =
             |seen: Seen| self.lose.is_some_and(|lose| lose(&seen)) || at.is_some_and(|(_, kind)| kind == seen.kind);
-        read_as(&mut sealer(identity(n), self.now), self.now, from, bytes).is_some_and(is_lost)
+        read_as(&mut sealer(identity(self.members[n].who), self.now), self.now, from, bytes).is_some_and(is_lost)
     }
 
     /// Lets the test answer for a member.
     fn pull_strings(&mut self, n: usize, asker: Addr, bytes: &mut [u8]) {
         let (now, own) = (self.now, self.members[n].contact.addr);
-        let mut sealer = sealer(identity(n), now);
+        let who = self.members[n].who;
+        let mut sealer = sealer(identity(who), now);
         let Ok(Opened { header, body, .. }) = sealer.open(now, bytes, |_, _| true) else { return };
         let Ok(envelope) = Envelope::read(body) else { return };
         let (correlation, mut replies) = (envelope.correlation, Vec::new());
@@ -330,7 +353,7 @@ impl Net {
             let mut seed = [n as u8; 32];
             seed[..8].copy_from_slice(&(now.mono_ms * 100 + i as u64).to_le_bytes());
             seed[8..16].copy_from_slice(&correlation.to_le_bytes());
-            let mut sealer = sealer_from(identity(n), now, seed);
+            let mut sealer = sealer_from(identity(who), now, seed);
             let len = sealer.seal(now, &header.sender, correlation as u8, &mut datagram, len).unwrap();
             self.flying.push((own, asker, datagram[..len].to_vec()));
         }
@@ -400,7 +423,7 @@ impl Net {
     /// Everything `n` was sent since the tap was opened, as `n` reads it.
     pub(crate) fn seen_by(&self, n: usize) -> Vec<Seen> {
         let to = self.members[n].contact.addr;
-        let mut sealer = sealer(identity(n), self.now);
+        let mut sealer = sealer(identity(self.members[n].who), self.now);
         let sent = self.tap.iter().flatten().filter(|(_, addr, _)| *addr == to);
         sent.filter_map(|(from, _, bytes)| read_as(&mut sealer, self.now, *from, bytes)).collect()
     }

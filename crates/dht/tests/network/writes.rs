@@ -355,3 +355,44 @@ fn a_node_that_has_read_a_newer_version_writes_no_older_one_though_its_copy_is_g
     let written = put(&mut net, reader, 4);
     assert_eq!((written.holders, &written.refused[..]), (0, &[(ErrorCode::StaleSequence, 1)][..]));
 }
+
+#[test]
+fn a_writer_that_is_shown_two_of_forty_nodes_has_no_quorum() {
+    let mut net = settled(40);
+    net.silent.extend((0..38).filter(|n| *n != 1));
+    let written = put(&mut net, b"shown to two");
+    assert_eq!((written.holders, written.acknowledged), (20, 2), "{written:?}");
+    assert!(!written.has_quorum(), "{written:?}");
+}
+
+/// What member 0 of `count` that hold all there is is told of a write that one of the others has no room for.
+fn written_beside_a_full_node(count: usize, config: &NodeConfig) -> Written {
+    let mut net = Net::of(count, config);
+    let full = |message: &Message<'_>, reply: &mut dyn FnMut(Message<'_>)| match message {
+        Message::FindNode { .. } => reply(Message::Nodes { token: [255; 16], contacts: Contacts::default() }),
+        Message::Store { .. } => reply(Message::Error { code: ErrorCode::Full, retry_after_ms: 0 }),
+        _ => {}
+    };
+    net.puppets.insert(count - 1, Box::new(full));
+    let outcome = net.put(0, immutable_record(b"few hold it", 3600).unwrap());
+    let Answer::Written(written) = outcome.answer else { panic!("{outcome:?}") };
+    assert_eq!(written.refused, [(ErrorCode::Full, 1)]);
+    assert_eq!((usize::from(written.holders), usize::from(written.acknowledged)), (count - 1, count - 2));
+    written
+}
+
+#[test]
+fn the_copy_of_a_writer_that_is_a_holder_counts_towards_the_quorum() {
+    let written = written_beside_a_full_node(3, &NodeConfig::default());
+    assert!(written.has_quorum() && written.quorum == 1, "two of three hold it: {written:?}");
+    let written = written_beside_a_full_node(2, &NodeConfig::default());
+    assert!(!written.has_quorum() && written.quorum == 1, "one of two holds it: {written:?}");
+    let client = NodeConfig { client: true, ..NodeConfig::default() };
+    let mut net = Net::of(2, &NodeConfig::default());
+    let writer = net.join(1, &client);
+    net.run(20_000);
+    net.members[1].disk = Disk::Full;
+    let outcome = net.put(writer, immutable_record(b"a client holds nothing", 3600).unwrap());
+    let Answer::Written(written) = outcome.answer else { panic!("{outcome:?}") };
+    assert!(!written.has_quorum() && written.quorum == 2, "one of two holds it: {written:?}");
+}

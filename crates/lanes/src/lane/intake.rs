@@ -200,6 +200,7 @@ fn handle_message<H: Handler>(handler: &mut H, cx: &mut Context, envelope: &Enve
     let waited = cx.note_taken(envelope);
     if envelope.kind == Kind::ACK {
         if let Some(timer) = cx.acks.acked(envelope.correlation_id) {
+            cx.counters.acks_taken.add(1);
             timer.map(|timer| cx.cancel_timer(timer));
             handler.on_notice(cx, Notice::Acked { correlation_id: envelope.correlation_id });
         }

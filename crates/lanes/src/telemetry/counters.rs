@@ -152,6 +152,8 @@ pub struct LaneCounters {
     pub sleeps: Counter,
     /// Sleeping lanes this lane woke.
     pub wakes: Counter,
+    /// Acknowledgements that came.
+    pub acks_taken: Counter,
     /// Acknowledgements that never came.
     pub acks_given_up: Counter,
     /// Records accepted by the log.

@@ -168,6 +168,7 @@ impl LaneSnapshot {
                 ("turns", counters.turns.get()),
                 ("sleeps", counters.sleeps.get()),
                 ("wakes", counters.wakes.get()),
+                ("acks_taken", counters.acks_taken.get()),
                 ("acks_given_up", counters.acks_given_up.get()),
                 ("log_records", counters.log_records.get()),
                 ("log_soft_dropped", counters.log_soft_dropped.get()),

@@ -37,6 +37,8 @@ pub(crate) enum Scenario {
     Sybils,
     /// Uniform and targeted attackers that steer lookups: made-up contacts, late lies, silence.
     Minority,
+    /// Some of these attacks with each defence of lookups switched off by itself
+    Matrix,
     /// One node is flooded with new identities, forgeries and replays.
     Flood,
     /// Windows wiped, strangers without end, forged good-byes, full stores, relays taken; with and without the defence against each.

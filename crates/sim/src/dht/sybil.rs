@@ -45,6 +45,8 @@ pub(crate) struct Conduct {
     pub(crate) behaves: bool,
     /// They name made-up contacts instead of each other, and deny what they are asked for instead of forging it.
     pub(crate) names_made_up: bool,
+    /// They deny what they are asked for instead of forging it.
+    pub(crate) denies: bool,
     /// They do not answer questions for values.
     pub(crate) is_silent_about_values: bool,
 }
@@ -98,7 +100,7 @@ impl Sybil {
                 let len = self.accomplices(id.as_bytes(), 8, &mut list);
                 let closer = Contacts::over(&list[..len.min(8 * CONTACT_BYTES)]);
                 stale = self.ring.borrow().stale.get(id).cloned();
-                let forges = !conduct.names_made_up && !conduct.behaves;
+                let forges = !conduct.names_made_up && !conduct.behaves && !conduct.denies;
                 match (&stale, if forges { self.rng.below(3) } else { 2 }) {
                     (Some(record), _) if forges => {
                         Message::Value { token, record: Some(record), closer: Contacts::default() }

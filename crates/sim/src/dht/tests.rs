@@ -1,8 +1,11 @@
 //! The scenarios at small sizes, so that each is known to run to its end and to meet its aims.
 
+use tessera_dht::node::config::NodeConfig;
+
 use super::Scenario;
 use super::measure::Findings;
 use super::scenario::admission::{ATTACKS, fight};
+use super::scenario::minority::{ATTACKS as LOOKUP_ATTACKS, DEFENCES, fight as fight_lookups};
 use super::scenario::{self, HOSTILE, Setup};
 
 fn run(scenario: Scenario, nodes: usize, real_crypto: bool) -> Findings {
@@ -77,7 +80,29 @@ fn sybils_fail_against_the_defences_and_succeed_without() {
     passes(Scenario::Sybil, 300);
 }
 
-/// Every defence of lookups holds against the attack that it is there for, and the attack succeeds where that defence is switched off.
+/// The defences of lookups hold against the attack that they are there for, and the attack succeeds where they are switched off.
+#[test]
+fn each_attack_on_lookups_fails_against_its_defence_and_succeeds_without() {
+    let setup = Setup { nodes: 300, seed: 11, real_crypto: false, loss: None, hostile: HOSTILE, quiet: true };
+    for defence in DEFENCES {
+        for (configure, holds) in [((|_: &mut _| {}) as fn(&mut NodeConfig), true), (defence.off, false)] {
+            let fought = fight_lookups(&setup, &defence.attack, configure);
+            assert_eq!((defence.holds)(&fought), holds, "{}: {}", defence.name, fought.says());
+        }
+    }
+}
+
+/// Ground ids that are no crowd to see, a minority that does everything at once, and a share of all nodes: no reader is told that there is nothing.
+#[test]
+fn no_attack_on_lookups_makes_a_reader_believe_that_there_is_nothing() {
+    let setup = Setup { nodes: 200, seed: 11, real_crypto: false, loss: None, hostile: HOSTILE, quiet: true };
+    for attack in LOOKUP_ATTACKS.iter().filter(|attack| attack.is_hard()) {
+        let fought = fight_lookups(&setup, attack, |_| {});
+        assert_eq!(fought.false_not_found(), 0, "{}: {}", attack.name, fought.says());
+        assert!(fought.right_share() >= 0.95, "{}: {}", attack.name, fought.says());
+    }
+}
+
 #[test]
 fn a_run_is_a_function_of_its_seed() {
     let figures = |seed| {

@@ -352,7 +352,8 @@ impl Operations {
                 return;
             }
         };
-        if matches!(message, Message::Nodes { .. }) && direct.is_some() && operation.task != Task::Announce {
+        let is_about_target = operation.task != Task::Announce && !operation.sweeps_region();
+        if matches!(message, Message::Nodes { .. }) && direct.is_some() && is_about_target {
             tokens.keep(cx.now.mono_ms, peer, &ContentId::from_bytes(*operation.lookup.target()), token);
         }
         let contacts = closer.iter().filter_map(|contact| {
@@ -477,9 +478,10 @@ impl Operations {
         cx.counters.lookups_around += 1;
         operation.keep_first_walk(cx);
         operation.phase = Phase::Around;
-        let walk = blinded(cx, peers, &operation.target);
-        let radius = peers.members().radius_of(cx, cx.place.config.lookup.k);
-        operation.lookup.start(cx.now.mono_ms, cx.place.config.lookup, walk, Goal::Nodes, radius);
+        let walk = point_around(cx, peers, operation);
+        let radius = peers.members().radius_of(cx, cx.place.config.lookup.k * operation.widths_around());
+        let config = operation.task.lookup_config(cx.place.config.lookup);
+        operation.lookup.start(cx.now.mono_ms, config, walk, Goal::Nodes, radius);
         offer_closest(cx, peers, &mut operation.lookup);
         self.drive(cx, peers, id);
     }
@@ -494,17 +496,16 @@ impl Operations {
             operation.writes.clear();
         }
         operation.writes.take_found(&operation.lookup);
-        let goal = match operation.task {
-            Task::Put => Goal::Nodes,
-            Task::Get { mutable: true } => {
+        let goal = match (operation.first_walk, operation.task) {
+            (Some(first), _) => first.goal,
+            (None, Task::Get { mutable: true }) => {
                 Goal::Mutable { sequence_min: sequences.peek(&target).copied().unwrap_or(0) }
             }
             _ => Goal::Immutable,
         };
         operation.phase = Phase::Walking;
-        // The crowd that a write went around counts in the estimate of who met it: the region is taken to be twice as wide.
-        let widths = if operation.task == Task::Put { 2 } else { 1 };
-        let radius = peers.members().radius_of(cx, cx.place.config.lookup.k * widths);
+        let k = cx.place.config.lookup.k;
+        let radius = peers.members().radius_of(cx, k * operation.widths_around());
         let is_private = operation.privacy == Privacy::Blind;
         let config = within(operation.task.lookup_config(cx.place.config.lookup), operation.budget);
         let spent = operation.lookup.stats(cx.now.mono_ms);
@@ -513,7 +514,15 @@ impl Operations {
             before.requests = before.requests.saturating_add(spent.requests);
             before.elapsed_ms = before.elapsed_ms.saturating_add(spent.elapsed_ms);
             operation.lookup.leave_out_asked();
-            offer_closest(cx, peers, &mut operation.lookup);
+            // A blind lookup shows its target to the region only, where the nearest of our own table need not be.
+            if !is_private {
+                offer_closest(cx, peers, &mut operation.lookup);
+            }
+            // Of the K nearest of our own table, the crowd may be most.
+            if operation.task == Task::Put {
+                let is_usable = |contact: &Contact| !peers.is_quarantined(cx, &contact.key);
+                peers.members().offer_next(&mut operation.lookup, k, is_usable);
+            }
         }
         for holder in operation.writes.found() {
             operation.lookup.offer(holder.id, holder.contact, None);
@@ -614,7 +623,7 @@ impl Operations {
     /// Whether the lookup of an operation that found nothing says that there is nothing.
     pub(super) fn is_conclusive(&mut self, cx: &Context<'_>, peers: &Peers, id: OperationId, finish: Finish) -> bool {
         let operation = self.named(id);
-        operation.lookup.is_conclusive(finish, operation.holders_expected(cx, peers, finish))
+        operation.is_conclusive(cx, peers, finish)
     }
 
     /// The answer to a lookup that no other component has a say in.
@@ -622,9 +631,7 @@ impl Operations {
         let operation = self.named(id);
         match operation.task {
             Task::FindProviders => Answer::Providers(operation.lookup.providers().to_vec()),
-            Task::Put | Task::Announce => {
-                Answer::Written(operation.writes.written.clone().with_quorum(cx.place.config.put_quorum_percent))
-            }
+            Task::Put | Task::Announce => Answer::Written(operation.writes.result(cx.place.config.put_quorum_percent)),
             _ => {
                 let holders = operation.lookup.holders().take(cx.place.config.lookup.k);
                 Answer::Nodes(holders.map(|candidate| candidate.contact).collect())
@@ -637,7 +644,7 @@ impl Operations {
         let operation = self.named(id);
         let (id, is_put) = (operation.content_id(), operation.task == Task::Put);
         let writes = &mut operation.writes;
-        let written = core::mem::take(&mut writes.written).with_quorum(cx.place.config.put_quorum_percent);
+        let written = writes.result(cx.place.config.put_quorum_percent);
         if !is_put {
             cx.counters.announces_refused += written.refused.iter().map(|(_, count)| u64::from(*count)).sum::<u64>();
             cx.counters.announces_unanswered += u64::from(written.silent);
@@ -718,6 +725,10 @@ fn send_step(
         // for a token that is good for all of it.
         target = random_point(cx.rng, &target, bits);
         scope = Scope::region(bits);
+    }
+    if operation.sweeps_region() {
+        // A crowd fills most of each answer about a point that it is nearest to, and those of the target's holders that are farther are in none.
+        target = point_around(cx, peers, operation);
     }
     let id = ContentId::from_bytes(target);
     let is_relayed = operation.privacy == Privacy::Relay && ask.first_leg;
@@ -808,8 +819,20 @@ fn offer_closest(cx: &Context<'_>, peers: &Peers, lookup: &mut Lookup) {
 
 /// A point that shares only the target's region: what it lies in, not what it is.
 fn blinded(cx: &mut Context<'_>, peers: &Peers, target: &[u8; 32]) -> [u8; 32] {
-    let shared = peers.members().radius_of(cx, cx.place.config.lookup.k * 2).leading_zeros();
+    let shared = region_bits(cx, peers);
     random_point(cx.rng, target, shared)
+}
+
+/// A point of the region by way of which a walk goes around. That of a sweep is half as wide: wherever the walk goes in it, all of it lies within
+/// the walk's radius.
+fn point_around(cx: &mut Context<'_>, peers: &Peers, operation: &Operation) -> [u8; 32] {
+    let shared = region_bits(cx, peers) + u32::from(operation.sweeps_region());
+    random_point(cx.rng, &operation.target, shared)
+}
+
+/// How many bits all points of a target's region share.
+fn region_bits(cx: &Context<'_>, peers: &Peers) -> u32 {
+    peers.members().radius_of(cx, cx.place.config.lookup.k * 2).leading_zeros()
 }
 
 /// The node that asks in our place: the relay that has just seen where we are, or one from another part of the space than the target, which
@@ -916,6 +939,36 @@ mod tests {
             assert_eq!(asked.len() > began_with, asks_more, "{task:?}: {} were asked", asked.len());
             assert!(asked.len() >= began_with, "{task:?}: {} were asked", asked.len());
         }
+    }
+
+    #[test]
+    fn a_write_that_meets_a_crowd_goes_to_more_of_its_own_table_than_the_crowd_has_places_of() {
+        let mut lane = lane();
+        for contact in (100..200).map(contact) {
+            lane.table_mut().answered(T.mono_ms, contact.id(), contact, Some(10));
+        }
+        let target = [0x77; 32];
+        let in_crowd = |n: u8| {
+            let mut id = target;
+            id[31] = n;
+            (NodeId::from_bytes(id), contact(n))
+        };
+        lane.act(T, |lane, cx| lane.begin_for(cx, Task::Put, None, target, Goal::Nodes));
+        let mut phases = Vec::new();
+        while lane.router.operations.slots[0].phase != Phase::Walking || phases.last() != Some(&Phase::Around) {
+            phases.push(lane.router.operations.slots[0].phase);
+            let lookup = &mut lane.router.operations.slots[0].lookup;
+            let asked = lookup.candidates().iter().filter(|candidate| candidate.standing == Standing::Asked);
+            for id in asked.map(|candidate| candidate.id).collect::<Vec<_>>() {
+                lookup.answered(T.mono_ms, &id, [1; 16], (1..9).map(in_crowd));
+            }
+            let id = lane.router.operations.slots[0].id;
+            lane.act(T, |lane, cx| lane.operations.drive(cx, &mut lane.peers, id));
+        }
+        let nearest = lane.table().closest(&ContentId::from_bytes(target), crate::routing::K_MAX, |_| true);
+        let lookup = &lane.router.operations.slots[0].lookup;
+        let known = lane.table().peers_of(&nearest).filter(|peer| lookup.knows(&peer.id)).count();
+        assert_eq!(known, crate::routing::K_MAX);
     }
 
     /// A lane that knows twenty contacts, all alive and none a spare, and lost thirty.

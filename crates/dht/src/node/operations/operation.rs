@@ -84,6 +84,8 @@ pub(crate) struct Start {
     /// What a put stores; and if it is held for others, how often holders that were asked too often refused it before.
     pub(crate) record: Vec<u8>,
     pub(crate) refusals: Option<u8>,
+    /// This node is one of those that the record belongs to, and holds it.
+    pub(crate) is_held_here: bool,
     pub(crate) announcing: Option<Box<Announcing>>,
 }
 
@@ -99,6 +101,7 @@ impl Start {
             budget: Budget::default(),
             record: Vec::new(),
             refusals: None,
+            is_held_here: false,
             announcing: None,
         }
     }
@@ -129,6 +132,8 @@ struct Offered {
 pub(super) struct FirstWalk {
     pub(super) requests: u16,
     pub(super) elapsed_ms: u64,
+    pub(super) goal: Goal,
+    met_crowd: bool,
 }
 
 /// Rounds in which a lookup is given contacts that fell silent lately: another follows only if one of the last was there.
@@ -191,7 +196,7 @@ impl Operation {
         self.phase = if start.privacy == Privacy::Blind { Phase::Blind } else { Phase::Walking };
         self.offered = Offered::default();
         self.first_walk = None;
-        self.writes.begin(start.record, start.refusals, start.announcing);
+        self.writes.begin(start);
     }
 
     /// Gives back what it held, and is free.
@@ -317,29 +322,45 @@ impl Operation {
         others.saturating_sub(self.lookup.candidates().iter().filter(is_gone).count())
     }
 
+    /// Whether a lookup that ended so and found nothing says that there is nothing. A walk around leaves out those that were asked before: where it
+    /// met no others, or where the first met a crowd, holders may be among those that neither met.
+    pub(super) fn is_conclusive(&self, cx: &Context<'_>, peers: &Peers, finish: Finish) -> bool {
+        let leaves_open = self.first_walk.is_some_and(|first| first.met_crowd || finish == Finish::Alone);
+        !leaves_open && self.lookup.is_conclusive(finish, self.holders_expected(cx, peers, finish))
+    }
+
     /// Whether a walk that ended so is to be followed by another, by way of the region. Once, and not if its command has a budget of its own.
     pub(super) fn goes_around(&self, cx: &Context<'_>, peers: &Peers, finish: Finish) -> bool {
         let config = &cx.place.config.lookup;
         let may = config.retry_by_region
             && self.phase == Phase::Walking
             && self.first_walk.is_none()
-            && self.privacy != Privacy::Blind
             && self.budget == Budget::default()
             // Where nobody answers, nobody knows a way around.
             && self.lookup.stats(cx.now.mono_ms).answers > 0;
         may && match self.task {
-            Task::Get { .. } => {
-                self.lookup.record().is_none()
-                    && !self.lookup.is_conclusive(finish, self.holders_expected(cx, peers, finish))
-            }
+            Task::Get { .. } => self.lookup.record().is_none() && !self.is_conclusive(cx, peers, finish),
+            Task::FindProviders => self.lookup.providers().is_empty() && !self.is_conclusive(cx, peers, finish),
             Task::Put => self.lookup.is_crowded(),
             _ => false,
         }
     }
 
+    /// How wide the region is taken to be in which a walk goes around, in those of K nodes. The crowd that a write goes around counts in the
+    /// estimate of who met it.
+    pub(super) fn widths_around(&self) -> usize {
+        if self.task == Task::Put { 2 } else { 1 }
+    }
+
+    /// Whether each step asks about another point of the region: a write is to meet everybody who lives there.
+    pub(super) fn sweeps_region(&self) -> bool {
+        self.task == Task::Put && self.phase == Phase::Around
+    }
+
     /// Goes around: keeps what the walk came to, and whom it need not ask again.
     pub(super) fn keep_first_walk(&mut self, cx: &Context<'_>) {
         let stats = self.lookup.stats(cx.now.mono_ms);
+        let met_crowd = self.lookup.is_crowded();
         if self.task == Task::Put {
             // It goes to those again to whom it belongs.
             self.writes.clear();
@@ -347,7 +368,8 @@ impl Operation {
         } else {
             self.lookup.remember_asked();
         }
-        self.first_walk = Some(FirstWalk { requests: stats.requests, elapsed_ms: stats.elapsed_ms });
+        let (requests, elapsed_ms, goal) = (stats.requests, stats.elapsed_ms, self.lookup.goal());
+        self.first_walk = Some(FirstWalk { requests, elapsed_ms, goal, met_crowd });
     }
 }
 

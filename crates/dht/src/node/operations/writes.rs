@@ -1,13 +1,12 @@
 //! The second half of a write: telling the holders that a lookup found, a few at a time.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use tessera_contracts::point::NodeId;
 use tessera_stdx::TokenBucket;
 
 use super::announcing::Announcing;
-use super::operation::{Phase, Task};
+use super::operation::{Phase, Start, Task};
 use crate::contact::Contact;
 use crate::lookup::{Candidate, FRONTIER_MAX, Lookup};
 use crate::node::command::Written;
@@ -70,6 +69,7 @@ pub(super) struct Writes {
     pub(super) record: Vec<u8>,
     /// It gives a held record on, which was refused so many times before by holders that were asked too often.
     pub(super) refusals: Option<u8>,
+    is_held_here: bool,
     pub(super) announcing: Announcing,
     pub(super) written: Written,
     holders: Vec<Holder>,
@@ -82,6 +82,7 @@ impl Writes {
         Self {
             record: Vec::new(),
             refusals: None,
+            is_held_here: false,
             announcing: Announcing::default(),
             written: Written::default(),
             holders: Vec::with_capacity(FRONTIER_MAX),
@@ -91,9 +92,9 @@ impl Writes {
     }
 
     /// Begins anew, with what is to be written.
-    pub(super) fn begin(&mut self, record: Vec<u8>, refusals: Option<u8>, announcing: Option<Box<Announcing>>) {
-        (self.record, self.refusals) = (record, refusals);
-        if let Some(announcing) = announcing {
+    pub(super) fn begin(&mut self, start: Start) {
+        (self.record, self.refusals, self.is_held_here) = (start.record, start.refusals, start.is_held_here);
+        if let Some(announcing) = start.announcing {
             self.announcing = *announcing;
         }
         self.clear();
@@ -107,6 +108,11 @@ impl Writes {
 
     pub(super) fn release(&mut self) {
         (self.record, self.refusals, self.announcing) = (Vec::new(), None, Announcing::default());
+    }
+
+    /// What the writes came to, with the quorum of a share in per cent.
+    pub(super) fn result(&self, quorum_percent: u8) -> Written {
+        self.written.clone().with_quorum(quorum_percent, self.is_held_here)
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -162,8 +168,11 @@ impl Writes {
 
     /// Remembers the nodes that a blind lookup found; none of them is written to.
     pub(super) fn take_found(&mut self, lookup: &Lookup) {
-        let room = FRONTIER_MAX - self.holders.len().min(FRONTIER_MAX);
-        self.holders.extend(lookup.holders().take(room).map(Holder::of));
+        for candidate in lookup.holders() {
+            if self.holders.len() < FRONTIER_MAX && self.holders.iter().all(|holder| holder.id != candidate.id) {
+                self.holders.push(Holder::of(candidate));
+            }
+        }
     }
 
     pub(super) fn found(&self) -> &[Holder] {

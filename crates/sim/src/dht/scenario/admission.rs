@@ -209,7 +209,7 @@ fn knock(stage: &mut Stage, tally: &mut Tally) {
 }
 
 /// A datagram of a key that has never been seen, from anywhere. It is not sealed: that shows only after an agreement.
-fn stranger(stage: &mut Stage) -> (Addr, Vec<u8>) {
+pub(super) fn stranger(stage: &mut Stage) -> (Addr, Vec<u8>) {
     let rng = &mut stage.world.rng;
     let [a, b, c, d, ..] = rng.u64().to_le_bytes();
     let from = Addr::v4([60 + a % 100, b, c, d], 1000);
@@ -230,20 +230,26 @@ fn stranger(stage: &mut Stage) -> (Addr, Vec<u8>) {
 
 /// Good-byes in the name of the victim's contacts, from elsewhere and without a cookie. How many contacts are left.
 fn forge_leaving(stage: &mut Stage) -> (usize, usize) {
-    let live = stage.world.nodes[VICTIM].lanes()[0].node.table().iter_live();
-    let contacts: Vec<Contact> = live.map(|peer| peer.contact).take(20).collect();
-    for (n, contact) in contacts.iter().enumerate() {
-        let at = stage.world.node_of(&contact.id()).expect("a node of this network");
-        let seed = stage.world.nodes[at].seed;
-        let mut forger = Outsider::new(&mut stage.world, seed, Addr::v4([203, 0, n as u8, 5], 9));
-        let good_bye = forger.datagram(&stage.world, VICTIM, Message::Leaving);
-        forger.send(&mut stage.world, VICTIM, good_bye.clone());
-        // And as if from where it is.
-        stage.world.inject(VICTIM, contact.addr, forger.datagram(&stage.world, VICTIM, Message::Leaving), 1);
-    }
+    let contacts = say_good_bye_for_contacts(stage, VICTIM);
     stage.world.run_for(10);
     let table = stage.world.nodes[VICTIM].lanes()[0].node.table();
     (contacts.iter().filter(|contact| table.get(&contact.id()).is_some()).count(), contacts.len())
+}
+
+/// Tells the victim in the name of twenty of its contacts that they leave, from elsewhere and as if from where they are. Returns the contacts.
+pub(super) fn say_good_bye_for_contacts(stage: &mut Stage, victim: usize) -> Vec<Contact> {
+    let live = stage.world.nodes[victim].lanes()[0].node.table().iter_live();
+    let contacts: Vec<Contact> = live.map(|peer| peer.contact).take(20).collect();
+    for (n, contact) in contacts.iter().enumerate() {
+        let Some(at) = stage.world.node_of(&contact.id()) else { continue };
+        let seed = stage.world.nodes[at].seed;
+        let mut forger = Outsider::new(&mut stage.world, seed, Addr::v4([203, 0, n as u8, 5], 9));
+        for from in [forger.addr, contact.addr] {
+            let good_bye = forger.datagram(&stage.world, victim, Message::Leaving);
+            stage.world.inject(victim, from, good_bye, 1);
+        }
+    }
+    contacts
 }
 
 fn token_for(stage: &mut Stage, asker: &mut Outsider, id: &ContentId) -> Token {

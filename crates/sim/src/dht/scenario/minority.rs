@@ -15,6 +15,7 @@ use tessera_dht::identity::{Crypto as _, PublicKey};
 use tessera_dht::lookup::FRONTIER_MAX;
 use tessera_dht::node::config::NodeConfig;
 
+use super::admission::{say_good_bye_for_contacts, stranger};
 use super::sybil::{knock, nearest_honest};
 use super::{NETWORK, Setup, Stage, Tally};
 use crate::dht::measure::{Findings, percent};
@@ -28,13 +29,31 @@ const MADE_UP: usize = 200;
 
 const READS: usize = 150;
 
+/// So many ids near a target are no crowd.
+const NEAR_BY_CHANCE: usize = 6;
+
+/// Strangers that knock at each holder between two reads.
+const KNOCKS: usize = 20;
+
 /// Who attacks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Crowd {
     /// A share of all nodes.
     Uniform(f64),
-    /// So many ground ids around each target.
+    /// So many ground ids around each target, nearer than any honest node.
     Targeted(usize),
+    /// So many ground ids in the region of each target, of which no more are near than may be there by chance.
+    Spread(usize),
+}
+
+impl Crowd {
+    fn says(self) -> String {
+        match self {
+            Self::Uniform(share) => format!("{:.0} % of all nodes", share * 100.0),
+            Self::Targeted(count) => format!("{count} ground ids around each target"),
+            Self::Spread(count) => format!("{count} ground ids all over the region of each target"),
+        }
+    }
 }
 
 /// An attack.
@@ -45,23 +64,41 @@ pub(crate) struct Attack {
     pub(crate) conduct: Conduct,
     /// They behave until what they attack is stored.
     pub(crate) lies_late: bool,
+    /// Strangers knock at the holders all the time, and forged good-byes come in the name of their contacts.
+    pub(crate) floods: bool,
 }
 
-const FORGES: Conduct = Conduct { behaves: false, names_made_up: false, is_silent_about_values: false };
+impl Attack {
+    /// One of those that leave least to the honest nodes.
+    #[cfg(test)]
+    pub(crate) fn is_hard(&self) -> bool {
+        self.floods || matches!(self.crowd, Crowd::Spread(_)) || self.crowd == Crowd::Targeted(40)
+    }
+}
+
+const FORGES: Conduct = Conduct { behaves: false, names_made_up: false, denies: false, is_silent_about_values: false };
+const DENIES: Conduct = Conduct { denies: true, ..FORGES };
 const MAKES_UP: Conduct = Conduct { names_made_up: true, ..FORGES };
 const SILENT: Conduct = Conduct { is_silent_about_values: true, ..FORGES };
 const ALL: Conduct = Conduct { names_made_up: true, is_silent_about_values: true, ..FORGES };
 
 const fn attack(name: &'static str, crowd: Crowd, conduct: Conduct) -> Attack {
-    Attack { name, crowd, conduct, lies_late: false }
+    Attack { name, crowd, conduct, lies_late: false, floods: false }
 }
 
 const fn late(name: &'static str, crowd: Crowd, conduct: Conduct) -> Attack {
-    Attack { name, crowd, conduct, lies_late: true }
+    Attack { lies_late: true, ..attack(name, crowd, conduct) }
+}
+
+const fn everything(crowd: Crowd) -> Attack {
+    Attack {
+        floods: true,
+        ..late("late lies, made-up contacts, silence, floods and forged good-byes at once", crowd, ALL)
+    }
 }
 
 /// Attacks of the report.
-pub(crate) const ATTACKS: [Attack; 13] = [
+pub(crate) const ATTACKS: [Attack; 20] = [
     attack("forgeries and lies", Crowd::Uniform(0.05), FORGES),
     attack("forgeries and lies", Crowd::Uniform(0.1), FORGES),
     attack("forgeries and lies", Crowd::Uniform(0.2), FORGES),
@@ -75,6 +112,13 @@ pub(crate) const ATTACKS: [Attack; 13] = [
     late("late lies, made-up contacts", Crowd::Targeted(20), ALL),
     attack("made-up contacts", Crowd::Targeted(40), MAKES_UP),
     attack("made-up contacts and silence", Crowd::Targeted(40), ALL),
+    attack("denials", Crowd::Targeted(12), DENIES),
+    attack("denials", Crowd::Targeted(20), DENIES),
+    attack("denials", Crowd::Targeted(40), DENIES),
+    attack("denials", Crowd::Spread(20), DENIES),
+    attack("denials", Crowd::Spread(40), DENIES),
+    everything(Crowd::Uniform(0.2)),
+    everything(Crowd::Targeted(20)),
 ];
 
 /// What came of an attack.
@@ -114,7 +158,7 @@ impl Fought {
         let (immutable, mutable) = (self.immutable.right_share(), self.mutable.right_share());
         match crowd {
             Crowd::Uniform(share) if share <= 0.2 => immutable >= 0.99 && mutable >= 0.97,
-            Crowd::Targeted(count) if count > 20 => self.false_not_found() == 0,
+            Crowd::Targeted(count) | Crowd::Spread(count) if count > 20 => self.false_not_found() == 0,
             _ => immutable >= 0.95 && mutable >= 0.95,
         }
     }
@@ -123,7 +167,7 @@ impl Fought {
 fn aim(crowd: Crowd) -> &'static str {
     match crowd {
         Crowd::Uniform(share) if share <= 0.2 => "≥ 99 % and ≥ 97 % right",
-        Crowd::Targeted(count) if count > 20 => "no false *not found*",
+        Crowd::Targeted(count) | Crowd::Spread(count) if count > 20 => "no false *not found*",
         _ => "≥ 95 % right",
     }
 }
@@ -133,30 +177,80 @@ pub(super) fn run(setup: &Setup) -> Findings {
     findings.figures.clear();
     for attack in ATTACKS {
         let fought = fight(setup, &attack, |_| {});
-        let crowd = match attack.crowd {
-            Crowd::Uniform(share) => format!("{:.0} % of all nodes", share * 100.0),
-            Crowd::Targeted(count) => format!("{count} ground ids around each target"),
-        };
         let says = fought.says();
-        findings.aim(&format!("{crowd}: {}", attack.name), says, aim(attack.crowd), fought.is_held(attack.crowd));
+        findings.aim(
+            &format!("{}: {}", attack.crowd.says(), attack.name),
+            says,
+            aim(attack.crowd),
+            fought.is_held(attack.crowd),
+        );
     }
     for defence in DEFENCES {
         let fought = fight(setup, &defence.attack, defence.off);
         let Defence { name, attack, holds, .. } = defence;
         let verdict = if holds(&fought) { "withstood all the same" } else { "the attack succeeds" };
-        let name = format!("{:?}: {}, without {name}", attack.crowd, attack.name);
+        let name = format!("{}: {}, without {name}", attack.crowd.says(), attack.name);
         findings.note(&name, format!("{verdict}: {}", fought.says()));
     }
     findings
 }
 
+/// Every switch of the lookups' defences against the attacks that tell them apart.
+pub(super) fn matrix(setup: &Setup) -> Findings {
+    let title = format!("A minority among {} nodes: what each defence of lookups is worth", setup.nodes);
+    let mut findings = Stage::new(setup, "matrix", title).finish();
+    findings.figures.clear();
+    for attack in MATRIX {
+        let attacked = format!("{}: {}", attack.crowd.says(), attack.name);
+        findings.note(&attacked, fight(setup, &attack, |_| {}).says());
+        for (name, off) in SWITCHES {
+            findings.note(&format!("the same without {name}"), fight(setup, &attack, off).says());
+        }
+    }
+    findings
+}
+
+/// Switches a defence off.
+type Switch = fn(&mut NodeConfig);
+
+/// The switches, each by itself and all at once.
+const SWITCHES: [(&str, Switch); 6] = [
+    ("silent candidates first", |config| config.lookup.evict_silent_first = false),
+    ("shares of namers", |config| config.lookup.per_namer_max = FRONTIER_MAX),
+    ("doubt about namers", |config| config.lookup.doubt_namers = false),
+    ("the region as the holders", |config| config.lookup.widen = false),
+    ("another walk by way of the region", |config| config.lookup.retry_by_region = false),
+    ("any of these", all_off),
+];
+
+fn all_off(config: &mut NodeConfig) {
+    config.lookup.evict_silent_first = false;
+    config.lookup.per_namer_max = FRONTIER_MAX;
+    config.lookup.doubt_namers = false;
+    config.lookup.widen = false;
+    config.lookup.retry_by_region = false;
+}
+
+/// The attacks of the matrix.
+const MATRIX: [Attack; 7] = [
+    attack("made-up contacts and silence", Crowd::Uniform(0.3), ALL),
+    attack("made-up contacts", Crowd::Targeted(12), MAKES_UP),
+    attack("made-up contacts", Crowd::Targeted(20), MAKES_UP),
+    late("late lies, made-up contacts", Crowd::Targeted(20), ALL),
+    attack("made-up contacts and silence", Crowd::Targeted(40), ALL),
+    attack("denials", Crowd::Targeted(40), DENIES),
+    attack("denials", Crowd::Spread(40), DENIES),
+];
+
 /// Grows a network with attackers in it, stores a record of each kind, and reads them.
 pub(crate) fn fight(setup: &Setup, attack: &Attack, configure: fn(&mut NodeConfig)) -> Fought {
     let mut stage = Stage::new(setup, "minority", String::new());
+    // Every read is to meet the attack: copies that earlier readers keep, or give to others, would answer most of them.
+    (stage.config.cache_ttl_secs, stage.config.cache_hints) = (1, false);
     configure(&mut stage.config);
     let honest = match attack.crowd {
         Crowd::Uniform(share) => setup.nodes - (setup.nodes as f64 * share).round() as usize,
-        Crowd::Targeted(_) => setup.nodes,
+        Crowd::Targeted(_) | Crowd::Spread(_) => setup.nodes,
     };
     stage.grow(honest);
     let mut ignored = Tally::default();
@@ -195,16 +289,23 @@ pub(crate) fn fight(setup: &Setup, attack: &Attack, configure: fn(&mut NodeConfi
     ring.borrow_mut().conduct.behaves = false;
     fought.held = targets.iter().map(|target| held(&stage, honest, target)).min().unwrap_or(0);
 
+    let holders: Vec<usize> = targets.iter().flat_map(|target| nearest_honest(&stage, honest, target)).collect();
     for n in 0..READS {
         let reader = stage.world.random_honest();
+        if attack.floods {
+            flood(&mut stage, &holders, n);
+        }
         stage.get(reader, &targets[0], false, 0);
         stage.wait(100, &mut fought.immutable);
         if n == READS - 1 {
             stage.wait_all(20_000, &mut fought.immutable);
         }
     }
-    for _ in 0..READS {
+    for n in 0..READS {
         let reader = stage.world.random_honest();
+        if attack.floods {
+            flood(&mut stage, &holders, n);
+        }
         stage.get(reader, &targets[1], true, 3);
         stage.wait(100, &mut fought.mutable);
     }
@@ -227,9 +328,13 @@ fn join(
     let now = stage.world.now();
     let around = targets.map(|target| nearest_honest(stage, honest, &target));
     let nearer_than = [0, 1].map(|n| stage.world.nodes[around[n][0]].id.distance_to(&targets[n]));
+    let region_bits = [0, 1].map(|n| {
+        let farthest = around[n].last().expect("a network has nodes");
+        stage.world.nodes[*farthest].id.distance_to(&targets[n]).leading_zeros()
+    });
     let count = match attack.crowd {
         Crowd::Uniform(_) => nodes - honest,
-        Crowd::Targeted(count) => 2 * count,
+        Crowd::Targeted(count) | Crowd::Spread(count) => 2 * count,
     };
     let mut doors = Vec::with_capacity(count);
     for n in 0..count {
@@ -239,8 +344,18 @@ fn join(
                 let id = ContentId::from_bytes(*stage.world.crypto(seed).public_key().node_id().as_bytes());
                 (seed, nearest_honest(stage, honest, &id))
             }
-            Crowd::Targeted(_) => {
-                let is_near = |id: &NodeId| id.distance_to(&targets[n % 2]) < nearer_than[n % 2];
+            Crowd::Targeted(_) | Crowd::Spread(_) => {
+                let is_near = |id: &NodeId| {
+                    let distance = id.distance_to(&targets[n % 2]);
+                    match attack.crowd {
+                        // Six, where seven are a crowd; the others are not in that part.
+                        Crowd::Spread(_) if n / 2 >= NEAR_BY_CHANCE => {
+                            let bits = region_bits[n % 2];
+                            (bits..bits + 4).contains(&distance.leading_zeros())
+                        }
+                        _ => distance < nearer_than[n % 2],
+                    }
+                };
                 let seed = loop {
                     let seed: [u8; 32] = stage.world.rng.bytes();
                     if is_near(&stage.world.crypto(seed).public_key().node_id()) {
@@ -268,6 +383,21 @@ fn join(
     doors
 }
 
+/// Strangers knock at every holder, and one of them is told in the name of its contacts that they leave.
+fn flood(stage: &mut Stage, holders: &[usize], round: usize) {
+    for victim in holders.iter().copied().filter(|at| stage.world.nodes[*at].is_alive()).collect::<Vec<_>>() {
+        for _ in 0..KNOCKS {
+            let (from, datagram) = stranger(stage);
+            let after_ms = stage.world.rng.below(100);
+            stage.world.inject(victim, from, datagram, after_ms);
+        }
+    }
+    let victim = holders[round % holders.len()];
+    if stage.world.nodes[victim].is_alive() {
+        say_good_bye_for_contacts(stage, victim);
+    }
+}
+
 /// A key nearer to the target than any honest node, in a network of its own where nothing listens.
 fn make_up(stage: &mut Stage, target: &ContentId, nearer_than: Distance, n: usize) -> (NodeId, Contact) {
     loop {
@@ -290,53 +420,29 @@ fn held(stage: &Stage, honest: usize, target: &ContentId) -> usize {
 /// A defence, how it is switched off, and an attack that it is worth something against.
 pub(crate) struct Defence {
     pub(crate) name: &'static str,
-    pub(crate) off: fn(&mut NodeConfig),
+    pub(crate) off: Switch,
     pub(crate) attack: Attack,
     pub(crate) holds: fn(&Fought) -> bool,
 }
 
 /// What every read needs, and what a switched-off defence has to fail.
 fn reads(fought: &Fought) -> bool {
-    fought.right_share() >= 0.95
+    fought.right_share() >= 0.95 && fought.false_not_found() == 0
 }
 
-fn never_denies(fought: &Fought) -> bool {
-    fought.false_not_found() == 0
-}
-
-fn is_held_by_most(fought: &Fought) -> bool {
-    fought.held >= 15
-}
-
-/// Each defence, with the attack that it is there for.
-pub(crate) const DEFENCES: [Defence; 4] = [
-    Defence {
-        name: "silent candidates first, shares of namers, doubt",
-        off: |config| {
-            config.lookup.per_namer_max = FRONTIER_MAX;
-            config.lookup.evict_silent_first = false;
-            config.lookup.doubt_namers = false;
-            config.lookup.retry_by_region = false;
-        },
-        attack: attack("made-up contacts", Crowd::Targeted(12), MAKES_UP),
-        holds: reads,
-    },
-    Defence {
-        name: "doubt about namers",
-        off: |config| config.lookup.doubt_namers = false,
-        attack: attack("made-up contacts", Crowd::Targeted(20), MAKES_UP),
-        holds: reads,
-    },
+/// Defences, each with the attack that it is there for. Several of them stand behind each other: what names made-up contacts meets three, of which
+/// any two are enough, as the matrix shows. They are switched off together.
+pub(crate) const DEFENCES: [Defence; 2] = [
     Defence {
         name: "the region as the holders",
         off: |config| config.lookup.widen = false,
-        attack: attack("made-up contacts", Crowd::Targeted(20), MAKES_UP),
-        holds: is_held_by_most,
+        attack: attack("denials", Crowd::Targeted(40), DENIES),
+        holds: reads,
     },
     Defence {
-        name: "another walk by way of the region",
-        off: |config| config.lookup.retry_by_region = false,
+        name: "shares and doubt of namers, silent candidates first, the region, another walk",
+        off: all_off,
         attack: attack("made-up contacts and silence", Crowd::Targeted(40), ALL),
-        holds: |fought| reads(fought) && never_denies(fought),
+        holds: reads,
     },
 ];

@@ -54,6 +54,7 @@ pub(crate) fn run(scenario: Scenario, setup: &Setup) -> Findings {
         Scenario::Sybil => sybil::run(setup),
         Scenario::Sybils => sybil::matrix(setup),
         Scenario::Minority => minority::run(setup),
+        Scenario::Matrix => minority::matrix(setup),
         Scenario::Flood => flood::run(setup),
         Scenario::Admission => admission::run(setup),
         Scenario::Lanes => lanes::run(setup),
