@@ -227,6 +227,7 @@ operations! {
     DRAIN = "drain": Call::Drain { shards: &[1, 2], op: 15 };
     SPLIT_FEW = "split-few": Call::SplitReplace { shard: 1, children: FEW_CHILDREN, op: 17 };
     SPLIT_MANY = "split-many": Call::SplitReplace { shard: 1, children: MANY_CHILDREN, op: 18 };
+    SPLIT_MANY_AGAIN = "split-many-again": Call::SplitReplace { shard: 1, children: MANY_CHILDREN, op: 22 };
     SPLIT_SECOND = "split-second": Call::SplitReplace { shard: 2, children: MANY_CHILDREN, op: 18 };
     SPLIT_RESIDUAL = "split-residual": Call::SplitResidual { shard: 1, op: 19 };
     UNPARK = "unpark": Call::Unpark { shard: 1, fence: 2, op: 20 };

@@ -21,6 +21,7 @@ mod roots;
 #[path = "../shared/script.rs"]
 mod script;
 mod splits_together;
+mod staged_splits;
 mod standings;
 #[path = "../shared/suite.rs"]
 mod suite;
