@@ -16,6 +16,7 @@ mod linearizability;
 mod lockstep;
 mod lost_races;
 mod planted;
+mod progress;
 #[path = "../shared/roots.rs"]
 mod roots;
 #[path = "../shared/script.rs"]
