@@ -117,6 +117,8 @@ pub enum Call {
         op: u64,
     },
     Retire,
+    /// Retires the run that the start made, and no other of that id.
+    RetireNamed,
     /// Collects runs that never got their shards.
     Collect {
         created_before: LogicalTime,
@@ -237,6 +239,7 @@ operations! {
     FAIL_RUN = "fail-run": Call::Settle { settlement: Settlement::Fail, op: 32 };
     CANCEL_RUN = "cancel-run": Call::Settle { settlement: Settlement::Cancel, op: 33 };
     RETIRE = "retire": Call::Retire;
+    RETIRE_NAMED = "retire-named": Call::RetireNamed;
     COLLECT = "collect": Call::Collect { created_before: LATE };
     COLLECT_OLD = "collect-old": Call::Collect { created_before: SOON };
     LIST_STALE = "list-stale": Call::ListStale;
