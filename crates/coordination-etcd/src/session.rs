@@ -47,6 +47,9 @@ pub struct Sessions<K> {
     /// How long one heartbeat may take before the next is due.
     call_timeout: Duration,
     open: Mutex<BTreeMap<(WorkerId, Duration), Session>>,
+    /// Sessions that were replaced because the store had forgotten them, and until when that is remembered. Views of shards that
+    /// name them may be kept for a while, and must not be believed in.
+    ended: Mutex<Vec<(EtcdLeaseId, Moment)>>,
     /// Held while a session is opened, so that a worker's first claims open one together.
     opening: tokio::sync::Mutex<()>,
 }
@@ -54,13 +57,23 @@ pub struct Sessions<K> {
 impl<K: Kv> Sessions<K> {
     /// No session yet. `ttl_min` and `ttl_max` bound how long sessions last.
     pub fn new(kv: K, ttl_min: Duration, ttl_max: Duration, call_timeout: Duration) -> Self {
-        Self { kv, ttl_min, ttl_max, call_timeout, open: Mutex::default(), opening: tokio::sync::Mutex::new(()) }
+        Self {
+            kv,
+            ttl_min,
+            ttl_max,
+            call_timeout,
+            open: Mutex::default(),
+            ended: Mutex::default(),
+            opening: tokio::sync::Mutex::new(()),
+        }
     }
 
-    /// The worker's session for leases of this length, opened if there is none that is still good.
+    /// The worker's session for leases of this length, opened if there is none. One whose heartbeats were not confirmed for too
+    /// long may still be there, with all the worker's shards: then it goes on. It is replaced only if the store has
+    /// forgotten it, since a session without heartbeats takes its shards along.
     ///
     /// # Errors
-    /// If the store does not grant one by the deadline.
+    /// If the store does not grant one by the deadline, or does not say whether it still keeps the last one.
     pub async fn open(&self, worker: WorkerId, lease_length: Duration, deadline: Moment) -> Result<Session, KvError> {
         let ttl = self.ttl_for(lease_length);
         if let Some(session) = self.good(worker, ttl) {
@@ -69,6 +82,18 @@ impl<K: Kv> Sessions<K> {
         let _only_one = self.opening.lock().await;
         if let Some(session) = self.good(worker, ttl) {
             return Ok(session);
+        }
+        let last = self.lock().get(&(worker, ttl)).copied();
+        if let Some(last) = last.filter(|last| last.good_until != Moment::default()) {
+            let sent = self.kv.now();
+            if let Some(left) = self.kv.lease_keep_alive(last.lease, deadline).await? {
+                let revived = Session { good_until: good_until(sent, left), ..last };
+                self.update((worker, ttl), last.lease, revived.good_until);
+                return Ok(revived);
+            }
+        }
+        if let Some(last) = last {
+            self.remember_ended(last);
         }
         let lease = EtcdLeaseId::from_random(self.kv.random());
         let sent = self.kv.now();
@@ -83,7 +108,8 @@ impl<K: Kv> Sessions<K> {
     #[must_use]
     pub fn believes_in(&self, lease: EtcdLeaseId) -> Option<bool> {
         let now = self.kv.now();
-        self.lock().values().find(|session| session.lease == lease).map(|session| session.is_good_at(now))
+        let open = self.lock().values().find(|session| session.lease == lease).map(|session| session.is_good_at(now));
+        open.or_else(|| self.lock_ended().iter().any(|(ended, _)| *ended == lease).then_some(false))
     }
 
     /// Until when the worker may work: the soonest end of its sessions. `None` if it has none.
@@ -184,6 +210,18 @@ impl<K: Kv> Sessions<K> {
         }
     }
 
+    /// Remembers for the length of a session that this one has ended.
+    fn remember_ended(&self, session: Session) {
+        let now = self.kv.now();
+        let mut ended = self.lock_ended();
+        ended.retain(|(lease, until)| now < *until && *lease != session.lease);
+        ended.push((session.lease, now.after(session.ttl)));
+    }
+
+    fn lock_ended(&self) -> MutexGuard<'_, Vec<(EtcdLeaseId, Moment)>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(WorkerId, Duration), Session>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -265,6 +303,45 @@ mod tests {
         assert_eq!(sessions.believes_in(session.lease), Some(false));
         let reopened = block_on(sessions.open(WORKER, TTL, FAR)).expect("opened");
         assert_ne!(reopened.lease, session.lease);
+    }
+
+    #[test]
+    fn a_session_whose_heartbeats_were_lost_is_revived_and_not_replaced() {
+        let (kv, sessions) = sessions();
+        let session = block_on(sessions.open(WORKER, TTL, FAR)).expect("opened");
+        block_on(kv.txn(Txn::of(vec![Op::put_attached("owner", "w", session.lease)]), FAR)).expect("written");
+        kv.advance(Duration::from_millis(13_600));
+        assert_eq!(sessions.believes_in(session.lease), Some(false));
+        let reopened = block_on(sessions.open(WORKER, TTL, FAR)).expect("opened");
+        assert_eq!(reopened.lease, session.lease);
+        assert_eq!(sessions.good_until(WORKER), Some(Moment(Duration::from_millis(13_600 + 13_500))));
+        kv.advance(Duration::from_secs(2));
+        assert_eq!(kv.inspect(|store| store.keys().count()), 1, "its owner keys are there");
+    }
+
+    #[test]
+    fn a_session_is_not_replaced_while_the_store_may_still_keep_it() {
+        let (kv, sessions) = sessions();
+        let session = block_on(sessions.open(WORKER, TTL, FAR)).expect("opened");
+        kv.advance(Duration::from_millis(13_600));
+        kv.inject(CallKind::KeepAlive, 0, Fault::LoseRequest);
+        block_on(sessions.open(WORKER, TTL, FAR)).expect_err("the store did not say whether it keeps the session");
+        assert_eq!(sessions.believes_in(session.lease), Some(false));
+        assert_eq!(block_on(sessions.open(WORKER, TTL, FAR)).expect("opened").lease, session.lease);
+    }
+
+    #[test]
+    fn no_one_believes_in_a_session_that_was_replaced() {
+        let (kv, sessions) = sessions();
+        let session = block_on(sessions.open(WORKER, TTL, FAR)).expect("opened");
+        kv.advance(Duration::from_secs(16));
+        let reopened = block_on(sessions.open(WORKER, TTL, FAR)).expect("opened");
+        assert_ne!(reopened.lease, session.lease);
+        assert_eq!(sessions.believes_in(session.lease), Some(false));
+        kv.advance(Duration::from_secs(16));
+        let again = block_on(sessions.open(WORKER, TTL, FAR)).expect("opened");
+        let known = [session, reopened, again].map(|session| sessions.believes_in(session.lease));
+        assert_eq!(known, [None, Some(false), Some(true)], "what ended long ago is forgotten");
     }
 
     #[test]

@@ -119,6 +119,13 @@ impl SimKv {
         let _ = self.lock().store.lease_revoke(id);
     }
 
+    /// Forgets every revision but the latest, as a server does that an operator or its own schedule compacts.
+    pub fn compact(&self) {
+        let store = &mut self.lock().store;
+        let latest = store.revision();
+        store.compact(latest);
+    }
+
     /// How many calls were made, of any kind: what a test of round trips counts.
     #[must_use]
     pub fn calls(&self) -> u64 {

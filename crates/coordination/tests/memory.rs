@@ -394,6 +394,20 @@ fn an_operator_learns_why_nothing_is_claimable() {
 }
 
 #[test]
+fn a_run_that_is_retired_by_name_is_the_creation_that_was_named_and_has_settled() {
+    let mut coordinator = with_shards(small(), 2);
+    let other = RunIncarnation::new(INCARNATION.get() + 1);
+    assert_eq!(coordinator.retire_run(at(100), tenant(), RUN, INCARNATION), Ok(false), "it is active");
+    coordinator.cancel_run(at(10), tenant(), RUN, op(2)).unwrap();
+    assert_eq!(coordinator.retire_run(at(100), tenant(), RUN, other), Ok(false), "another creation");
+    let mut events = EventCollector::new();
+    assert_eq!(coordinator.retire_run_with_events(at(100), tenant(), RUN, INCARNATION, &mut events), Ok(true));
+    assert_eq!(events.iter().next().unwrap().kind, EventKind::RunRetired { shard_count: 2 });
+    assert_eq!(coordinator.total_shard_count(), 0);
+    assert_eq!(coordinator.retire_run(at(100), tenant(), RUN, INCARNATION), Ok(false), "it is gone");
+}
+
+#[test]
 fn settled_runs_are_retired_by_age_and_give_their_room_back() {
     let mut coordinator = with_shards(small(), 2);
     let bounds = manifest(2);

@@ -583,6 +583,25 @@ impl RunManagement for Naive {
         Ok(retired.len())
     }
 
+    fn retire_run_with_events(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        incarnation: RunIncarnation,
+        events: &mut dyn EventSink,
+    ) -> Result<bool, GetRunError> {
+        let is_it = |record: &RunRecord| record.incarnation == incarnation && record.completed_at.is_some();
+        if !self.run(tenant, run).is_ok_and(is_it) {
+            return Ok(false);
+        }
+        let shard_count = self.counts(tenant, run).total();
+        self.runs.remove(&(tenant, run));
+        self.shards.retain(|(owner, key), _| !(*owner == tenant && key.run == run));
+        self.tell(now, tenant, run, events, Some(EventKind::RunRetired { shard_count }));
+        Ok(true)
+    }
+
     fn get_run(&mut self, tenant: TenantId, run: RunId) -> Result<RunRecord, GetRunError> {
         Ok(self.run(tenant, run)?.clone())
     }

@@ -12,13 +12,16 @@ use crate::kv::Revision;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HatchingPart {
     /// The revision of the parent's hot part that the split was decided on. Once the parent has another and is not split,
-    /// this split can never be published.
+    /// this split can never be published. [`Self::NEVER`] in a split that is being undone.
     pub decided_on: Revision,
     /// The children.
     pub children: Vec<ShardId>,
 }
 
 impl HatchingPart {
+    /// No split is decided on this: a parent that is split is held, and so it has a hot part.
+    pub const NEVER: Revision = Revision(0);
+
     /// The stored bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {

@@ -6,7 +6,7 @@
 //! one deletes the record and takes the shards off the counters. So several coordinators may remove a run together, each of
 //! them may die anywhere, and whichever finds the marker goes on; but the removal is that of the coordinator that marked it.
 
-use tessera_contracts::{LogicalTime, RunId, ShardId, TenantId};
+use tessera_contracts::{LogicalTime, RunId, RunIncarnation, ShardId, TenantId};
 use tessera_coordination::error::{GetRunError, InfraError};
 use tessera_coordination::run::status::RunStatus;
 
@@ -26,6 +26,8 @@ const RUNS_AT_ONCE: u32 = 256;
 enum Removable {
     /// It was settled by then.
     SettledBy(LogicalTime),
+    /// It is this creation of the run, and settled.
+    Settled(RunIncarnation),
     /// It was created before then and has no shards yet.
     NewBefore(LogicalTime),
 }
@@ -36,6 +38,7 @@ impl Removable {
             Self::SettledBy(time) => {
                 run.status.is_terminal() && run.completed_at.is_some_and(|settled| settled <= time)
             }
+            Self::Settled(incarnation) => run.status.is_terminal() && run.incarnation == incarnation,
             Self::NewBefore(time) => run.status == RunStatus::Initializing && run.created_at < time,
         }
     }
@@ -125,6 +128,16 @@ impl<K: Kv> Inner<K> {
             }
         }
         Ok(retired)
+    }
+
+    /// Retires this creation of a run, if it has settled; answers how many shards it had.
+    pub(super) async fn retire_one(
+        &self,
+        tenant: TenantId,
+        run: RunId,
+        incarnation: RunIncarnation,
+    ) -> Result<Option<u32>, GetRunError> {
+        Ok(self.remove("retire_run", tenant, run, Removable::Settled(incarnation), self.deadline()).await?)
     }
 
     /// Removes a run if that is permitted, with all its shards; answers how many they were, or `None` if it was not this

@@ -5,6 +5,10 @@
 //! children are entered into the index of free shards. A marker names the split from before the first child is written
 //! until the last is indexed, so a coordinator that finds it after a crash can finish the split, if the parent was changed, or undo
 //! it, once the parent has moved on without it.
+//!
+//! A shard has one marker, and a split that finds another attempt's there undoes that attempt before it writes its own: a
+//! marker that is written over names its children no more, and they would stay for good. Every request of a staged split,
+//! the one that changes the parent included, therefore proves that the marker is still its own.
 
 use std::sync::Arc;
 
@@ -27,7 +31,7 @@ use super::{Inner, failed, unreadable};
 use crate::codec::{ColdPart, FamilyPart, HatchingPart};
 use crate::keyspace::{ShardIndex, shard_of};
 use crate::kv::{
-    Compare, Fate, KeyValue, Kv, KvError, KvErrorKind, Moment, Op, RangeRequest, Revision, Txn, by_deadline,
+    Compare, Fate, KeyValue, Kv, KvError, KvErrorKind, Moment, Op, OpResponse, RangeRequest, Revision, Txn, by_deadline,
 };
 
 /// What a split answered, and what to tell observers.
@@ -91,6 +95,21 @@ struct SplitWrites {
     staged: bool,
 }
 
+/// What lies where a split would write, while its parent is as it was decided on.
+struct Ahead {
+    /// The marker of an attempt at a large split of the parent: this one's or another's.
+    marker: Option<KeyValue>,
+    /// An earlier attempt wrote children of the same names.
+    has_children: bool,
+}
+
+impl Ahead {
+    /// Whether an attempt at a large split was broken off, or is under way.
+    const fn is_staged(&self) -> bool {
+        self.marker.is_some() || self.has_children
+    }
+}
+
 /// A child of a split under way, as it lay in the store.
 pub(super) struct StagedChild {
     shard: ShardId,
@@ -125,6 +144,8 @@ impl<K: Kv> Inner<K> {
         let mut tally_is_fresh = false;
         let mut in_doubt: Option<Option<EventKind>> = None;
         let mut unanswered = None;
+        // Another attempt is in the way: what is left of it is dealt with in the course of staging.
+        let mut is_in_the_way = false;
         // Looking again at what was only remembered is no attempt: it happens once, and what follows is fresh.
         let mut attempts = 0;
         while attempts < self.config.attempts_max {
@@ -150,7 +171,7 @@ impl<K: Kv> Inner<K> {
                 }
                 Ok(SplitStep::Store(planned)) => planned,
             };
-            let writes = self.writes_of(&planned, &tally)?;
+            let writes = self.writes_of(&planned, &tally, is_in_the_way)?;
             if writes.staged && !stored.fresh {
                 // Its children may be there because it has happened: that is not decided on what is remembered.
                 stored = self.reload::<SplitError>(operation, tenant, key, deadline).await?;
@@ -166,7 +187,8 @@ impl<K: Kv> Inner<K> {
                     let fresh = *fresh.ok_or(AccessRefused::ShardNotFound { key })?;
                     // Not for the parent's sake: a child's name may be taken, and then trying again does not help.
                     if fresh.hot_revision == stored.hot_revision {
-                        self.names_are_free(operation, &fresh, &planned, deadline).await?;
+                        let ahead = self.look_ahead(operation, &fresh, &planned, deadline).await?;
+                        is_in_the_way = ahead.is_some_and(|ahead| ahead.is_staged());
                     }
                     stored = fresh;
                 }
@@ -184,11 +206,17 @@ impl<K: Kv> Inner<K> {
         Err(InfraError::contended(operation).into())
     }
 
-    /// What a split writes beside its parent.
-    fn writes_of<T>(&self, planned: &Planned<T>, tally: &Tally) -> Result<SplitWrites, SplitError> {
+    /// What a split writes beside its parent; it is staged if it is large, or if it must be.
+    fn writes_of<T>(
+        &self,
+        planned: &Planned<T>,
+        tally: &Tally,
+        must_be_staged: bool,
+    ) -> Result<SplitWrites, SplitError> {
         let counted = tally.add(planned.children.len() as u64)?;
         let colds: Vec<Vec<u8>> = planned.children.iter().map(|(_, cold)| cold.encode()).collect();
-        Ok(SplitWrites { staged: !self.fits_one_transaction(&colds, &counted), colds, counted })
+        let staged = must_be_staged || !self.fits_one_transaction(&colds, &counted);
+        Ok(SplitWrites { staged, colds, counted })
     }
 
     async fn store_split<T>(
@@ -205,7 +233,9 @@ impl<K: Kv> Inner<K> {
             transition.compares.extend(part.compares.iter().cloned());
             transition.ops.extend(part.ops.iter().cloned());
         }
+        let marker_path = self.space.hatching(tenant, key);
         if !writes.staged {
+            transition.compares.push(Compare::absent(&marker_path));
             for ((key, _), cold) in planned.children.iter().zip(&writes.colds) {
                 let path = self.space.cold(tenant, *key);
                 transition.compares.push(Compare::absent(&path));
@@ -222,6 +252,7 @@ impl<K: Kv> Inner<K> {
             let moved_on = self.load(operation, tenant, key, deadline).await?;
             return Ok(Commit::Lost(moved_on.map(Box::new)));
         }
+        transition.compares.push(Compare::value_is(&marker_path, marker.encode()));
         let commit = self.commit(operation, transition, deadline).await?;
         if let Commit::Won { .. } = &commit {
             // The split has happened. If the rest fails now, the next claim that looks for work finishes it.
@@ -244,36 +275,36 @@ impl<K: Kv> Inner<K> {
         let children = colds.len();
         // The parent's hot and cold parts, its owner key and its index entry, and what makes the children known.
         let ops = 4 + children + 1 + change.all.ops.len() + change.of_tenant.ops.len();
-        // Its run, hot and cold parts and owner key.
-        let compares = 4 + children + change.all.compares.len() + change.of_tenant.compares.len();
+        // Its run, hot and cold parts and owner key, and that no other split of it is under way.
+        let compares = 5 + children + change.all.compares.len() + change.of_tenant.compares.len();
         let bytes: usize = colds.iter().map(|cold| cold.len() + 512).sum();
         ops.max(compares) <= self.config.txn_ops_max && bytes + 131_072 <= self.config.request_bytes_max
     }
 
-    /// Writes the marker and the children of a large split. Each transaction proves that the parent has not moved on; false if
-    /// it has.
+    /// Writes the marker and the children of a large split. Each transaction proves that the parent has not moved on, and each
+    /// behind the first that no other attempt has taken the marker; false if one of that is not so any more.
     async fn stage<T>(
         &self,
         operation: &'static str,
         stored: &StoredShard,
         planned: &Planned<T>,
-        marker: &HatchingPart,
+        own: &HatchingPart,
         deadline: Moment,
     ) -> Result<bool, SplitError> {
-        let (tenant, key) = (stored.record.tenant, stored.record.key);
-        if !self.names_are_free(operation, stored, planned, deadline).await? {
+        let tenant = stored.record.tenant;
+        let Some(ahead) = self.look_ahead(operation, stored, planned, deadline).await? else { return Ok(false) };
+        if !self.take_marker(operation, stored, ahead.marker, own, deadline).await? {
             return Ok(false);
         }
-        let mut writes = vec![vec![Op::put(self.space.hatching(tenant, key), marker.encode())]];
+        let marker = self.space.hatching(tenant, stored.record.key);
         for chunk in planned.children.chunks(self.chunk(&planned.children)) {
             let cold = |(key, cold): &(ShardKey, ColdPart)| {
                 let staged = ColdPart { staged: true, ..cold.clone() };
                 Op::put(self.space.cold(tenant, *key), staged.encode())
             };
-            writes.push(chunk.iter().map(cold).collect());
-        }
-        for ops in writes {
-            let txn = Txn { compares: parent_unmoved(stored), success: ops, failure: vec![] };
+            let mut compares = parent_unmoved(stored);
+            compares.push(Compare::value_is(&marker, own.encode()));
+            let txn = Txn { compares, success: chunk.iter().map(cold).collect(), failure: vec![] };
             // Writing the same again changes nothing.
             if !self.repeat(operation, txn, deadline).await?.succeeded {
                 return Ok(false);
@@ -282,34 +313,103 @@ impl<K: Kv> Inner<K> {
         Ok(true)
     }
 
-    /// Refuses a split if a shard that is not of its own making has the name of a child: it would be written over, and the
-    /// marker would have it deleted should the split be undone. What this split itself staged before is written again. False
-    /// if the parent is no longer what the split was decided on: then its children may be there because it has happened.
-    async fn names_are_free<T>(
+    /// Writes this attempt's marker where there is none or its own; undoes the attempt whose marker is there. False if parent or
+    /// marker are not as they were read any more.
+    async fn take_marker(
+        &self,
+        operation: &'static str,
+        stored: &StoredShard,
+        found_there: Option<KeyValue>,
+        own: &HatchingPart,
+        deadline: Moment,
+    ) -> Result<bool, SplitError> {
+        let path = self.space.hatching(stored.record.tenant, stored.record.key);
+        let mut there = found_there.map(|kv| kv.value);
+        if let Some(value) = &there
+            && *value != own.encode()
+        {
+            let other = HatchingPart::decode(value).map_err(|error| unreadable(operation, &error))?;
+            if !self.undo_other(operation, stored, other, deadline).await? {
+                return Ok(false);
+            }
+            there = None;
+        }
+        if there.is_some() {
+            return Ok(true);
+        }
+        let mut compares = parent_unmoved(stored);
+        compares.push(Compare::absent(&path));
+        let success = vec![Op::put(&path, own.encode())];
+        let txn = Txn { compares, success, failure: vec![Op::get(&path)] };
+        let answer = self.repeat(operation, txn, deadline).await?;
+        let is_own = |answer: &OpResponse| found(answer).is_some_and(|kv| kv.value == own.encode());
+        // One that was repeated finds what it wrote the first time.
+        Ok(answer.succeeded || answer.responses.first().is_some_and(is_own))
+    }
+
+    /// Undoes another attempt at a split of the same parent. If that was decided on the same state of it, its author may still be
+    /// at work, and the attempt is taken from it first: under a marker that is not the author's it can neither stage nor split.
+    /// False if parent or marker are not as they were read any more.
+    async fn undo_other(
+        &self,
+        operation: &'static str,
+        stored: &StoredShard,
+        other: HatchingPart,
+        deadline: Moment,
+    ) -> Result<bool, SplitError> {
+        let (tenant, key) = (stored.record.tenant, stored.record.key);
+        let path = self.space.hatching(tenant, key);
+        let disowned = HatchingPart { decided_on: HatchingPart::NEVER, ..other.clone() };
+        let mut compares = parent_unmoved(stored);
+        compares.push(Compare::value_is(&path, other.encode()));
+        let success = vec![Op::put(&path, disowned.encode())];
+        let txn = Txn { compares, success, failure: vec![Op::get(&path)] };
+        let answer = self.repeat(operation, txn, deadline).await?;
+        let is_disowned = |answer: &OpResponse| found(answer).is_some_and(|kv| kv.value == disowned.encode());
+        if !answer.succeeded && !answer.responses.first().is_some_and(is_disowned) {
+            return Ok(false);
+        }
+        self.undo(operation, stored, &disowned, deadline).await?;
+        Ok(true)
+    }
+
+    /// What lies where a split would write. Refuses the split if a shard that is not of its own making has the name of a child: it
+    /// would be written over, and the marker would have it deleted should the split be undone. What this split itself staged
+    /// before is written again. `None` if the parent is no longer what the split was decided on: then its children may be
+    /// there because it has happened.
+    async fn look_ahead<T>(
         &self,
         operation: &'static str,
         stored: &StoredShard,
         planned: &Planned<T>,
         deadline: Moment,
-    ) -> Result<bool, SplitError> {
+    ) -> Result<Option<Ahead>, SplitError> {
         let (tenant, parent) = (stored.record.tenant, stored.record.key.shard);
-        for chunk in planned.children.chunks(self.config.txn_ops_max) {
-            let reads = chunk.iter().map(|(child, _)| Op::get(self.space.cold(tenant, *child))).collect();
-            let reads = Txn { compares: parent_unmoved(stored), success: reads, failure: vec![] };
+        let children = planned.children.iter().map(|(child, _)| Op::get(self.space.cold(tenant, *child)));
+        let gets = [Op::get(self.space.hatching(tenant, stored.record.key))].into_iter().chain(children);
+        let gets: Vec<Op> = gets.collect();
+        let mut answers = Vec::with_capacity(gets.len());
+        for chunk in gets.chunks(self.config.txn_ops_max) {
+            let reads = Txn { compares: parent_unmoved(stored), success: chunk.to_vec(), failure: vec![] };
             let read = self.kv.txn(reads, deadline).await.map_err(|error| failed(operation, &error))?;
             if !read.succeeded {
-                return Ok(false);
+                return Ok(None);
             }
-            for ((child, _), answer) in chunk.iter().zip(&read.responses) {
-                let Some(there) = found(answer) else { continue };
-                let there = ColdPart::decode(&there.value).map_err(|error| unreadable(operation, &error))?;
-                if !there.staged || there.parent != Some(parent) {
-                    let taken = format!("another shard has the name {} that a child derives", child.shard);
-                    return Err(InfraError::corruption(operation, taken).into());
-                }
-            }
+            answers.extend(read.responses);
         }
-        Ok(true)
+        let mut answers = answers.iter();
+        let marker = answers.next().and_then(found).cloned();
+        let mut ahead = Ahead { marker, has_children: false };
+        for ((child, _), answer) in planned.children.iter().zip(answers) {
+            let Some(there) = found(answer) else { continue };
+            let there = ColdPart::decode(&there.value).map_err(|error| unreadable(operation, &error))?;
+            if !there.staged || there.parent != Some(parent) {
+                let taken = format!("another shard has the name {} that a child derives", child.shard);
+                return Err(InfraError::corruption(operation, taken).into());
+            }
+            ahead.has_children = true;
+        }
+        Ok(Some(ahead))
     }
 
     fn chunk(&self, children: &[(ShardKey, ColdPart)]) -> usize {

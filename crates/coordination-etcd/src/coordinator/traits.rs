@@ -327,6 +327,21 @@ impl<K: Kv + Clone> AsyncRunManagement for AsyncEtcdCoordinator<K> {
         Ok(retired.len())
     }
 
+    async fn retire_run_with_events(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        incarnation: RunIncarnation,
+        events: &mut dyn EventSink,
+    ) -> Result<bool, GetRunError> {
+        let retired = self.inner.retire_one(tenant, run, incarnation).await?;
+        if let Some(shard_count) = retired {
+            EventScope { tenant, run, at: now }.emit(events, || Some(EventKind::RunRetired { shard_count }));
+        }
+        Ok(retired.is_some())
+    }
+
     async fn get_run(&mut self, tenant: TenantId, run: RunId) -> Result<RunRecord, GetRunError> {
         self.inner.get_run(tenant, run).await
     }

@@ -117,6 +117,8 @@ pub enum Call {
         op: u64,
     },
     Retire,
+    /// Retires the run that the start made, and no other of that id.
+    RetireNamed,
     /// Collects runs that never got their shards.
     Collect {
         created_before: LogicalTime,
@@ -227,6 +229,7 @@ operations! {
     DRAIN = "drain": Call::Drain { shards: &[1, 2], op: 15 };
     SPLIT_FEW = "split-few": Call::SplitReplace { shard: 1, children: FEW_CHILDREN, op: 17 };
     SPLIT_MANY = "split-many": Call::SplitReplace { shard: 1, children: MANY_CHILDREN, op: 18 };
+    SPLIT_MANY_AGAIN = "split-many-again": Call::SplitReplace { shard: 1, children: MANY_CHILDREN, op: 22 };
     SPLIT_SECOND = "split-second": Call::SplitReplace { shard: 2, children: MANY_CHILDREN, op: 18 };
     SPLIT_RESIDUAL = "split-residual": Call::SplitResidual { shard: 1, op: 19 };
     UNPARK = "unpark": Call::Unpark { shard: 1, fence: 2, op: 20 };
@@ -236,6 +239,7 @@ operations! {
     FAIL_RUN = "fail-run": Call::Settle { settlement: Settlement::Fail, op: 32 };
     CANCEL_RUN = "cancel-run": Call::Settle { settlement: Settlement::Cancel, op: 33 };
     RETIRE = "retire": Call::Retire;
+    RETIRE_NAMED = "retire-named": Call::RetireNamed;
     COLLECT = "collect": Call::Collect { created_before: LATE };
     COLLECT_OLD = "collect-old": Call::Collect { created_before: SOON };
     LIST_STALE = "list-stale": Call::ListStale;

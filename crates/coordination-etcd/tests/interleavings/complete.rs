@@ -122,6 +122,9 @@ noted! {
         retire_runs_with_events(
             now: LogicalTime, tenant: TenantId, settled_until: LogicalTime, limit: usize, events: &mut dyn EventSink
         ) -> Result<usize, GetRunError>;
+        retire_run_with_events(
+            now: LogicalTime, tenant: TenantId, run: RunId, incarnation: RunIncarnation, events: &mut dyn EventSink
+        ) -> Result<bool, GetRunError>;
         get_run(tenant: TenantId, run: RunId) -> Result<RunRecord, GetRunError>;
         get_run_progress(now: LogicalTime, tenant: TenantId, run: RunId) -> Result<RunProgress, GetRunError>;
         list_runs_into(

@@ -288,6 +288,7 @@ impl<B: AsyncCoordinationFacade> Side<B> {
                 told(&self.backend.settle_run(SOON, TENANT, RUN, settlement, OpId::new(op)).await)
             }
             Call::Retire => told(&self.backend.retire_runs(LATE, TENANT, LATE, 10).await),
+            Call::RetireNamed => told(&self.backend.retire_run(LATE, TENANT, RUN, incarnation(FIRST_CALLER)).await),
             Call::Collect { created_before } => self.collect(created_before).await,
             Call::ListStale => self.list_stale().await,
             Call::Heartbeat => {

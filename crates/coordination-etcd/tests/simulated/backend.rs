@@ -371,6 +371,25 @@ fn a_worker_whose_heartbeats_fail_refuses_its_own_work_before_anyone_else_can_ha
 }
 
 #[test]
+fn a_worker_that_was_cut_off_for_less_than_its_session_keeps_its_shards() {
+    let kv = SimKv::new(1);
+    let (mut cut_off, mut other) = (coordinator(&kv), coordinator(&kv));
+    start(&mut cut_off, 2);
+    let lease = acquire(&mut cut_off, ShardId::new(1));
+    // No heartbeat is confirmed until the worker stops believing in its session, 1.5 s before the store ends it.
+    kv.advance(Duration::from_millis(13_600));
+    let mut scratch = AcquireScratch::new();
+    cut_off.claim_next_available(NOW, TENANT, RUN, WORKER, &mut scratch).expect("the second");
+    kv.advance(Duration::from_secs(2));
+    let shard = ShardKey::new(RUN, ShardId::new(1));
+    let taken = other.acquire_and_restore_into(NOW, TENANT, shard, WorkerId::new(2), &mut scratch);
+    assert!(taken.is_err(), "the first shard was lost");
+    let key = 1u64.to_be_bytes();
+    let cursor = CursorUpdate::at_key(&key).expect("valid");
+    cut_off.checkpoint(NOW, TENANT, &lease, cursor, op(10)).expect("it goes on");
+}
+
+#[test]
 fn limits_hold_across_coordinators_and_are_given_back_by_retirement() {
     let kv = SimKv::new(1);
     let config = EtcdConfig { shards_per_tenant_max: 10, shards_total_max: 12, ..EtcdConfig::default() };

@@ -49,6 +49,16 @@ fn is_of_another_run<T: std::fmt::Debug>(answer: Result<T, impl OperationError>)
     refused == Some(Refusal::Access(due))
 }
 
+#[test]
+fn a_retirement_by_name_forgets_no_other_creation_of_the_run_and_none_that_is_open() {
+    let (kv, _, mut operator, _) = replaced();
+    let mut named = |incarnation| coordinator(&kv).retire_run(NOW, TENANT, RUN, incarnation);
+    assert_eq!([INCARNATION, NEXT].map(&mut named), [Ok(false), Ok(false)], "the next run is open");
+    operator.cancel_run(NOW, TENANT, RUN, OpId::new(12)).expect("cancelled");
+    assert_eq!([INCARNATION, NEXT, NEXT].map(&mut named), [Ok(false), Ok(true), Ok(false)]);
+    assert!(operator.get_run(TENANT, RUN).is_err());
+}
+
 /// Asks with a lease of the retired run, and says whether it was refused because of the incarnation.
 type Ask = fn(&mut SimEtcdCoordinator, &Lease) -> bool;
 

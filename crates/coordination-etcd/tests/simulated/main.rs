@@ -16,11 +16,13 @@ mod linearizability;
 mod lockstep;
 mod lost_races;
 mod planted;
+mod progress;
 #[path = "../shared/roots.rs"]
 mod roots;
 #[path = "../shared/script.rs"]
 mod script;
 mod splits_together;
+mod staged_splits;
 mod standings;
 #[path = "../shared/suite.rs"]
 mod suite;

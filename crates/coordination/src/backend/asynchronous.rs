@@ -283,6 +283,10 @@ twins! {
         retire_runs, retire_runs_with_events(
             now: LogicalTime, tenant: TenantId, settled_until: LogicalTime, limit: usize
         ) -> Result<usize, GetRunError>;
+        /// See [`RunManagement::retire_run`].
+        retire_run, retire_run_with_events(
+            now: LogicalTime, tenant: TenantId, run: RunId, incarnation: RunIncarnation
+        ) -> Result<bool, GetRunError>;
     }
     batches {}
     reads {

@@ -96,6 +96,16 @@ pub trait RunManagement {
         events: &mut dyn EventSink,
     ) -> Result<usize, GetRunError>;
 
+    /// [`Self::retire_run`], telling `events`.
+    fn retire_run_with_events(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        incarnation: RunIncarnation,
+        events: &mut dyn EventSink,
+    ) -> Result<bool, GetRunError>;
+
     /// The run's record.
     fn get_run(&mut self, tenant: TenantId, run: RunId) -> Result<RunRecord, GetRunError>;
 
@@ -260,6 +270,18 @@ pub trait RunManagement {
         fraction: tessera_contracts::keyspace::Fraction,
     ) -> Result<(), OrderError> {
         self.order_with_events(now, tenant, key, epoch, OrderRequest::Split(fraction), &mut NoEvents)
+    }
+
+    /// Forgets this creation of the run, with all its shards, if it has settled; answers whether this call did. For a caller that
+    /// has prepared for the end of certain runs, and must not have another one forgotten that settled meanwhile.
+    fn retire_run(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        incarnation: RunIncarnation,
+    ) -> Result<bool, GetRunError> {
+        self.retire_run_with_events(now, tenant, run, incarnation, &mut NoEvents)
     }
 
     /// [`Self::retire_runs_with_events`] with nobody listening.

@@ -211,6 +211,24 @@ impl RunManagement for InMemoryCoordinator {
         Ok(due.len())
     }
 
+    fn retire_run_with_events(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        incarnation: RunIncarnation,
+        events: &mut dyn EventSink,
+    ) -> Result<bool, GetRunError> {
+        let Ok(slot) = self.locate_run(tenant, run) else { return Ok(false) };
+        let record = &self.run(slot).record;
+        if record.incarnation != incarnation || record.completed_at.is_none() {
+            return Ok(false);
+        }
+        let shard_count = self.forget_run(tenant, run);
+        EventScope { tenant, run, at: now }.emit(events, || Some(EventKind::RunRetired { shard_count }));
+        Ok(true)
+    }
+
     fn get_run(&mut self, tenant: TenantId, run: RunId) -> Result<RunRecord, GetRunError> {
         let slot = self.locate_run(tenant, run)?;
         Ok(self.run(slot).record.clone())

@@ -140,6 +140,17 @@ impl<B: RunManagement> RunManagement for Patient<'_, B> {
         self.ask(|inner| inner.retire_runs_with_events(now, tenant, settled_until, limit, events))
     }
 
+    fn retire_run_with_events(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        incarnation: RunIncarnation,
+        events: &mut dyn EventSink,
+    ) -> Result<bool, GetRunError> {
+        self.ask(|inner| inner.retire_run_with_events(now, tenant, run, incarnation, events))
+    }
+
     fn get_run(&mut self, tenant: TenantId, run: RunId) -> Result<RunRecord, GetRunError> {
         self.ask(|inner| inner.get_run(tenant, run))
     }

@@ -50,11 +50,15 @@ pub fn retire<B: RunManagement>(retiring: &Retiring, backend: &mut B) -> Result<
     for removal in &removals {
         removal.mark_and_remove()?;
     }
-    // No later than the last of them: a run that ends now keeps its folder and so must stay known.
-    if let Some(until) = ended.iter().filter_map(|run| run.completed_at).max() {
-        let until = until.min(retiring.ended_until);
-        backend.retire_runs(wall_clock(), retiring.tenant, until, ended.len()).map_err(ScanError::coordinator)?;
+    // One by one and by name: a run that ends now keeps its folder and so must stay known, whatever the clock says that ended it.
+    for removal in &removals {
+        let RunKey { run, incarnation } = removal.label.key;
+        backend.retire_run(wall_clock(), retiring.tenant, run, incarnation).map_err(ScanError::coordinator)?;
     }
+    // No run settled at the beginning of time: this lets the coordinator finish what retirements that died there have left.
+    backend
+        .retire_runs(wall_clock(), retiring.tenant, LogicalTime::new(0), usize::MAX)
+        .map_err(ScanError::coordinator)?;
     let left: Vec<RunKey> = all_runs(backend, retiring.tenant)?.iter().map(key_of).collect();
     unmark(retiring, &left)?;
     Ok(removals.iter().map(|removal| removal.label.key).filter(|key| !left.contains(key)).collect())
@@ -344,6 +348,42 @@ mod tests {
         for at in 0..calls {
             raced(Some(at), false);
             raced(Some(at), true);
+        }
+    }
+
+    /// A coordinator at which, before some call of the retirement, another one forgets run 2, and run 3 settles by the word of a
+    /// process whose clock lags.
+    struct Settling {
+        memory: InMemoryCoordinator,
+        calls_left: usize,
+    }
+
+    impl Wrapper for Settling {
+        type Inner = InMemoryCoordinator;
+
+        fn pass<T, E: From<InfraError>>(
+            &mut self,
+            events: &mut dyn EventSink,
+            operation: impl FnOnce(&mut InMemoryCoordinator, &mut dyn EventSink) -> Result<T, E>,
+        ) -> Result<T, E> {
+            if self.calls_left == 0 {
+                self.memory.retire_run(at(30), tenant(), RunId::new(2), RunIncarnation::new(200)).unwrap();
+                self.memory.cancel_run(at(5), tenant(), RunId::new(3), OpId::new(9)).unwrap();
+            }
+            self.calls_left = self.calls_left.wrapping_sub(1);
+            operation(&mut self.memory, events)
+        }
+    }
+
+    #[test]
+    fn a_run_that_settles_while_others_are_retired_stays_known_as_long_as_it_has_a_folder() {
+        for calls_left in 0..8 {
+            let Stage { root, backend: Mortal { memory, .. } } = Stage::new();
+            let mut settling = Settling { memory, calls_left };
+            retire(&retiring(root.path().to_path_buf(), false), &mut settling).unwrap();
+            let is_known = settling.memory.get_run(tenant(), RunId::new(3)).is_ok();
+            let has_folder = RunFolder::open(root.path(), label(3)).is_ok();
+            assert_eq!(is_known, has_folder, "settled at call {calls_left}");
         }
     }
 

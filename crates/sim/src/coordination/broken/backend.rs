@@ -266,6 +266,17 @@ impl<B: Backend> RunManagement for Broken<B> {
         self.inner.retire_runs_with_events(now, tenant, settled_until, limit, events)
     }
 
+    fn retire_run_with_events(
+        &mut self,
+        now: LogicalTime,
+        tenant: TenantId,
+        run: RunId,
+        incarnation: RunIncarnation,
+        events: &mut dyn EventSink,
+    ) -> Result<bool, GetRunError> {
+        self.inner.retire_run_with_events(now, tenant, run, incarnation, events)
+    }
+
     fn get_run(&mut self, tenant: TenantId, run: RunId) -> Result<RunRecord, GetRunError> {
         let mut record = self.inner.get_run(tenant, run)?;
         self.reads += 1;
