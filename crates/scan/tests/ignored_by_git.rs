@@ -114,9 +114,13 @@ fn compare_many(name: &str, shape: impl Fn(&mut Random) -> Shape) {
             // A walk that begins in the middle sees the rules and repositories around it as one from the start does.
             if let Some(last) = (!walk.items.is_empty()).then(|| random.below(walk.items.len())) {
                 let rest = walk.after(Some(&walk.items[last].key));
+                // Whether a file was young when it was met depends on the time of the walk.
+                let timeless = |items: &[Item]| -> Vec<Item> {
+                    items.iter().map(|item| Item { stamp: None, ..item.clone() }).collect()
+                };
                 assert_eq!(
-                    rest,
-                    walk.items[last + 1..],
+                    timeless(&rest),
+                    timeless(&walk.items[last + 1..]),
                     "{name}, case {case}, {SEED_VARIABLE}={seed}, after item {last}"
                 );
             }
