@@ -10,6 +10,7 @@ use tessera_sim::coordination::config::{Config, Level};
 use tessera_sim::coordination::stage::Violation;
 use tessera_sim::coordination::world::{Report, World};
 use tessera_sim::coordination::{checkers, coordinator, shrink};
+use tessera_sim::node::broken::Defect as NodeDefect;
 use tessera_sim::sweep::broken::Defect;
 
 /// A world in which one rule is broken.
@@ -95,6 +96,7 @@ fn the_document_lists_every_broken_rule_and_the_test_that_catches_it() {
     let mut expected: BTreeSet<String> =
         Rule::ALL.into_iter().map(|rule| format!("| `{rule:?}` | `{}` |", rule.caught_by())).collect();
     expected.extend(Defect::ALL.into_iter().map(|defect| format!("| `{defect:?}` | `{}` |", defect.caught_by())));
+    expected.extend(NodeDefect::ALL.into_iter().map(|defect| format!("| `{defect:?}` | `{}` |", defect.caught_by())));
     for entry in fs::read_dir(root.join("specs/coordination")).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();

@@ -13,10 +13,12 @@ use std::time::{Duration, Instant};
 use clap::Args as ClapArgs;
 use clap::builder::PossibleValuesParser;
 
+pub mod broken;
 mod world;
 
 pub use world::{Config, KINDS, Report, Violation, simulate};
 
+use self::broken::Defect;
 use crate::coordination::{fresh_seed, world_seeds};
 
 /// What `tessera-sim node` is asked to do.
@@ -40,6 +42,9 @@ pub struct Args {
     /// Simulate one world only: the one of --seed.
     #[arg(long)]
     one: bool,
+    /// Break a rule on purpose; see docs/MUTANTS.md.
+    #[arg(long, value_name = "DEFECT", default_value = "none")]
+    defect: Defect,
 }
 
 /// Runs worlds until enough were simulated or a property is broken.
@@ -51,13 +56,17 @@ pub fn run(args: &Args) -> ExitCode {
     let (mut sum, mut worlds) = (Report::default(), 0);
     for seed in world_seeds(first) {
         let config = Config { seed, steps: args.world_steps, without: args.without.clone() };
-        match simulate(&config) {
+        match simulate(&config, args.defect) {
             Ok(report) => sum = sum.plus(&report),
             Err(violation) => {
                 println!("\n{} is broken: {}", violation.property, violation.what);
                 let without: String = config.without.iter().map(|kind| format!(" --without {kind}")).collect();
+                let defect = match clap::ValueEnum::to_possible_value(&args.defect) {
+                    Some(value) if args.defect != Defect::None => format!(" --defect {}", value.get_name()),
+                    _ => String::new(),
+                };
                 println!(
-                    "again: cargo run --release -p tessera-sim -- node --one --seed {seed} --world-steps {}{without}",
+                    "again: cargo run --release -p tessera-sim -- node --one --seed {seed} --world-steps {}{defect}{without}",
                     config.steps
                 );
                 return ExitCode::FAILURE;

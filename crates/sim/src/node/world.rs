@@ -17,12 +17,13 @@ use tessera_dht::record::{RecordView, immutable_record};
 use tessera_dht::store::records::Class;
 use tessera_dht::time::Now;
 use tessera_dht_node::simulated;
-use tessera_dht_node::simulated::{Asked, DhtLane, Heard, ask, lane_config};
+use tessera_dht_node::simulated::{Asked, Heard, ask, lane_config};
 use tessera_lanes::LaneTime;
 use tessera_lanes::simulated::{NetworkConfig, VirtualConfig, VirtualNetwork, VirtualNode};
 use tessera_lanes::wal::faulty::FaultyDirectory;
 use tessera_lanes::wal::{Durability, LogConfig};
 
+use super::broken::{Defect, Lane};
 use crate::coordination::dice::Dice;
 use crate::dht::{SimCrypto, node_config};
 
@@ -144,8 +145,9 @@ enum Goal {
 
 struct World {
     dice: Dice,
+    defect: Defect,
     rates: Rates,
-    network: VirtualNetwork<DhtLane>,
+    network: VirtualNetwork<Lane>,
     misroute_permille: u32,
     homes: Vec<Home>,
     /// The time that lanes are made at.
@@ -159,8 +161,8 @@ struct World {
 }
 
 /// Runs one world.
-pub fn simulate(config: &Config) -> Result<Report, Violation> {
-    let mut world = World::new(config);
+pub fn simulate(config: &Config, defect: Defect) -> Result<Report, Violation> {
+    let mut world = World::new(config, defect);
     world.pass(JOINING_MS)?;
     for _ in 0..config.steps {
         world.call();
@@ -210,7 +212,7 @@ fn id_of(value: u64) -> ContentId {
 }
 
 impl World {
-    fn new(config: &Config) -> Self {
+    fn new(config: &Config, defect: Defect) -> Self {
         let mut dice = Dice::new(config.seed);
         // Switched off or not, the same is drawn.
         let mut rate = |kind: &str, most: u64| {
@@ -229,6 +231,7 @@ impl World {
         let mut secret = [0; 32];
         secret.fill_with(|| dice.roll() as u8);
         let mut world = Self {
+            defect,
             rates,
             network: VirtualNetwork::new(network),
             misroute_permille,
@@ -268,15 +271,16 @@ impl World {
             LogConfig { durability: Durability::Group { delay: Duration::from_millis(2) }, ..LogConfig::default() };
         let config =
             VirtualConfig { lanes: lanes as usize, lane: lane_config(), log: Some(log), seed: self.dice.roll() };
-        let (clock, mut chances) = (Rc::clone(&self.now), Dice::new(self.dice.roll()));
-        let make = move |lane: LaneIndex| {
+        let (clock, mut chances, defect) = (Rc::clone(&self.now), Dice::new(self.dice.roll()), self.defect);
+        let make = move |index: LaneIndex| {
             // A lane learns the true map when it starts.
-            let map = PrefixMap::new(Selector::default(), usize::from(lane.0) + 1).expect("few lanes");
+            let map = PrefixMap::new(Selector::default(), usize::from(index.0) + 1).expect("few lanes");
             let mut fresh = [0; 32];
             fresh.fill_with(|| chances.roll() as u8);
-            simulated::lane(ZERO, clock.get(), seeds.clone(), |now| {
-                LaneNode::new(node_config(), SimCrypto::new(seed, secret, false), map, lane, fresh, now)
-            })
+            let lane = simulated::lane(ZERO, clock.get(), seeds.clone(), |now| {
+                LaneNode::new(node_config(), SimCrypto::new(seed, secret, false), map, index, fresh, now)
+            });
+            Lane { lane, defect, imported: 0 }
         };
         self.now.set(self.network.now());
         let mut node = VirtualNode::on_disk(config, disk, self.network.now(), make).expect("few lanes");
@@ -512,15 +516,15 @@ impl World {
 }
 
 /// Whether a node's last change has not come to its end.
-fn is_changing(node: &VirtualNode<DhtLane>) -> bool {
+fn is_changing(node: &VirtualNode<Lane>) -> bool {
     let pending = |lane: u8| node.counters(LaneIndex(lane)).map_or(0, |counters| counters.handoffs_pending.get());
     let is_handing_over = (0..LANES_MAX as u8).any(|lane| pending(lane) > 0);
     is_handing_over || node.lanes() != node.map().lanes()
 }
 
 /// Whether a lane holds a value. A copy that it keeps from a lookup may go at any time.
-fn holds(node: &VirtualNode<DhtLane>, lane: LaneIndex, value: u64) -> bool {
-    let Some(lane) = node.handler(lane) else { return false };
+fn holds(node: &VirtualNode<Lane>, lane: LaneIndex, value: u64) -> bool {
+    let Some(Lane { lane, .. }) = node.handler(lane) else { return false };
     lane.node().records().peek(&id_of(value)).is_some_and(|kept| kept.class == Class::Held)
 }
 
