@@ -341,7 +341,8 @@ mod tests {
             let (told, answer) = std::sync::mpsc::channel();
             let asked = path.clone();
             std::thread::spawn(move || told.send(key_file(&asked).unwrap_err()));
-            let error = answer.recv_timeout(std::time::Duration::from_secs(10)).expect("it does not wait for a writer");
+            let error =
+                answer.recv_timeout(std::time::Duration::from_secs(600)).expect("it does not wait for a writer");
             assert!(matches!(&error, DataDirError::KeyNoFile(no_file) if *no_file == path), "{error}");
         }
     }

@@ -20,7 +20,6 @@ use tessera_coordination::events::EventKind;
 use tessera_coordination::operation::Guard;
 use tessera_coordination::record::lease::Lease;
 use tessera_coordination::record::shard_record::ShardRecord;
-use tessera_coordination::record::status::ShardStatus;
 use tessera_coordination::record::view::ShardView;
 use tessera_coordination::shard_limits::ShardCensus;
 
@@ -313,7 +312,7 @@ impl<K: Kv> Inner<K> {
         Ok(true)
     }
 
-    /// Writes this attempt's marker where there is none or its own; undoes the attempt whose marker is there. False if parent or
+    /// Writes this attempt's marker where there is none or its own; finishes or undoes the attempt whose marker is there. False if parent or
     /// marker are not as they were read any more.
     async fn take_marker(
         &self,
@@ -329,7 +328,10 @@ impl<K: Kv> Inner<K> {
             && *value != own.encode()
         {
             let other = HatchingPart::decode(value).map_err(|error| unreadable(operation, &error))?;
-            if !self.undo_other(operation, stored, other, deadline).await? {
+            if lists(stored, &other) {
+                // A residual split that has happened, and left its parent open.
+                self.publish(operation, stored, &other, deadline).await?;
+            } else if !self.undo_other(operation, stored, other, deadline).await? {
                 return Ok(false);
             }
             there = None;
@@ -454,7 +456,7 @@ impl<K: Kv> Inner<K> {
             let Some(shard) = shard_of(&marker.key) else { continue };
             let parent = self.load(operation, tenant, ShardKey::new(run, shard), deadline).await?;
             match parent {
-                Some(parent) if parent.record.state.head.status == ShardStatus::Split && lists(&parent, &part) => {
+                Some(parent) if lists(&parent, &part) => {
                     self.publish(operation, &parent, &part, deadline).await?;
                 }
                 Some(parent) if parent.hot_revision != part.decided_on => {

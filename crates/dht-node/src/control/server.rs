@@ -265,7 +265,7 @@ mod tests {
         });
         let begun = Instant::now();
         while slow.read(&mut [0; 8]).is_ok() {
-            assert!(begun.elapsed() < Duration::from_secs(20), "it is never late");
+            assert!(begun.elapsed() < Duration::from_secs(600), "it is never late");
         }
         drop(ours);
         dripping.join().unwrap();

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     /// So long a test waits for something that must happen; it does not measure.
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const PATIENCE: Duration = Duration::from_secs(600);
 
     #[test]
     fn a_thread_that_is_about_to_sleep_when_its_last_place_is_given_up_ends() {
