@@ -45,7 +45,7 @@ pub(super) struct RunTurns {
     runs: BTreeMap<RunKey, Share>,
     /// By thread.
     turns: BTreeMap<u64, Turn>,
-    /// Whether it is known which runs there are.
+    /// Whether the last look for runs was answered.
     is_listed: bool,
 }
 
@@ -105,9 +105,22 @@ impl RunTurns {
         }
     }
 
+    /// A look for runs failed: threads begin nothing before one is answered, and what they do goes on as long as it can.
+    pub(super) fn lost_sight(&mut self) {
+        self.is_listed = false;
+    }
+
+    /// Whether the last look for runs was answered.
+    pub(super) fn is_listed(&self) -> bool {
+        self.is_listed
+    }
+
     /// The run that `thread` goes to; `None` if all of them rest, or none is known.
     pub(super) fn begin(&mut self, thread: u64, now: Instant) -> Option<RunKey> {
         self.count(now);
+        if !self.is_listed {
+            return None;
+        }
         let ready = self.runs.iter_mut().filter(|(_, share)| share.is_ready(now));
         let (run, share) = ready.min_by_key(|(_, share)| (share.spent, share.threads, share.had_turn))?;
         share.threads += 1;
@@ -368,6 +381,19 @@ mod tests {
         assert!(!RunTurns::default().is_done());
         let mut stage = Stage::new(&[]);
         assert!(stage.turns.is_done() && stage.begin(1).is_none());
+    }
+
+    #[test]
+    fn without_an_answer_about_the_runs_no_turn_begins_and_nothing_is_done() {
+        let mut stage = Stage::new(&[1]);
+        assert_eq!(stage.begin(1), Some(1));
+        stage.turns.lost_sight();
+        assert!(!stage.gives_way(1), "it goes on");
+        stage.end(1, TurnEnd::Finished);
+        stage.pass(60_000);
+        assert!(stage.begin(1).is_none() && !stage.turns.is_done());
+        stage.list(&[1]);
+        assert_eq!(stage.begin(1), Some(1));
     }
 
     #[test]

@@ -144,7 +144,10 @@ fn look_out<C: Connect>(
                 turns.lock().listed(&runs, Instant::now());
                 pause(look_interval(began.elapsed(), random_u64()), stop);
             }
-            Err(error) => bear(&mut patience, &error)?,
+            Err(error) => {
+                turns.lock().lost_sight();
+                bear(&mut patience, &error)?;
+            }
         }
     }
     Ok(())
@@ -216,6 +219,10 @@ impl<'s, S: Sites> Server<'s, S> {
         let mut patience = Patience::new(self.serving.give_up_after, self.stop, self.log);
         let tenant = self.serving.tenant;
         while !self.stop.load(Ordering::Relaxed) {
+            if !self.turns.lock().is_listed() {
+                pause(IDLE_WAIT, self.stop);
+                continue;
+            }
             connect.join(&mut backend, tenant, self.id);
             let (run, unusable, is_done) = {
                 let mut turns = self.turns.lock();
