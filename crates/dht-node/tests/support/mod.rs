@@ -52,7 +52,7 @@ pub(crate) fn value(bytes: usize, seed: u64) -> Vec<u8> {
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(600);
     while !holds() {
-        assert!(Instant::now() < deadline, "after three minutes still not: {what}");
+        assert!(Instant::now() < deadline, "after ten minutes still not: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
