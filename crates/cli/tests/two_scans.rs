@@ -134,12 +134,15 @@ fn a_second_scan_waits_for_the_first_and_reports_the_same() {
     let mut scan = stage.tessera(&["scan", "--format", "json"]);
     let second = scan.arg(stage.tree.path()).stderr(std::fs::File::create(&words).unwrap()).spawn().unwrap();
     let heard = || std::fs::read_to_string(&words).unwrap();
-    // A command that cannot wait names the process and its lock.
-    let runs = stage.tessera(&["runs"]).output().unwrap();
-    let listed = String::from_utf8_lossy(&runs.stdout).into_owned();
-    assert!(listed.contains(&format!("process {holder}")) && listed.contains(lock.to_str().unwrap()), "{listed}");
+    // A command that only looks names the process; one that cannot wait names its lock too.
+    let runs = stage.tessera(&["runs", "--json"]).output().unwrap();
+    let listed: Value = serde_json::from_slice(&runs.stdout).unwrap();
+    assert_eq!(listed["runs"][0]["state"], "running", "{listed:#}");
+    assert_eq!(listed["runs"][0]["process"], first.id(), "{listed:#}");
     let run = lock.file_stem().unwrap().to_str().unwrap();
-    for verb in [&["runs", "show", run][..], &["runs", "cancel", run], &["runs", "retire", run], &["shards", run]] {
+    let shown = stage.tessera(&["runs", "show", run]).output().unwrap();
+    assert!(said(&shown).contains(&format!("process {holder} ")), "{}", said(&shown));
+    for verb in [&["runs", "cancel", run][..], &["runs", "retire", run], &["shards", run]] {
         let refused = stage.tessera(verb).output().unwrap();
         let words = said(&refused);
         assert_eq!(refused.status.code(), Some(2), "{verb:?}: {words}");

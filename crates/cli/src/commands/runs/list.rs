@@ -29,6 +29,8 @@ struct Line {
     state: String,
     /// Why nothing else is known of it.
     problem: Option<String>,
+    /// The process of this machine that works on it.
+    process: Option<u32>,
     created_at: Option<LogicalTime>,
     ended_at: Option<LogicalTime>,
     kind: Option<&'static str>,
@@ -89,6 +91,7 @@ impl Line {
             "run": self.run.map(|run| run.to_string()),
             "state": self.state,
             "problem": self.problem,
+            "process": self.process,
             "created_at": self.created_at.map(utc),
             "ended_at": self.ended_at.map(utc),
             "kind": self.kind,
@@ -148,7 +151,7 @@ fn local_line(dir: &Path, tenant: TenantId, run: RunId) -> Line {
             Err(_) => never_began(&mut line),
         },
         Ok(None) => never_began(&mut line),
-        Err(ScanError::Busy { .. }) => line.state = "running".into(),
+        Err(ScanError::Busy { holder, .. }) => (line.state, line.process) = ("running".into(), holder.pid),
         Err(error) => (line.state, line.problem) = ("unreadable".into(), Some(shown(error).to_string())),
     }
     line
