@@ -1,7 +1,7 @@
 //! A machine of a fleet: takes part in every run of a tenant until it is told to stop.
 //!
 //! Each thread has its own handle and its own shards. To the coordinator they are one worker: what this machine cannot reach, none
-//! of its threads can, and it is said once. They share whose turn it is ([`super::run_turns`]). Where a run has no shard left for a
+//! of its threads can, and it is said once. They share whose turn it is (`run_turns`). Where a run has no shard left for a
 //! thread, the thread settles the run or asks an owner to share, and goes to the next.
 //!
 //! One more thread looks for runs, with a handle of its own: the others may be in the middle of a shard, and a coordinator that
