@@ -339,7 +339,9 @@ fn a_running_scan_is_looked_at_from_another_terminal_and_a_killed_one_is_called_
     let run = loop {
         signal("-STOP");
         let runs: Value = serde_json::from_str(&asked(&["runs", "--json"]).0).unwrap();
-        if let Some(run) = runs["runs"].as_array().unwrap().iter().find(|run| run["kind"] == "tree") {
+        // One that is planned and not registered yet would be called "never began".
+        let has_begun = |run: &&Value| run["kind"] == "tree" && run["items"].as_u64() > Some(0);
+        if let Some(run) = runs["runs"].as_array().unwrap().iter().find(has_begun) {
             assert_eq!(run["state"], "running", "{run:#}");
             break run["run"].as_str().unwrap().to_owned();
         }
