@@ -169,7 +169,7 @@ pub(crate) async fn forget_record(inner: Weak<Inner>, id: ContentId) -> Result<b
             // A lane that is back may not have been given it again yet.
             let was_noted = running(&inner)?.note_forgotten(&id);
             if was_noted && outcome.answer == Answer::NotHere {
-                // It may have been given it between its answer and the removal of the note. What is given later is undone by the giver.
+                // The giver may have handed the record to the lane before the note went. A giver that comes later finds no note, and undoes it.
                 ask(&inner, id.as_bytes(), None, || Command::Forget { id }).await?;
             }
             Ok(was_noted || outcome.answer == Answer::Noted)
